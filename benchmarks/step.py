@@ -1,0 +1,181 @@
+"""One training step of BOLT against what it could cost at least, and against the ways it is usually written.
+
+    python benchmarks/step.py                      # both shapes, few blocks on a CPU, all on a GPU
+    python benchmarks/step.py --shape B/32 --blocks 4 --rounds 9
+
+Compared, interleaved round by round, medians:
+    limit     the frozen network's forward and input gradient: no method that trains inside the tower can do less
+    bolt      merged forward, factored gradient (bolt.coefficients), clipping and AdamW included
+    dense     W0 + U diag(s) V^T rebuilt under plain autograd, clipping and AdamW included
+    full      full fine-tuning of the tower, clipping and AdamW included
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bolt.coefficients import SpectralLinear, attach
+from bolt.spectral import Basis, directions_per_source
+from bolt.tower import ImageTower, TowerShape, matrix_modules, matrix_paths
+
+SHAPES = {
+    "B/32": (TowerShape(224, 32, 768, 12, 12, 3072, 512, "quick_gelu"), 32, 4, {"limit": 1.4, "dense": 0.7}),
+    "L/14": (TowerShape(224, 14, 1024, 24, 16, 4096, 768, "quick_gelu"), 16, 2, {"limit": 1.2, "dense": 0.87}),
+}
+"""Shape, batch, blocks on a CPU, and the goals: time of a BOLT step as a multiple of the other's."""
+
+
+class DenseLinear(nn.Module):
+    """The rival: the merged weight rebuilt inside the graph, so autograd forms a dense weight gradient."""
+
+    def __init__(self, spectral: SpectralLinear) -> None:
+        super().__init__()
+        self.weight, self.bias, self.u, self.v = spectral.weight, spectral.bias, spectral.u, spectral.v
+        self.coefficients = nn.Parameter(spectral.coefficients.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight + (self.u * self.coefficients) @ self.v.mT, self.bias)
+
+
+def random_tower(shape: TowerShape, device: str) -> ImageTower:
+    """A frozen tower with weights of a realistic size."""
+    generator = torch.Generator().manual_seed(0)
+    tower = ImageTower(shape)
+    with torch.no_grad():
+        for name, tensor in tower.named_parameters():
+            if tensor.ndim > 1:
+                tensor.copy_(torch.randn(tensor.shape, generator=generator) * tensor[0].numel() ** -0.5)
+            elif "ln_" in name and name.endswith("weight"):
+                tensor.fill_(1)
+            else:
+                tensor.zero_()
+    return tower.requires_grad_(False).to(device)
+
+
+def random_bases(tower: ImageTower, sources: int, top_k: int) -> tuple[dict[str, Basis], dict[str, Tensor]]:
+    """Orthonormal bases of the rank a run with so many sources has, and small coefficients."""
+    generator = torch.Generator().manual_seed(1)
+    bases, start = {}, {}
+    for name, linear in matrix_modules(tower).items():
+        m, n = linear.weight.shape if name != "proj" else linear.weight.T.shape
+        r = sources * directions_per_source(top_k, min(m, n), sources)
+        u, v = (torch.linalg.qr(torch.randn(size, r, generator=generator))[0] for size in (m, n))
+        bases[name], start[name] = Basis(u, v), 0.05 * torch.randn(r, generator=generator)
+    return bases, start
+
+
+def make_step(
+    tower: nn.Module, trained: Iterable[Tensor], images: Tensor, labels: Tensor, update: bool
+) -> Callable[[], None]:
+    """Forward, loss, backward and (if ``update``) clipping and the optimiser's step."""
+    trained = list(trained)
+    optimiser = torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.0, fused=True)
+    head = F.normalize(torch.randn(100, 512 if images.shape[0] == 32 else 768, device=images.device), dim=-1)
+
+    def step() -> None:
+        optimiser.zero_grad(set_to_none=True)
+        features = F.normalize(tower(images), dim=-1)
+        F.cross_entropy(100 * features @ head.T, labels).backward()
+        if update:
+            torch.nn.utils.clip_grad_norm_(trained, 1.0, foreach=True)
+            optimiser.step()
+
+    return step
+
+
+def measure(name: str, arguments: argparse.Namespace) -> None:
+    """One shape: build the rivals, check that they agree, time them."""
+    shape, batch, few_blocks, goals = SHAPES[name]
+    device = arguments.device
+    blocks = arguments.blocks or (few_blocks if device == "cpu" else shape.layers)
+    shape = TowerShape(**{**vars(shape), "layers": blocks})
+    tower = random_tower(shape, device)
+    bases, start = random_bases(tower, arguments.sources, 12)
+    generator = torch.Generator().manual_seed(2)
+    images = torch.randn(batch, 3, 224, 224, generator=generator).to(device)
+    labels = torch.randint(0, 100, (batch,), generator=generator).to(device)
+
+    # In a whole network the first block is one of many; where a few stand for all, every rival computes its input
+    # gradient (that of the class embedding), or leaving it out would flatter whoever need not.
+    embedded = tower.copy(["class_embedding"])
+    limit = embedded.copy(["class_embedding"])
+    spectral, coefficients = attach(embedded, bases, start)
+    dense = embedded.copy()
+    if blocks < SHAPES[name][0].layers:
+        for candidate in (spectral, dense):
+            candidate.class_embedding.requires_grad_()
+    rebuilt = {}
+    for matrix, path in matrix_paths(blocks).items():
+        owner, _, attribute = path.rpartition(".")
+        module = DenseLinear(spectral.get_submodule(path))  # type: ignore[arg-type]
+        setattr(dense.get_submodule(owner), attribute, module)
+        rebuilt[matrix] = module.coefficients
+    full = tower.copy(tower.state_dict_open_clip())
+
+    for candidate in (spectral, dense):
+        F.normalize(candidate(images), dim=-1)[:, 0].sum().backward()
+    ours, theirs = (
+        torch.cat([tensor.grad for tensor in which.values() if tensor.grad is not None])
+        for which in (coefficients, rebuilt)
+    )
+    error = float((ours - theirs).norm() / theirs.norm())
+
+    steps = {
+        "limit": make_step(limit, [limit.class_embedding], images, labels, update=False),
+        "bolt": make_step(spectral, coefficients.values(), images, labels, update=True),
+        "dense": make_step(dense, rebuilt.values(), images, labels, update=True),
+        "full": make_step(full, full.parameters(), images, labels, update=True),
+    }
+    clock = time.process_time if arguments.clock == "cpu" else time.perf_counter
+    times: dict[str, list[float]] = {rival: [] for rival in steps}
+    for round_ in range(arguments.rounds + 1):
+        for rival, step in steps.items():
+            started = clock()
+            step()
+            if device != "cpu":
+                torch.cuda.synchronize()
+            if round_:  # the first round warms up
+                times[rival].append(clock() - started)
+    median = {rival: statistics.median(values) for rival, values in times.items()}
+    # Neighbours in time share whatever else the machine was doing, so ratios are taken round by round.
+    ratio = {
+        rival: statistics.median(b / t for b, t in zip(times["bolt"], times[rival], strict=True)) for rival in steps
+    }
+    tokens = batch * ((224 // shape.patch_size) ** 2 + 1)
+    print(
+        f"\nViT-{name}, {blocks} of {SHAPES[name][0].layers} blocks, {tokens} tokens, rank "
+        f"{max(basis.rank for basis in bases.values())}, {device}, {torch.get_num_threads()} threads, "
+        f"{arguments.rounds} rounds, {arguments.clock} time"
+    )
+    print(f"{'':8}{'ms':>9}   bolt is")
+    for rival, seconds in median.items():
+        goal = f"  (goal <= {goals[rival]})" if rival in goals else ""
+        print(f"{rival:8}{1e3 * seconds:9.1f}   {ratio[rival]:.2f} x{goal}")
+    print(f"gradient error of bolt against dense: {error:.1e}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=list(SHAPES), action="append", help="default: both")
+    parser.add_argument("--blocks", type=int, help="transformer blocks (default: few on a CPU, all on a GPU)")
+    parser.add_argument("--sources", type=int, default=16, help="rank of the bases is 12 times this")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, help="CPU threads (default: torch's)")
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu: on a machine shared with others")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    arguments = parser.parse_args()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    for shape in arguments.shape or SHAPES:
+        measure(shape, arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""The contract of a method, and the one place that registers them.
+
+A method is one file in this folder: a frozen dataclass of settings, an ``adapt`` function, and one ``register``
+call. Importing :mod:`bolt.methods` finds every file; nothing else has to be touched.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bolt.task import Adapted, Task
+
+
+@dataclass(frozen=True)
+class Work:
+    """How much encoding one cell needs, in images through the tower; what a plan's estimate is made of.
+
+    Attributes:
+        forward: images encoded without gradient beyond the cached features.
+        training: images taken through forward and backward of the tower.
+    """
+
+    forward: int = 0
+    training: int = 0
+
+
+@dataclass(frozen=True)
+class Method:
+    """One adaptation method.
+
+    Attributes:
+        name: lower-case identifier used in grids, results and tables.
+        title: as printed in tables.
+        paper: address of the paper or reference implementation.
+        settings: the frozen dataclass of its settings; its defaults are the method's recipe.
+        adapt: ``adapt(task, settings) -> Adapted``.
+        version: raised whenever a change of the code changes the numbers; part of a cell's identity.
+        tracks: the tracks it can be measured on.
+        uses_support: whether it looks at the support at all; if not, its result does not depend on k or seed.
+        uses_sources: whether it looks at the sources; if not, its result does not depend on them.
+        support_views: views of the support whose frozen features it reads (0 = un-augmented only, V = 1..V too).
+        work: ``work(support_size, settings) -> Work``.
+        trains_tower: whether the adapted tower differs from the frozen one, so that test images must be encoded.
+        tiny: settings under which a test runs it in about a second.
+    """
+
+    name: str
+    title: str
+    paper: str
+    settings: type[Any]
+    adapt: Callable[[Task, Any], Adapted]
+    version: int = 1
+    tracks: frozenset[str] = frozenset({"fewshot", "ood"})
+    uses_support: bool = True
+    uses_sources: bool = False
+    trains_tower: bool = False
+    support_views: Callable[[Any], int] = lambda settings: 0
+    work: Callable[[int, Any], Work] = lambda support_size, settings: Work()
+    tiny: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def configure(self, changes: Mapping[str, Any]) -> Any:
+        """The settings with ``changes`` applied, whole numbers widened to float where the field is one.
+
+        Raises ``UnknownSetting`` with the nearest valid name, ``ValueError`` for a value of the wrong type or out
+        of the range that the settings' ``__post_init__`` states.
+        """
+        known = {field.name: field for field in dataclasses.fields(self.settings)}
+        values: dict[str, Any] = {}
+        for key, value in changes.items():
+            if key not in known:
+                raise UnknownSetting(key, tuple(known), f"method {self.name}")
+            default = getattr(self.settings(), key)
+            values[key] = _coerce(f"{self.name}.{key}", value, default)
+        return self.settings(**values)
+
+
+def _coerce(where: str, value: Any, default: Any) -> Any:
+    """``value`` as the type of ``default``, or ``ValueError`` saying what would be right."""
+    if default is None:  # an optional number, whose range the settings state
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise ValueError(f"{where} is {value!r}; it takes a number or nothing")
+        return value
+    if isinstance(default, tuple) and isinstance(value, list | tuple):
+        return tuple(_coerce(where, item, default[0]) if default else item for item in value)
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not type(default):
+        raise ValueError(f"{where} is {value!r}; it takes a {type(default).__name__} such as {default!r}")
+    return value
+
+
+class UnknownSetting(ValueError):
+    """A name that does not exist, with the names that do."""
+
+    def __init__(self, name: str, known: tuple[str, ...], where: str) -> None:
+        self.name, self.known, self.where = name, known, where
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        super().__init__(f"{where} has no {name!r}; {hint}it has: {', '.join(known)}")
+
+
+class Registry(Mapping[str, Method]):
+    """Methods by name; a duplicate is an error, an unknown name suggests the nearest."""
+
+    def __init__(self) -> None:
+        self._methods: dict[str, Method] = {}
+
+    def register(self, method: Method) -> Method:
+        """Add a method. Raises ``ValueError`` for a name that is taken or not a lower-case identifier."""
+        if method.name in self._methods:
+            raise ValueError(f"two methods are called {method.name!r}")
+        if not method.name.isidentifier() or method.name != method.name.lower():
+            raise ValueError(f"a method's name is a lower-case identifier, not {method.name!r}")
+        self._methods[method.name] = method
+        return method
+
+    def __getitem__(self, name: str) -> Method:
+        try:
+            return self._methods[name]
+        except KeyError:
+            raise UnknownSetting(name, tuple(sorted(self._methods)), "the method registry") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._methods
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._methods)
+
+    def __len__(self) -> int:
+        return len(self._methods)
+
+
+METHODS = Registry()
+register = METHODS.register

@@ -1,0 +1,31 @@
+"""Zero-shot CLIP: the text head, no image of the target seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bolt.methods.base import Method, register
+from bolt.task import Adapted, Task, cosine_classifier
+
+
+@dataclass(frozen=True)
+class ZeroShotSettings:
+    """Nothing to set."""
+
+
+def adapt(task: Task, settings: ZeroShotSettings) -> Adapted:
+    """The frozen backbone with its text head."""
+    return Adapted(classify=cosine_classifier(task.head_CD, task.backbone.logit_scale))
+
+
+register(
+    Method(
+        name="zero_shot",
+        title="Zero-shot CLIP",
+        paper="https://arxiv.org/abs/2103.00020",
+        settings=ZeroShotSettings,
+        adapt=adapt,
+        tracks=frozenset({"fewshot", "ood", "tta"}),
+        uses_support=False,
+    )
+)

@@ -1,0 +1,134 @@
+"""What a method is given and what it gives back.
+
+A :class:`Task` holds everything a method may see of its target: the frozen backbone, the text head, the support
+images and the sources. Test images and test labels are not in it, so a method cannot reach them.
+
+Shape legend: N support images, C classes, D joint embedding width, S image side, B batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from typing import Protocol as Interface
+
+import torch
+from torch import Tensor
+
+from bolt.protocol import Protocol
+from bolt.spectral import Directions, PooledBasis, pooled_basis
+
+if TYPE_CHECKING:
+    from bolt.backbone import Backbone
+    from bolt.tower import ImageTower
+
+EVALUATION_VIEW = 0
+"""View number of the un-augmented image; views 1, 2, ... are the augmented ones, one per epoch."""
+
+
+class Sources(Interface):
+    """The fine-tuned models of the *other* datasets, seen through their task vectors.
+
+    Whoever builds one leaves the target out (and, under ``leave_group_out``, its kin).
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the source datasets, in a fixed order."""
+
+    def directions(self, matrix: str, top_k: int) -> Sequence[Directions]:
+        """Per source, the leading ``top_k`` singular directions (or all there are) of one weight matrix (m, n)."""
+
+    def mean_task_vector(self, matrix: str) -> Tensor:
+        """The mean over the sources of one weight matrix's task vector, (m, n)."""
+
+    def task_vector(self, source: str) -> Mapping[str, Tensor]:
+        """One source's whole task vector: every float tensor of the image tower by its open_clip name."""
+
+    def pooled_basis(self, matrix: str, top_k: int) -> PooledBasis:
+        """The basis made of all sources' directions of one matrix, and the sources' mean coefficients in it.
+
+        It depends on the target's sources alone, not on its images, shots or seed, so an implementer may keep it
+        from one cell to the next. A class that names this interface as its base inherits the plain computation.
+        """
+        return pooled_basis(self, matrix, top_k)
+
+
+@dataclass(frozen=True)
+class Support:
+    """The k labelled images per class a method may learn from.
+
+    Attributes:
+        labels_N: class of each image.
+        indices_N: position of each image in the dataset's training split.
+        pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S). View 0 is the evaluation transform, views
+            1, 2, ... are augmented; the view of an image depends on (dataset, seed, view, image) alone, so every
+            method, and every k that contains the image, sees the same pixels.
+        features: ``features(view)`` -> float32 (N, D), the frozen tower's raw (not normalised) features of
+            ``pixels(view, all)``, encoded once and shared by the methods that never touch the tower.
+        order: ``order(epoch)`` -> a permutation (N,) of the rows, keyed by (dataset, seed, epoch, N).
+    """
+
+    labels_N: Tensor
+    indices_N: Tensor
+    pixels: Callable[[int, Tensor], Tensor]
+    features: Callable[[int], Tensor]
+    order: Callable[[int], Tensor]
+
+    def __len__(self) -> int:
+        return len(self.labels_N)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One adaptation problem.
+
+    Attributes:
+        backbone: the frozen CLIP.
+        head_CD: unit-norm mean text embedding of each class; logits are ``logit_scale * f @ head.T`` for unit f.
+        support: the labelled images.
+        sources: the other datasets' models; ``None`` for a method that does not ask for them.
+        protocol: the switches of the measurement.
+        dataset: name of the target, for keyed seeds only.
+        seed: the support draw's seed.
+        report: ``report(epoch, metrics)`` is called after each epoch of training with numbers to plot.
+    """
+
+    backbone: Backbone
+    head_CD: Tensor
+    support: Support
+    sources: Sources | None
+    protocol: Protocol
+    dataset: str
+    seed: int
+    report: Callable[[int, Mapping[str, float]], None] = lambda epoch, metrics: None
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What a method returns: a classifier of images, as an image tower and a classifier of its features.
+
+    Attributes:
+        classify: raw features (B, D) -> logits (B, C).
+        tower: the adapted image tower; ``None`` says the frozen one serves, so cached features can be used.
+        trainable_parameters: how many numbers were trained.
+        details: what the method chose, e.g. ``{"alpha": 3.0}``; shown in the tracker and the report.
+        coefficients: named small tensors worth keeping (BOLT's s per matrix: pooled and trained).
+    """
+
+    classify: Callable[[Tensor], Tensor]
+    tower: ImageTower | None = None
+    trainable_parameters: int = 0
+    details: Mapping[str, float | int | str] = field(default_factory=dict)
+    coefficients: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+def cosine_classifier(head_CD: Tensor, logit_scale: float) -> Callable[[Tensor], Tensor]:
+    """The zero-shot classifier: features (B, D) -> ``logit_scale * cos(feature, class)``, (B, C)."""
+
+    def classify(features_BD: Tensor) -> Tensor:
+        unit_BD = torch.nn.functional.normalize(features_BD, dim=-1)
+        return logit_scale * unit_BD @ head_CD.T
+
+    return classify

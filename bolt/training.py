@@ -1,0 +1,184 @@
+"""The one training loop that every trained method goes through.
+
+AdamW; linear warm-up, then cosine to zero, per step; gradients clipped by their global norm; every row visited once
+an epoch, the last partial batch included. No random generator is drawn from: the caller's ``order`` and
+``loss_of_rows`` are keyed by the epoch, so a run that is resumed is the run that was not interrupted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from bolt.protocol import STRICT, Protocol
+
+Report = Callable[[int, Mapping[str, float]], None]
+Curve = list[dict[str, float]]
+
+
+class Diverged(ArithmeticError):
+    """A loss or a parameter that is NaN or infinite."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How long and how hard to train.
+
+    Attributes:
+        epochs, batch_size, learning_rate, weight_decay: of AdamW with its usual betas.
+        warmup_fraction: share of all steps over which the rate rises linearly.
+        warmup_steps: that many steps instead, however few there are in total.
+        clip_norm: largest global norm of the gradient; 0 switches clipping off.
+        precision: ``bfloat16`` runs the loss under autocast where the parameters are on a GPU; parameters,
+            gradients and optimiser stay float32.
+    """
+
+    epochs: int = 20
+    batch_size: int = 32
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    warmup_fraction: float = 0.1
+    clip_norm: float = 1.0
+    warmup_steps: int | None = None
+    precision: Literal["float32", "bfloat16"] = "float32"
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch_size < 1:
+            raise ValueError(f"epochs and batch_size are at least 1, not {self.epochs} and {self.batch_size}")
+        if self.learning_rate <= 0 or self.weight_decay < 0 or self.clip_norm < 0:
+            raise ValueError("learning_rate is positive; weight_decay and clip_norm are not negative")
+        if not 0 <= self.warmup_fraction <= 1 or (self.warmup_steps or 0) < 0:
+            raise ValueError("warmup_fraction lies in [0, 1] and warmup_steps is not negative")
+
+    def steps(self, rows: int) -> int:
+        """Optimiser steps of the whole training on so many rows."""
+        return self.epochs * math.ceil(rows / self.batch_size)
+
+
+def learning_rate(base: float, step: int, total: int, warmup_steps: int) -> float:
+    """The rate of update ``step`` (from 0) of ``total``: linear to ``base`` at step warmup_steps - 1, then a cosine."""
+    if step < warmup_steps:
+        return base * (step + 1) / warmup_steps
+    progress = (step - warmup_steps) / (total - warmup_steps)
+    return 0.5 * base * (1 + math.cos(math.pi * progress))
+
+
+def fit(
+    parameters: Iterable[Tensor],
+    loss_of_rows: Callable[[int, Tensor], Tensor],
+    order: Callable[[int], Tensor],
+    recipe: Recipe,
+    protocol: Protocol = STRICT,
+    report: Report = lambda epoch, metrics: None,
+    *,
+    on_epoch_end: Callable[[int, Callable[[], dict[str, Any]]], None] = lambda epoch, state: None,
+    resume: Mapping[str, Any] | None = None,
+) -> Curve:
+    """Train ``parameters`` in place; returns one row of ``train_loss`` and ``learning_rate`` per epoch.
+
+    Args:
+        parameters: leaf tensors that require a gradient.
+        loss_of_rows: mean loss of the given rows in the given epoch (from 0).
+        order: the rows of an epoch, (N,), the same number in every epoch.
+        recipe: see :class:`Recipe`.
+        protocol: its ``schedule_offset`` and ``epoch_selection`` are obeyed.
+        report: called after each epoch with its row.
+        on_epoch_end: called after each epoch with it and a function that snapshots the training (tensors, numbers,
+            lists and dictionaries only, so that ``torch.save`` and a ``weights_only`` load will do).
+        resume: such a snapshot, from which training goes on with the epoch after it.
+
+    Raises:
+        Diverged: naming epoch and step, when a loss or (after an epoch) a parameter is NaN or infinite.
+    """
+    trained = list(parameters)
+    device = trained[0].device
+    optimiser = torch.optim.AdamW(
+        trained, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=_fusible(trained)
+    )
+    curve: Curve = []
+    best: list[Tensor] = []
+    first = 0
+    if resume is not None:
+        first = int(resume["epoch"]) + 1
+        curve, best = list(resume["curve"]), list(resume["best"])
+        optimiser.load_state_dict(resume["optimiser"])
+        _restore(trained, resume["parameters"])
+    autocast = torch.autocast(
+        device.type, torch.bfloat16, enabled=recipe.precision == "bfloat16" and device.type == "cuda"
+    )
+    for epoch in range(first, recipe.epochs):
+        rows = order(epoch)
+        batches = torch.split(rows, recipe.batch_size)
+        total = recipe.epochs * len(batches)
+        warmup = int(recipe.warmup_fraction * total) if recipe.warmup_steps is None else recipe.warmup_steps
+        losses = []
+        for position, batch in enumerate(batches):
+            step = epoch * len(batches) + position
+            if protocol.schedule_offset:
+                rate = learning_rate(recipe.learning_rate, step - 1, total, warmup) if step else recipe.learning_rate
+            else:
+                rate = learning_rate(recipe.learning_rate, step, total, warmup)
+            for group in optimiser.param_groups:
+                group["lr"] = rate
+            optimiser.zero_grad(set_to_none=True)
+            with autocast:
+                loss = loss_of_rows(epoch, batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+            if recipe.clip_norm:
+                torch.nn.utils.clip_grad_norm_(trained, recipe.clip_norm, foreach=True)
+            optimiser.step()
+            losses.append(loss.detach())
+        # Checked once an epoch, for a look at every loss would make a GPU wait at every step.
+        _refuse_divergence(epoch, torch.stack(losses), trained)
+        weights = torch.tensor([len(batch) / len(rows) for batch in batches], device=device)
+        row = {"train_loss": float(torch.stack(losses).float() @ weights), "learning_rate": rate}
+        if protocol.epoch_selection == "best_train_loss" and row["train_loss"] < min(
+            (earlier["train_loss"] for earlier in curve), default=math.inf
+        ):
+            best = _snapshot(trained)
+        curve.append(row)
+        report(epoch, row)
+        on_epoch_end(epoch, partial(_state, epoch, trained, optimiser, curve, best))
+    if best:
+        _restore(trained, best)
+    return curve
+
+
+def _fusible(tensors: Sequence[Tensor]) -> bool:
+    return all(tensor.is_floating_point() and tensor.device.type in ("cpu", "cuda") for tensor in tensors)
+
+
+def _state(
+    epoch: int, trained: Sequence[Tensor], optimiser: torch.optim.Optimizer, curve: Curve, best: Sequence[Tensor]
+) -> dict[str, Any]:
+    return {
+        "epoch": epoch,
+        "parameters": _snapshot(trained),
+        "optimiser": optimiser.state_dict(),
+        "curve": list(curve),
+        "best": list(best),
+    }
+
+
+def _refuse_divergence(epoch: int, losses: Tensor, trained: Sequence[Tensor]) -> None:
+    bad = torch.nonzero(~torch.isfinite(losses)).flatten().tolist()
+    if bad:
+        raise Diverged(f"the loss of epoch {epoch}, step {bad[0]} is {float(losses[bad[0]])}")
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in trained):
+        raise Diverged(f"a parameter is NaN or infinite after epoch {epoch}, step {len(losses) - 1}")
+
+
+def _snapshot(trained: Sequence[Tensor]) -> list[Tensor]:
+    return [tensor.detach().clone() for tensor in trained]
+
+
+def _restore(trained: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    with torch.no_grad():
+        for tensor, value in zip(trained, values, strict=True):
+            tensor.copy_(value)

@@ -1,0 +1,24 @@
+"""``python -m orchestrator``: runs the command line; a user's error ends with exit code 2 and no traceback."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Entry point of the ``orchestrator`` command."""
+    from orchestrator.cli import app
+    from orchestrator.errors import UserError
+
+    try:
+        app()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("\nstopped; what has finished is kept. The same command goes on from here.", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

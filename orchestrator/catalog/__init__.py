@@ -1,0 +1,28 @@
+"""The catalog: datasets, domains and backbones as data, read from ``grids/`` and checked before anything runs.
+
+Nothing in here imports torch or open_clip, so that a plan or an error message costs no seconds.
+"""
+
+from orchestrator.catalog.availability import DATA_VARIABLE, data_root_of, missing_data, missing_weights
+from orchestrator.catalog.entries import BackboneEntry, DatasetEntry, DomainEntry
+from orchestrator.catalog.load import Catalog, load_catalog
+from orchestrator.catalog.reading import grids_folder
+from orchestrator.catalog.references import LOADER_VERSION, backbone_ref, class_words, dataset_ref, templates
+
+__all__ = [
+    "DATA_VARIABLE",
+    "LOADER_VERSION",
+    "BackboneEntry",
+    "Catalog",
+    "DatasetEntry",
+    "DomainEntry",
+    "backbone_ref",
+    "class_words",
+    "data_root_of",
+    "dataset_ref",
+    "grids_folder",
+    "load_catalog",
+    "missing_data",
+    "missing_weights",
+    "templates",
+]

@@ -1,0 +1,136 @@
+"""Reading the catalog's files into one :class:`Catalog`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from orchestrator.catalog.entries import (
+    OPEN_CLIP,
+    BackboneEntry,
+    DatasetEntry,
+    DomainEntry,
+    Entry,
+    check_templates,
+    key_error,
+)
+from orchestrator.catalog.reading import Place, as_mapping, grids_folder, read_mapping, shown, validated
+from orchestrator.errors import UserError, unknown_name
+
+Kind = TypeVar("Kind", bound=Entry)
+
+SECTIONS = ("domains", "datasets", "backbones", "prompts")
+"""What a catalog file may hold at its top level."""
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Everything that grids can name, by key, in the order of the files.
+
+    Attributes:
+        datasets, domains, backbones: the entries; prompt sets are already resolved into the datasets.
+        files: (section, key) -> the file it stands in, as shown in messages.
+    """
+
+    datasets: Mapping[str, DatasetEntry]
+    domains: Mapping[str, DomainEntry]
+    backbones: Mapping[str, BackboneEntry]
+    files: Mapping[tuple[str, str], str]
+
+    def dataset(self, name: str, where: str = "") -> DatasetEntry:
+        """A dataset by key. Raises ``UserError`` with the nearest ones."""
+        if name not in self.datasets:
+            raise unknown_name("dataset", name, self.datasets, where=where)
+        return self.datasets[name]
+
+    def domain(self, name: str, where: str = "") -> DomainEntry:
+        """A domain by key. Raises ``UserError`` with the nearest ones."""
+        if name not in self.domains:
+            raise unknown_name("domain", name, self.domains, where=where)
+        return self.domains[name]
+
+    def backbone(self, name: str, where: str = "") -> BackboneEntry:
+        """A backbone by key. Raises ``UserError`` with the nearest ones."""
+        if name not in self.backbones:
+            raise unknown_name("backbone", name, self.backbones, where=where)
+        return self.backbones[name]
+
+    def members(self, domain: str, where: str = "") -> tuple[DatasetEntry, ...]:
+        """The datasets of a domain, in the catalog's order. Raises ``UserError`` for an unknown domain."""
+        self.domain(domain, where)
+        return tuple(entry for entry in self.datasets.values() if entry.domain == domain)
+
+
+def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
+    """The project's catalog and the user's own files.
+
+    Args:
+        extra_files: further files in the same format (``domains:``, ``datasets:``, ``backbones:``, ``prompts:``).
+
+    Raises:
+        UserError: a file that cannot be read, an unknown or wrong field (with the nearest valid one), a key that two
+            files use, a dataset of an unknown domain or with an unknown prompt set.
+    """
+    folder = grids_folder()
+    paths = [folder / "prompts.yaml", *sorted(folder.glob("datasets/*.yaml")), *sorted(folder.glob("backbones/*.yaml"))]
+    paths += [Path(extra) for extra in extra_files]
+    raw: dict[str, dict[str, tuple[Any, Place]]] = {section: {} for section in SECTIONS}
+    for path in paths:
+        _collect(path, raw)
+    prompts = {name: _prompt_set(value, place) for name, (value, place) in raw["prompts"].items()}
+    domains = _entries(DomainEntry, raw["domains"])
+    datasets = {}
+    for name, (value, place) in raw["datasets"].items():
+        entry = _entry(DatasetEntry, name, value, place)
+        if entry.domain not in domains:
+            raise unknown_name("domain", entry.domain, domains, where=str(place / "domain"))
+        if isinstance(entry.prompts, str) and not entry.prompts.startswith(OPEN_CLIP):
+            if entry.prompts not in prompts:
+                raise unknown_name("prompt set", entry.prompts, prompts, where=str(place / "prompts"))
+            entry = entry.model_copy(update={"prompts": prompts[entry.prompts]})
+        datasets[name] = entry
+    files = {(section, name): place.file for section, named in raw.items() for name, (_, place) in named.items()}
+    return Catalog(datasets, domains, _entries(BackboneEntry, raw["backbones"]), files)
+
+
+def _collect(path: Path, raw: dict[str, dict[str, tuple[Any, Place]]]) -> None:
+    """Add one file's sections to ``raw``; a key taken by another file is an error naming both."""
+    top = Place(shown(path))
+    for section, named in read_mapping(path).items():
+        if section not in SECTIONS:
+            raise unknown_name("field", section, SECTIONS, where=str(top))
+        for name, value in as_mapping(named or {}, top / section).items():
+            place = top / section / name
+            wrong = key_error(name)
+            if wrong:
+                raise UserError(wrong, where=str(top / section))
+            if name in raw[section]:
+                other = raw[section][name][1]
+                raise UserError(f"{name!r} stands in {other.file} too", where=str(place), hint="rename one of them")
+            raw[section][name] = (value, place)
+
+
+def _entry(model: type[Kind], name: str, value: Any, place: Place) -> Kind:
+    value = as_mapping(value, place)
+    if "name" in value:
+        raise UserError("the key is the name; it is not given again", where=str(place / "name"))
+    return validated(model, {"name": name, **value}, place)
+
+
+def _entries(model: type[Kind], named: Mapping[str, tuple[Any, Place]]) -> dict[str, Kind]:
+    return {name: _entry(model, name, value, place) for name, (value, place) in named.items()}
+
+
+def _prompt_set(value: Any, place: Place) -> tuple[str, ...] | str:
+    """A set of templates, or the name of a list open_clip ships (``source: open_clip.NAME``)."""
+    if isinstance(value, dict):
+        source = value.get("source")
+        if set(value) != {"source"} or not isinstance(source, str) or not source.startswith(OPEN_CLIP):
+            raise UserError("a set is a list of templates, or 'source: open_clip.NAME'", where=str(place))
+        return source
+    try:
+        return tuple(check_templates(value))
+    except ValueError as error:
+        raise UserError(str(error), where=str(place)) from None

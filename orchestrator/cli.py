@@ -1,0 +1,230 @@
+"""The commands. Each gathers its inputs, calls one function that does the work, and says what came of it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from orchestrator.catalog import Catalog
+    from orchestrator.grid import Grid
+    from orchestrator.settings import RunSettings
+    from orchestrator.store import Store
+
+DEFAULT_STORE = "runs"
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Measure CLIP adaptation methods: plan, run, resume and report every backbone x dataset x k x method cell.",
+)
+
+GridName = Annotated[str, typer.Argument(metavar="GRID", help="a grid's name (grids/NAME.yaml) or a path to one")]
+StoreUrl = Annotated[
+    str, typer.Option("--store", envvar="BOLT_STORE", help="folder or URL that keeps artifacts and results")
+]
+DataRoot = Annotated[
+    Path | None, typer.Option("--data-root", envvar="BOLT_DATA", help="folder that holds your image folders")
+]
+CatalogFiles = Annotated[
+    list[Path] | None, typer.Option("--catalog", help="a catalog file of your own; may be repeated")
+]
+Only = Annotated[
+    list[str] | None, typer.Option("--only", metavar="FIELD=A,B", help="keep cells that match; may be repeated")
+]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a grid's value; may be repeated")
+]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="only the first N cells")]
+Retry = Annotated[bool, typer.Option("--retry-failed", help="run cells again that are on record as failed")]
+Threads = Annotated[int, typer.Option("--threads", min=1, help="CPU threads a cell's arithmetic uses")]
+Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; the best there is by default")]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What most commands start from."""
+
+    grid: Grid
+    catalog: Catalog
+    store: Store
+    settings: RunSettings
+    data_root: Path | None
+
+
+def _open(
+    grid: str,
+    store: str,
+    data_root: Path | None,
+    catalog: list[Path] | None,
+    only: list[str] | None = None,
+    set_: list[str] | None = None,
+    limit: int | None = None,
+    threads: int = 1,
+    device: str | None = None,
+) -> Opened:
+    from orchestrator.catalog import data_root_of, load_catalog
+    from orchestrator.grid import load_grid
+    from orchestrator.settings import RunSettings
+    from orchestrator.store import Store
+
+    root = data_root_of(data_root)
+    loaded = load_catalog(catalog or ())
+    url = store if "://" in store else str(Path(store).absolute())
+    settings = RunSettings(
+        store_url=url,
+        data_root=str(root.absolute()) if root else None,
+        threads=threads,
+        device=device,
+        catalog_files=tuple(str(path.absolute()) for path in catalog or ()),
+    )
+    parsed = load_grid(grid, loaded, only=only or (), set_=set_ or (), limit=limit, data_root=root)
+    return Opened(parsed, loaded, Store(url), settings, root)
+
+
+@app.command("grid")
+def run_a_grid(
+    grid: GridName,
+    store: StoreUrl = DEFAULT_STORE,
+    only: Only = None,
+    set_: Set = None,
+    limit: Limit = None,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+    plan: Annotated[bool, typer.Option("--plan", help="say what would be done, and do nothing")] = False,
+    local: Annotated[bool, typer.Option("--local", help="in this process, one cell after the other, no Ray")] = False,
+    address: Annotated[
+        str | None, typer.Option("--address", help="a running Ray cluster: auto or HOST:PORT")
+    ] = None,
+    retry_failed: Retry = False,
+    threads: Threads = 1,
+    device: Device = None,
+) -> None:
+    """Plan a grid, build what is missing, run what is missing, report. The same command resumes."""
+    from orchestrator.errors import UserError
+    from orchestrator.run import RunOptions
+    from orchestrator.session import run_session
+
+    if local and address:
+        raise UserError("--local and --address exclude each other", hint="give one of them")
+    opened = _open(grid, store, data_root, catalog, only, set_, limit, threads, device)
+    if plan:
+        _print_plan(opened, retry_failed)
+        return
+    options = RunOptions(local=local, address=address, retry_failed=retry_failed)
+    code = run_session(opened.grid, opened.catalog, opened.store, opened.settings, options, Console())
+    raise typer.Exit(code)
+
+
+@app.command("plan")
+def plan_a_grid(
+    grid: GridName,
+    store: StoreUrl = DEFAULT_STORE,
+    only: Only = None,
+    set_: Set = None,
+    limit: Limit = None,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+    retry_failed: Retry = False,
+) -> None:
+    """Say what a grid holds, what is done and what it would take. Nothing runs."""
+    _print_plan(_open(grid, store, data_root, catalog, only, set_, limit), retry_failed)
+
+
+def _print_plan(opened: Opened, retry_failed: bool) -> None:
+    from orchestrator.plan import make_plan
+    from orchestrator.show import plan_view
+
+    made = make_plan(opened.grid, opened.catalog, opened.store, opened.data_root, retry_failed=retry_failed)
+    Console().print(plan_view(made, opened.catalog, opened.store, opened.data_root))
+
+
+@app.command()
+def status(
+    grid: GridName,
+    store: StoreUrl = DEFAULT_STORE,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+) -> None:
+    """Say how far a grid is: done, running, failed and open cells, and the last failures."""
+    from orchestrator.plan import make_plan
+    from orchestrator.show import status_view
+
+    opened = _open(grid, store, data_root, catalog)
+    made = make_plan(opened.grid, opened.catalog, opened.store, opened.data_root)
+    Console().print(status_view(made, opened.store))
+
+
+@app.command()
+def report(
+    grid: GridName,
+    store: StoreUrl = DEFAULT_STORE,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+) -> None:
+    """Write a grid's report anew from the results there are."""
+    from orchestrator.plan import make_plan
+    from orchestrator.session import write_grid_report
+
+    opened = _open(grid, store, data_root, catalog)
+    made = make_plan(opened.grid, opened.catalog, opened.store, opened.data_root)
+    files = write_grid_report(made, opened.catalog, opened.store)
+    Console().print(f"report: {files.page}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def sync(
+    grid: GridName,
+    store: StoreUrl = DEFAULT_STORE,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+) -> None:
+    """Bring MLflow to what the results say: add missing runs, remove leftovers and doubles."""
+    from orchestrator.plan import make_plan
+    from orchestrator.session import sync_tracking
+
+    opened = _open(grid, store, data_root, catalog)
+    made = make_plan(opened.grid, opened.catalog, opened.store, opened.data_root)
+    Console().print(sync_tracking(made, opened.catalog, opened.store), highlight=False)
+
+
+@app.command()
+def ui(
+    grid: Annotated[str | None, typer.Argument(metavar="[GRID]", help="open this grid's experiment")] = None,
+    store: StoreUrl = DEFAULT_STORE,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 5000,
+) -> None:
+    """Serve the MLflow UI of a store on this machine's loopback address."""
+    from orchestrator.session import serve_tracking_ui
+
+    url = store if "://" in store else str(Path(store).absolute())
+    raise typer.Exit(serve_tracking_ui(url, grid, port, Console()))
+
+
+@app.command()
+def doctor(
+    grid: Annotated[str | None, typer.Argument(metavar="[GRID]", help="say what this grid would need")] = None,
+    store: StoreUrl = DEFAULT_STORE,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+) -> None:
+    """Say what this machine has, and, with a grid, what it lacks for it."""
+    from orchestrator.doctor import machine_view, needs_view
+
+    console = Console()
+    console.print(machine_view(store))
+    if grid is not None:
+        opened = _open(grid, store, data_root, catalog)
+        view, ready = needs_view(opened.grid, opened.catalog, opened.store, opened.data_root)
+        console.print(view)
+        raise typer.Exit(0 if ready else 1)
+
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

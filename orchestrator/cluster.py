@@ -1,0 +1,308 @@
+"""Start or join Ray, say what it has, and run graphs of tasks on it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from orchestrator.errors import UserError
+from orchestrator.events import one_line
+from orchestrator.graph import Called, Frontier, GraphTask, TaskEvent, call, skipped
+
+HEALTH_SECONDS = 5.0
+"""While nothing happens, the cluster is asked this often whether it is still there."""
+
+TASK_RETRIES = 3
+"""How often a task whose worker died is started again. What a task raises is never retried."""
+
+_LONGEST_SCRATCH = 40
+"""Ray's sockets lie about 65 characters below its folder, and a socket's path may have 107."""
+
+_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to anybody
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative store paths mean the same in a worker as in the driver
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # work that asked for no GPU sees none
+    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
+}
+
+
+class ClusterLost(UserError):
+    """The cluster went away while cells or tasks were under way. What has finished is kept."""
+
+
+@dataclass(frozen=True)
+class ClusterInfo:
+    """What a cluster has.
+
+    Attributes:
+        address: ``local``, or where it was joined.
+        nodes: how many machines are alive.
+        cpus, gpus: logical ones in all.
+        memory: bytes in all.
+        largest: (cpus, gpus) of the largest single node; nothing that needs more can ever run.
+        logs: folder with the output of workers on this machine.
+    """
+
+    address: str
+    nodes: int
+    cpus: float
+    gpus: float
+    memory: int
+    largest: tuple[float, float]
+    logs: str
+
+
+class Cluster:
+    """A connection to Ray; a context manager that ends it.
+
+    Attributes:
+        address: ``local``, or where it was joined.
+        logs: folder with the output of workers on this machine.
+        keep_logs: leave the logs of a local instance behind when it ends; otherwise its folder is removed.
+    """
+
+    def __init__(self, address: str, logs: Path, scratch: Path | None, *, owned: bool) -> None:
+        self.address, self.logs, self.keep_logs = address, logs, False
+        self._scratch, self._owned = scratch, owned
+
+    @classmethod
+    def connect(
+        cls,
+        address: str | None = None,
+        *,
+        cpus: int | None = None,
+        gpus: int | None = None,
+        worker_env: Mapping[str, str] | None = None,
+    ) -> Cluster:
+        """Start a local instance of its own (``None``), or join one (``"auto"``, ``"host:port"``).
+
+        A local instance listens on the loopback interface only, has no dashboard, writes its workers' output to
+        files and is gone when this process is gone. An instance this process is already connected to is used as
+        it is and left running.
+
+        Args:
+            address: which instance.
+            cpus, gpus: how many a local instance may use; those of the machine by default.
+            worker_env: environment variables for every worker.
+
+        Raises :class:`UserError` when there is nothing to join, or it does not answer.
+        """
+        for name, value in _ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        if address is not None:
+            _prepare_to_join(address)
+        import ray
+        from ray._private import ray_constants
+
+        if ray.is_initialized():
+            return cls("already connected", _log_folder(), None, owned=False)
+        options: dict[str, Any] = {
+            "log_to_driver": False,
+            "logging_level": logging.ERROR,
+        }
+        if address is not None:
+            shared = {"env_vars": {**_ENVIRONMENT, **(worker_env or {})}}
+            try:
+                ray.init(address=address, runtime_env=shared, **options)
+            except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+                raise _cannot_join(address, one_line(error)) from error
+            return cls(address, _log_folder(), None, owned=True)
+        scratch = _scratch_folder()
+        # Ray takes the loopback interface by itself only where this is false; there is no argument for it.
+        ray_constants.ENABLE_RAY_CLUSTER = False
+        try:
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                num_gpus=gpus,
+                include_dashboard=False,
+                runtime_env={"env_vars": dict(worker_env)} if worker_env else None,
+                _temp_dir=str(scratch),
+                **options,
+            )
+        except BaseException:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+        finally:
+            ray_constants.ENABLE_RAY_CLUSTER = True
+        return cls("local", _log_folder(), scratch, owned=True)
+
+    def describe(self) -> ClusterInfo:
+        """What it has now; a cluster that scales can have more later."""
+        import ray
+
+        alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        return ClusterInfo(
+            address=self.address,
+            nodes=len(alive),
+            cpus=sum(node.get("CPU", 0.0) for node in alive),
+            gpus=sum(node.get("GPU", 0.0) for node in alive),
+            memory=int(sum(node.get("memory", 0.0) for node in alive)),
+            largest=(
+                max((node.get("CPU", 0.0) for node in alive), default=0.0),
+                max((node.get("GPU", 0.0) for node in alive), default=0.0),
+            ),
+            logs=str(self.logs),
+        )
+
+    def close(self) -> None:
+        """End the connection, and the instance if it is this process's own. Closing twice is harmless."""
+        if not self._owned:
+            return
+        self._owned = False
+        import ray
+
+        ray.shutdown()
+        if self._scratch is not None and not self.keep_logs:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _prepare_to_join(address: str) -> None:
+    """Fail within seconds where nobody listens, and use the token this machine has.
+
+    A driver that joins by an explicit address never turns Ray's token authentication on by itself and is then
+    turned away by a cluster that wants it; a cluster that does not want it ignores the token.
+    """
+    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    if "RAY_AUTH_MODE" not in os.environ and ("RAY_AUTH_TOKEN" in os.environ or token.is_file()):
+        os.environ["RAY_AUTH_MODE"] = "token"
+        if "ray" in sys.modules:
+            from ray._raylet import Config
+
+            Config.initialize("")  # it was read when ray was imported
+    host, separator, port = address.rpartition(":")
+    if address == "auto" or "://" in address:
+        return
+    if not separator or not port.isdigit():
+        raise UserError(
+            f"{address!r} is not the address of a Ray cluster", where="--address", hint="give 'auto' or HOST:PORT"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    except OSError as error:
+        raise _cannot_join(address, str(error)) from None
+
+
+def _cannot_join(address: str, why: str) -> UserError:
+    if address == "auto":
+        return UserError(
+            "no running Ray cluster was found on this machine",
+            where="--address auto",
+            hint="start one with `ray start --head`, or leave the option out for a local instance",
+        )
+    hint = "is it running (`ray status`), is the port open, is ~/.ray/auth_token the cluster's?"
+    return UserError(f"no Ray cluster answers ({why})", where=f"--address {address}", hint=hint)
+
+
+def _scratch_folder() -> Path:
+    base = tempfile.gettempdir()
+    return Path(tempfile.mkdtemp(prefix="bolt-ray-", dir=base if len(base) < _LONGEST_SCRATCH - 17 else "/tmp"))
+
+
+def _log_folder() -> Path:
+    import ray
+
+    node = ray._private.worker._global_node
+    return Path(node.get_session_dir_path(), "logs") if node is not None else Path()
+
+
+def check_alive() -> None:
+    """Raise :class:`ClusterLost` when the node this driver hangs on is gone.
+
+    Ray itself can wait for ever for results of a node whose ``raylet`` was killed.
+    """
+    import ray
+
+    try:
+        own = ray.get_runtime_context().get_node_id()
+        alive = any(node["NodeID"] == own and node["Alive"] for node in ray.nodes())
+        why = "the node this process is connected to is gone"
+    except Exception as error:
+        alive, why = False, one_line(error)
+    if not alive:
+        raise ClusterLost(
+            f"the Ray cluster was lost: {why}", hint="what has finished is kept; run the same command again"
+        )
+
+
+def worker_log() -> str:
+    """The file this worker's output goes to, empty when that is not a file."""
+    with contextlib.suppress(OSError):
+        target = os.readlink("/proc/self/fd/2")
+        return target if Path(target).is_file() else ""
+    return ""
+
+
+def _call_in_worker(function: Callable[..., Any], args: tuple[Any, ...]) -> Called:
+    return call(function, args, worker_log())
+
+
+def run_graph(
+    tasks: Mapping[str, GraphTask], *, in_flight: int | None = None, retries: int = TASK_RETRIES
+) -> Iterator[TaskEvent]:
+    """Run a graph as Ray tasks, yielding events as they happen.
+
+    A task's exception fails it and skips what needs it; the others go on. A task whose worker dies is started
+    again up to ``retries`` times. Leaving the iterator early (``KeyboardInterrupt`` included) cancels what runs.
+
+    Args:
+        tasks: the graph; ready tasks are handed out in its order.
+        in_flight: at most so many are handed out at a time; by default as many as there are CPUs, at least 4.
+        retries: see above.
+
+    Raises ``ValueError`` for a graph that cannot run, :class:`ClusterLost` when the cluster goes away.
+    """
+    import ray
+    from ray.exceptions import RayError
+
+    frontier = Frontier(tasks)
+    limit = in_flight or max(4, int(ray.cluster_resources().get("CPU", 0)))
+    remote = ray.remote(_call_in_worker)
+    running: dict[Any, str] = {}
+    try:
+        while True:
+            while len(running) < limit and (key := frontier.take()) is not None:
+                task = tasks[key]
+                options = remote.options(
+                    num_cpus=task.cpus, num_gpus=task.gpus, max_retries=retries, retry_exceptions=False, name=key
+                )
+                running[options.remote(task.function, task.args)] = key
+                yield TaskEvent(key, "started")
+            if not running:
+                return
+            done, _ = ray.wait(list(running), num_returns=1, timeout=HEALTH_SECONDS)
+            if not done:
+                check_alive()
+                continue
+            key = running.pop(done[0])
+            try:
+                outcome = ray.get(done[0])
+            except RayError as error:
+                outcome = Called(error=f"its worker was lost: {one_line(error)}", traceback=str(error))
+            yield outcome.event(key)
+            if outcome.error:
+                yield from skipped(frontier, key)
+            else:
+                frontier.finish(key)
+    finally:
+        for ref in running:
+            with contextlib.suppress(Exception):
+                ray.cancel(ref, force=True)

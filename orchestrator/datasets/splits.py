@@ -1,0 +1,65 @@
+"""Split recipes: which images are trained on and which are tested on, by name.
+
+``official``        the parts the dataset comes with
+``eighty_twenty``   80 % train, 20 % test, drawn per class
+``eighty_ten_ten``  80 % train, 10 % validation (left out), 10 % test, drawn per class
+``published``       what the BOLT authors' code does: 80/20 at random with seed 42, then 10 % (at most 5000) of the
+                    training part left out with seed 0
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PUBLISHED_VALIDATION_CAP = 5000
+
+
+def split_indices(labels: NDArray[np.int64], recipe: str, dataset: str) -> dict[str, NDArray[np.int64]]:
+    """Positions of the ``train`` and ``test`` images among all N, for a dataset without parts of its own.
+
+    Args:
+        labels: class of each image, (N,).
+        recipe: one of the recipes above but ``official``.
+        dataset: name that keys the draw.
+
+    Raises:
+        ValueError: the recipe is unknown.
+    """
+    if recipe == "published":
+        return _published(len(labels))
+    shares = {"eighty_twenty": 0.0, "eighty_ten_ten": 0.1}
+    if recipe not in shares:
+        raise ValueError(f"no split recipe {recipe!r} for a dataset without parts of its own")
+    return _stratified(labels, dataset, validation=shares[recipe])
+
+
+def _stratified(labels: NDArray[np.int64], dataset: str, validation: float) -> dict[str, NDArray[np.int64]]:
+    from bolt.seeds import numpy_generator
+
+    train, test = [], []
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        members = members[numpy_generator("split", dataset, int(label)).permutation(len(members))]
+        first = int(0.8 * len(members))
+        train.append(members[:first])
+        test.append(members[first + round(validation * len(members)) :])
+    return {"train": np.sort(np.concatenate(train)), "test": np.sort(np.concatenate(test))}
+
+
+def _published(total: int) -> dict[str, NDArray[np.int64]]:
+    import torch
+
+    def permutation(count: int, seed: int) -> NDArray[np.int64]:
+        order: NDArray[np.int64] = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).numpy()
+        return order
+
+    first = int(0.8 * total)
+    order = permutation(total, 42)
+    train, test = order[:first], order[first:]
+    kept = first - min(int(0.1 * first), PUBLISHED_VALIDATION_CAP)
+    return {"train": train[permutation(first, 0)[:kept]], "test": test}

@@ -1,0 +1,41 @@
+"""Errors for people: what is wrong, where it stands, what would be right.
+
+A :class:`UserError` is the user's to mend; the command line prints it without a traceback and exits with code 2.
+Anything else that escapes is a defect of this project and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Something the user can mend.
+
+    Args:
+        what: what is wrong, as one sentence without a final full stop.
+        where: file and field, or the option, where it stands.
+        hint: what would be right: the nearest name, a valid range, the command to run.
+    """
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
+        self.what, self.where, self.hint = what, where, hint
+        parts = [f"{where}: {what}" if where else what]
+        if hint:
+            parts.append(hint)
+        super().__init__("\n  ".join(parts))
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = "") -> UserError:
+    """The error for a name that does not exist, suggesting the nearest ones that do."""
+    names = sorted(known)
+    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+    if near:
+        hint = "did you mean " + " or ".join(repr(n) for n in near) + "?"
+    elif names:
+        shown = ", ".join(names[:12]) + (f", ... ({len(names)} in all)" if len(names) > 12 else "")
+        hint = f"known: {shown}"
+    else:
+        hint = "none are known"
+    return UserError(f"unknown {kind} {str(name)!r}", where=where, hint=hint)

@@ -1,0 +1,146 @@
+"""What a plan will take: bytes from shapes, seconds from measured cells, else from arithmetic. Says which."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from bolt.methods import METHODS
+from orchestrator.catalog import BackboneEntry, Catalog
+from orchestrator.cell import Cell
+from orchestrator.results import Result
+from orchestrator.stages.artifacts import (
+    DomainTotal,
+    Head,
+    Images,
+    Need,
+    SourceDirections,
+    SourceModel,
+    SupportFeatures,
+    TestFeatures,
+)
+
+ASSUMED_TFLOPS = 20.0
+"""Sustained 10^12 operations a second of one data-centre GPU, where nothing was measured: about what float32
+matrix products with TF32 reach on an A100 in networks of this size. An assumption, printed as one."""
+
+TRAINING_FACTOR = 3.0
+"""Forward and backward of a network, in forwards."""
+
+SHORT_SIDE_FACTOR = 4.0
+"""A stored training image has up to (2 S)^2 pixels, a test image S^2."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How long the open part of a plan takes on one device.
+
+    Attributes:
+        cell_seconds, artifact_seconds: of all cells, and of all artifacts, that are to do.
+        measured_cells: how many cells' figure comes from finished cells of the same backbone, method and k.
+        computed_cells: how many comes from counted operations at ``ASSUMED_TFLOPS``.
+    """
+
+    cell_seconds: float
+    artifact_seconds: float
+    measured_cells: int
+    computed_cells: int
+
+    @property
+    def device_hours(self) -> float:
+        """Hours of one device for everything that is to do."""
+        return (self.cell_seconds + self.artifact_seconds) / 3600
+
+    @property
+    def basis(self) -> str:
+        """What the figure is based on, in words."""
+        parts = []
+        if self.measured_cells:
+            parts.append(f"{self.measured_cells} cells by finished cells of the same backbone, method and k")
+        if self.computed_cells:
+            parts.append(
+                f"{self.computed_cells} cells and all artifacts by counted operations at an assumed "
+                f"{ASSUMED_TFLOPS:g} TFLOP/s"
+            )
+        return "; ".join(parts) or "nothing to do"
+
+
+def estimate_seconds(
+    cells: Sequence[Cell], needs: Iterable[Need], done: Sequence[Result], catalog: Catalog
+) -> Estimate:
+    """Estimate the open part of a plan."""
+    measured: dict[tuple[str, str, int], list[float]] = defaultdict(list)
+    for result in done:
+        cell = result.cell
+        measured[cell.backbone.name, cell.method.name, cell.shots].append(result.timings.total)
+    total, from_measured = 0.0, 0
+    for cell in cells:
+        known = measured.get((cell.backbone.name, cell.method.name, cell.shots))
+        from_measured += known is not None
+        total += fmean(known) if known else _seconds(_cell_gflops(cell, catalog))
+    artifacts = sum(_seconds(_artifact_gflops(need, catalog)) for need in needs)
+    return Estimate(total, artifacts, from_measured, len(cells) - from_measured)
+
+
+def _seconds(gflops: float) -> float:
+    return gflops / (1e3 * ASSUMED_TFLOPS)
+
+
+def _cell_gflops(cell: Cell, catalog: Catalog) -> float:
+    method = METHODS[cell.method.name]
+    entry = catalog.dataset(cell.dataset.name)
+    work = method.work(cell.shots * entry.classes, method.configure(cell.method.settings_dict()))
+    scored = sum(catalog.dataset(ref.name).sizes.test for ref in cell.evaluate_on) if method.trains_tower else 0
+    images = work.forward + scored + TRAINING_FACTOR * work.training
+    return images * catalog.backbone(cell.backbone.name).gflops_per_image
+
+
+def _artifact_gflops(need: Need, catalog: Catalog) -> float:
+    match need:
+        case TestFeatures():
+            images: float = catalog.dataset(need.dataset.name).sizes.test
+        case SupportFeatures():
+            images = _support_rows(need, catalog) * (need.views + 1)
+        case SourceModel():
+            entry = catalog.dataset(need.dataset.name)
+            images = TRAINING_FACTOR * entry.sizes.train * (need.recipe.epochs or 1) + entry.sizes.test
+        case _:
+            return 0.0
+    return images * catalog.backbone(need.backbone.name).gflops_per_image
+
+
+def _support_rows(need: SupportFeatures, catalog: Catalog) -> int:
+    return catalog.dataset(need.dataset.name).classes * need.shots
+
+
+def artifact_bytes(need: Need, catalog: Catalog) -> int:
+    """About how many bytes an artifact takes in the store."""
+    match need:
+        case Images():
+            sizes = catalog.dataset(need.dataset.name).sizes
+            pixels = 3 * need.image_size**2
+            return int(sizes.test * pixels if need.split == "test" else sizes.train * pixels * SHORT_SIDE_FACTOR)
+        case Head():
+            return 4 * catalog.dataset(need.dataset.name).classes * catalog.backbone(need.backbone.name).embed_dim
+        case TestFeatures():
+            return 4 * catalog.dataset(need.dataset.name).sizes.test * catalog.backbone(need.backbone.name).embed_dim
+        case SupportFeatures():
+            rows = _support_rows(need, catalog) * (need.views + 1)
+            return 4 * rows * catalog.backbone(need.backbone.name).embed_dim
+        case SourceModel():
+            return 4 * catalog.backbone(need.backbone.name).parameters
+        case SourceDirections():
+            return 4 * need.top_k * _matrix_sides(catalog.backbone(need.source.backbone.name))
+        case DomainTotal():
+            return 8 * catalog.backbone(need.sources[0].backbone.name).parameters
+        case _:
+            raise TypeError(f"no size is known for {type(need).__name__}")
+
+
+def _matrix_sides(backbone: BackboneEntry) -> int:
+    """Sum of rows and columns over all weight matrices of an image tower."""
+    width = backbone.width
+    block = (3 * width + width) + (width + width) + 2 * (4 * width + width)
+    return backbone.layers * block + width + backbone.embed_dim

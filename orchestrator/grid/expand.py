@@ -1,0 +1,265 @@
+"""From a block to its cells."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from bolt.methods import METHODS, Method, UnknownSetting
+from bolt.protocol import Protocol
+from orchestrator.catalog import Catalog, DatasetEntry, backbone_ref, dataset_ref
+from orchestrator.catalog.reading import Place
+from orchestrator.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
+from orchestrator.errors import UserError, unknown_name
+from orchestrator.grid.overrides import Overrides
+from orchestrator.grid.schema import Block, MethodChoice, SourcesChoice, resolve_protocol
+from orchestrator.recipes import SourceRecipe
+
+
+@dataclass(frozen=True)
+class SourcePlan:
+    """How a source model is made: on which backbone and dataset, by which (resolved) recipe."""
+
+    backbone: str
+    dataset: str
+    recipe: SourceRecipe
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A cell with what the grid says about it beyond its identity."""
+
+    cell: Cell
+    label: str | None
+    place: Place
+
+
+@dataclass
+class Expander:
+    """Expands blocks against one catalog; identities are computed once and shared by all cells.
+
+    Attributes:
+        sources: every source any cell uses, and how it is made.
+    """
+
+    catalog: Catalog
+    data_root: Path | None
+    overrides: Overrides
+    sources: dict[SourceRef, SourcePlan] = field(default_factory=dict)
+    _datasets: dict[str, DatasetRef] = field(default_factory=dict)
+    _backbones: dict[str, BackboneRef] = field(default_factory=dict)
+    _pools: dict[Any, tuple[SourceRef, ...]] = field(default_factory=dict)
+
+    def cells(self, block: Block, protocol: Any, recipe: SourceRecipe, place: Place) -> Iterator[Planned]:
+        """The block's cells, duplicates included.
+
+        Raises ``UserError`` for every name that does not exist and every combination that cannot be measured.
+        """
+
+        def at(name: str) -> Place:
+            return self.overrides.place(name, place / name)
+
+        stated = protocol if block.protocol is None else block.protocol
+        chosen = resolve_protocol(stated, at("protocol"))
+        if self.overrides.protocol:
+            chosen = resolve_protocol(self.overrides.on_protocol(stated), self.overrides.option("protocol"))
+        for index, name in enumerate(block.backbones):
+            self.catalog.backbone(name, str(at("backbones") / index))
+        targets = self._targets(block, place)
+        methods = [
+            (self._method(choice, block.track, at("methods") / index), choice.label, at("methods") / index)
+            for index, choice in enumerate(block.methods)
+        ]
+        self._check_support(block, chosen, targets, [method for (method, _), _, _ in methods], place)
+        shots = block.shots or (0,)
+        seeds = block.seeds or (0,)
+        for backbone, target in product(block.backbones, targets):
+            evaluate_on = self._evaluated(block, target, at("evaluate_on"))
+            for (method, ref), label, method_place in methods:
+                pool: tuple[SourceRef, ...] = ()
+                if method.uses_sources:
+                    pool = self._sources(block.sources, backbone, target, evaluate_on, recipe, at("sources"))
+                for k, seed in product(shots, seeds) if method.uses_support else ((0, 0),):
+                    cell = Cell(
+                        track=block.track,
+                        protocol=chosen,
+                        backbone=self._backbone(backbone),
+                        domain=target.domain,
+                        dataset=self._dataset(target),
+                        evaluate_on=tuple(self._dataset(entry) for entry in evaluate_on),
+                        sources_rule=block.sources.rule if method.uses_sources else "none",
+                        sources=pool,
+                        shots=k,
+                        method=ref,
+                        seed=seed,
+                    )
+                    yield Planned(cell, label, method_place)
+
+    def _targets(self, block: Block, place: Place) -> list[DatasetEntry]:
+        """The datasets a block adapts to: those it names, or the trainable ones of its domains."""
+        if (block.domains is None) == (block.datasets is None):
+            raise UserError("a block names its targets by either domains or datasets", where=str(place))
+        if block.datasets is not None:
+            at = self.overrides.place("datasets", place / "datasets")
+            return [self.catalog.dataset(name, str(at / i)) for i, name in enumerate(block.datasets)]
+        targets = []
+        at = self.overrides.place("domains", place / "domains")
+        for index, domain in enumerate(block.domains or ()):
+            members = [entry for entry in self.catalog.members(domain, str(at / index)) if entry.is_source]
+            if not members:
+                raise UserError(f"domain {domain} has no dataset to adapt to", where=str(at / index))
+            targets += members
+        return targets
+
+    def _method(self, choice: MethodChoice, track: str, place: Place) -> tuple[Method, MethodRef]:
+        """A method and its identity, every setting included."""
+        if choice.name not in METHODS:
+            raise unknown_name("method", choice.name, METHODS, where=str(place))
+        method = METHODS[choice.name]
+        if track not in method.tracks:
+            able = sorted(name for name, other in METHODS.items() if track in other.tracks)
+            raise UserError(
+                f"{method.name} cannot be measured on the {track} track",
+                where=str(place),
+                hint=f"methods that can: {', '.join(able) or 'none yet'}",
+            )
+        settings = _configured(method, choice.settings, place)
+        overriding = self.overrides.methods.get(method.name)
+        if overriding:
+            settings = _configured(method, {**choice.settings, **overriding}, self.overrides.option(method.name))
+        pairs = sorted((f.name, getattr(settings, f.name)) for f in dataclasses.fields(settings))
+        return method, MethodRef(method.name, method.version, tuple(pairs))
+
+    def _check_support(
+        self, block: Block, protocol: Protocol, targets: Iterable[DatasetEntry], methods: Iterable[Method], place: Place
+    ) -> None:
+        """Whether every support that the block asks for can be drawn."""
+        shots_at, seeds_at = (self.overrides.place(name, place / name) for name in ("shots", "seeds"))
+        if block.track == "tta" and block.shots is not None:
+            raise UserError("the tta track reads no labels, so it takes no shots", where=str(shots_at))
+        for index, k in enumerate(block.shots or ()):
+            if k < 1:
+                raise UserError(f"k is {k}; at least one image per class is needed", where=str(shots_at / index))
+        for index, seed in enumerate(block.seeds or ()):
+            if seed < 1:
+                raise UserError(f"the seed is {seed}; seeds count from 1", where=str(seeds_at / index))
+        needy = [method.name for method in methods if method.uses_support]
+        if not needy:
+            return
+        if block.seeds is None:
+            raise UserError(f"this field is needed: {needy[0]} draws a support", where=str(place / "seeds"))
+        if block.track == "tta":
+            return
+        if block.shots is None:
+            raise UserError(f"this field is needed: {needy[0]} learns from a support", where=str(place / "shots"))
+        for entry in targets:
+            if not entry.is_source:
+                raise UserError(f"{entry.name} has no training images; it can only be evaluated on", where=str(place))
+            if protocol.short_classes == "refuse" and max(block.shots) > entry.most_shots:
+                raise UserError(
+                    f"k is {max(block.shots)}, but the smallest class of {entry.name} has at most "
+                    f"{entry.most_shots} training images",
+                    where=str(shots_at),
+                    hint="leave the dataset to a block of its own with "
+                    f"protocol: {{name: {protocol.name.partition('+')[0]}, short_classes: take_all}}",
+                )
+
+    def _evaluated(self, block: Block, target: DatasetEntry, place: Place) -> list[DatasetEntry]:
+        """The datasets a cell is scored on."""
+        if block.evaluate_on is None:
+            return [target]
+        if block.track != "ood":
+            raise UserError("only the ood track is scored on other datasets than its target", where=str(place))
+        entries = [self.catalog.dataset(name, str(place / i)) for i, name in enumerate(block.evaluate_on)]
+        for index, entry in enumerate(entries):
+            if entry.classes != target.classes:
+                raise UserError(
+                    f"{entry.name} has {entry.classes} classes and {target.name} has {target.classes}; "
+                    "what is adapted to one cannot be scored on the other",
+                    where=str(place / index),
+                )
+        return entries
+
+    def _sources(
+        self,
+        choice: SourcesChoice,
+        backbone: str,
+        target: DatasetEntry,
+        evaluated: list[DatasetEntry],
+        recipe: SourceRecipe,
+        place: Place,
+    ) -> tuple[SourceRef, ...]:
+        """The sources of a target: the whole pool but the target, what is scored on, and under the group rule kin."""
+        key = (choice.rule, choice.domain, choice.datasets, backbone, target.name, *(e.name for e in evaluated), recipe)
+        if key not in self._pools:
+            if choice.datasets is not None:
+                at = place / "datasets"
+                pool = [self.catalog.dataset(name, str(at / i)) for i, name in enumerate(choice.datasets)]
+                empty = [entry.name for entry in pool if not entry.is_source]
+                if empty:
+                    raise UserError(f"{empty[0]} has no training images, so it cannot be a source", where=str(at))
+            else:
+                where = str(place / "domain")
+                pool = [e for e in self.catalog.members(choice.domain or target.domain, where) if e.is_source]
+            held_out = {entry.name for entry in (target, *evaluated)}
+            kin = {e.kin for e in (target, *evaluated) if e.kin} if choice.rule == "leave_group_out" else set()
+            left = [entry for entry in pool if entry.name not in held_out and entry.kin not in kin]
+            if not left:
+                raise UserError(
+                    f"{choice.rule} leaves no source for {target.name}",
+                    where=str(place),
+                    hint="give the pool: sources: {rule: leave_one_out, domain: NAME} or {..., datasets: [...]}",
+                )
+            self._pools[key] = tuple(self._source(backbone, e, recipe) for e in {e.name: e for e in left}.values())
+        return self._pools[key]
+
+    def _source(self, backbone: str, entry: DatasetEntry, recipe: SourceRecipe) -> SourceRef:
+        resolved = recipe.resolve(entry.fine_tune_epochs, entry.sizes.train)
+        ref = resolved.source(self._backbone(backbone), self._dataset(entry))
+        self.sources[ref] = SourcePlan(backbone, entry.name, resolved)
+        return ref
+
+    def _backbone(self, name: str) -> BackboneRef:
+        if name not in self._backbones:
+            self._backbones[name] = backbone_ref(self.catalog.backbones[name])
+        return self._backbones[name]
+
+    def _dataset(self, entry: DatasetEntry) -> DatasetRef:
+        if entry.name not in self._datasets:
+            self._datasets[entry.name] = dataset_ref(entry, self.data_root)
+        return self._datasets[entry.name]
+
+
+def _configured(method: Method, changes: Mapping[str, Any], place: Place) -> Any:
+    """A method's settings. Raises ``UserError`` for an unknown setting or a value it does not take."""
+    try:
+        return method.configure(changes)
+    except UnknownSetting as error:
+        raise unknown_name(f"setting of {method.name}", error.name, error.known, where=str(place)) from None
+    except (ValueError, TypeError) as error:
+        raise UserError(str(error), where=str(place)) from None
+
+
+def default_labels(planned: Mapping[Cell, Planned]) -> dict[MethodRef, str]:
+    """Labels of the cells without one: the method's name, and the settings that vary if they do in this grid."""
+    variants: dict[str, dict[MethodRef, dict[str, Any]]] = {}
+    for one in planned.values():
+        if one.label is None:
+            variants.setdefault(one.cell.method.name, {})[one.cell.method] = one.cell.method.settings_dict()
+    labels = {}
+    for name, refs in variants.items():
+        names = [key for key in next(iter(refs.values())) if len({repr(s.get(key)) for s in refs.values()}) > 1]
+        for ref, settings in refs.items():
+            varying = ",".join(f"{key}={_spelled(settings[key])}" for key in names)
+            labels[ref] = f"{name}[{varying}]" if varying else name
+    return labels
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "/".join(_spelled(item) for item in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

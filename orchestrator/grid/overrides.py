@@ -1,0 +1,99 @@
+"""``--set key=value``: other values for a grid's fields, settings and recipe, for one run.
+
+Keys are a block's field (``shots``), ``protocol.SWITCH``, ``fine_tuning.FIELD`` or ``METHOD.SETTING``. An override
+applies to every block (of included grids too) that the key makes sense for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.catalog.reading import Place, parse_yaml
+from orchestrator.errors import UserError, unknown_name
+from orchestrator.grid.schema import Block
+
+_GROUPS = ("protocol", "fine_tuning")
+
+
+@dataclass
+class Overrides:
+    """Parsed ``--set`` options.
+
+    Attributes:
+        fields: block field -> value.
+        protocol, fine_tuning: single switches and recipe fields.
+        methods: method -> setting -> value.
+        used: block fields that some block took so far.
+    """
+
+    fields: dict[str, Any] = field(default_factory=dict)
+    protocol: dict[str, Any] = field(default_factory=dict)
+    fine_tuning: dict[str, Any] = field(default_factory=dict)
+    methods: dict[str, dict[str, Any]] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+
+    @classmethod
+    def parse(cls, options: Iterable[str], known_methods: Iterable[str]) -> Overrides:
+        """The options as data. Raises ``UserError`` for a malformed option or an unknown key."""
+        found = cls()
+        for option in options:
+            key, equals, text = option.partition("=")
+            key = key.strip()
+            where = f"--set {option}"
+            if not equals or not key:
+                raise UserError("not of the form key=value", where=where, hint="for example --set shots=[1,4]")
+            value = parse_yaml(text, where)
+            group, dot, name = key.partition(".")
+            if not dot:
+                known = [*Block.model_fields, "fine_tuning.FIELD", "METHOD.SETTING"]
+                if key not in Block.model_fields:
+                    raise unknown_name("field", key, known, where=where)
+                found.fields[key] = value
+            elif group in _GROUPS:
+                getattr(found, group)[name] = value
+            elif group in set(known_methods):
+                found.methods.setdefault(group, {})[name] = value
+            else:
+                raise unknown_name("method or field", group, [*_GROUPS, *known_methods], where=where)
+        return found
+
+    @staticmethod
+    def option(key: str = "") -> Place:
+        """The place of an override, for messages."""
+        return Place("--set", key)
+
+    def place(self, name: str, otherwise: Place) -> Place:
+        """Where a block's field comes from: the option that overrides it, or the file."""
+        return self.option(name) if name in self.fields else otherwise
+
+    def on_block(self, block: Mapping[str, Any]) -> dict[str, Any]:
+        """A block's fields with the overrides that fit it.
+
+        The tta track takes no shots and only the ood track takes ``evaluate_on``, so these leave other blocks alone;
+        ``datasets`` replaces ``domains`` and the other way round.
+        """
+        changed = dict(block)
+        track = self.fields.get("track", block.get("track"))
+        for name, value in self.fields.items():
+            if (name == "shots" and track == "tta") or (name == "evaluate_on" and track != "ood"):
+                continue
+            changed[name] = value
+            self.used.add(name)
+            for other in {"datasets": ("domains",), "domains": ("datasets",)}.get(name, ()):
+                changed.pop(other, None)
+        return changed
+
+    def on_protocol(self, value: Any) -> Any:
+        """A protocol's description with single switches overridden."""
+        return {**(value if isinstance(value, Mapping) else {"name": value}), **self.protocol}
+
+    def check_used(self, methods_present: Sequence[str]) -> None:
+        """Raises ``UserError`` for an override that changed nothing."""
+        for method in self.methods:
+            if method not in methods_present:
+                raise unknown_name("method of this grid", method, methods_present, where=str(self.option(method)))
+        for name in self.fields:
+            if name not in self.used:
+                raise UserError("no block of this grid takes this field", where=str(self.option(name)))

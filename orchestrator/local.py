@@ -1,0 +1,51 @@
+"""Cells in this process, one after the other, without Ray: for ``--local``, unit tests and debuggers."""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, cast
+
+from orchestrator.cell import Cell
+from orchestrator.events import CellEvent, one_line
+
+if TYPE_CHECKING:
+    from orchestrator.settings import RunSettings
+    from orchestrator.trial import Outcome
+
+    Runner = Callable[[Cell, RunSettings], Outcome]
+
+RUNNER = "orchestrator.trial:run_and_record"
+"""The function that runs one cell and records what came of it, as ``module:function``.
+
+It is given by name because it is resolved where the cell runs: the driver need not import what a worker needs.
+"""
+
+
+def resolve(path: str) -> Runner:
+    """The function a ``module:function`` path names. Raises ``ImportError`` or ``AttributeError``."""
+    module, _, name = path.partition(":")
+    return cast("Runner", getattr(importlib.import_module(module), name))
+
+
+def run_cells_locally(
+    cells: Iterable[Cell],
+    settings: RunSettings,
+    *,
+    on_event: Callable[[CellEvent], None],
+    runner: str = RUNNER,
+) -> None:
+    """Run cells in the order given, telling ``on_event`` what happens. One that fails does not stop the others."""
+    run = resolve(runner)
+    for cell in cells:
+        on_event(CellEvent(cell, "started"))
+        try:
+            outcome = run(cell, settings)
+        except Exception as error:
+            event = CellEvent(
+                cell, "failed", error=one_line(error), traceback=traceback.format_exc(), recorded=False
+            )
+        else:
+            event = CellEvent(cell, outcome.status, seconds=outcome.seconds, error=outcome.error)
+        on_event(event)

@@ -1,0 +1,174 @@
+"""The tables of a report, built from a study."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orchestrator.identity import slug
+from orchestrator.report.palette import Style
+from orchestrator.report.study import TRACK_TITLES, Panel, Study
+from orchestrator.report.tables import DASH, Entry, Table, difference, marked, marked_columns, measured, number, word
+
+Styles = Mapping[str, Style]
+
+
+def panel_slug(panel: Panel) -> str:
+    """A panel's part of a file name."""
+    key = panel.key
+    return slug(f"{key.track}_{key.domain}_{key.backbone}_{key.protocol}")
+
+
+def k_title(k: int) -> str:
+    """A column of one k; methods that draw no support have none."""
+    return f"k = {k}" if k else "accuracy"
+
+
+def method_entry(method: str, styles: Styles) -> Entry:
+    """A method's name with its colour."""
+    return word(method, colour=styles[method].colour)
+
+
+def main_table(panel: Panel, styles: Styles) -> Table:
+    """Methods x k: mean over the datasets per seed, then mean and deviation over seeds, and the gain over zero-shot."""
+    rows = []
+    for method in panel.methods:
+        entries = [method_entry(method, styles)]
+        for k in panel.ks:
+            mean = panel.mean(method, k)
+            gain = None if method in panel.fixed and _is_baseline(panel, method) else mean.gain
+            note = "does not depend on the support" if method in panel.fixed else ""
+            missing = f"({mean.have}/{mean.of} datasets)"
+            points = gain.mean if gain else None
+            seeds = expected_seeds(panel, method)
+            entries.append(measured(mean.accuracy, gain=points, missing=missing, note=note, seeds=seeds))
+        rows.append(entries)
+    note = (
+        f"Mean accuracy in per cent over {dataset_count(panel)} datasets per seed, then mean ± sample standard "
+        f"deviation over seeds ({_seeds(panel)}); after it the gain over zero-shot in points. A dash: no seed has "
+        "every dataset yet."
+    )
+    return Table(
+        name=f"main_{panel_slug(panel)}",
+        title=f"Accuracy by method and shots, {panel.title}",
+        note=note,
+        header=("method", *map(k_title, panel.ks)),
+        rows=tuple(map(tuple, marked_columns(rows))) if rows else (),
+    )
+
+
+def expected_seeds(panel: Panel, method: str) -> int:
+    """How many seeds a number of this method should be over."""
+    return 1 if method in panel.fixed else len(panel.seeds)
+
+
+def dataset_count(panel: Panel) -> str:
+    """How many datasets a panel's means are over; a range where it differs between k."""
+    counts = sorted({len(panel.tests(k, averaged=True)) for k in panel.ks})
+    return DASH.join(dict.fromkeys((str(counts[0]), str(counts[-1]))))
+
+
+def _is_baseline(panel: Panel, method: str) -> bool:
+    """Whether the method *is* the zero-shot accuracy, so that its gain says nothing."""
+    return all(row.gain == 0 for row in panel.rows if row.method == method)
+
+
+def _seeds(panel: Panel) -> str:
+    return f"n = {len(panel.seeds)}" if len(panel.seeds) != 1 else "n = 1, so none is given"
+
+
+def dataset_table(panel: Panel, k: int, styles: Styles) -> Table:
+    """Datasets x methods at one k, closed by the mean over datasets and the average rank."""
+    rows = []
+    for test in panel.tests(k):
+        entries = [
+            measured(panel.score(method, k, test), seeds=expected_seeds(panel, method)) for method in panel.methods
+        ]
+        rows.append((word(test), *marked(entries)))
+    mean_entries = []
+    for method in panel.methods:
+        mean, seeds = panel.mean(method, k), expected_seeds(panel, method)
+        mean_entries.append(measured(mean.accuracy, missing=f"({mean.have}/{mean.of})", seeds=seeds))
+    ranks, count = panel.ranks(k)
+    rank_entries = [number(ranks.get(method)) for method in panel.methods]
+    rows.append((word("mean"), *marked(mean_entries)))
+    rows.append((word(f"average rank ({count} datasets)"), *rank_entries))
+    at = f" at k = {k}" if k else ""
+    return Table(
+        name=f"datasets_{panel_slug(panel)}_k{k}",
+        title=f"Accuracy by dataset{at}, {panel.title}",
+        note=f"Accuracy in per cent, mean ± sample standard deviation over seeds ({_seeds(panel)}).",
+        header=("dataset", *panel.methods),
+        rows=tuple(rows),
+        closing=2,
+    )
+
+
+def explorer_table(study: Study, track: str) -> Table:
+    """Every dataset, backbone and k of a track in one long table, to be filtered and sorted."""
+    panels = [panel for panel in study.panels if panel.key.track == track]
+    methods = [method for method in study.methods if any(method in panel.methods for panel in panels)]
+    methods.sort(key=lambda m: not any(m in panel.fixed for panel in panels))
+    rows = []
+    for panel in panels:
+        own = [word(panel.key.domain), word(panel.key.backbone), word(panel.key.protocol)]
+        for k in panel.ks:
+            for test in panel.tests(k):
+                scores = [
+                    measured(panel.score(method, k, test), seeds=expected_seeds(panel, method)) for method in methods
+                ]
+                rows.append((word(test), *own, number(k, "d"), *marked(scores)))
+    note = "Accuracy in per cent, mean ± sample standard deviation over seeds; the pointer over a number shows n."
+    header = ("dataset", "domain", "backbone", "protocol", "k", *methods)
+    title = f"Every dataset, {TRACK_TITLES.get(track, track)}"
+    return without_constant_columns(Table(f"explorer_{slug(track)}", title, note, header, tuple(rows), words=4), 1, 5)
+
+
+def without_constant_columns(table: Table, start: int, stop: int) -> Table:
+    """The table without those columns between ``start`` and ``stop`` that hold one text throughout."""
+    dull = {i for i in range(start, stop) if len({row[i].text for row in table.rows}) <= 1}
+    keep = [i for i in range(len(table.header)) if i not in dull]
+    return Table(
+        name=table.name,
+        title=table.title,
+        note=table.note,
+        header=tuple(table.header[i] for i in keep),
+        rows=tuple(tuple(row[i] for i in keep) for row in table.rows),
+        words=sum(i < table.words for i in keep),
+        closing=table.closing,
+    )
+
+
+def pairs_table(panel: Panel, k: int) -> Table:
+    """Every pair of methods at one k: difference, wins, ties and losses over datasets, test."""
+    ranks = {method: place for place, (method, _) in enumerate(panel.ranking(k))}
+    last = len(ranks)
+    rows = []
+    pairs = [p if ranks.get(p.first, last) <= ranks.get(p.second, last) else p.turned() for p in panel.pairs(k)]
+    for pair in sorted(pairs, key=lambda p: (ranks.get(p.first, last), ranks.get(p.second, last))):
+        verdict = "significant" if pair.claimed else "not significant" if pair.p is not None else "not tested"
+        rows.append(
+            (
+                word(pair.first),
+                word(pair.second),
+                word(verdict, note=pair.why_not),
+                difference(pair.difference),
+                number(pair.datasets, "d"),
+                number(pair.wins, "d"),
+                number(pair.ties, "d"),
+                number(pair.losses, "d"),
+                number(pair.p, ".4f", note=pair.why_not),
+                number(pair.p_holm, ".4f", note=pair.why_not),
+            )
+        )
+    at = f" at k = {k}" if k else ""
+    reasons = sorted({pair.why_not for pair in pairs if pair.why_not})
+    return Table(
+        name=f"pairs_{panel_slug(panel)}_k{k}",
+        title=f"Pairs of methods{at}, {panel.title}",
+        note="Wins, ties and losses of the first method over datasets; two-sided Wilcoxon signed-rank test over "
+        "datasets on means over seeds, Holm-corrected over the tested pairs of this table."
+        + (f" Not tested: {'; '.join(reasons)}." if reasons else ""),
+        header=("method", "against", "verdict", "points", "datasets", "wins", "ties", "losses", "p", "p (Holm)"),
+        rows=tuple(rows),
+        words=3,
+    )

@@ -1,0 +1,155 @@
+"""A table as CSV, Markdown, LaTeX (booktabs) and HTML."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+
+from markupsafe import Markup, escape
+
+from orchestrator.report.tables import DASH, MINUS, Entry, Table, signed
+
+
+def to_csv(table: Table) -> str:
+    """Numbers in full, in columns of their own: a measured column is followed by its deviation, n and gain."""
+    extras: list[tuple[str, Callable[[Entry], float | None]]] = [
+        ("std", lambda entry: entry.spread),
+        ("n", lambda entry: entry.n or None),
+        ("gain", lambda entry: entry.gain),
+    ]
+    used = [
+        [extra for extra in extras if any(extra[1](row[column]) is not None for row in table.rows)]
+        for column in range(len(table.header))
+    ]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    header = []
+    for title, own in zip(table.header, used, strict=True):
+        header += [title, *(f"{title} {name}".strip() for name, _ in own)]
+    writer.writerow(header)
+    for row in table.rows:
+        line: list[str] = []
+        for column, (entry, own) in enumerate(zip(row, used, strict=True)):
+            missing = entry.text if column < table.words else ""
+            line += [missing if entry.value is None else _exact(entry.value)]
+            line += [_exact(value) for value in (get(entry) for _, get in own)]
+        writer.writerow(line)
+    return out.getvalue()
+
+
+def _exact(value: float | None) -> str:
+    """Six digits after the point are beyond what any test split resolves; no rounding noise, no trailing zeros."""
+    return "" if value is None else f"{round(value, 6):.6f}".rstrip("0").rstrip(".")
+
+
+def to_markdown(table: Table) -> str:
+    """A GitHub table, best bold and second underlined, with the note under it."""
+    wrap = {"best": "**{}**", "second": "<ins>{}</ins>", "": "{}"}
+    lines = [[_markdown(title) for title in table.header]]
+    lines += [[wrap[entry.mark].format(_markdown(entry.plain)) for entry in row] for row in table.rows]
+    widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(table.header))]
+    rule = ["-" * w if i < table.words else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
+    text = "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
+        for line in (lines[0], rule, *lines[1:])
+    )
+    return f"### {_markdown(table.title)}\n\n{text}\n\n{_markdown(table.note)}\n"
+
+
+def _markdown(text: str) -> str:
+    for character in "\\|*_<>`[]":
+        text = text.replace(character, "\\" + character)
+    return text
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", "±": r"$\pm$", "→": r"$\rightarrow$", "·": r"$\cdot$", "≤": r"$\leq$", "≥": r"$\geq$",
+    "\N{MULTIPLICATION SIGN}": r"$\times$", "\N{GREEK SMALL LETTER ALPHA}": r"$\alpha$", "λ": r"$\lambda$",
+    MINUS: "$-$", DASH: "--", "—": "---", "…": r"\ldots{}",
+}  # fmt: skip
+
+
+def latex_escape(text: str) -> str:
+    """``text`` with everything that LaTeX would read as a command made to print as itself."""
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def to_latex(table: Table) -> str:
+    """A ``table`` environment ready to paste; it needs the package booktabs and nothing else."""
+    lines = [" & ".join(_latex(entry) for entry in row) + r" \\" for row in table.rows]
+    if 0 < table.closing < len(lines):
+        lines.insert(len(lines) - table.closing, r"\midrule")
+    columns = "l" * table.words + "r" * (len(table.header) - table.words)
+    return "\n".join(
+        [
+            r"% \usepackage{booktabs}",
+            r"\begin{table}[t]",
+            r"\centering",
+            r"\small",
+            rf"\caption{{{latex_escape(table.title)}. {latex_escape(table.note)}}}",
+            rf"\label{{tab:{table.name}}}",
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            " & ".join(latex_escape(title) for title in table.header) + r" \\",
+            r"\midrule",
+            *lines,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def _latex(entry: Entry) -> str:
+    text = latex_escape(entry.text)
+    text = {"best": rf"\textbf{{{text}}}", "second": rf"\underline{{{text}}}", "": text}[entry.mark]
+    if entry.spread is not None:
+        text += rf"{{\scriptsize$\,\pm\,${entry.spread:.2f}}}"
+    if entry.gain is not None:
+        text += rf" {{\scriptsize({latex_escape(signed(entry.gain))})}}"
+    if entry.aside:
+        text += rf" {{\scriptsize[{latex_escape(entry.aside)}]}}"
+    return text
+
+
+def to_html(table: Table, *, sortable: bool = False, filters: tuple[int, ...] = (), element_id: str = "") -> Markup:
+    """The ``<table>`` element; ``sortable`` and ``filters`` (columns) are what the page's script looks for."""
+    attributes = Markup(' id="{}"').format(element_id) if element_id else Markup("")
+    if sortable:
+        attributes += Markup(' data-sortable data-filters="{}"').format(",".join(map(str, filters)))
+    heads = Markup("").join(
+        Markup('<th scope="col"{}>{}</th>').format(Markup("") if i < table.words else Markup(' class="num"'), title)
+        for i, title in enumerate(table.header)
+    )
+    first = len(table.rows) - table.closing
+    rows = Markup("\n").join(
+        Markup("<tr{}>{}</tr>").format(
+            Markup(' class="closing"') if i >= first else Markup(""),
+            Markup("").join(_html(entry, column < table.words, column == 0) for column, entry in enumerate(row)),
+        )
+        for i, row in enumerate(table.rows)
+    )
+    return Markup("<table{}><caption>{}</caption><thead><tr>{}</tr></thead>\n<tbody>\n{}\n</tbody></table>").format(
+        attributes, table.title, heads, rows
+    )
+
+
+def _html(entry: Entry, is_word: bool, is_first: bool) -> Markup:
+    """One cell. Built from strings rather than templates: a full grid has tens of thousands."""
+    attributes = "" if is_word else ' class="num"'
+    if entry.value is not None and not is_word:
+        attributes += f' data-v="{round(entry.value, 6)}"'
+    if entry.note:
+        attributes += f' title="{escape(entry.note)}"'
+    chip = f'<i class="chip" style="background:{escape(entry.colour)}"></i>' if entry.colour else ""
+    spread = f' <span class="sd">±&nbsp;{entry.spread:.2f}</span>' if entry.spread is not None else ""
+    gain = f' <span class="gain">{signed(entry.gain)}</span>' if entry.gain is not None else ""
+    aside = f' <span class="aside">{escape(entry.aside)}</span>' if entry.aside else ""
+    tag = 'th scope="row"' if is_first else "td"
+    emphasis = {"best": "<b>{}</b>", "second": "<u>{}</u>", "": "{}"}[entry.mark]
+    body = chip + emphasis.format(escape(entry.text))
+    return Markup(f"<{tag}{attributes}>{body}{spread}{aside}{gain}</{tag[:2]}>")

@@ -1,0 +1,57 @@
+"""The end of a run in the terminal: methods x k for each domain, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rich.console import Group, RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from orchestrator.cell import Cell
+from orchestrator.report.build import main_table
+from orchestrator.report.palette import styles_of
+from orchestrator.report.rows import LabelOf
+from orchestrator.report.study import Study, study_of
+from orchestrator.report.tables import Table
+from orchestrator.report.verdict import headline, verdicts_of
+from orchestrator.results import Failure, Result
+
+_MARKS = {"best": "bold", "second": "underline", "": ""}
+
+
+def terminal_summary(
+    *, results: Sequence[Result], failures: Sequence[Failure] = (), planned: Sequence[Cell] = (), label_of: LabelOf
+) -> RenderableType:
+    """What the command line prints at the end of a grid."""
+    return summary_of(study_of(results=results, failures=failures, planned=planned, label_of=label_of))
+
+
+def summary_of(study: Study) -> RenderableType:
+    """The summary of an arranged study."""
+    styles = styles_of(study.method_names)
+    parts: list[RenderableType] = [_table(main_table(panel, styles)) for panel in study.panels]
+    if study.panels:
+        parts.append(Text("mean accuracy (%) over datasets ± sample standard deviation over seeds", style="dim"))
+        parts.append(Text(headline([verdict for panel in study.panels for verdict in verdicts_of(panel)])))
+    else:
+        parts.append(Text("no results yet"))
+    if study.failures:
+        parts.append(Text(f"{len(study.failures)} failed:", style="red"))
+        parts += [Text(f"  {failure.id}  {failure.error}  {failure.log}") for failure in study.failures[:5]]
+        if len(study.failures) > 5:
+            parts.append(Text(f"  ... and {len(study.failures) - 5} more, all of them in the report"))
+    if study.missing:
+        parts.append(Text(f"{len(study.missing)} of {len(study.planned)} planned cells were not run", style="yellow"))
+    return Group(*parts)
+
+
+def _table(table: Table) -> RichTable:
+    rich = RichTable(title=table.title, title_justify="left", title_style="bold", header_style="dim")
+    for i, title in enumerate(table.header):
+        rich.add_column(title, justify="left" if i < table.words else "right", no_wrap=i >= table.words)
+    for row in table.rows:
+        # Without the gains, so that five k fit into a terminal of 80 columns.
+        rich.add_row(*(Text(replace(entry, gain=None).plain, style=_MARKS[entry.mark]) for entry in row))
+    return rich

@@ -1,0 +1,215 @@
+"""One grid from plan to report: build what is missing, run what is missing, track it, report it.
+
+Everything finished is in the store the moment it is finished, so stopping at any point loses nothing, and the same
+command goes on from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.catalog import Catalog
+from orchestrator.cell import Cell
+from orchestrator.errors import UserError
+from orchestrator.events import CellEvent, Resources
+from orchestrator.graph import GraphTask, TaskEvent, run_graph_locally
+from orchestrator.grid import Grid
+from orchestrator.local import run_cells_locally
+from orchestrator.plan import Plan, check_inputs, make_plan
+from orchestrator.progress import Progress
+from orchestrator.results import Result
+from orchestrator.settings import RunSettings
+from orchestrator.stages.artifacts import Need
+from orchestrator.stages.build import build
+from orchestrator.store import Store
+from orchestrator.tracking import TrackerThread
+from orchestrator.trial import record_failure
+
+CELL_ATTEMPTS = 3
+"""How often a cell is started again whose worker process died; what a method raises is not retried."""
+
+GPU_SHARE = 0.25
+"""Share of a GPU for a cell that only reads cached features; one that trains the tower gets a whole GPU."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a grid is run; none of it changes a number.
+
+    Attributes:
+        local: in this process, without Ray.
+        address: a running Ray cluster to join; ``None`` starts one on this machine.
+        retry_failed: run cells again that are on record as failed.
+    """
+
+    local: bool = False
+    address: str | None = None
+    retry_failed: bool = False
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run did.
+
+    Attributes:
+        built, trials: artifacts built and cells started in this run.
+        failed: ids of artifacts and cells that failed in this run.
+    """
+
+    built: int = 0
+    trials: int = 0
+    failed: tuple[str, ...] = ()
+
+
+def execute(
+    plan: Plan, catalog: Catalog, settings: RunSettings, options: RunOptions, progress: Progress, tracker: TrackerThread
+) -> Ran:
+    """Build the plan's missing artifacts, then run its open cells. Raises ``UserError`` for missing inputs."""
+    if not plan.todo:
+        return Ran()
+    data_root = Path(settings.data_root) if settings.data_root else None
+    check_inputs(plan, catalog, data_root)
+    store = Store(settings.store_url)
+    for cell in plan.todo:
+        store.forget_failure(cell.id)
+    with contextlib.ExitStack() as stack:
+        gpus = 0.0
+        if not options.local:
+            from orchestrator.cluster import Cluster
+
+            cluster = stack.enter_context(Cluster.connect(options.address, worker_env=_worker_env(settings)))
+            gpus = cluster.describe().gpus
+        doomed = _build(plan.missing, settings, options, gpus, progress, store)
+        cells, blocked = _ready(plan, catalog, data_root, doomed)
+        for cell, why in blocked.items():
+            record_failure(store, cell.id, why)
+            progress.on_event(CellEvent(cell, "failed", error=why))
+        failed = [cell.id for cell in blocked]
+
+        def on_event(event: CellEvent) -> None:
+            if event.kind == "failed":
+                failed.append(event.cell.id)
+                if not event.recorded:
+                    record_failure(store, event.cell.id, event.error, event.traceback)
+            if event.kind == "finished":
+                tracker.put(store.read_result(event.cell.id))
+            progress.on_event(event)
+
+        if options.local:
+            run_cells_locally(cells, settings, on_event=on_event)
+        else:
+            from orchestrator.cluster import slots_of
+            from orchestrator.fanout import run_cells
+
+            run_cells(
+                cells,
+                settings,
+                resources=lambda cell: resources_of(cell, settings, gpus),
+                slots=slots_of(cluster, lambda cell: resources_of(cell, settings, gpus), cells),
+                max_attempts=CELL_ATTEMPTS,
+                on_event=on_event,
+            )
+    return Ran(len(plan.missing) - len(doomed), len(cells), (*doomed, *failed))
+
+
+def _build(
+    needs: Iterable[Need], settings: RunSettings, options: RunOptions, gpus: float, progress: Progress, store: Store
+) -> dict[str, str]:
+    """Build artifacts, inputs first; returns the addresses that could not be built, with the reason."""
+    open_needs = {need.address: need for need in needs}
+    share = GPU_SHARE if gpus else 0.0
+    tasks = {
+        address: GraphTask(
+            build,
+            (need, settings),
+            frozenset(upstream.address for upstream in need.inputs) & open_needs.keys(),
+            cpus=settings.threads,
+            gpus=share,
+        )
+        for address, need in open_needs.items()
+    }
+    for address in tasks:
+        store.forget_failure(address)
+    doomed: dict[str, str] = {}
+    for event in _run_graph(tasks, options):
+        if event.kind in ("failed", "skipped"):
+            doomed[event.key] = event.error
+            record_failure(store, event.key, event.error, event.traceback)
+        progress.on_task(event)
+    return doomed
+
+
+def _run_graph(tasks: Mapping[str, GraphTask], options: RunOptions) -> Iterator[TaskEvent]:
+    if options.local:
+        return run_graph_locally(tasks)
+    from orchestrator.cluster import run_graph
+
+    return run_graph(tasks)
+
+
+def _ready(
+    plan: Plan, catalog: Catalog, data_root: Path | None, doomed: Mapping[str, str]
+) -> tuple[list[Cell], dict[Cell, str]]:
+    """The open cells whose artifacts are all there, and the others with the reason why not."""
+    if not doomed:
+        return list(plan.todo), {}
+    from orchestrator.plan import source_models
+    from orchestrator.stages.needs import needs_of
+
+    models = source_models(plan.grid, catalog, data_root)
+    ready, blocked = [], {}
+    for cell in plan.todo:
+        needs = needs_of([cell], lambda ref: catalog.backbone(ref.name).image_size, models)
+        broken = [need.address for need in needs if need.address in doomed]
+        if broken:
+            blocked[cell] = f"needs {broken[0]}, which could not be built: {doomed[broken[0]]}"
+        else:
+            ready.append(cell)
+    return ready, blocked
+
+
+def resources_of(cell: Cell, settings: RunSettings, gpus: float) -> Resources:
+    """What a cell occupies on a cluster that has so many GPUs."""
+    from bolt.methods import METHODS
+
+    if not gpus:
+        return Resources(cpus=settings.threads)
+    trains = METHODS[cell.method.name].trains_tower
+    return Resources(cpus=settings.threads, gpus=1.0 if trains else GPU_SHARE)
+
+
+def _worker_env(settings: RunSettings) -> dict[str, str]:
+    """Threads are fixed before the arithmetic libraries load: sums depend on how they are split."""
+    threads = str(settings.threads)
+    return {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+@contextlib.contextmanager
+def only_driver(store: Store, grid: str) -> Iterator[None]:
+    """Hold the grid's lock, so that two drivers do not run one grid in one store at a time.
+
+    The lock dies with its process. Raises ``UserError`` when another process holds it.
+    """
+    if not store.files.is_local:
+        yield
+        return
+    path = store.files.local_path(f"locks/{grid}.lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            stream.seek(0)
+            raise UserError(
+                f"grid {grid} is being run in {store.url} by process {stream.read().strip() or '?'}",
+                hint="`python -m orchestrator status` shows how far it is",
+            ) from None
+        stream.truncate(0)
+        stream.write(str(os.getpid()))
+        stream.flush()
+        yield

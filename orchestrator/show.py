@@ -1,0 +1,127 @@
+"""What ``plan`` and ``status`` print."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.catalog import Catalog, missing_data, missing_weights
+from orchestrator.plan import Plan, count_by_kind
+from orchestrator.store import Store
+
+ARTIFACT_WORDS = {
+    "Images": "decoded image splits",
+    "Head": "zero-shot heads",
+    "TestFeatures": "test features",
+    "SupportFeatures": "support features",
+    "SourceModel": "source models",
+    "SourceDirections": "source directions",
+    "DomainTotal": "domain totals",
+}
+
+SHOWN_MISSING = 6
+
+
+def plan_view(plan: Plan, catalog: Catalog, store: Store, data_root: Path | None) -> RenderableType:
+    """Cells per track, backbone and method; artifacts with sizes; the estimate and what it is based on."""
+    grid = plan.grid
+    parts: list[RenderableType] = [Text(f"{grid.name}: {grid.title}", style="bold"), Text(_counts_line(plan))]
+    parts += [Text(), _cell_table(plan), Text(), _artifact_table(plan)]
+    estimate = plan.estimate
+    parts.append(Text())
+    if plan.todo:
+        gpu_hours = estimate.device_hours
+        amount = f"{gpu_hours:,.1f} GPU-hours" if gpu_hours >= 0.1 else f"{gpu_hours * 60:.2g} GPU-minutes"
+        parts.append(Text(f"estimate: {amount} ({estimate.basis})"))
+    else:
+        parts.append(Text("nothing to do"))
+    absent = _absent(plan, catalog, data_root)
+    if absent:
+        parts.append(Text(f"\n{len(absent)} inputs are not on this machine:", style="yellow"))
+        parts += [Text(f"  {error}") for error in absent[:SHOWN_MISSING]]
+        if len(absent) > SHOWN_MISSING:
+            parts.append(Text(f"  ... and {len(absent) - SHOWN_MISSING} more"))
+    parts.append(Text(f"\nstore: {store.url}"))
+    return Group(*parts)
+
+
+def status_view(plan: Plan, store: Store) -> RenderableType:
+    """How far a grid is, live figures of a run at work, and the failures on record."""
+    from orchestrator.progress import read_status
+
+    parts: list[RenderableType] = [Text(f"{plan.grid.name}: {plan.grid.title}", style="bold"), Text(_counts_line(plan))]
+    live = read_status(status_path(store, plan.grid.name))
+    if live is not None:
+        parts.append(Text(live))
+    for failure in plan.failed[:10]:
+        parts.append(Text(f"failed: {failure.id}\n  {failure.error}\n  log: {failure.log}", style="red"))
+    if len(plan.failed) > 10:
+        parts.append(Text(f"... and {len(plan.failed) - 10} more failures"))
+    if plan.failed:
+        parts.append(Text("--retry-failed runs them again"))
+    return Group(*parts)
+
+
+def status_path(store: Store, grid: str) -> Path | None:
+    """Where a run says how far it is; only a local store has such a place."""
+    return store.files.local_path(f"status/{grid}.json") if store.files.is_local else None
+
+
+def _counts_line(plan: Plan) -> str:
+    open_cells = len(plan.todo)
+    line = f"{len(plan.cells)} cells: {len(plan.done)} done, {open_cells} to do, {len(plan.failed)} failed"
+    if plan.damaged:
+        line += f" ({len(plan.damaged)} damaged result files were set aside and count as to do)"
+    return line
+
+
+def _cell_table(plan: Plan) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    methods = list(dict.fromkeys(plan.grid.label(cell) for cell in plan.cells))
+    counts = Counter((cell.track, cell.backbone.name, plan.grid.label(cell)) for cell in plan.cells)
+    for heading in ("track", "backbone"):
+        table.add_column(heading)
+    for heading in (*methods, "cells", "scores"):
+        table.add_column(heading, justify="right")
+    scores = Counter[tuple[str, str]]()
+    for cell in plan.cells:
+        scores[cell.track, cell.backbone.name] += len(cell.evaluate_on)
+    for track, backbone in scores:
+        row = [counts[track, backbone, method] for method in methods]
+        shown = [str(count or "-") for count in row]
+        table.add_row(track, backbone, *shown, str(sum(row)), str(scores[track, backbone]))
+    return table
+
+
+def _artifact_table(plan: Plan) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("artifacts the open cells need")
+    for heading in ("in all", "to build", "size to build"):
+        table.add_column(heading, justify="right")
+    total = 0
+    for kind, (every, todo, size) in count_by_kind(plan).items():
+        total += size
+        table.add_row(ARTIFACT_WORDS[kind], str(every), str(todo), human_bytes(size) if todo else "-")
+    table.add_row("total", "", "", human_bytes(total), style="dim")
+    return table
+
+
+def _absent(plan: Plan, catalog: Catalog, data_root: Path | None) -> list[str]:
+    datasets = {ref.name for cell in plan.todo for ref in (cell.dataset, *cell.evaluate_on)}
+    datasets |= {source.dataset for cell in plan.todo for source in cell.sources}
+    errors = [missing_weights(catalog.backbone(name)) for name in sorted({c.backbone.name for c in plan.todo})]
+    errors += [missing_data(catalog.dataset(name), data_root) for name in sorted(datasets)]
+    return [str(error).replace("\n", "\n  ") for error in errors if error is not None]
+
+
+def human_bytes(count: float) -> str:
+    """A number of bytes as people say it."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

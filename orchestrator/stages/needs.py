@@ -1,0 +1,54 @@
+"""Which artifacts a grid's cells need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from bolt.methods import METHODS
+from orchestrator.cell import BackboneRef, Cell, SourceRef
+from orchestrator.stages import artifacts
+from orchestrator.stages.artifacts import DomainTotal, Need, SourceDirections, SourceModel
+
+
+def needs_of(
+    cells: Iterable[Cell],
+    image_size: Callable[[BackboneRef], int],
+    source_model: Callable[[Cell, SourceRef], SourceModel],
+) -> list[Need]:
+    """Every artifact ``cells`` need, each once, inputs before what reads them.
+
+    Args:
+        image_size: side of the images a backbone takes.
+        source_model: the model behind a source of a cell, with its recipe.
+    """
+    direct: dict[Need, None] = {}
+    pools: dict[tuple[BackboneRef, str], list[dict[str, SourceModel]]] = {}
+    for cell in cells:
+        method = METHODS[cell.method.name]
+        settings = method.configure(cell.method.settings_dict())
+        size = image_size(cell.backbone)
+        direct[artifacts.Head(cell.backbone, cell.dataset, size)] = None
+        for dataset in cell.evaluate_on:
+            direct[artifacts.TestFeatures(cell.backbone, dataset, size)] = None
+        if method.uses_support:
+            direct[artifacts.support_features(cell, size, method.support_views(settings))] = None
+        if not cell.sources:
+            continue
+        models = {source.dataset: source_model(cell, source) for source in cell.sources}
+        top_k = artifacts.tier(getattr(settings, "top_k", artifacts.DIRECTIONS_TIER), artifacts.DIRECTIONS_TIER)
+        for model in models.values():
+            direct[SourceDirections(model, top_k)] = None
+        _join(pools.setdefault((cell.backbone, cell.domain), []), models)
+    for groups in pools.values():
+        for group in groups:
+            direct[DomainTotal(tuple(group[name] for name in sorted(group)))] = None
+    return artifacts.closure(direct)
+
+
+def _join(groups: list[dict[str, SourceModel]], models: dict[str, SourceModel]) -> None:
+    """Add a cell's sources to the first group that has no other model of the same dataset."""
+    for group in groups:
+        if all(group.get(name, model) == model for name, model in models.items()):
+            group.update(models)
+            return
+    groups.append(dict(models))

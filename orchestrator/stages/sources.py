@@ -1,0 +1,73 @@
+"""Stage ``sources``: one fine-tuned image tower per backbone and dataset.
+
+Shape legend: N images, C classes, S image side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from bolt.augment import SOURCE_CROP, augmented_view
+from bolt.finetune import finetune_source
+from bolt.support import batch_order
+from bolt.task import cosine_classifier
+from bolt.training import Recipe
+from orchestrator.scoring import accuracy, predictions
+from orchestrator.stages.artifacts import SourceModel
+from orchestrator.store import Builder
+from orchestrator.workbench import Workbench
+
+SOURCE_SEED = 0
+"""Sources are fine-tuned once, on the whole training split; their order and crops are keyed by this."""
+
+
+def build_source(need: SourceModel, bench: Workbench, builder: Builder) -> None:
+    """Fine-tune the whole image tower and note its accuracy on its own test split beside the frozen one's."""
+    name = need.dataset.name
+    images = bench.images(need.dataset, "train", need.image_size)
+    backbone = bench.backbone(need.backbone)
+    head_CD = bench.head(need.backbone, need.dataset)
+    curve: list[float] = []
+
+    def pixels(view: int, rows: Tensor) -> Tensor:
+        return torch.stack([
+            augmented_view(images.image(i), need.image_size, name, SOURCE_SEED, view, i, SOURCE_CROP)
+            for i in rows.tolist()
+        ])
+
+    tensors = finetune_source(
+        backbone,
+        head_CD,
+        torch.from_numpy(images.labels),
+        pixels,
+        lambda epoch: batch_order(len(images), dataset=name, seed=SOURCE_SEED, epoch=epoch),
+        Recipe(**asdict(need.recipe)),
+        lambda epoch, metrics: curve.append(metrics["train_loss"]),
+    )
+    save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, builder.folder / "tower.safetensors")
+
+    tower = backbone.tower.copy(trainable={})
+    tower.load_open_clip(tensors)
+    test = bench.images(need.dataset, "test", need.image_size)
+    frozen_ND = bench.test_features(need.backbone, need.dataset)
+    classify = cosine_classifier(head_CD, backbone.logit_scale)
+
+    def tuned_features(start: int, stop: int) -> Tensor:
+        return backbone.encode_images(test.batch(start, stop), tower)
+
+    tuned = predictions(len(test), tuned_features, classify)
+    frozen = predictions(len(test), lambda start, stop: frozen_ND[start:stop].to(bench.device), classify)
+    labels = torch.from_numpy(test.labels)
+    builder.meta.update(
+        dataset=name,
+        backbone=need.backbone.name,
+        accuracy_fine_tuned=accuracy(tuned, labels),
+        accuracy_zero_shot=accuracy(frozen, labels),
+        test_images=len(test),
+        train_images=len(images),
+        train_loss=curve,
+    )

@@ -1,0 +1,46 @@
+"""Stage ``spectra``: each task vector decomposed once, and each domain's task vectors summed once."""
+
+from __future__ import annotations
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from bolt.backbone import matrix_names
+from bolt.spectral import add_task_vector, top_directions
+from orchestrator.stages.artifacts import DomainTotal, SourceDirections, SourceModel
+from orchestrator.store import Builder
+from orchestrator.workbench import Workbench
+
+
+def build_directions(need: SourceDirections, bench: Workbench, builder: Builder) -> None:
+    """The leading directions of every weight matrix of one source's task vector: ``<matrix>.u`` (m, k), ``.s``, ``.v``."""
+    pretrained = bench.backbone(need.source.backbone).tower.state_dict_open_clip()
+    tensors = {}
+    with safe_open(_weights(need.source, bench), "pt") as file:
+        for name in matrix_names(pretrained):
+            delta = file.get_tensor(name) - pretrained[name].cpu()
+            found = top_directions(delta.to(bench.device), need.top_k)
+            for part in ("u", "s", "v"):
+                tensors[f"{name}.{part}"] = getattr(found, part).float().cpu().contiguous()
+    save_file(tensors, builder.folder / "directions.safetensors")
+    builder.meta.update(source=need.source.dataset.name, top_k=need.top_k)
+
+
+def build_total(need: DomainTotal, bench: Workbench, builder: Builder) -> None:
+    """The float64 sum of the domain's task vectors, tensor by tensor."""
+    backbone = need.sources[0].backbone
+    pretrained = bench.backbone(backbone).tower.state_dict_open_clip()
+    totals = {name: torch.zeros_like(tensor, dtype=torch.float64, device="cpu") for name, tensor in pretrained.items()}
+    for source in need.sources:
+        with safe_open(_weights(source, bench), "pt") as file:
+            for name, total in totals.items():
+                add_task_vector(total, file.get_tensor(name) - pretrained[name].cpu())
+    save_file(totals, builder.folder / "total.safetensors")
+    builder.meta.update(
+        backbone=backbone.digest, sources=[[source.dataset.name, source.digest] for source in need.sources]
+    )
+
+
+def _weights(source: SourceModel, bench: Workbench) -> str:
+    return str(bench.open(source.address).path("tower.safetensors"))

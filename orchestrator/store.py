@@ -1,0 +1,251 @@
+"""The store: addressed artifacts, results and failures under one root.
+
+Layout::
+
+    <kind>/<readable-name>--<8hex>/manifest.json       an artifact counts as built when its manifest is there
+    <kind>/<readable-name>--<8hex>/<attempt>/<file>    the files the manifest names, of the attempt that finished
+    results/<cell id>.json                             one finished cell
+    failures/<cell id or artifact>.json                one that could not be made; never served as a result
+    logs/  reports/<grid>/  mlflow/  status/
+
+Every builder writes into an attempt folder of its own and the manifest last, so a crash leaves no half-built
+artifact behind that looks whole, and two builders of the same artifact cannot mix their files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.cell import Cell
+from orchestrator.errors import UserError
+from orchestrator.files import Files
+from orchestrator.identity import canonical_json, encode
+from orchestrator.results import Failure, Result
+
+HASHED_BYTES = 256 * 2**20
+"""Files up to this size are checked by content when an artifact is verified; larger ones by size only."""
+
+STALE_ATTEMPT_SECONDS = 3600.0
+
+
+class Corrupt(Exception):
+    """An artifact whose files are not what its manifest says."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A finished artifact: where its files are, and what its builder noted down.
+
+    Attributes:
+        address: ``<kind>/<readable-name>--<8hex>``.
+        identity: what it was built from, as plain JSON types.
+        meta: what the builder noted (class names, counts, accuracies).
+        files: file name -> (path in the store, bytes, sha256).
+    """
+
+    address: str
+    identity: Any
+    meta: dict[str, Any]
+    files: dict[str, tuple[str, int, str]]
+    store: Store
+
+    def path(self, name: str) -> Path:
+        """A file of the artifact on this machine's disk, fetched once per machine if the store is remote."""
+        stored, size, _ = self.files[name]
+        if self.store.files.is_local:
+            return self.store.files.local_path(stored)
+        local = self.store.cache / stored
+        if not local.exists() or local.stat().st_size != size:
+            self.store.files.download(stored, local)
+        return local
+
+    def verify(self) -> None:
+        """Check every file's size, and its content up to ``HASHED_BYTES``. Raises :class:`Corrupt`."""
+        for name, (stored, size, digest) in self.files.items():
+            found = self.store.files.size(stored)
+            if found != size:
+                raise Corrupt(f"{self.address}/{name} has {found} bytes, its manifest says {size}")
+            if size <= HASHED_BYTES and self.store.files.is_local and _sha256(self.path(name)) != digest:
+                raise Corrupt(f"{self.address}/{name} is not the file that was built: its checksum differs")
+
+
+class Store:
+    """Artifacts, results and failures under one root folder or URL."""
+
+    def __init__(self, url: str | os.PathLike[str]) -> None:
+        self.files = Files(url)
+        self.url = self.files.url
+
+    @property
+    def cache(self) -> Path:
+        """Where this machine keeps fetched files of a remote store."""
+        base = Path(os.environ.get("BOLT_CACHE", Path.home() / ".cache" / "bolt"))
+        return base / hashlib.sha256(self.url.encode()).hexdigest()[:8]
+
+    # -- artifacts ---------------------------------------------------------------------------------------------
+
+    def artifact(self, address: str, identity: Any = None) -> Artifact | None:
+        """The finished artifact at ``address``, or ``None``.
+
+        With ``identity``, the one recorded inside must equal it: two things with one address is an error
+        (``UserError``), never a silent rebuild. Raises :class:`Corrupt` for a manifest that cannot be read.
+        """
+        try:
+            data = json.loads(self.files.read(f"{address}/manifest.json"))
+            found = Artifact(
+                address=data["address"],
+                identity=data["identity"],
+                meta=data["meta"],
+                files={name: (path, size, digest) for name, (path, size, digest) in data["files"].items()},
+                store=self,
+            )
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Corrupt(f"{address}/manifest.json cannot be read: {error}") from None
+        if identity is not None and canonical_json(found.identity) != canonical_json(identity):
+            raise UserError(
+                f"{address} in {self.url} was built from something else than what is asked for",
+                hint="two things share one address: move that folder away, or use another --store",
+            )
+        return found
+
+    def addresses(self, kind: str) -> list[str]:
+        """Addresses of the finished artifacts of one kind."""
+        found = (f"{kind}/{name}" for name in self.files.names(kind))
+        return [address for address in found if self.files.exists(f"{address}/manifest.json")]
+
+    def discard(self, address: str) -> None:
+        """Make an artifact unbuilt, keeping its manifest aside for inspection."""
+        self.files.move(f"{address}/manifest.json", f"{address}/manifest.corrupt-{uuid.uuid4().hex[:8]}.json")
+
+    @contextmanager
+    def building(self, address: str, identity: Any) -> Iterator[Builder]:
+        """Build an artifact: write files into ``builder.folder``, note things in ``builder.meta``.
+
+        When the block ends without an error, the files are hashed and the manifest is written; only then does the
+        artifact exist. An error leaves nothing behind.
+        """
+        attempt = f"{int(time.time())}-{uuid.uuid4().hex[:8]}"
+        with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
+            folder = self.files.local_path(f"{address}/{attempt}") if self.files.is_local else Path(scratch)
+            folder.mkdir(parents=True, exist_ok=True)
+            builder = Builder(folder, {})
+            try:
+                yield builder
+                files = {}
+                for path in sorted(p for p in folder.iterdir() if p.is_file()):
+                    stored = f"{address}/{attempt}/{path.name}"
+                    if not self.files.is_local:
+                        self.files.upload(path, stored)
+                    files[path.name] = (stored, path.stat().st_size, _sha256(path))
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+            body = {"address": address, "identity": encode(identity), "meta": builder.meta, "files": files}
+            self.files.write(f"{address}/manifest.json", json.dumps(body, indent=1).encode())
+        self._sweep_attempts(address, attempt)
+
+    def _sweep_attempts(self, address: str, finished: str) -> None:
+        """Remove what crashed builders left; a younger attempt may still be someone's work."""
+        if not self.files.is_local:
+            return
+        for entry in os.scandir(self.files.local_path(address)):
+            stale = time.time() - entry.stat().st_mtime > STALE_ATTEMPT_SECONDS
+            if entry.is_dir() and entry.name != finished and stale:
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+    # -- results and failures ----------------------------------------------------------------------------------
+
+    def write_result(self, result: Result) -> None:
+        """Record a finished cell; a failure recorded earlier is forgotten."""
+        self.files.write(f"results/{result.cell.id}.json", result.to_json().encode())
+        self.files.remove(f"failures/{result.cell.id}.json")
+
+    def result_ids(self) -> frozenset[str]:
+        """Ids of the cells with a result file."""
+        names = self.files.names("results")
+        return frozenset(name[: -len(".json")] for name in names if name.endswith(".json") and name[0] != ".")
+
+    def read_result(self, cell_id: str) -> Result:
+        """One result. Raises ``FileNotFoundError`` or ``ValueError`` (not a whole result)."""
+        result = Result.from_json(self.files.read(f"results/{cell_id}.json").decode("utf-8", "replace"))
+        if result.cell.id != cell_id:
+            raise ValueError(f"the file called {cell_id} holds {result.cell.id}")
+        return result
+
+    def read_results(self, cells: Iterable[Cell]) -> tuple[list[Result], list[str]]:
+        """The results there are for ``cells``, and the ids whose file is damaged.
+
+        A damaged file is moved aside (``results/<id>.json.damaged``), which makes its cell unfinished again.
+        """
+        there = self.result_ids()
+        results, damaged = [], []
+        for cell in cells:
+            if cell.id not in there:
+                continue
+            try:
+                results.append(self.read_result(cell.id))
+            except ValueError:
+                self.files.move(f"results/{cell.id}.json", f"results/{cell.id}.json.damaged")
+                damaged.append(cell.id)
+        return results, damaged
+
+    def write_failure(self, failure: Failure) -> None:
+        """Record that a cell or an artifact could not be made."""
+        self.files.write(f"failures/{failure.id.replace('/', '.')}.json", failure.to_json().encode())
+
+    def read_failures(self) -> dict[str, Failure]:
+        """Every recorded failure by id; a damaged record is shown as such rather than hidden."""
+        failures = {}
+        for name in self.files.names("failures"):
+            if not name.endswith(".json") or name.startswith("."):
+                continue
+            try:
+                failure = Failure.from_json(self.files.read(f"failures/{name}").decode("utf-8", "replace"))
+            except ValueError as error:
+                failure = Failure(name[: -len(".json")], f"damaged failure record: {error}", "", "", 1, "")
+            failures[failure.id] = failure
+        return failures
+
+    def read_failure(self, failure_id: str) -> Failure | None:
+        """One failure record, ``None`` if there is none that can be read."""
+        try:
+            data = self.files.read(f"failures/{failure_id.replace('/', '.')}.json")
+            return Failure.from_json(data.decode("utf-8", "replace"))
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def write_log(self, failure_id: str, text: str) -> str:
+        """Keep the log of a failed cell or artifact; returns its path or URL."""
+        name = f"logs/{failure_id.replace('/', '.')}.log"
+        self.files.write(name, text.encode())
+        return self.files.path(name) if self.files.is_local else f"{self.url.rstrip('/')}/{name}"
+
+    def forget_failure(self, failure_id: str) -> None:
+        """Remove a failure record, so that what it stands for counts as not yet tried."""
+        self.files.remove(f"failures/{failure_id.replace('/', '.')}.json")
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Where a builder writes: ``folder`` for files, ``meta`` for what it wants to note down."""
+
+    folder: Path
+    meta: dict[str, Any]
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,242 @@
+"""What one process keeps at hand between the things it works on.
+
+Reading a backbone, mapping a dataset's images or orthogonalising a basis costs more than many a cell. Cells arrive
+sorted, so keeping the last few of each is enough to pay once.
+
+Shape legend: N support images, C classes, D embedding width, S image side, V views.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from bolt.augment import augmented_view, evaluation_view
+from bolt.support import batch_order, draw_support
+from bolt.task import EVALUATION_VIEW, Support
+from orchestrator.backbones import load_backbone
+from orchestrator.catalog import BackboneEntry, Catalog, DatasetEntry, backbone_ref, dataset_ref, load_catalog
+from orchestrator.cell import BackboneRef, Cell, DatasetRef
+from orchestrator.datasets.images import Images, read_images
+from orchestrator.errors import UserError
+from orchestrator.settings import RunSettings
+from orchestrator.sources import StoredSources
+from orchestrator.stages import artifacts
+from orchestrator.store import Artifact, Store
+
+if TYPE_CHECKING:
+    from bolt.backbone import Backbone
+    from bolt.methods import Method
+
+Value = TypeVar("Value")
+
+
+class Recent(Generic[Value]):
+    """The last few values made, by key."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of ``key``, made now if it is not at hand; the longest unused one makes room."""
+        if key not in self._values:
+            while len(self._values) >= self._capacity:
+                self._values.popitem(last=False)
+            self._values[key] = make()
+        self._values.move_to_end(key)
+        return self._values[key]
+
+
+class Workbench:
+    """Backbones, images, heads, features and sources of one store, each opened once."""
+
+    def __init__(self, settings: RunSettings) -> None:
+        self.settings = settings
+        self.store = Store(settings.store_url)
+        self.data_root = Path(settings.data_root) if settings.data_root else None
+        self.device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self.catalog: Catalog = load_catalog(settings.catalog_files)
+        torch.set_num_threads(settings.threads)
+        self._backbones: Recent[Backbone] = Recent(1)
+        self._opened: Recent[Artifact] = Recent(256)
+        self._images: Recent[Images] = Recent(16)
+        self._tensors: Recent[Tensor] = Recent(16)
+        self._sources: Recent[StoredSources] = Recent(2)
+
+    # -- catalog entries -----------------------------------------------------------------------------------------
+
+    def dataset_entry(self, ref: DatasetRef) -> DatasetEntry:
+        """The catalog entry behind a reference. Raises ``UserError`` if it changed since the grid was read."""
+        entry = self.catalog.dataset(ref.name)
+        if dataset_ref(entry, self.data_root) != ref:
+            raise UserError(f"dataset {ref.name} changed since the grid was read", hint="run the same command again")
+        return entry
+
+    def backbone_entry(self, ref: BackboneRef) -> BackboneEntry:
+        """The catalog entry behind a reference. Raises ``UserError`` if it changed since the grid was read."""
+        entry = self.catalog.backbone(ref.name)
+        if backbone_ref(entry) != ref:
+            raise UserError(f"backbone {ref.name} changed since the grid was read", hint="run the same command again")
+        return entry
+
+    def image_size(self, ref: BackboneRef) -> int:
+        """Side of the images the backbone takes, in pixels."""
+        return self.catalog.backbone(ref.name).image_size
+
+    def backbone(self, ref: BackboneRef) -> Backbone:
+        """The frozen backbone on this process's device."""
+        return self._backbones.get(ref, lambda: load_backbone(self.backbone_entry(ref), self.device))
+
+    # -- artifacts -----------------------------------------------------------------------------------------------
+
+    def open(self, address: str) -> Artifact:
+        """A finished artifact. Raises ``FileNotFoundError`` if it is not built."""
+
+        def find() -> Artifact:
+            found = self.store.artifact(address)
+            if found is None:
+                raise FileNotFoundError(f"{address} is not built in {self.store.url}")
+            return found
+
+        return self._opened.get(address, find)
+
+    def images(self, dataset: DatasetRef, split: str, image_size: int) -> Images:
+        """A decoded split, memory-mapped."""
+        need = artifacts.Images(dataset, split, image_size)
+        return self._images.get(need, lambda: read_images(self.open(need.address).path))
+
+    def class_names(self, dataset: DatasetRef, image_size: int) -> tuple[str, ...]:
+        """The dataset's class words in label order."""
+        return tuple(self.open(artifacts.Images(dataset, "test", image_size).address).meta["class_names"])
+
+    def head(self, backbone: BackboneRef, dataset: DatasetRef) -> Tensor:
+        """The zero-shot head, (C, D), on the device."""
+        need = artifacts.Head(backbone, dataset, self.image_size(backbone))
+
+        def load() -> Tensor:
+            return load_file(self.open(need.address).path("head.safetensors"))["head"].to(self.device)
+
+        return self._tensors.get(need, load)
+
+    def test_features(self, backbone: BackboneRef, dataset: DatasetRef) -> Tensor:
+        """The frozen tower's raw features of the test split, (N, D), on the CPU."""
+        need = artifacts.TestFeatures(backbone, dataset, self.image_size(backbone))
+        return self._tensors.get(
+            need, lambda: load_file(self.open(need.address).path("features.safetensors"))["features"]
+        )
+
+    def sources(self, cell: Cell) -> StoredSources:
+        """The cell's sources: the other datasets' models, the target's own left out."""
+
+        def make() -> StoredSources:
+            pretrained = self.backbone(cell.backbone).tower.state_dict_open_clip()
+            return StoredSources(self.store, cell.backbone, pretrained, cell.sources)
+
+        return self._sources.get((cell.backbone, cell.sources), make)
+
+    def addresses_read(self, cell: Cell, method: Method, settings: object) -> tuple[str, ...]:
+        """Addresses of the artifacts a cell's number was made from."""
+        size = self.image_size(cell.backbone)
+        read = [artifacts.Head(cell.backbone, cell.dataset, size).address]
+        read += [artifacts.TestFeatures(cell.backbone, dataset, size).address for dataset in cell.evaluate_on]
+        if method.uses_support:
+            read.append(artifacts.support_features(cell, size, method.support_views(settings)).address)
+        read += [artifacts.source_address(cell.backbone, source) for source in cell.sources]
+        return tuple(read)
+
+    def labels_among(self, target: DatasetRef, dataset: DatasetRef, image_size: int) -> Tensor:
+        """Test labels of ``dataset`` as class numbers of ``target``, (N,).
+
+        They are the dataset's own when it is the target. A variant of the target (ImageNet-A of ImageNet) has its
+        classes found by their words. Raises ``UserError`` for a class the target does not have.
+        """
+        labels = torch.from_numpy(self.images(dataset, "test", image_size).labels)
+        if dataset == target:
+            return labels
+        position = {name: index for index, name in enumerate(self.class_names(target, image_size))}
+        names = self.class_names(dataset, image_size)
+        unknown = [name for name in names if name not in position]
+        if unknown:
+            raise UserError(f"{dataset.name} has classes that {target.name} does not have: {', '.join(unknown[:5])}")
+        return torch.tensor([position[name] for name in names])[labels]
+
+    def no_support(self) -> Support:
+        """The support of a method that looks at none: empty."""
+
+        def nothing(view: int, rows: Tensor | None = None) -> Tensor:
+            raise ValueError("this method said it uses no support")
+
+        empty = torch.empty(0, dtype=torch.int64)
+        return Support(empty, empty, pixels=nothing, features=nothing, order=nothing)
+
+    def support(self, cell: Cell, views: int) -> Support:
+        """The cell's support, with frozen features of its un-augmented and first ``views`` augmented views.
+
+        Raises ``ValueError`` when a class has too few images and the protocol refuses that.
+        """
+        size = self.image_size(cell.backbone)
+        images = self.images(cell.dataset, "train", size)
+        indices = draw_support(
+            images.labels,
+            cell.shots,
+            dataset=cell.dataset.name,
+            seed=cell.seed,
+            short_classes=cell.protocol.short_classes,
+            class_count=len(self.class_names(cell.dataset, size)),
+        )
+        return Support(
+            labels_N=torch.from_numpy(images.labels[indices]).to(self.device),
+            indices_N=torch.from_numpy(indices),
+            pixels=_pixels(images, indices, size, cell.dataset.name, cell.seed),
+            features=self._support_features(cell, indices, views),
+            order=lambda epoch: batch_order(len(indices), dataset=cell.dataset.name, seed=cell.seed, epoch=epoch),
+        )
+
+    def _support_features(self, cell: Cell, indices: np.ndarray, views: int) -> Callable[[int], Tensor]:
+        need = artifacts.support_features(cell, self.image_size(cell.backbone), views)
+
+        def features(view: int) -> Tensor:
+            path = self.open(need.address).path("features.safetensors")
+            loaded = self._tensors.get((need, "features"), lambda: load_file(path)["features_VND"])
+            stored = self._tensors.get((need, "indices"), lambda: load_file(path)["indices_N"])
+            rows = torch.searchsorted(stored, torch.from_numpy(indices))
+            if not torch.equal(stored[rows.clamp(max=len(stored) - 1)], torch.from_numpy(indices)):
+                raise ValueError(f"{need.address} does not hold the support of {cell.id}")
+            return loaded[view, rows].to(self.device)
+
+        return features
+
+
+def _pixels(images: Images, indices: np.ndarray, size: int, dataset: str, seed: int) -> Callable[[int, Tensor], Tensor]:
+    """``pixels(view, rows)`` of a support: uint8 (len(rows), 3, S, S)."""
+
+    def pixels(view: int, rows: Tensor) -> Tensor:
+        chosen = indices[rows.cpu().numpy()].tolist()
+        if view == EVALUATION_VIEW:
+            return torch.stack([evaluation_view(images.image(i), size) for i in chosen])
+        return torch.stack([augmented_view(images.image(i), size, dataset, seed, view, i) for i in chosen])
+
+    return pixels
+
+
+def support_features(images: Images, indices: np.ndarray, views: int, backbone: Backbone, dataset: str, seed: int) -> Tensor:
+    """Raw frozen features of every view of a support, (V + 1, N, D), view 0 un-augmented."""
+    pixels = _pixels(images, indices, backbone.image_size, dataset, seed)
+    rows = torch.arange(len(indices))
+    every = range(EVALUATION_VIEW, views + 1)
+    return torch.stack([backbone.encode_images(pixels(view, rows)).cpu() for view in every])
+
+
+@lru_cache(maxsize=1)
+def workbench(settings: RunSettings) -> Workbench:
+    """This process's workbench; asking with other settings replaces it."""
+    return Workbench(settings)

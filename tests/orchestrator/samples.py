@@ -1,0 +1,93 @@
+"""Cells and results that stand for real ones where only the engine is looked at, and runners that play cells."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from bolt.protocol import STRICT
+
+from orchestrator.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
+from orchestrator.results import Evaluation, Manifest, Result, Timings
+from orchestrator.settings import RunSettings
+from orchestrator.trial import Outcome
+
+HERE = "tests.orchestrator.samples"
+
+BACKBONE = BackboneRef("tiny", "00000000")
+SOURCES = (SourceRef("letters", "aaaaaaaa"), SourceRef("cases", "bbbbbbbb"))
+
+
+def cell(
+    number: int = 0, *, method: str = "bolt", dataset: str = "digits", shots: int = 4, backbone: str = "tiny"
+) -> Cell:
+    """A cell whose seed is ``number``."""
+    target = DatasetRef(dataset, "cccccccc")
+    return Cell(
+        track="fewshot",
+        protocol=STRICT,
+        backbone=replace(BACKBONE, name=backbone),
+        domain="glyphs",
+        dataset=target,
+        evaluate_on=(target,),
+        sources_rule="leave_one_out",
+        sources=SOURCES,
+        shots=shots,
+        method=MethodRef(method, 1, (("learning_rate", 0.001), ("top_k", 8))),
+        seed=number,
+    )
+
+
+def result(of: Cell, *, accuracy: float = 62.5, epochs: int = 3) -> Result:
+    """A finished result with every field filled."""
+    evaluation = Evaluation(of.dataset.name, accuracy, int(accuracy * 2), 200, 50.0, ((60, 100), (65, 100)))
+    manifest = Manifest("0123abc", False, {"python": "3.11"}, "cpu", 1, (), "2026-01-01T00:00:00+00:00")
+    curve = tuple(1.0 / (1 + epoch) for epoch in range(epochs))
+    return Result(of, (evaluation,), 392, Timings(0.1, 2.0, 0.3), 120.0, 40, manifest, {"train_loss": curve}, {})
+
+
+def _note(cell: Cell, settings: RunSettings, text: str) -> None:
+    """Append to the cell's own file in the store's folder, so that a test can count how often it was run."""
+    with open(Path(settings.store_url, cell.id), "a") as stream:
+        stream.write(f"{text} {os.getpid()} {time.time()}\n")
+
+
+def write_nothing(cell: Cell, settings: RunSettings) -> Outcome:
+    """Finish at once, leaving a note."""
+    _note(cell, settings, "finished")
+    return Outcome(cell.id, "finished", 0.0)
+
+
+def nap(cell: Cell, settings: RunSettings) -> Outcome:
+    """Take a fraction of a second."""
+    _note(cell, settings, "begun")
+    time.sleep(0.3)
+    _note(cell, settings, "finished")
+    return Outcome(cell.id, "finished", 0.3)
+
+
+def sleep_long(cell: Cell, settings: RunSettings) -> Outcome:
+    """Take longer than any test waits."""
+    _note(cell, settings, "begun")
+    time.sleep(600)
+    return Outcome(cell.id, "finished", 600.0)
+
+
+def fail_on_odd(cell: Cell, settings: RunSettings) -> Outcome:
+    """Odd seeds fail the way a method fails; every tenth raises, as a broken store would."""
+    _note(cell, settings, "tried")
+    if cell.seed % 10 == 9:
+        raise OSError("no space left on device")
+    if cell.seed % 2:
+        return Outcome(cell.id, "failed", 0.0, "ValueError: odd")
+    return Outcome(cell.id, "finished", 0.0)
+
+
+def die_on_three(cell: Cell, settings: RunSettings) -> Outcome:
+    """The worker that runs seed 3 dies every time."""
+    _note(cell, settings, "tried")
+    if cell.seed == 3:
+        os._exit(1)
+    return Outcome(cell.id, "finished", 0.0)
