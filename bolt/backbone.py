@@ -142,14 +142,16 @@ def matrix_names(state: Mapping[str, Tensor]) -> list[str]:
     query-key-value, attention output and two feed-forward matrices, plus the visual projection; 49 in ViT-B, 97 in
     ViT-L/14. ``state`` is a visual tower's dictionary or a whole CLIP's, of which only ``visual.`` names count.
     """
-    whole = any(name.startswith("visual.") for name in state)
     return [
         name
-        for name, tensor in state.items()
-        if tensor.ndim == 2
-        and not any(part in name for part in _NOT_A_MATRIX)
-        and (not whole or name.startswith("visual."))
+        for name, tensor in _of_the_image_tower(state).items()
+        if tensor.ndim == 2 and not any(part in name for part in _NOT_A_MATRIX)
     ]
+
+
+def layer_norm_names(state: Mapping[str, Tensor]) -> list[str]:
+    """Names of the gains and biases of the image tower's layer norms; ``state`` as in :func:`matrix_names`."""
+    return [name for name in _of_the_image_tower(state) if any(part.startswith("ln_") for part in name.split("."))]
 
 
 @dataclass(frozen=True)
@@ -159,8 +161,8 @@ class Census:
     Attributes:
         tensors: how many there are (aTLAS calls them blocks).
         two_dimensional: how many are two-dimensional, embeddings included.
-        matrices: how many get a basis.
-        layer_norm_numbers: gains and biases of all layer norms together.
+        matrices: how many of the image tower's get a basis.
+        layer_norm_numbers: gains and biases of the image tower's layer norms together.
     """
 
     tensors: int
@@ -175,10 +177,10 @@ def census(state: Mapping[str, Tensor]) -> Census:
         tensors=len(state),
         two_dimensional=sum(tensor.ndim == 2 for tensor in state.values()),
         matrices=len(matrix_names(state)),
-        layer_norm_numbers=sum(tensor.numel() for name, tensor in state.items() if is_layer_norm(name)),
+        layer_norm_numbers=sum(state[name].numel() for name in layer_norm_names(state)),
     )
 
 
-def is_layer_norm(name: str) -> bool:
-    """Whether an open_clip tensor name is a layer norm's gain or bias."""
-    return any(part.startswith("ln_") for part in name.split("."))
+def _of_the_image_tower(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    whole = any(name.startswith("visual.") for name in state)
+    return {name: tensor for name, tensor in state.items() if not whole or name.startswith("visual.")}

@@ -70,7 +70,7 @@ class _QuickGELU(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (scaled,) = ctx.saved_tensors
-        return torch.ops.aten.silu_backward(gradients[0], scaled)
+        return cast(Tensor, torch.ops.aten.silu_backward(gradients[0], scaled))
 
 
 class SelfAttention(nn.Module):

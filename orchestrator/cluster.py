@@ -121,15 +121,16 @@ class Cluster:
         # Ray takes the loopback interface by itself only where this is false; there is no argument for it.
         ray_constants.ENABLE_RAY_CLUSTER = False
         try:
-            ray.init(
-                address="local",
-                num_cpus=cpus,
-                num_gpus=gpus,
-                include_dashboard=False,
-                runtime_env={"env_vars": dict(worker_env)} if worker_env else None,
-                _temp_dir=str(scratch),
-                **options,
-            )
+            with _importable_in_workers():
+                ray.init(
+                    address="local",
+                    num_cpus=cpus,
+                    num_gpus=gpus,
+                    include_dashboard=False,
+                    runtime_env={"env_vars": dict(worker_env)} if worker_env else None,
+                    _temp_dir=str(scratch),
+                    **options,
+                )
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
             raise
@@ -210,6 +211,21 @@ def _cannot_join(address: str, why: str) -> UserError:
         )
     hint = "is it running (`ray status`), is the port open, is ~/.ray/auth_token the cluster's?"
     return UserError(f"no Ray cluster answers ({why})", where=f"--address {address}", hint=hint)
+
+
+@contextlib.contextmanager
+def _importable_in_workers() -> Iterator[None]:
+    """Let the processes started meanwhile import this project from where this process did, installed or not."""
+    before = os.environ.get("PYTHONPATH")
+    root = str(Path(__file__).resolve().parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join([root, before] if before else [root])
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
 
 
 def _scratch_folder() -> Path:

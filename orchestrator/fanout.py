@@ -25,7 +25,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray import tune
+from ray import cloudpickle, tune
+from ray.exceptions import RayActorError
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
@@ -350,9 +351,13 @@ class _Relay(tune.Callback):  # type: ignore[misc]
         )
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        error = trial.get_error()
-        trace = str(error) if error is not None else ""
-        self._end(trial, "failed", error=_why(error), traceback=trace, recorded=False)
+        error = _error_of(trial)
+        if getattr(error, "actor_init_failed", False):
+            # Not this cell's fault: no worker can start, and each attempt costs seconds.
+            self.error = self.error or RuntimeError(f"workers cannot start: {_why(error)}\n{error}")
+            self.events.put(None)
+            return
+        self._end(trial, "failed", error=_why(error), traceback=str(error), recorded=False)
 
     def _end(self, trial: Trial, kind: Any, **what: Any) -> None:
         self._workers.pop(trial.trial_id, None)
@@ -363,11 +368,21 @@ class _Relay(tune.Callback):  # type: ignore[misc]
             self.events.put(CellEvent(self._cells[number], kind, attempt=attempt, **what))
 
 
-def _why(error: BaseException | None) -> str:
-    """The one line of a failure that reached Tune: a dead worker, or what a runner raised."""
-    if isinstance(error, ray.exceptions.RayTaskError):
-        cause = getattr(error, "cause", None)
-        return one_line(cause if cause is not None else error)
-    if isinstance(error, ray.exceptions.RayActorError):
-        return f"its worker process died: {one_line(error)}"
-    return one_line(error) if error is not None else "unknown"
+def _error_of(trial: Trial) -> Exception:
+    """What ended a trial, from the file on this machine that Tune has just written it to."""
+    with contextlib.suppress(Exception), open(trial.pickled_error_file, "rb") as stream:
+        error = cloudpickle.load(stream)
+        if isinstance(error, Exception):
+            return error
+    with contextlib.suppress(Exception), open(trial.error_file) as stream:
+        return RuntimeError(stream.read())
+    return RuntimeError("unknown")
+
+
+def _why(error: Exception) -> str:
+    """One line for a failure that reached Tune: what a runner raised, or how a worker died."""
+    if isinstance(error, RayActorError) and not error.actor_init_failed:
+        lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
+        return one_line("the worker process died: " + " ".join(lines[1:] or lines))
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return one_line(lines[-1] if lines else type(error).__name__)  # a remote traceback ends with what was raised

@@ -44,7 +44,8 @@ def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | Non
             need = " and ".join(f"{where / name}/" for name in wanted)
             return UserError(
                 f"dataset {entry.name} is not there: it needs class folders of images in {need}",
-                hint=f"point --data-root (or {DATA_VARIABLE}) to the folder that holds {folder}/",
+                hint=f"point --data-root (or {DATA_VARIABLE}) to the folder that holds {folder}/"
+                + (f"; the images come from {entry.source} ({entry.licence})" if entry.source else ""),
             )
         return None
     if where.is_dir():

@@ -150,9 +150,10 @@ class DatasetEntry(Entry):
         classes: how many classes the head has.
         sizes: expected images per part; ``train: 0`` for a set that can only be evaluated on.
         smallest_class: training images of the smallest class, where it is known.
-        splits: the recipe that makes the parts.
+        splits: the recipe that makes the parts; the official ones by default.
         kin: key of the group that shares content; its members leave together under ``leave_group_out``.
         licence: under which terms the images come.
+        source: address of the page they come from, where the route does not say it.
         note: where sources disagree.
         published_as: its name in the paper's result tables.
         published_classes: the paper's class count where it differs in kind from ``classes``.
@@ -168,9 +169,10 @@ class DatasetEntry(Entry):
     classes: Annotated[StrictInt, Field(ge=2)]
     sizes: Sizes
     smallest_class: Count | None = None
-    splits: Splits
+    splits: Splits = Splits(recipe="official")
     kin: str | None = None
     licence: str
+    source: str | None = None
     note: str = ""
     published_as: str | None = None
     published_classes: Count | None = None

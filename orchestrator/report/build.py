@@ -138,6 +138,23 @@ def without_constant_columns(table: Table, start: int, stop: int) -> Table:
     )
 
 
+def ranks_table(panel: Panel, styles: Styles) -> Table:
+    """Methods x k: average rank over datasets."""
+    ranked = [panel.ranks(k) for k in panel.ks]
+    rows = [
+        (method_entry(method, styles), *(number(ranks.get(method)) for ranks, _ in ranked)) for method in panel.methods
+    ]
+    counts = list(dict.fromkeys(str(count) for _, count in ranked))
+    return Table(
+        name=f"ranks_{panel_slug(panel)}",
+        title=f"Average rank over datasets, {panel.title}",
+        note=f"1 is best; ties share the mean of their ranks; by mean accuracy over seeds, over the {' / '.join(counts)} "
+        "datasets that all ranked methods have. A dash: not ranked, because datasets are missing.",
+        header=("method", *map(k_title, panel.ks)),
+        rows=tuple(rows),
+    )
+
+
 def pairs_table(panel: Panel, k: int) -> Table:
     """Every pair of methods at one k: difference, wins, ties and losses over datasets, test."""
     ranks = {method: place for place, (method, _) in enumerate(panel.ranking(k))}

@@ -68,6 +68,7 @@ def _canvas(width: float, height: float) -> Iterator[Any]:
 def _finished(figure: Any, **words: Any) -> FigureFile:
     svg, png = io.StringIO(), io.BytesIO()
     figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    figure.set_layout_engine("none")  # what was laid out once need not be laid out again
     figure.savefig(png, format="png", dpi=160, facecolor="white", metadata={"Software": None})
     return FigureFile(svg=svg.getvalue(), png=png.getvalue(), **words)
 

@@ -12,7 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from orchestrator.report.accounts import costs_table, missing_table, published_table, sources_table
-from orchestrator.report.build import explorer_table, k_title, pairs_table
+from orchestrator.report.build import explorer_table, k_title, pairs_table, ranks_table
 from orchestrator.report.figures import FigureFile, inline_svg
 from orchestrator.report.formats import to_html
 from orchestrator.report.palette import Style
@@ -49,6 +49,7 @@ class PanelView:
     verdicts: list[Verdict]
     main: Shown
     figures: PanelFigures
+    ranks: Shown
     pairs: list[Shown]
     anchor: str
 
@@ -75,6 +76,7 @@ def render_page(
             verdicts=verdicts_of(panel),
             main=shown(main_tables[panel]),
             figures=figures[panel],
+            ranks=shown(ranks_table(panel, styles)),
             pairs=[shown(pairs_table(panel, k), element_id=f"pairs-{i}-{k}") for k in panel.ks],
             anchor=f"panel-{i}",
         )

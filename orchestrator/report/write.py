@@ -12,7 +12,7 @@ from pathlib import Path
 from orchestrator.cell import Cell
 from orchestrator.identity import slug
 from orchestrator.report.accounts import cells_table, costs_table, missing_table, published_table, sources_table
-from orchestrator.report.build import dataset_table, explorer_table, main_table, pairs_table
+from orchestrator.report.build import dataset_table, explorer_table, main_table, pairs_table, ranks_table
 from orchestrator.report.figures import accuracy_against_k, dataset_bars
 from orchestrator.report.formats import to_csv, to_latex, to_markdown
 from orchestrator.report.page import PanelFigures, render_page
@@ -98,6 +98,7 @@ def all_tables(study: Study, styles: dict[str, Style]) -> Iterator[Table]:
     """Every table of a report that is written to files."""
     for panel in study.panels:
         yield main_table(panel, styles)
+        yield ranks_table(panel, styles)
         for k in panel.ks:
             yield dataset_table(panel, k, styles)
             yield pairs_table(panel, k)

@@ -50,7 +50,7 @@ def build_source(need: SourceModel, bench: Workbench, builder: Builder) -> None:
     )
     save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, builder.folder / "tower.safetensors")
 
-    tower = backbone.tower.copy(trainable={})
+    tower = backbone.tower.copy(trainable=tensors)
     tower.load_open_clip(tensors)
     test = bench.images(need.dataset, "test", need.image_size)
     frozen_ND = bench.test_features(need.backbone, need.dataset)

@@ -147,7 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="weights file (.safetensors)")
     parser.add_argument("--config", type=Path, default=Path("grids/backbones/tiny-clip.json"))
-    parser.add_argument("--images", type=int, default=1_000_000)
+    parser.add_argument("--images", type=int, default=800_000)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--peak", type=float, default=2e-3, help="highest learning rate")
     parser.add_argument("--seed", type=int, default=1)

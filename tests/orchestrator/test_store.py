@@ -1,0 +1,169 @@
+"""The store: whole or not at all, one identity per address, nothing half-built taken for whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import UserError
+from orchestrator.files import Files
+from orchestrator.results import Failure
+from orchestrator.store import STALE_ATTEMPT_SECONDS, Corrupt, Store
+from tests.orchestrator import samples
+
+IDENTITY = {"kind": "Numbers", "top": 3}
+ADDRESS = "spectra/numbers--0123abcd"
+
+
+def build(store: Store, content: bytes = b"123", address: str = ADDRESS) -> None:
+    with store.building(address, IDENTITY) as builder:
+        (builder.folder / "numbers.bin").write_bytes(content)
+        builder.meta["count"] = len(content)
+
+
+def test_an_artifact_is_there_with_its_files_identity_and_notes(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert store.artifact(ADDRESS) is None
+    build(store)
+    found = store.artifact(ADDRESS, IDENTITY)
+    assert found is not None
+    assert found.path("numbers.bin").read_bytes() == b"123"
+    assert found.meta == {"count": 3}
+    assert store.addresses("spectra") == [ADDRESS]
+    found.verify()
+
+
+def test_a_builder_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with pytest.raises(RuntimeError), store.building(ADDRESS, IDENTITY) as builder:
+        (builder.folder / "numbers.bin").write_bytes(b"12")
+        raise RuntimeError
+    assert store.artifact(ADDRESS) is None
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+
+
+def test_what_a_killed_builder_left_is_not_the_artifact_and_is_swept_later(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    orphan = tmp_path / ADDRESS / "1-dead"
+    orphan.mkdir(parents=True)
+    (orphan / "numbers.bin").write_bytes(b"1")
+    assert store.artifact(ADDRESS) is None
+    long_ago = time.time() - 2 * STALE_ATTEMPT_SECONDS
+    os.utime(orphan, (long_ago, long_ago))
+    build(store)
+    assert not orphan.exists()
+    assert store.artifact(ADDRESS, IDENTITY) is not None
+
+
+def test_another_identity_at_the_same_address_is_an_error_not_a_rebuild(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    build(store)
+    with pytest.raises(UserError, match="share one address"):
+        store.artifact(ADDRESS, {"kind": "Numbers", "top": 4})
+
+
+@pytest.mark.parametrize("damage", [b"12", b"124", b""])
+def test_a_damaged_file_is_found_and_the_artifact_can_be_built_again(tmp_path: Path, damage: bytes) -> None:
+    store = Store(tmp_path)
+    build(store)
+    found = store.artifact(ADDRESS)
+    assert found is not None
+    found.path("numbers.bin").write_bytes(damage)
+    with pytest.raises(Corrupt):
+        found.verify()
+    store.discard(ADDRESS)
+    assert store.artifact(ADDRESS) is None
+    build(store)
+    rebuilt = store.artifact(ADDRESS)
+    assert rebuilt is not None
+    rebuilt.verify()
+
+
+def test_a_truncated_manifest_is_corrupt(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    build(store)
+    manifest = tmp_path / ADDRESS / "manifest.json"
+    manifest.write_text(manifest.read_text()[:50])
+    with pytest.raises(Corrupt):
+        store.artifact(ADDRESS)
+
+
+def test_two_builders_at_once_leave_one_whole_artifact(tmp_path: Path) -> None:
+    barrier = threading.Barrier(2)
+
+    def work(content: bytes) -> None:
+        with Store(tmp_path).building(ADDRESS, IDENTITY) as builder:
+            (builder.folder / "numbers.bin").write_bytes(content)
+            barrier.wait(10)
+
+    threads = [threading.Thread(target=work, args=(content,)) for content in (b"a" * 1000, b"b" * 2000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = Store(tmp_path).artifact(ADDRESS, IDENTITY)
+    assert found is not None
+    found.verify()
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "a//b", "", "a/./b", "a\\b"])
+def test_names_cannot_leave_the_store(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="not a plain name"):
+        Files(tmp_path).write(name, b"")
+
+
+def test_a_failed_write_keeps_the_old_file_and_leaves_no_temporary_one(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    files.write("a.txt", b"old")
+    with pytest.raises(TypeError):
+        files.write("a.txt", "not bytes")  # type: ignore[arg-type]
+    assert files.read("a.txt") == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_an_unknown_kind_of_store_is_a_users_error() -> None:
+    with pytest.raises(UserError, match="cannot use"):
+        Store("nosuchscheme://bucket")
+
+
+def test_results_and_failures_round_trip(tmp_path: Path) -> None:
+    store, cell = Store(tmp_path), samples.cell(1)
+    store.write_failure(Failure(cell.id, "ValueError: no", "trace", "log", 1, "2026-01-01T00:00:00+00:00"))
+    assert set(store.read_failures()) == {cell.id}
+    result = samples.result(cell)
+    store.write_result(result)
+    assert store.read_failures() == {}
+    assert store.read_results([cell, samples.cell(2)]) == ([result], [])
+
+
+@pytest.mark.parametrize("keep", [0, 10, 400, -2])
+def test_a_truncated_result_is_set_aside_and_its_cell_is_open_again(tmp_path: Path, keep: int) -> None:
+    store, cell = Store(tmp_path), samples.cell(1)
+    store.write_result(samples.result(cell))
+    path = tmp_path / "results" / f"{cell.id}.json"
+    path.write_text(path.read_text()[:keep])
+    assert store.read_results([cell]) == ([], [cell.id])
+    assert store.result_ids() == frozenset()
+    assert [p.name for p in path.parent.iterdir()] == [f"{cell.id}.json.damaged"]
+
+
+def test_an_edited_result_is_not_taken_for_the_cell(tmp_path: Path) -> None:
+    store, cell = Store(tmp_path), samples.cell(1)
+    store.write_result(samples.result(cell))
+    path = tmp_path / "results" / f"{cell.id}.json"
+    data = json.loads(path.read_text())
+    data["cell"]["shots"] = 16
+    path.write_text(json.dumps(data))
+    with pytest.raises(ValueError, match="the cell inside"):
+        store.read_result(cell.id)
+
+
+def test_a_damaged_failure_record_is_shown(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.files.write("failures/some-cell.json", b"{")
+    assert "damaged" in store.read_failures()["some-cell"].error

@@ -1,0 +1,252 @@
+"""Stages and cells through the real parts, in this process: three drawn datasets and the shipped tiny CLIP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import bolt.methods
+from bolt.methods import METHODS, Method
+from bolt.task import Adapted, Task, cosine_classifier
+from orchestrator.catalog import Catalog, load_catalog
+from orchestrator.cell import Cell, MethodRef
+from orchestrator.grid import Grid, load_grid
+from orchestrator.plan import in_running_order, make_plan
+from orchestrator.settings import RunSettings
+from orchestrator.sources import StoredSources
+from orchestrator.stages.build import build
+from orchestrator.store import Store
+from orchestrator.trial import run_and_record, run_cell
+from orchestrator.workbench import Workbench, workbench
+
+GRID = """
+title: Mini
+description: Three drawn datasets.
+fine_tuning: {epochs: 1, batch_size: 32, learning_rate: 5.0e-4, warmup_steps: 5}
+blocks:
+  - track: fewshot
+    backbones: [tiny-clip]
+    datasets: [glyph-digits, glyph-inks, glyph-kinds]
+    sources: {rule: leave_one_out, datasets: [glyph-digits, glyph-inks, glyph-kinds]}
+    shots: [1, 2]
+    seeds: [1]
+    methods: [zero_shot, linear_probe: {epochs: 2}, tip_adapter, bolt_pooled, bolt: {epochs: 2}]
+""".replace("linear_probe: {epochs: 2}", "{linear_probe: {epochs: 2}}").replace("bolt: {epochs: 2}", "{bolt: {epochs: 2}}")
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    return load_catalog()
+
+
+@pytest.fixture(scope="module")
+def grid(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Grid:
+    path = tmp_path_factory.mktemp("grid") / "mini.yaml"
+    path.write_text(GRID)
+    return load_grid(path, catalog)
+
+
+@pytest.fixture(scope="module")
+def settings(grid: Grid, catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
+    """A store in which everything the grid needs is built."""
+    made = RunSettings(str(tmp_path_factory.mktemp("store")), device="cpu")
+    for need in make_plan(grid, catalog, Store(made.store_url)).missing:
+        build(need, made)
+    return made
+
+
+@pytest.fixture
+def bench(settings: RunSettings) -> Workbench:
+    return Workbench(settings)
+
+
+def pick(grid: Grid, method: str, dataset: str = "glyph-inks", shots: int = 2) -> Cell:
+    """One cell of the grid."""
+    return next(
+        cell
+        for cell in grid.cells
+        if cell.method.name == method and cell.dataset.name == dataset and cell.shots in (shots, 0)
+    )
+
+
+def test_a_plan_counts_what_is_there(grid: Grid, catalog: Catalog, settings: RunSettings) -> None:
+    plan = make_plan(grid, catalog, Store(settings.store_url))
+    assert (len(plan.cells), len(plan.todo)) == (27, 27)  # 3 x (1 + 4 x 2)
+    assert plan.missing == ()
+    kinds = {type(planned.need).__name__ for planned in plan.artifacts}
+    assert kinds == {
+        "Images", "Head", "TestFeatures", "SupportFeatures", "SourceModel", "SourceDirections", "DomainTotal",
+    }  # fmt: skip
+
+
+def test_inputs_come_before_what_reads_them(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
+    seen: set[str] = set()
+    for need in make_plan(grid, catalog, Store(tmp_path)).missing:
+        assert {upstream.address for upstream in need.inputs} <= seen
+        seen.add(need.address)
+
+
+def test_a_damaged_artifact_is_planned_anew(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
+    made = RunSettings(str(tmp_path), device="cpu")
+    store = Store(tmp_path)
+    need = make_plan(grid, catalog, store).missing[0]
+    build(need, made)
+    found = store.artifact(need.address)
+    assert found is not None
+    found.path("labels.npy").write_bytes(b"x")
+    assert need in make_plan(grid, catalog, store).missing
+
+
+def test_cells_run_in_an_order_that_keeps_the_dataset(grid: Grid) -> None:
+    names = [cell.dataset.name for cell in in_running_order(reversed(grid.cells))]
+    changes = sum(a != b for a, b in zip(names, names[1:], strict=False))
+    assert changes == 2
+
+
+@pytest.mark.parametrize("method", ["zero_shot", "linear_probe", "tip_adapter", "bolt_pooled", "bolt"])
+def test_a_cell_gives_the_same_result_bit_for_bit(grid: Grid, settings: RunSettings, method: str) -> None:
+    cell = pick(grid, method)
+    first, second = (run_cell(cell, Workbench(settings)) for _ in range(2))
+    assert first.evaluations == second.evaluations
+    assert first.curves == second.curves
+    assert first.details == second.details
+    (score,) = first.evaluations
+    assert score.total == 600
+    assert score.correct == sum(correct for correct, _ in score.per_class)
+    assert score.accuracy == pytest.approx(100 * score.correct / 600)
+
+
+def test_zero_shot_is_its_own_reference(grid: Grid, bench: Workbench) -> None:
+    (score,) = run_cell(pick(grid, "zero_shot"), bench).evaluations
+    assert score.accuracy == score.accuracy_zero_shot > 15
+
+
+def test_supports_are_the_same_for_all_methods_and_nested_in_k(grid: Grid, bench: Workbench) -> None:
+    small = bench.support(pick(grid, "bolt", shots=1), 0)
+    large = bench.support(pick(grid, "bolt", shots=2), 0)
+    other = bench.support(pick(grid, "tip_adapter", shots=2), 10)
+    assert torch.equal(large.indices_N, other.indices_N)
+    assert set(small.indices_N.tolist()) < set(large.indices_N.tolist())
+    assert torch.bincount(large.labels_N).tolist() == [2] * 8
+
+
+def test_cached_support_features_are_those_of_the_views(grid: Grid, bench: Workbench) -> None:
+    cell = pick(grid, "tip_adapter")
+    support = bench.support(cell, 10)
+    backbone = bench.backbone(cell.backbone)
+    for view in (0, 1, 10):
+        direct = backbone.encode_images(support.pixels(view, torch.arange(len(support))))
+        torch.testing.assert_close(support.features(view), direct, rtol=1e-5, atol=1e-5)
+
+
+def test_the_domain_total_gives_the_bits_of_the_direct_sum(grid: Grid, bench: Workbench) -> None:
+    cell = pick(grid, "bolt")
+    by_total = bench.sources(cell)
+    assert by_total._total is not None
+    direct = StoredSources(bench.store, cell.backbone, by_total._pretrained, cell.sources)
+    direct._total = None
+    for matrix in ("transformer.resblocks.0.attn.in_proj_weight", "proj"):
+        assert torch.equal(by_total.mean_task_vector(matrix), direct.mean_task_vector(matrix))
+
+
+def test_the_targets_own_model_is_never_among_its_sources(grid: Grid) -> None:
+    for cell in grid.cells:
+        assert cell.dataset.name not in {source.dataset for source in cell.sources}
+
+
+def test_poisoning_the_targets_own_model_changes_nothing(
+    grid: Grid, catalog: Catalog, settings: RunSettings, tmp_path: Path
+) -> None:
+    """The domain total contains the target's own task vector; taking it out must leave no trace of it."""
+    cell = pick(grid, "bolt")
+    clean = run_cell(cell, Workbench(settings))
+    poisoned = RunSettings(str(tmp_path), device="cpu")
+    for need in make_plan(grid, catalog, Store(tmp_path)).missing:
+        build(need, poisoned)
+        if type(need).__name__ == "SourceModel" and need.dataset == cell.dataset:  # type: ignore[attr-defined]
+            found = Store(tmp_path).artifact(need.address)
+            assert found is not None
+            path = found.path("tower.safetensors")
+            noise = torch.Generator().manual_seed(1)
+            save_file({n: t + torch.randn(t.shape, generator=noise) for n, t in load_file(path).items()}, path)
+    result = run_cell(cell, Workbench(poisoned))
+    assert result.evaluations == clean.evaluations
+    assert result.curves == clean.curves
+
+
+@pytest.fixture
+def broken_methods() -> Iterator[None]:
+    """Methods that go wrong, registered for one test."""
+
+    def raises(task: Task, settings: object) -> Adapted:
+        raise RuntimeError("the method's own bug")
+
+    def diverges(task: Task, settings: object) -> Adapted:
+        classify = cosine_classifier(task.head_CD, task.backbone.logit_scale)
+        return Adapted(classify=lambda features: classify(features) * float("nan"))
+
+    zero_shot = METHODS["zero_shot"]
+    made: dict[str, Method] = {
+        name: replace(zero_shot, name=name, adapt=adapt) for name, adapt in (("raises", raises), ("diverges", diverges))
+    }
+    for method in made.values():
+        bolt.methods.METHODS.register(method)
+    yield
+    for name in made:
+        del bolt.methods.METHODS._methods[name]
+
+
+@pytest.mark.usefixtures("broken_methods")
+@pytest.mark.parametrize(("name", "reason"), [("raises", "the method's own bug"), ("diverges", "NaN or infinite logits")])
+def test_a_cell_that_goes_wrong_is_recorded_with_its_reason_and_not_as_an_accuracy(
+    grid: Grid, settings: RunSettings, name: str, reason: str
+) -> None:
+    zero_shot = pick(grid, "zero_shot")
+    cell = replace(zero_shot, method=MethodRef(name, 1, zero_shot.method.settings))
+    store = Store(settings.store_url)
+    for attempt in (1, 2):
+        outcome = run_and_record(cell, settings)
+        assert outcome.status == "failed"
+        assert reason in outcome.error
+        failure = store.read_failures()[cell.id]
+        assert failure.attempts == attempt
+        assert "Traceback" in Path(failure.log).read_text()
+    assert cell.id not in store.result_ids()
+    store.forget_failure(cell.id)
+
+
+def test_a_finished_cell_is_on_record_and_planned_no_more(grid: Grid, catalog: Catalog, settings: RunSettings) -> None:
+    cell = pick(grid, "zero_shot", "glyph-kinds")
+    outcome = run_and_record(cell, settings)
+    assert outcome.status == "finished"
+    plan = make_plan(grid, catalog, Store(settings.store_url))
+    assert [result.cell for result in plan.done] == [cell]
+    assert cell not in plan.todo
+    manifest = plan.done[0].manifest
+    assert manifest.threads == 1
+    assert "torch" in manifest.versions
+    assert all(Store(settings.store_url).artifact(address) is not None for address in manifest.artifacts)
+
+
+def test_a_cell_of_another_code_version_is_refused(grid: Grid, bench: Workbench) -> None:
+    cell = pick(grid, "zero_shot")
+    other = replace(cell, method=replace(cell.method, version=99))
+    with pytest.raises(ValueError, match="version 99"):
+        run_cell(other, bench)
+
+
+def test_scoring_a_source_once_overwrote_the_frozen_backbone(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
+    """Its weights were loaded into tensors shared with the backbone, and every later task vector was zero."""
+    made = RunSettings(str(tmp_path), device="cpu")
+    before = {n: t.clone() for n, t in Workbench(made).backbone(grid.cells[0].backbone).tower.state_dict_open_clip().items()}
+    for need in make_plan(grid, catalog, Store(tmp_path)).missing:
+        build(need, made)
+        if type(need).__name__ == "SourceModel":
+            break
+    after = workbench(made).backbone(grid.cells[0].backbone).tower.state_dict_open_clip()
+    assert all(torch.equal(before[name], after[name]) for name in before)
