@@ -9,7 +9,6 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import open_clip
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -58,6 +57,8 @@ class Backbone:
 
         Raises ``bolt.tower.UnsupportedTower`` for an image tower other than a plain vision transformer.
         """
+        import open_clip  # seconds to import, and only a model that came from it gets here
+
         visual = model.get_submodule("visual")
         text = copy.deepcopy(model, memo={id(visual): None})
         mean = getattr(visual, "image_mean", None) or open_clip.OPENAI_DATASET_MEAN
@@ -87,9 +88,7 @@ class Backbone:
         mean, std = (images.new_tensor(values).view(3, 1, 1) for values in (self.mean, self.std))
         return images.sub_(mean).div_(std)
 
-    def encode_images(
-        self, pixels_B3SS: Tensor, tower: ImageTower | None = None, batch_size: int = 256
-    ) -> Tensor:
+    def encode_images(self, pixels_B3SS: Tensor, tower: ImageTower | None = None, batch_size: int = 256) -> Tensor:
         """Raw (not normalised) float32 features (B, D) of uint8 pixels, by the frozen tower or the one given.
 
         Images go through in batches of ``batch_size``, cut from the start: which images share a batch can change

@@ -35,9 +35,7 @@ class _SpectralMap(torch.autograd.Function):
     """x (..., n), s (r,) -> x (W + U diag(s) V^T)^T + b, with gradients for x and s alone."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, s: Tensor, weight: Tensor, bias: Tensor | None, u: Tensor, v: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, s: Tensor, weight: Tensor, bias: Tensor | None, u: Tensor, v: Tensor) -> Tensor:
         compute = x.dtype
         if torch.is_autocast_enabled(x.device.type):
             compute = torch.get_autocast_dtype(x.device.type)
@@ -46,7 +44,7 @@ class _SpectralMap(torch.autograd.Function):
             x = x.to(compute)
             if ctx.needs_input_grad[1]:
                 # Kept instead of x itself, which is the larger by n / r and which nothing else keeps alive.
-                ctx.save_for_backward(merged, x.flatten(0, -2) @ v.to(compute), u)
+                ctx.save_for_backward(merged, x.reshape(-1, x.shape[-1]) @ v.to(compute), u)
             elif ctx.needs_input_grad[0]:
                 ctx.save_for_backward(merged)
             return F.linear(x, merged, None if bias is None else bias.to(compute))
@@ -60,7 +58,7 @@ class _SpectralMap(torch.autograd.Function):
         grad_s = None
         if thin:
             x_v, u = thin
-            d_u = d.flatten(0, -2) @ u.to(d.dtype)
+            d_u = d.reshape(-1, d.shape[-1]) @ u.to(d.dtype)
             grad_s = torch.linalg.vecdot(d_u.to(u.dtype), x_v.to(u.dtype), dim=0)
         return grad_x, grad_s, None, None, None, None
 

@@ -141,7 +141,7 @@ def _polar_by_gram(stack: Tensor) -> Tensor | None:
     if stack.shape[1] == 0:
         return stack
     values, vectors = torch.linalg.eigh(torch.mm(stack.mT, stack))
-    if values[0] < _WELL_CONDITIONED * values[-1]:
+    if values[0] <= _WELL_CONDITIONED * values[-1]:
         return None
     return torch.mm(stack, torch.mm(vectors * values.rsqrt(), vectors.mT))
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-import open_clip.transformer as open_clip_transformer
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -260,9 +259,7 @@ def matrix_modules(tower: ImageTower) -> dict[str, nn.Linear]:
     A matrix of task-vector space is open_clip's own tensor. For every name but ``proj`` that is the module's
     ``weight`` (out, in); ``proj`` is stored as (width, embed), the transpose of the module's weight.
     """
-    return {
-        name: cast(nn.Linear, tower.get_submodule(path)) for name, path in matrix_paths(tower.shape.layers).items()
-    }
+    return {name: cast(nn.Linear, tower.get_submodule(path)) for name, path in matrix_paths(tower.shape.layers).items()}
 
 
 def replace_matrix(tower: ImageTower, name: str, make: Callable[[nn.Linear], nn.Module]) -> nn.Module:
@@ -281,6 +278,8 @@ def _first(what: str, names: list[str], shown: int = 3) -> list[str]:
 
 def _shape_of(visual: nn.Module) -> TowerShape:
     """The shape of an open_clip vision transformer, or ``UnsupportedTower`` naming what has no equal here."""
+    import open_clip.transformer as open_clip_transformer  # seconds to import; a plan never gets here
+
     if not isinstance(visual, open_clip_transformer.VisionTransformer):
         raise UnsupportedTower(
             f"only open_clip's VisionTransformer can be adapted, this image tower is a {type(visual).__name__}"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import queue
 import shutil
+import signal
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +24,9 @@ from orchestrator.graph import Called, Frontier, GraphTask, TaskEvent, call, ski
 
 HEALTH_SECONDS = 5.0
 """While nothing happens, the cluster is asked this often whether it is still there."""
+
+ANSWER_SECONDS = 30.0
+"""A control service that does not answer for so long counts as lost; Ray would kill this process after 60."""
 
 TASK_RETRIES = 3
 """How often a task whose worker died is started again. What a task raises is never retried."""
@@ -102,8 +108,9 @@ class Cluster:
         if address is not None:
             _prepare_to_join(address)
         import ray
-        from ray._private import ray_constants
+        from ray._private import ray_constants, worker
 
+        worker._worker_logs_enabled = False  # or Ray prints a paragraph to the terminal for every dead worker
         if ray.is_initialized():
             return cls("already connected", _log_folder(), None, owned=False)
         options: dict[str, Any] = {
@@ -113,7 +120,8 @@ class Cluster:
         if address is not None:
             shared = {"env_vars": {**_ENVIRONMENT, **(worker_env or {})}}
             try:
-                ray.init(address=address, runtime_env=shared, **options)
+                with _interrupt_later():
+                    ray.init(address=address, runtime_env=shared, **options)
             except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
                 raise _cannot_join(address, one_line(error)) from error
             return cls(address, _log_folder(), None, owned=True)
@@ -121,7 +129,7 @@ class Cluster:
         # Ray takes the loopback interface by itself only where this is false; there is no argument for it.
         ray_constants.ENABLE_RAY_CLUSTER = False
         try:
-            with _importable_in_workers():
+            with _interrupt_later(), _importable_in_workers():
                 ray.init(
                     address="local",
                     num_cpus=cpus,
@@ -132,6 +140,7 @@ class Cluster:
                     **options,
                 )
         except BaseException:
+            ray.shutdown()
             shutil.rmtree(scratch, ignore_errors=True)
             raise
         finally:
@@ -163,7 +172,8 @@ class Cluster:
         self._owned = False
         import ray
 
-        ray.shutdown()
+        with _interrupt_later():
+            ray.shutdown()
         if self._scratch is not None and not self.keep_logs:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -214,6 +224,32 @@ def _cannot_join(address: str, why: str) -> UserError:
 
 
 @contextlib.contextmanager
+def _interrupt_later() -> Iterator[None]:
+    """Keep the first Ctrl-C until the end of the block; a second one interrupts at once.
+
+    Ray does not survive being interrupted while it starts or ends: processes stay behind, or this one crashes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    pending = False
+
+    def remember(number: int, frame: object) -> None:
+        nonlocal pending
+        pending = True
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pending:
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
 def _importable_in_workers() -> Iterator[None]:
     """Let the processes started meanwhile import this project from where this process did, installed or not."""
     before = os.environ.get("PYTHONPATH")
@@ -241,22 +277,31 @@ def _log_folder() -> Path:
 
 
 def check_alive() -> None:
-    """Raise :class:`ClusterLost` when the node this driver hangs on is gone.
+    """Raise :class:`ClusterLost` when the node this driver hangs on is gone, or nobody can say.
 
-    Ray itself can wait for ever for results of a node whose ``raylet`` was killed.
+    Ray itself can wait for ever for results of a node whose ``raylet`` was killed, and ends the process without a
+    word to Python when its control service has been gone for a minute.
     """
+    answers: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_ask_whether_alive, args=(answers,), daemon=True).start()
+    try:
+        why = answers.get(timeout=ANSWER_SECONDS)
+    except queue.Empty:
+        why = f"its control service has not answered for {ANSWER_SECONDS:.0f} s"
+    if why:
+        hint = "what has finished is kept; run the same command again"
+        raise ClusterLost(f"the Ray cluster was lost: {why}", hint=hint)
+
+
+def _ask_whether_alive(answers: queue.Queue[str]) -> None:
     import ray
 
     try:
         own = ray.get_runtime_context().get_node_id()
         alive = any(node["NodeID"] == own and node["Alive"] for node in ray.nodes())
-        why = "the node this process is connected to is gone"
+        answers.put("" if alive else "the node this process is connected to is gone")
     except Exception as error:
-        alive, why = False, one_line(error)
-    if not alive:
-        raise ClusterLost(
-            f"the Ray cluster was lost: {why}", hint="what has finished is kept; run the same command again"
-        )
+        answers.put(one_line(error))
 
 
 def worker_log() -> str:

@@ -19,6 +19,7 @@ from orchestrator.stages.artifacts import (
     SourceDirections,
     SourceModel,
     SupportFeatures,
+    SupportImages,
     TestFeatures,
 )
 
@@ -28,6 +29,9 @@ matrix products with TF32 reach on an A100 in networks of this size. An assumpti
 
 TRAINING_FACTOR = 3.0
 """Forward and backward of a network, in forwards."""
+
+TYPICAL_IMAGE_BYTES = 3 * 256 * 256
+"""A decoded support image of ordinary size; drawn and icon-sized ones are far smaller."""
 
 SHORT_SIDE_FACTOR = 4.0
 """A stored training image has up to (2 S)^2 pixels, a test image S^2."""
@@ -122,6 +126,8 @@ def artifact_bytes(need: Need, catalog: Catalog) -> int:
             sizes = catalog.dataset(need.dataset.name).sizes
             pixels = 3 * need.image_size**2
             return int(sizes.test * pixels if need.split == "test" else sizes.train * pixels * SHORT_SIDE_FACTOR)
+        case SupportImages():
+            return catalog.dataset(need.dataset.name).classes * need.shots * TYPICAL_IMAGE_BYTES
         case Head():
             return 4 * catalog.dataset(need.dataset.name).classes * catalog.backbone(need.backbone.name).embed_dim
         case TestFeatures():

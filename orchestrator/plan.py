@@ -9,12 +9,12 @@ from pathlib import Path
 
 from bolt.methods import METHODS
 from orchestrator.catalog import Catalog, dataset_ref, missing_data, missing_weights
-from orchestrator.cell import BackboneRef, Cell, DatasetRef, SourceRef
+from orchestrator.cell import Cell, SourceRef
 from orchestrator.errors import UserError
 from orchestrator.estimate import Estimate, artifact_bytes, estimate_seconds
 from orchestrator.grid import Grid
 from orchestrator.results import Failure, Result
-from orchestrator.stages.artifacts import Need, SourceModel
+from orchestrator.stages.artifacts import Images, Need, SourceModel, SupportImages
 from orchestrator.stages.needs import needs_of
 from orchestrator.store import Corrupt, Store
 
@@ -127,9 +127,9 @@ def source_models(
 
 def check_inputs(plan: Plan, catalog: Catalog, data_root: Path | None) -> None:
     """Raise ``UserError`` naming every dataset and backbone that the plan needs and this machine does not have."""
-    backbones = {need.backbone.name for need in plan.missing if isinstance(getattr(need, "backbone", None), BackboneRef)}
-    datasets = {need.dataset.name for need in plan.missing if isinstance(getattr(need, "dataset", None), DatasetRef)}
-    absent = [missing_weights(catalog.backbone(name)) for name in sorted(backbones | {c.backbone.name for c in plan.todo})]
+    backbones = {cell.backbone.name for cell in plan.todo}
+    datasets = {need.dataset.name for need in plan.missing if isinstance(need, Images | SupportImages)}
+    absent = [missing_weights(catalog.backbone(name)) for name in sorted(backbones)]
     absent += [missing_data(catalog.dataset(name), data_root) for name in sorted(datasets)]
     errors = [error for error in absent if error is not None]
     if len(errors) == 1:

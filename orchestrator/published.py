@@ -126,5 +126,7 @@ def _read(name: str) -> list[dict[str, str]]:
             return list(csv.DictReader(stream))
     except OSError as error:
         raise UserError(
-            f"the paper's numbers cannot be read: {error}", where=f"grids/published/{name}", hint="reinstall the project"
+            f"the paper's numbers cannot be read: {error}",
+            where=f"grids/published/{name}",
+            hint="reinstall the project",
         ) from None

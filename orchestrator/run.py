@@ -9,26 +9,28 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.catalog import Catalog
 from orchestrator.cell import Cell
 from orchestrator.errors import UserError
 from orchestrator.events import CellEvent, Resources
 from orchestrator.graph import GraphTask, TaskEvent, run_graph_locally
-from orchestrator.grid import Grid
 from orchestrator.local import run_cells_locally
-from orchestrator.plan import Plan, check_inputs, make_plan
+from orchestrator.plan import Plan, check_inputs, source_models
 from orchestrator.progress import Progress
-from orchestrator.results import Result
 from orchestrator.settings import RunSettings
 from orchestrator.stages.artifacts import Need
 from orchestrator.stages.build import build
 from orchestrator.store import Store
 from orchestrator.tracking import TrackerThread
 from orchestrator.trial import record_failure
+
+if TYPE_CHECKING:
+    from orchestrator.cluster import ClusterInfo
 
 CELL_ATTEMPTS = 3
 """How often a cell is started again whose worker process died; what a method raises is not retried."""
@@ -83,7 +85,8 @@ def execute(
             from orchestrator.cluster import Cluster
 
             cluster = stack.enter_context(Cluster.connect(options.address, worker_env=_worker_env(settings)))
-            gpus = cluster.describe().gpus
+            info = cluster.describe()
+            gpus = info.gpus
         doomed = _build(plan.missing, settings, options, gpus, progress, store)
         cells, blocked = _ready(plan, catalog, data_root, doomed)
         for cell, why in blocked.items():
@@ -103,14 +106,13 @@ def execute(
         if options.local:
             run_cells_locally(cells, settings, on_event=on_event)
         else:
-            from orchestrator.cluster import slots_of
             from orchestrator.fanout import run_cells
 
             run_cells(
                 cells,
                 settings,
                 resources=lambda cell: resources_of(cell, settings, gpus),
-                slots=slots_of(cluster, lambda cell: resources_of(cell, settings, gpus), cells),
+                slots=slots_of(info, [resources_of(cell, settings, gpus) for cell in cells]),
                 max_attempts=CELL_ATTEMPTS,
                 on_event=on_event,
             )
@@ -158,7 +160,6 @@ def _ready(
     """The open cells whose artifacts are all there, and the others with the reason why not."""
     if not doomed:
         return list(plan.todo), {}
-    from orchestrator.plan import source_models
     from orchestrator.stages.needs import needs_of
 
     models = source_models(plan.grid, catalog, data_root)
@@ -181,6 +182,17 @@ def resources_of(cell: Cell, settings: RunSettings, gpus: float) -> Resources:
         return Resources(cpus=settings.threads)
     trains = METHODS[cell.method.name].trains_tower
     return Resources(cpus=settings.threads, gpus=1.0 if trains else GPU_SHARE)
+
+
+def slots_of(info: ClusterInfo, requests: Sequence[Resources]) -> int:
+    """How many cells can be under way at a time when all ask for the least that any asks for."""
+    if not requests:
+        return 1
+    slots = info.cpus / max(min(request.cpus for request in requests), 0.01)
+    least_gpu = min(request.gpus for request in requests)
+    if least_gpu:
+        slots = min(slots, info.gpus / least_gpu)
+    return max(1, int(slots))
 
 
 def _worker_env(settings: RunSettings) -> dict[str, str]:

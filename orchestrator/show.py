@@ -15,6 +15,7 @@ from orchestrator.store import Store
 
 ARTIFACT_WORDS = {
     "Images": "decoded image splits",
+    "SupportImages": "support images",
     "Head": "zero-shot heads",
     "TestFeatures": "test features",
     "SupportFeatures": "support features",
@@ -41,10 +42,9 @@ def plan_view(plan: Plan, catalog: Catalog, store: Store, data_root: Path | None
         parts.append(Text("nothing to do"))
     absent = _absent(plan, catalog, data_root)
     if absent:
-        parts.append(Text(f"\n{len(absent)} inputs are not on this machine:", style="yellow"))
-        parts += [Text(f"  {error}") for error in absent[:SHOWN_MISSING]]
-        if len(absent) > SHOWN_MISSING:
-            parts.append(Text(f"  ... and {len(absent) - SHOWN_MISSING} more"))
+        shown = ", ".join(absent[:SHOWN_MISSING]) + (f" and {len(absent) - SHOWN_MISSING} more" * (len(absent) > SHOWN_MISSING))
+        parts.append(Text(f"\nnot on this machine: {shown}", style="yellow"))
+        parts.append(Text(f"`doctor {grid.name}` says how to get each"))
     parts.append(Text(f"\nstore: {store.url}"))
     return Group(*parts)
 
@@ -80,20 +80,25 @@ def _counts_line(plan: Plan) -> str:
 
 
 def _cell_table(plan: Plan) -> Table:
+    """Tracks and methods down, backbones across."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    methods = list(dict.fromkeys(plan.grid.label(cell) for cell in plan.cells))
-    counts = Counter((cell.track, cell.backbone.name, plan.grid.label(cell)) for cell in plan.cells)
-    for heading in ("track", "backbone"):
-        table.add_column(heading)
-    for heading in (*methods, "cells", "scores"):
-        table.add_column(heading, justify="right")
-    scores = Counter[tuple[str, str]]()
+    counts = Counter((cell.track, plan.grid.label(cell), cell.backbone.name) for cell in plan.cells)
+    scores = Counter[str]()
     for cell in plan.cells:
-        scores[cell.track, cell.backbone.name] += len(cell.evaluate_on)
-    for track, backbone in scores:
-        row = [counts[track, backbone, method] for method in methods]
-        shown = [str(count or "-") for count in row]
-        table.add_row(track, backbone, *shown, str(sum(row)), str(scores[track, backbone]))
+        scores[cell.track] += len(cell.evaluate_on)
+    backbones = list(dict.fromkeys(cell.backbone.name for cell in plan.cells))
+    table.add_column("cells")
+    for backbone in (*backbones, "in all"):
+        table.add_column(backbone, justify="right")
+    for track in scores:
+        of_track = {method for t, method, _ in counts if t == track}
+        methods = list(dict.fromkeys(plan.grid.label(cell) for cell in plan.cells if plan.grid.label(cell) in of_track))
+        sums = [sum(counts[track, method, backbone] for method in methods) for backbone in backbones]
+        title = track if scores[track] == sum(sums) else f"{track} ({scores[track]} scores)"
+        table.add_row(title, *(f"{count:,}" for count in (*sums, sum(sums))), style="bold")
+        for method in methods:
+            row = [counts[track, method, backbone] for backbone in backbones]
+            table.add_row(f"  {method}", *(f"{count:,}" if count else "-" for count in (*row, sum(row))))
     return table
 
 
@@ -111,11 +116,11 @@ def _artifact_table(plan: Plan) -> Table:
 
 
 def _absent(plan: Plan, catalog: Catalog, data_root: Path | None) -> list[str]:
+    """Names of the backbones and datasets that are not here."""
     datasets = {ref.name for cell in plan.todo for ref in (cell.dataset, *cell.evaluate_on)}
     datasets |= {source.dataset for cell in plan.todo for source in cell.sources}
-    errors = [missing_weights(catalog.backbone(name)) for name in sorted({c.backbone.name for c in plan.todo})]
-    errors += [missing_data(catalog.dataset(name), data_root) for name in sorted(datasets)]
-    return [str(error).replace("\n", "\n  ") for error in errors if error is not None]
+    absent = [name for name in sorted({c.backbone.name for c in plan.todo}) if missing_weights(catalog.backbone(name))]
+    return absent + [name for name in sorted(datasets) if missing_data(catalog.dataset(name), data_root)]
 
 
 def human_bytes(count: float) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -33,6 +34,8 @@ from orchestrator.stages import artifacts
 from orchestrator.store import Artifact, Store
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from bolt.backbone import Backbone
     from bolt.methods import Method
 
@@ -71,6 +74,8 @@ class Workbench:
         self._images: Recent[Images] = Recent(16)
         self._tensors: Recent[Tensor] = Recent(16)
         self._sources: Recent[StoredSources] = Recent(2)
+        self._pictures: Recent[SupportPictures] = Recent(8)
+        self._support: Recent[dict[str, Tensor]] = Recent(4)
 
     # -- catalog entries -----------------------------------------------------------------------------------------
 
@@ -149,7 +154,10 @@ class Workbench:
         read = [artifacts.Head(cell.backbone, cell.dataset, size).address]
         read += [artifacts.TestFeatures(cell.backbone, dataset, size).address for dataset in cell.evaluate_on]
         if method.uses_support:
-            read.append(artifacts.support_features(cell, size, method.support_views(settings)).address)
+            read.append(artifacts.support_images(cell).address)
+            views = method.support_views(settings)
+            if views is not None:
+                read.append(artifacts.support_features(cell, size, views).address)
         read += [artifacts.source_address(cell.backbone, source) for source in cell.sources]
         return tuple(read)
 
@@ -171,22 +179,33 @@ class Workbench:
 
     def no_support(self) -> Support:
         """The support of a method that looks at none: empty."""
-
-        def nothing(view: int, rows: Tensor | None = None) -> Tensor:
-            raise ValueError("this method said it uses no support")
-
         empty = torch.empty(0, dtype=torch.int64)
         return Support(empty, empty, pixels=nothing, features=nothing, order=nothing)
 
-    def support(self, cell: Cell, views: int) -> Support:
+    def support_pictures(self, need: artifacts.SupportImages) -> SupportPictures:
+        """The images of the largest support of a dataset and seed, memory-mapped."""
+
+        def load() -> SupportPictures:
+            path = self.open(need.address).path
+            return SupportPictures(
+                dataset=need.dataset.name,
+                seed=need.seed,
+                images=read_images(path),
+                indices=np.load(path("indices.npy")),
+                train_labels=np.load(path("train_labels.npy")),
+            )
+
+        return self._pictures.get(need, load)
+
+    def support(self, cell: Cell, views: int | None) -> Support:
         """The cell's support, with frozen features of its un-augmented and first ``views`` augmented views.
 
         Raises ``ValueError`` when a class has too few images and the protocol refuses that.
         """
         size = self.image_size(cell.backbone)
-        images = self.images(cell.dataset, "train", size)
+        pictures = self.support_pictures(artifacts.support_images(cell))
         indices = draw_support(
-            images.labels,
+            pictures.train_labels,
             cell.shots,
             dataset=cell.dataset.name,
             seed=cell.seed,
@@ -194,46 +213,61 @@ class Workbench:
             class_count=len(self.class_names(cell.dataset, size)),
         )
         return Support(
-            labels_N=torch.from_numpy(images.labels[indices]).to(self.device),
+            labels_N=torch.from_numpy(pictures.train_labels[indices]).to(self.device),
             indices_N=torch.from_numpy(indices),
-            pixels=_pixels(images, indices, size, cell.dataset.name, cell.seed),
+            pixels=lambda view, rows: pictures.pixels(view, indices[rows.cpu().numpy()], size),
             features=self._support_features(cell, indices, views),
             order=lambda epoch: batch_order(len(indices), dataset=cell.dataset.name, seed=cell.seed, epoch=epoch),
         )
 
-    def _support_features(self, cell: Cell, indices: np.ndarray, views: int) -> Callable[[int], Tensor]:
+    def _support_features(
+        self, cell: Cell, indices: NDArray[np.int64], views: int | None
+    ) -> Callable[[int], Tensor]:
+        if views is None:
+            return nothing
         need = artifacts.support_features(cell, self.image_size(cell.backbone), views)
 
+        def load() -> dict[str, Tensor]:
+            return load_file(self.open(need.address).path("features.safetensors"))
+
         def features(view: int) -> Tensor:
-            path = self.open(need.address).path("features.safetensors")
-            loaded = self._tensors.get((need, "features"), lambda: load_file(path)["features_VND"])
-            stored = self._tensors.get((need, "indices"), lambda: load_file(path)["indices_N"])
-            rows = torch.searchsorted(stored, torch.from_numpy(indices))
-            if not torch.equal(stored[rows.clamp(max=len(stored) - 1)], torch.from_numpy(indices)):
-                raise ValueError(f"{need.address} does not hold the support of {cell.id}")
-            return loaded[view, rows].to(self.device)
+            stored = self._support.get(need, load)
+            rows = torch.searchsorted(stored["indices_N"], torch.from_numpy(indices))
+            return stored["features_VND"][view, rows].to(self.device)
 
         return features
 
 
-def _pixels(images: Images, indices: np.ndarray, size: int, dataset: str, seed: int) -> Callable[[int, Tensor], Tensor]:
-    """``pixels(view, rows)`` of a support: uint8 (len(rows), 3, S, S)."""
+@dataclass(frozen=True)
+class SupportPictures:
+    """The images of the largest support of one dataset and seed.
 
-    def pixels(view: int, rows: Tensor) -> Tensor:
-        chosen = indices[rows.cpu().numpy()].tolist()
+    Attributes:
+        images: at their own size, in the order of ``indices``.
+        indices: their positions in the training split, ascending, (M,).
+        train_labels: class of every training image, of which supports are drawn.
+    """
+
+    dataset: str
+    seed: int
+    images: Images
+    indices: NDArray[np.int64]
+    train_labels: NDArray[np.int64]
+
+    def pixels(self, view: int, indices: NDArray[np.int64], size: int) -> Tensor:
+        """One view of the images at those positions of the training split: uint8 (len(indices), 3, size, size)."""
+        rows = np.searchsorted(self.indices, indices).tolist()
         if view == EVALUATION_VIEW:
-            return torch.stack([evaluation_view(images.image(i), size) for i in chosen])
-        return torch.stack([augmented_view(images.image(i), size, dataset, seed, view, i) for i in chosen])
+            return torch.stack([evaluation_view(self.images.image(row), size) for row in rows])
+        return torch.stack([
+            augmented_view(self.images.image(row), size, self.dataset, self.seed, view, index)
+            for row, index in zip(rows, indices.tolist(), strict=True)
+        ])
 
-    return pixels
 
-
-def support_features(images: Images, indices: np.ndarray, views: int, backbone: Backbone, dataset: str, seed: int) -> Tensor:
-    """Raw frozen features of every view of a support, (V + 1, N, D), view 0 un-augmented."""
-    pixels = _pixels(images, indices, backbone.image_size, dataset, seed)
-    rows = torch.arange(len(indices))
-    every = range(EVALUATION_VIEW, views + 1)
-    return torch.stack([backbone.encode_images(pixels(view, rows)).cpu() for view in every])
+def nothing(view: int, rows: Tensor | None = None) -> Tensor:
+    """What a method finds where it said it would not look."""
+    raise ValueError("the method's registration says that it does not read this")
 
 
 @lru_cache(maxsize=1)

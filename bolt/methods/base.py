@@ -42,7 +42,8 @@ class Method:
         tracks: the tracks it can be measured on.
         uses_support: whether it looks at the support at all; if not, its result does not depend on k or seed.
         uses_sources: whether it looks at the sources; if not, its result does not depend on them.
-        support_views: views of the support whose frozen features it reads (0 = un-augmented only, V = 1..V too).
+        support_views: views of the support whose frozen features it reads: ``None`` reads none, 0 the un-augmented
+            ones only, V the views 1 to V too.
         work: ``work(support_size, settings) -> Work``.
         trains_tower: whether the adapted tower differs from the frozen one, so that test images must be encoded.
         tiny: settings under which a test runs it in about a second.
@@ -58,7 +59,7 @@ class Method:
     uses_support: bool = True
     uses_sources: bool = False
     trains_tower: bool = False
-    support_views: Callable[[Any], int] = lambda settings: 0
+    support_views: Callable[[Any], int | None] = lambda settings: None
     work: Callable[[int, Any], Work] = lambda support_size, settings: Work()
     tiny: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 

@@ -89,9 +89,7 @@ def pooled_start(task: Task, settings: PooledSettings) -> Start:
     return Start(tower, coefficients, pooled, alpha)
 
 
-def _most_accurate(
-    task: Task, alphas: list[float], scale_by: Callable[[float], None], tower: ImageTower
-) -> float:
+def _most_accurate(task: Task, alphas: list[float], scale_by: Callable[[float], None], tower: ImageTower) -> float:
     """The scale with the most correct support images; the first of several."""
     view = EVALUATION_VIEW if task.protocol.alpha_views == "plain" else EVALUATION_VIEW + 1
     classify = cosine_classifier(task.head_CD, task.backbone.logit_scale)

@@ -86,12 +86,12 @@ _Loader.add_implicit_resolver(
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """The plain data in ``text``. Raises ``UserError`` with line and column for what is not safe YAML."""
+    """The plain data in ``text``. Raises ``UserError``, with line and column, for what is not safe YAML."""
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f"{where}, line {mark.line + 1}, column {mark.column + 1}" if mark else where
+        place = f"{where}, line {mark.line + 1}, column {mark.column + 1}" if mark and "\n" in text else where
         hint = ""
         if "could not determine a constructor" in (error.problem or ""):
             hint = "these files hold plain data only: tags that build objects are refused"

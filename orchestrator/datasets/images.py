@@ -1,8 +1,8 @@
 """Decode once: each split becomes memory-mapped uint8 pixels that every later reader shares.
 
 The test split is stored as the tower sees it: shortest side resized (bicubic), centre-cropped, RGB - bit-equal to
-open_clip's evaluation transform up to normalisation. The training split keeps its shape for random crops, its
-shortest side capped at twice the tower's: a crop of half the area is then still resized down, never up.
+open_clip's evaluation transform up to normalisation. Support images keep their own size for random crops. The
+whole training split, which only fine-tuning a source reads, has its shortest side capped at twice the tower's.
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ def training_pixels(image: Image.Image, size: int) -> NDArray[np.uint8]:
     if shortest > cap:
         width, height = (round(side * cap / shortest) for side in image.size)
         image = image.convert("RGB").resize((width, height), Image.Resampling.BICUBIC)
+    return _rgb(image)
+
+
+def support_pixels(image: Image.Image) -> NDArray[np.uint8]:
+    """uint8 (3, H, W): the image in RGB at its own size."""
     return _rgb(image)
 
 

@@ -96,7 +96,7 @@ def _toy(entry: DatasetEntry, data_root: Path | None) -> tuple[Sequence[str], Ma
     task: str = entry.route.task  # type: ignore[union-attr]
     parts = {}
     for split in ("train", "test"):
-        pixels, labels = draw(task, split)  # type: ignore[arg-type]
+        pixels, labels = draw(task, split)
         parts[split] = _array_part(pixels, labels, f"{task}/{split}")
     return _words(entry, TASKS[task].class_names), parts
 

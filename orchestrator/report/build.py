@@ -148,8 +148,8 @@ def ranks_table(panel: Panel, styles: Styles) -> Table:
     return Table(
         name=f"ranks_{panel_slug(panel)}",
         title=f"Average rank over datasets, {panel.title}",
-        note=f"1 is best; ties share the mean of their ranks; by mean accuracy over seeds, over the {' / '.join(counts)} "
-        "datasets that all ranked methods have. A dash: not ranked, because datasets are missing.",
+        note="1 is best; ties share the mean of their ranks; by mean accuracy over seeds, over the "
+        f"{' / '.join(counts)} datasets that all ranked methods have. A dash: datasets are missing, so it has no rank.",
         header=("method", *map(k_title, panel.ks)),
         rows=tuple(rows),
     )

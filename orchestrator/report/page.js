@@ -1,4 +1,6 @@
 "use strict";
+// What is folded on the screen is not hidden on paper.
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((fold) => { fold.open = true; }));
 // Sorting, filtering and searching of every table marked data-sortable; the page reads the same without it.
 for (const table of document.querySelectorAll("table[data-sortable]")) {
   const body = table.tBodies[0], rows = [...body.rows], heads = [...table.tHead.rows[0].cells];

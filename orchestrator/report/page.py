@@ -174,7 +174,7 @@ def how_measured(study: Study) -> list[tuple[str, list[str]]]:
         ("sources", counted(Counter(r.cell.sources_rule.replace("_", " ") for r in results))),
         ("backbones", backbones),
         ("datasets", [f"{len({row.test for row in study.rows})} test splits"]),
-        ("devices", counted(Counter(f"{r.manifest.device}, {r.manifest.threads} threads" for r in results))),
+        ("devices", counted(Counter(f"{r.manifest.device} (threads: {r.manifest.threads})" for r in results))),
         ("code", counted(commits)),
         ("packages", [", ".join(sorted(packages, key=str.casefold))]),
     ]

@@ -61,4 +61,4 @@ def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
         place = next(p for step in range(size) if (p := lap * size + (home + step) % size) not in taken)
         taken[place] = label
         styles[label] = Style(_COLOURS[place % size], _MARKERS[place % size], _LINES[lap % len(_LINES)])
-    return styles
+    return {label: styles[label] for label in method_names}

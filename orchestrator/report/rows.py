@@ -94,8 +94,12 @@ def labels_of(cells: Iterable[Cell], label_of: LabelOf) -> dict[str, str]:
     unique = {cell.id: cell for cell in cells}
     labels = {id_: label_of(cell) for id_, cell in unique.items()}
     for suffix in (lambda cell: cell.sources_rule, lambda cell: fingerprint(cell.method)):
+        words: dict[str, dict[str, str]] = defaultdict(dict)
         for id_ in _clashing(unique, labels):
-            labels[id_] = f"{labels[id_]} [{suffix(unique[id_])}]"
+            words[labels[id_]][id_] = suffix(unique[id_])
+        for label, own in words.items():
+            if len(set(own.values())) > 1:
+                labels.update({id_: f"{label} [{text}]" for id_, text in own.items()})
     for place, group in _places(unique, labels).items():
         for number, id_ in enumerate(sorted(group)[1:], start=2):
             labels[id_] = f"{place[-1]} #{number}"

@@ -57,7 +57,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Images(Need):
-    """A decoded split: the test split at the tower's resolution, the training split near its own size."""
+    """A decoded split: the test split at the tower's resolution; the training split, for sources, near its own size."""
 
     version: ClassVar[int] = 1
     kind: ClassVar[str] = "images"
@@ -69,6 +69,22 @@ class Images(Need):
     @property
     def words(self) -> tuple[str | int, ...]:
         return self.dataset.name, self.split, self.image_size
+
+
+@dataclass(frozen=True)
+class SupportImages(Need):
+    """The images of the largest support, at their own size; every smaller k is part of it, every backbone reads it."""
+
+    version: ClassVar[int] = 1
+    kind: ClassVar[str] = "images"
+
+    dataset: DatasetRef
+    seed: int
+    shots: int
+
+    @property
+    def words(self) -> tuple[str | int, ...]:
+        return self.dataset.name, "support", f"s{self.seed}"
 
 
 @dataclass(frozen=True)
@@ -131,7 +147,7 @@ class SupportFeatures(Need):
 
     @property
     def inputs(self) -> tuple[Need, ...]:
-        return (Images(self.dataset, "train", self.image_size),)
+        return (SupportImages(self.dataset, self.seed, self.shots),)
 
 
 @dataclass(frozen=True)
@@ -227,6 +243,11 @@ def closure(needs: Iterable[Need]) -> list[Need]:
     for need in needs:
         visit(need)
     return list(ordered)
+
+
+def support_images(cell: Cell) -> SupportImages:
+    """The support images a cell reads: shared by all k up to the tier, by all methods and by all backbones."""
+    return SupportImages(cell.dataset, cell.seed, tier(cell.shots, SHOTS_TIER))
 
 
 def support_features(cell: Cell, image_size: int, views: int) -> SupportFeatures:

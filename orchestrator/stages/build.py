@@ -29,12 +29,13 @@ def build(need: Need, settings: RunSettings) -> str:
 
 def _builder_of(need: Need) -> Callable[[Any, Workbench, Builder], None]:
     from orchestrator.stages.features import build_head, build_support_features, build_test_features
-    from orchestrator.stages.images import build_images
+    from orchestrator.stages.images import build_images, build_support_images
     from orchestrator.stages.sources import build_source
     from orchestrator.stages.spectra import build_directions, build_total
 
     builders: dict[str, Callable[[Any, Workbench, Builder], None]] = {
         "Images": build_images,
+        "SupportImages": build_support_images,
         "Head": build_head,
         "TestFeatures": build_test_features,
         "SupportFeatures": build_support_features,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from safetensors.torch import save_file
 
-from bolt.support import draw_support
+from bolt.task import EVALUATION_VIEW
 from orchestrator.catalog import templates
-from orchestrator.stages.artifacts import Head, SupportFeatures, TestFeatures
+from orchestrator.stages.artifacts import Head, SupportFeatures, SupportImages, TestFeatures
 from orchestrator.store import Builder
-from orchestrator.workbench import Workbench, support_features
+from orchestrator.workbench import Workbench
 
 BATCH = 256
 
@@ -38,14 +38,12 @@ def build_test_features(need: TestFeatures, bench: Workbench, builder: Builder) 
 
 def build_support_features(need: SupportFeatures, bench: Workbench, builder: Builder) -> None:
     """The frozen features of the largest support and its views, (V + 1, N, D) float32, rows by training index."""
-    images = bench.images(need.dataset, "train", need.image_size)
-    drawn = draw_support(
-        images.labels, need.shots, dataset=need.dataset.name, seed=need.seed, short_classes="take_all"
-    )
-    indices = sorted(int(i) for i in drawn)
-    features_VND = support_features(
-        images, torch.tensor(indices).numpy(), need.views, bench.backbone(need.backbone), need.dataset.name, need.seed
-    )
-    tensors = {"features_VND": features_VND.contiguous(), "indices_N": torch.tensor(indices)}
+    pictures = bench.support_pictures(SupportImages(need.dataset, need.seed, need.shots))
+    backbone = bench.backbone(need.backbone)
+    features_VND = torch.stack([
+        backbone.encode_images(pictures.pixels(view, pictures.indices, need.image_size)).cpu()
+        for view in range(EVALUATION_VIEW, need.views + 1)
+    ])
+    tensors = {"features_VND": features_VND.contiguous(), "indices_N": torch.from_numpy(pictures.indices)}
     save_file(tensors, builder.folder / "features.safetensors")
-    builder.meta.update(images=len(indices), views=need.views)
+    builder.meta.update(images=len(pictures.indices), views=need.views)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from orchestrator.datasets.images import evaluation_pixels, training_pixels, write_images
+import numpy as np
+
+from bolt.support import draw_support
+from orchestrator.datasets.images import evaluation_pixels, support_pixels, training_pixels, write_images
 from orchestrator.datasets.loaders import open_dataset
-from orchestrator.stages.artifacts import Images
+from orchestrator.stages.artifacts import Images, SupportImages
 from orchestrator.store import Builder
 from orchestrator.workbench import Workbench
 
@@ -21,12 +24,22 @@ def build_images(need: Images, bench: Workbench, builder: Builder) -> None:
     builder.meta.update(
         class_names=list(raw.class_names),
         images=len(part),
-        smallest_class=min((int(n) for n in _counts(part.labels)), default=0),
+        smallest_class=int(np.bincount(part.labels, minlength=len(raw.class_names)).min()),
         differs=[f"{key}: catalog {stated[key]}, data {value}" for key, value in found.items() if stated.get(key) != value],
     )
 
 
-def _counts(labels: object) -> list[int]:
-    import numpy as np
-
-    return [int(count) for count in np.bincount(np.asarray(labels))]
+def build_support_images(need: SupportImages, bench: Workbench, builder: Builder) -> None:
+    """Decode the largest support only: a few images per class, however large the training split is."""
+    entry = bench.dataset_entry(need.dataset)
+    raw = open_dataset(entry, bench.data_root)
+    labels = raw.train.labels
+    drawn = draw_support(
+        labels, need.shots, dataset=need.dataset.name, seed=need.seed, short_classes="take_all",
+        class_count=len(raw.class_names),
+    )  # fmt: skip
+    indices = np.sort(drawn)
+    write_images(raw.train.subset(indices), support_pixels, builder.folder)
+    np.save(builder.folder / "indices.npy", indices)
+    np.save(builder.folder / "train_labels.npy", labels)
+    builder.meta.update(class_names=list(raw.class_names), images=len(indices))

@@ -31,7 +31,10 @@ def needs_of(
         for dataset in cell.evaluate_on:
             direct[artifacts.TestFeatures(cell.backbone, dataset, size)] = None
         if method.uses_support:
-            direct[artifacts.support_features(cell, size, method.support_views(settings))] = None
+            direct[artifacts.support_images(cell)] = None
+            views = method.support_views(settings)
+            if views is not None:
+                direct[artifacts.support_features(cell, size, views)] = None
         if not cell.sources:
             continue
         models = {source.dataset: source_model(cell, source) for source in cell.sources}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import open_clip
 import pytest
 import torch
-from conftest import random_backbone, random_clip, tokenize
 from torch.nn import functional as F
-from torchvision.transforms import v2
+from torchvision import transforms
 
 from bolt.backbone import Backbone, average_prompts, census, layer_norm_names, matrix_names
 from bolt.spectral import directions_per_source
+from tests.bolt.samples import random_backbone, random_clip, tokenize
 
 REAL = ("ViT-B-32", "ViT-B-16", "ViT-L-14")
 
@@ -68,8 +68,9 @@ def test_the_text_side_is_never_a_matrix() -> None:
 
 def test_normalise_equals_clips_preprocessing(backbone: Backbone) -> None:
     pixels = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
-    reference = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(backbone.mean, backbone.std)])
-    assert torch.equal(backbone.normalise(pixels), reference(pixels))
+    reference = transforms.Compose([transforms.ToTensor(), transforms.Normalize(backbone.mean, backbone.std)])
+    expected = torch.stack([reference(image.permute(1, 2, 0).numpy()) for image in pixels])
+    assert torch.equal(backbone.normalise(pixels), expected)
     assert pixels.dtype == torch.uint8
 
 
@@ -118,11 +119,9 @@ def test_prompts_are_normalised_before_and_after_the_mean() -> None:
 def test_zero_shot_head(backbone: Backbone) -> None:
     names, templates = ["cat", "d{o}g"], ["a {}.", "the {} of {}"]
     head = backbone.zero_shot_head(names, templates)
-    by_hand = [
-        F.normalize(F.normalize(backbone.encode_prompts([t.replace("{}", name) for t in templates]), dim=-1).mean(0), dim=0)
-        for name in names
-    ]
-    torch.testing.assert_close(head, torch.stack(by_hand))
+    for row, name in zip(head, names, strict=True):
+        prompts = backbone.encode_prompts([template.replace("{}", name) for template in templates])
+        torch.testing.assert_close(row, F.normalize(F.normalize(prompts, dim=-1).mean(dim=0), dim=0))
     torch.testing.assert_close(head.norm(dim=-1), torch.ones(2))
 
 
@@ -137,8 +136,6 @@ def test_text_embeddings_equal_open_clips() -> None:
     ("names", "templates", "complaint"),
     [([], ["{}"], "at least one"), (["cat"], [], "at least one"), (["cat"], ["a photo"], "no {}")],
 )
-def test_bad_prompts_are_refused(
-    backbone: Backbone, names: list[str], templates: list[str], complaint: str
-) -> None:
+def test_bad_prompts_are_refused(backbone: Backbone, names: list[str], templates: list[str], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         backbone.zero_shot_head(names, templates)

@@ -7,7 +7,6 @@ from typing import Any
 import open_clip
 import pytest
 import torch
-from conftest import random_clip
 from torch import nn
 
 from bolt.backbone import matrix_names
@@ -20,6 +19,7 @@ from bolt.tower import (
     matrix_modules,
     replace_matrix,
 )
+from tests.bolt.samples import random_clip
 
 B32_IN_TWO_LAYERS = {
     "width": 768,
@@ -45,9 +45,7 @@ def test_forward_equals_open_clip_in_float64_to_the_last_digits() -> None:
     visual = random_clip(quick_gelu=True).visual.double()
     images = torch.randn(3, 3, 32, 32, dtype=torch.float64)
     with torch.no_grad():
-        torch.testing.assert_close(
-            ImageTower.from_open_clip(visual)(images), visual(images), rtol=1e-12, atol=1e-12
-        )
+        torch.testing.assert_close(ImageTower.from_open_clip(visual)(images), visual(images), rtol=1e-12, atol=1e-12)
 
 
 def test_gradients_equal_open_clip() -> None:
@@ -98,8 +96,10 @@ def test_load_open_clip_lists_what_does_not_fit() -> None:
     tensors |= {"head.weight": torch.zeros(1), "proj": torch.zeros(16, 32)}
     with pytest.raises(TensorMismatch) as caught:
         tower.load_open_clip(tensors)
-    for part in ("missing: class_embedding, conv1.weight", "unexpected: head.weight", "proj (16, 32) instead of (32, 16)"):
-        assert part in str(caught.value)
+    message = str(caught.value)
+    assert "missing: class_embedding, conv1.weight" in message
+    assert "unexpected: head.weight" in message
+    assert "proj (16, 32) instead of (32, 16)" in message
 
 
 def test_mismatches_are_summed_up() -> None:

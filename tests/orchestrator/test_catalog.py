@@ -118,8 +118,7 @@ def test_backbone_shapes_give_the_stated_parameters_and_operations(catalog: Cata
 
 
 def test_every_shipped_entry_has_an_identity_and_texts(catalog: Catalog) -> None:
-    digests = {dataset_ref(entry, None).digest for entry in catalog.datasets.values()}
-    assert len(digests) == len(catalog.datasets)
+    assert len({dataset_ref(entry, None) for entry in catalog.datasets.values()}) == len(catalog.datasets)
     assert len({backbone_ref(entry).digest for entry in catalog.backbones.values()}) == len(catalog.backbones)
     for entry in catalog.datasets.values():
         if not isinstance(entry.prompts, str):
@@ -156,7 +155,11 @@ def test_a_prompt_set_is_used_by_name(tmp_path: Path) -> None:
         ("    licence: CC0\n", "", "mine.yaml: datasets.cats.licence: this field is needed"),
         ("folder: cats}", "foldr: cats}", "mine.yaml: datasets.cats.route: unknown field 'foldr'"),
         ("folder: cats}", "folder: ../cats}", "'../cats' is not a path inside the data root"),
-        ("kind: folder", "kind: foldr", "mine.yaml: datasets.cats.route.kind: unknown kind 'foldr'\n  did you mean 'folder'"),
+        (
+            "kind: folder",
+            "kind: foldr",
+            "mine.yaml: datasets.cats.route.kind: unknown kind 'foldr'\n  did you mean 'folder'",
+        ),
         ("kind: folder, ", "", "mine.yaml: datasets.cats.route.kind: this field is needed"),
         ("recipe: official", "recipe: officially", "unknown recipe 'officially'\n  did you mean 'official'?"),
         ("classes: 2", "classes: two", "mine.yaml: datasets.cats.classes: 'two': input should be a valid integer"),
@@ -167,7 +170,11 @@ def test_a_prompt_set_is_used_by_name(tmp_path: Path) -> None:
         ("[tabby, tortoiseshell]", "catnames", "'catnames' is neither a list of names nor a list of open_clip"),
         ("a photo of a {} cat.", "a photo of a cat.", "'a photo of a cat.' has no {} for the class name"),
         ('["a photo of a {} cat."]', "pets", "unknown prompt set 'pets'\n  did you mean 'pet'"),
-        ("domain: pictures", "domain: picture", "datasets.cats.domain: unknown domain 'picture'\n  did you mean 'pictures'"),
+        (
+            "domain: pictures",
+            "domain: picture",
+            "datasets.cats.domain: unknown domain 'picture'\n  did you mean 'pictures'",
+        ),
         ("  cats:", "  Cats!:", "the name 'Cats!' may hold lower-case letters"),
         ("  cats:", "  7:", "the name 7 is not text"),
         ("datasets:", "dataset:", "mine.yaml: unknown field 'dataset'\n  did you mean 'datasets'?"),
@@ -178,7 +185,7 @@ def test_a_prompt_set_is_used_by_name(tmp_path: Path) -> None:
         ('"a photo of a {} cat."', "a photo of a {} cat.", "inside [...] a text with {} stands in quotes"),
         ("title: Cats", "title: !!python/object/apply:os.getcwd []", "tags that build objects are refused"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_says_where(tmp_path: Path, old: str, new: str, expected: str) -> None:
     assert old in ENTRY
     assert expected in message(tmp_path, ENTRY.replace(old, new, 1))

@@ -31,6 +31,7 @@ def test_every_printed_accuracy_is_there() -> None:
         (("fewshot", "ViT-B/32", "general", 1, "linear_probe", "DTD"), 41.97),
         (("tta", "ViT-B/16", "general", None, "bolt", AVERAGE), 69.62),
         (("tta", "ViT-B/16", "general", 0, "bolt", AVERAGE), 69.62),
+        (("ood", "ViT-B/32", "imagenet", 16, "bolt", "ImageNet-A"), 15.88),
         (("fewshot", "ViT-B/32", "general", 0, "zero_shot", "DTD"), None),
         (("fewshot", "ViT-B/32", "general", 3, "linear_probe", "DTD"), None),
         (("fewshot", None, "general", 1, "linear_probe", "DTD"), None),

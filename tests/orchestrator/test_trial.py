@@ -80,7 +80,7 @@ def test_a_plan_counts_what_is_there(grid: Grid, catalog: Catalog, settings: Run
     assert plan.missing == ()
     kinds = {type(planned.need).__name__ for planned in plan.artifacts}
     assert kinds == {
-        "Images", "Head", "TestFeatures", "SupportFeatures", "SourceModel", "SourceDirections", "DomainTotal",
+        "Images", "SupportImages", "Head", "TestFeatures", "SupportFeatures", "SourceModel", "SourceDirections", "DomainTotal",
     }  # fmt: skip
 
 
@@ -127,8 +127,8 @@ def test_zero_shot_is_its_own_reference(grid: Grid, bench: Workbench) -> None:
 
 
 def test_supports_are_the_same_for_all_methods_and_nested_in_k(grid: Grid, bench: Workbench) -> None:
-    small = bench.support(pick(grid, "bolt", shots=1), 0)
-    large = bench.support(pick(grid, "bolt", shots=2), 0)
+    small = bench.support(pick(grid, "bolt", shots=1), None)
+    large = bench.support(pick(grid, "bolt", shots=2), None)
     other = bench.support(pick(grid, "tip_adapter", shots=2), 10)
     assert torch.equal(large.indices_N, other.indices_N)
     assert set(small.indices_N.tolist()) < set(large.indices_N.tolist())

@@ -11,6 +11,9 @@ import argparse
 import json
 import math
 import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -88,82 +91,128 @@ def groups(model: CLIP) -> list[dict[str, Any]]:
     return [{"params": decayed, "weight_decay": 0.1}, {"params": free, "weight_decay": 0.0}]
 
 
-def pretrain(config: Path, out: Path, images: int, batch: int, peak: float, seed: int, save_every: int) -> None:
-    """One pass over `images` pictures, none of which is seen twice. Prints a line and saves now and then."""
-    model = build(config, seed)
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the weights, besides the picture book itself."""
+
+    images: int = 600_000
+    batch: int = 512
+    peak: float = 1.5e-3
+    """Highest learning rate."""
+    seed: int = 1
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps of the one pass."""
+        return self.images // self.batch
+
+    def rate(self, step: int) -> float:
+        """Learning rate of a step: a short rise, a long plateau, and a straight fall over the last 30 %.
+
+        The plateau does not know the number of pictures, so a run can be prolonged from a checkpoint in it.
+        """
+        return self.peak * min((step + 1) / 200, (self.steps - step) / (0.3 * self.steps), 1.0)
+
+
+@dataclass
+class State:
+    """A run at the end of a chunk of pictures."""
+
+    model: CLIP
+    optimiser: torch.optim.AdamW
+    seen: Tensor
+    """One for each token that a caption held, (vocabulary,)."""
+    step: int = 0
+
+    def save(self, path: Path) -> None:
+        held = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}
+        partial = path.with_suffix(".partial")
+        torch.save({**held, "seen": self.seen, "step": self.step}, partial)
+        partial.replace(path)
+
+    def load(self, path: Path) -> None:
+        held = torch.load(path, weights_only=True)
+        self.model.load_state_dict(held["model"])
+        self.optimiser.load_state_dict(held["optimiser"])
+        self.seen, self.step = held["seen"], held["step"]
+
+
+def learn_chunk(state: State, recipe: Recipe, tokenize: Callable[[str], Tensor]) -> float:
+    """Draw the next chunk of pictures and learn from it, batch by batch; returns its mean loss."""
+    pictures, captions = draw_pairs(CHUNK, keyed_seed("chunk", recipe.seed, state.step * recipe.batch // CHUNK))
+    inputs = prepare(torch.from_numpy(pictures))
+    losses = []
+    for start in range(0, CHUNK, recipe.batch):
+        if state.step == recipe.steps:
+            break
+        for group in state.optimiser.param_groups:
+            group["lr"] = recipe.rate(state.step)
+        names = captions[start : start + recipe.batch]
+        place = {caption: index for index, caption in enumerate(dict.fromkeys(names))}
+        tokens = torch.stack([tokenize(caption) for caption in place])
+        state.seen[tokens.unique()] = 1.0
+        loss = contrastive(
+            state.model.encode_image(inputs[start : start + recipe.batch]),
+            encode_captions(state.model, tokens),
+            torch.tensor([place[caption] for caption in names]),
+            state.model.logit_scale.exp(),
+        )
+        state.optimiser.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(state.model.parameters(), 1.0)
+        state.optimiser.step()
+        with torch.no_grad():
+            state.model.logit_scale.clamp_(max=math.log(100.0))
+        state.step += 1
+        losses.append(loss.item())
+    return sum(losses) / len(losses)
+
+
+def pretrain(config: Path, out: Path, recipe: Recipe, checkpoint: Path | None, save_every: int) -> None:
+    """One pass over `recipe.images` pictures, none seen twice. Prints a line a chunk and saves now and then."""
+    if CHUNK % recipe.batch:
+        raise SystemExit(
+            f"--batch must divide {CHUNK}, the number of pictures drawn at a time; {recipe.batch} does not"
+        )
+    model = build(config, recipe.seed)
+    optimiser = torch.optim.AdamW(groups(model), lr=recipe.peak, betas=(0.9, 0.98), eps=1e-6)
+    state = State(model, optimiser, torch.zeros(model.vocab_size))
+    if checkpoint is not None and checkpoint.exists():
+        state.load(checkpoint)
     tokenizer = open_clip.SimpleTokenizer(context_length=model.context_length)
-    optimiser = torch.optim.AdamW(groups(model), lr=peak, betas=(0.9, 0.98), eps=1e-6)
-    steps = images // batch
-    warmup = max(1, min(200, steps // 10))
-    seen = torch.zeros(model.vocab_size)
-    tokens_of: dict[str, Tensor] = {}
-    notes = {"images": str(images), "batch": str(batch), "peak": str(peak), "seed": str(seed)}
-    begun, step, smooth, saved = time.monotonic(), 0, math.nan, 0
-    for chunk in range(math.ceil(steps * batch / CHUNK)):
-        pictures, captions = draw_pairs(CHUNK, keyed_seed("chunk", seed, chunk))
-        for caption in captions:
-            if caption not in tokens_of:
-                tokens_of[caption] = tokenizer(caption)[0]
-                seen[tokens_of[caption]] = 1.0
-        inputs = prepare(torch.from_numpy(pictures))
-        for start in range(0, CHUNK - batch + 1, batch):
-            if step == steps:
-                break
-            rate = peak * min((step + 1) / warmup, 0.5 * (1 + math.cos(math.pi * step / steps)) + 0.005)
-            for group in optimiser.param_groups:
-                group["lr"] = rate
-            names = captions[start : start + batch]
-            distinct = list(dict.fromkeys(names))
-            place = {caption: index for index, caption in enumerate(distinct)}
-            owner = torch.tensor([place[caption] for caption in names])
-            tokens = torch.stack([tokens_of[caption] for caption in distinct])
-            loss = contrastive(
-                model.encode_image(inputs[start : start + batch]),
-                encode_captions(model, tokens),
-                owner,
-                model.logit_scale.exp(),
-            )
-            optimiser.zero_grad(set_to_none=True)
-            torch.autograd.backward(loss)
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimiser.step()
-            with torch.no_grad():
-                model.logit_scale.clamp_(max=math.log(100.0))
-            step += 1
-            smooth = loss.item() if math.isnan(smooth) else 0.98 * smooth + 0.02 * loss.item()
-        spent = time.monotonic() - begun
-        left = spent / step * (steps - step)
+    tokenize = cache(lambda caption: tokenizer(caption)[0])
+    begun, first, saved = time.monotonic(), state.step, state.step
+    while state.step < recipe.steps:
+        loss = learn_chunk(state, recipe, tokenize)
+        pace = (time.monotonic() - begun) / (state.step - first)
         print(
-            f"step {step}/{steps}  loss {smooth:.3f}  scale {model.logit_scale.exp().item():.1f}  "
-            f"{step * batch / spent:.0f} images/s  {left / 60:.1f} min left",
+            f"step {state.step}/{recipe.steps}  loss {loss:.3f}  scale {model.logit_scale.exp().item():.1f}  "
+            f"{recipe.batch / pace:.0f} images/s  {pace * (recipe.steps - state.step) / 60:.1f} min left",
             flush=True,
         )
-        if step - saved >= save_every or step == steps:
-            export(model, seen, out, notes | {"step": str(step)})
-            saved = step
+        if state.step - saved >= save_every or state.step == recipe.steps:
+            saved = state.step
+            export(model, state.seen, out, {**{k: str(v) for k, v in asdict(recipe).items()}, "step": str(saved)})
+            if checkpoint is not None:
+                state.save(checkpoint)
 
 
 def main() -> None:
+    default = Recipe()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="weights file (.safetensors)")
     parser.add_argument("--config", type=Path, default=Path("grids/backbones/tiny-clip.json"))
-    parser.add_argument("--images", type=int, default=800_000)
-    parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--peak", type=float, default=2e-3, help="highest learning rate")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--images", type=int, default=default.images, help="pictures to learn from")
+    parser.add_argument("--batch", type=int, default=default.batch)
+    parser.add_argument("--peak", type=float, default=default.peak, help="highest learning rate")
+    parser.add_argument("--seed", type=int, default=default.seed)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--save-every", type=int, default=600, help="steps between two writes of the file")
+    parser.add_argument("--save-every", type=int, default=160, help="steps between two writes")
+    parser.add_argument("--checkpoint", type=Path, help="where to keep the state of the run, and to resume it from")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    pretrain(
-        options.config,
-        options.out,
-        options.images,
-        options.batch,
-        options.peak,
-        options.seed,
-        options.save_every,
-    )
+    recipe = Recipe(options.images, options.batch, options.peak, options.seed)
+    pretrain(options.config, options.out, recipe, options.checkpoint, options.save_every)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,631 @@
+"""The report: its statistics against hand and SciPy, and a page that hides nothing and claims nothing too much."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy import stats
+
+from bolt.protocol import PUBLISHED, STRICT, Protocol
+from orchestrator.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
+from orchestrator.report import SourceRow, rows_of, terminal_summary, write_report
+from orchestrator.report import write as report_write
+from orchestrator.report.build import dataset_table, main_table, pairs_table, ranks_table
+from orchestrator.report.figures import accuracy_against_k, dataset_bars, inline_svg
+from orchestrator.report.formats import latex_escape, to_csv, to_html, to_latex, to_markdown
+from orchestrator.report.palette import NEUTRAL, styles_of
+from orchestrator.report.rows import labels_of
+from orchestrator.report.statistics import (
+    Scores,
+    average_ranks,
+    compare,
+    holm,
+    seed_means,
+    summarize,
+    wilcoxon,
+    wins_ties_losses,
+)
+from orchestrator.report.study import study_of
+from orchestrator.report.tables import DASH, Entry, Table, marked, measured, signed, word
+from orchestrator.report.verdict import headline, verdicts_of
+from orchestrator.results import Evaluation, Failure, Manifest, Result, Timings
+
+TITLES = {"zero_shot": "Zero-shot", "bolt": "BOLT", "linear_probe": "Linear probe"}
+DATASETS = ("ants", "bees", "cats", "dogs", "elks", "foxes", "goats", "hares")
+ZERO_SHOT = 50.0
+TOTAL = 1000
+
+
+def label(cell: Cell) -> str:
+    return TITLES.get(cell.method.name, cell.method.name)
+
+
+def cell(
+    method: str,
+    dataset: str = "ants",
+    k: int = 4,
+    seed: int = 0,
+    *,
+    domain: str = "general",
+    track: str = "fewshot",
+    evaluate_on: Sequence[str] = (),
+    settings: tuple[tuple[str, object], ...] = (),
+    rule: str = "none",
+    protocol: Protocol = STRICT,
+    backbone: str = "tiny",
+) -> Cell:
+    k, seed = (0, 0) if method == "zero_shot" else (k, seed)
+    return Cell(
+        track=track,
+        protocol=protocol,
+        backbone=BackboneRef(backbone, "b0"),
+        domain=domain,
+        dataset=DatasetRef(dataset, "d0"),
+        evaluate_on=tuple(DatasetRef(name, "d0") for name in evaluate_on or (dataset,)),
+        sources_rule=rule,
+        sources=(SourceRef("owls", "s0"),) if rule != "none" else (),
+        shots=k,
+        method=MethodRef(method, 1, settings),
+        seed=seed,
+    )
+
+
+def result(of: Cell, *accuracies: float, zero_shot: float = ZERO_SHOT) -> Result:
+    manifest = Manifest(
+        "c0ffee1234567890", False, {"torch": "2.8.0"}, "a processor", 1, (), "2026-01-02T03:04:05+00:00"
+    )
+    evaluations = tuple(
+        Evaluation(ref.name, accuracy, round(accuracy * TOTAL / 100), TOTAL, zero_shot, ((round(accuracy), 100),))
+        for ref, accuracy in zip(of.evaluate_on, accuracies, strict=True)
+    )
+    return Result(of, evaluations, 7 if of.shots else 0, Timings(0.1, 0.5, 0.2), 100.0, of.shots, manifest)
+
+
+def grid(
+    accuracies: dict[str, float],
+    *,
+    datasets: Sequence[str] = DATASETS,
+    ks: Sequence[int] = (1, 4),
+    seeds: Sequence[int] = (0, 1),
+    domain: str = "general",
+) -> list[Result]:
+    """A result of every cell: a method's accuracy plus its k, a bit per dataset and, by seed, plus or minus one."""
+    results = []
+    for method, accuracy in accuracies.items():
+        for i, dataset in enumerate(datasets):
+            if method == "zero_shot":
+                results.append(result(cell(method, dataset, domain=domain), ZERO_SHOT + i, zero_shot=ZERO_SHOT + i))
+                continue
+            for k in ks:
+                for seed in seeds:
+                    value = accuracy + k + i + 2 * seed * (1 + 0.1 * i)
+                    results.append(
+                        result(cell(method, dataset, k, seed, domain=domain), value, zero_shot=ZERO_SHOT + i)
+                    )
+    return results
+
+
+def study(results: Sequence[Result], failures: Sequence[Failure] = (), planned: Sequence[Cell] | None = None):  # type: ignore[no-untyped-def]
+    cells = [r.cell for r in results] if planned is None else planned
+    return study_of(results=results, failures=failures, planned=cells, label_of=label)
+
+
+def write(folder: Path, results: Sequence[Result], **changes: object):  # type: ignore[no-untyped-def]
+    arguments: dict[str, object] = {
+        "grid_name": "demo",
+        "title": "A grid",
+        "description": "For the tests.",
+        "results": results,
+        "failures": (),
+        "planned": [r.cell for r in results],
+        "label_of": label,
+        "folder": folder,
+    }
+    return write_report(**{**arguments, **changes})  # type: ignore[arg-type]
+
+
+# --- statistics ---------------------------------------------------------------------------------------------------
+
+
+def test_mean_and_sample_deviation_by_hand() -> None:
+    summary = summarize([1.0, 2.0, 4.0])
+    assert summary.mean == pytest.approx(7 / 3)
+    assert summary.std == pytest.approx(math.sqrt(((4 / 3) ** 2 + (1 / 3) ** 2 + (5 / 3) ** 2) / 2))
+    assert summary.std == pytest.approx(np.std([1.0, 2.0, 4.0], ddof=1))
+    assert summary.n == 3
+
+
+def test_one_seed_has_no_deviation_and_none_no_summary() -> None:
+    assert summarize([3.0]).std is None
+    with pytest.raises(ValueError, match="nothing"):
+        summarize([])
+
+
+def test_domain_means_are_taken_per_seed_over_complete_seeds_only() -> None:
+    scores = {"a": {0: 10.0, 1: 20.0, 2: 90.0}, "b": {0: 30.0, 1: 60.0}}
+    assert seed_means(scores, ["a", "b"]) == {0: 20.0, 1: 40.0}
+    assert seed_means(scores, ["a", "b", "c"]) == {}
+    assert seed_means(scores, []) == {}
+
+
+def test_average_ranks_share_ties() -> None:
+    ranks = average_ranks({"x": [90.0, 70.0], "y": [90.0, 80.0], "z": [10.0, 60.0]})
+    assert ranks == {"x": pytest.approx((1.5 + 2) / 2), "y": pytest.approx((1.5 + 1) / 2), "z": 3.0}
+    assert average_ranks({}) == {}
+
+
+def test_rounding_noise_is_a_tie() -> None:
+    assert wins_ties_losses([0.1 + 0.2, 2.0, 1.0], [0.3, 1.0, 3.0]) == (1, 1, 1)
+    assert average_ranks({"x": [0.1 + 0.2], "y": [0.3]}) == {"x": 1.5, "y": 1.5}
+
+
+@pytest.mark.parametrize("n", [6, 8, 17, 32])
+def test_wilcoxon_without_ties_is_scipys_exact_test(n: int) -> None:
+    rng = np.random.default_rng(n)
+    first, second = rng.normal(0.4, 1, n), rng.normal(0, 1, n)
+    assert wilcoxon(list(first), list(second)) == pytest.approx(stats.wilcoxon(first - second, method="exact").pvalue)
+
+
+def test_wilcoxon_with_ties_is_the_permutation_test() -> None:
+    differences = np.array([1.0, 1.0, -1.0, 2.0, 2.0, 3.0, -3.0, 4.0])
+    ranks = stats.rankdata(np.abs(differences))
+    observed = ranks[differences > 0].sum()
+    signs = np.array(np.meshgrid(*[[0, 1]] * 8)).reshape(8, -1)
+    sums = ranks @ signs
+    by_hand = min(1.0, 2 * min((sums <= observed).mean(), (sums >= observed).mean()))
+    assert wilcoxon(list(differences), [0.0] * 8) == pytest.approx(by_hand)
+
+
+def test_wilcoxon_at_its_ends() -> None:
+    assert wilcoxon([1.0] * 7, [1.0] * 7) == 1.0
+    assert wilcoxon([2.0, 3.0, 4.0, 5.0, 6.0, 7.0], [1.0] * 6) == pytest.approx(2 / 2**6)
+    rng = np.random.default_rng(0)
+    many = rng.normal(0.2, 1, 60)
+    assert wilcoxon(list(many), [0.0] * 60) == pytest.approx(stats.wilcoxon(np.round(many, 9)).pvalue)
+
+
+def test_holm_by_hand() -> None:
+    # Sorted 0.01, 0.02, 0.03, 0.04 times 4, 3, 2, 1: 0.04, 0.06, 0.06 and 0.04, which may not fall below 0.06.
+    assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_pairs_are_corrected_over_all_pairs_and_seen_from_either_side() -> None:
+    scores = {
+        name: Scores({d: {0: base + i, 1: base + 1.5 * i} for i, d in enumerate(DATASETS)})
+        for name, base in (("a", 60.0), ("b", 50.0), ("c", 40.0))
+    }
+    pairs = compare(scores)
+    assert [(p.first, p.second) for p in pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert all(p.p == pytest.approx(2 / 2**8) and p.p_holm == pytest.approx(3 * 2 / 2**8) for p in pairs)
+    assert all(p.claimed and p.seeds == 2 and (p.wins, p.ties, p.losses) == (8, 0, 0) for p in pairs)
+    turned = pairs[0].turned()
+    assert (turned.first, turned.losses, turned.difference) == ("b", 8, pytest.approx(-10.0))
+
+
+def test_nothing_is_tested_from_one_seed_or_few_datasets() -> None:
+    one_seed = {m: Scores({d: {0: base} for d in DATASETS}) for m, base in (("a", 60.0), ("b", 50.0))}
+    few = {m: Scores({d: {0: base, 1: base} for d in DATASETS[:5]}) for m, base in (("a", 60.0), ("b", 50.0))}
+    for scores, reason in ((one_seed, "one seed"), (few, "5 datasets")):
+        (pair,) = compare(scores)
+        assert pair.p is None
+        assert pair.p_holm is None
+        assert not pair.claimed
+        assert reason in pair.why_not
+
+
+def test_a_fixed_method_needs_no_second_seed_but_its_rival_does() -> None:
+    fixed = Scores({d: {0: 50.0} for d in DATASETS}, fixed=True)
+    twice = Scores({d: {3: 60.0, 4: 61.0} for d in DATASETS})
+    once = Scores({d: {3: 60.0} for d in DATASETS})
+    assert compare({"fixed": fixed, "twice": twice})[0].claimed
+    assert compare({"fixed": fixed, "once": once})[0].p is None
+    assert compare({"fixed": fixed, "other": fixed})[0].p is None
+
+
+def test_pairs_use_the_seeds_both_have() -> None:
+    a = Scores({d: {0: 60.0, 1: 0.0} for d in DATASETS})
+    b = Scores({d: {0: 50.0, 2: 99.0} for d in DATASETS})
+    (pair,) = compare({"a": a, "b": b})
+    assert (pair.difference, pair.seeds, pair.wins) == (pytest.approx(10.0), 1, 8)
+
+
+# --- rows and panels ----------------------------------------------------------------------------------------------
+
+
+def test_rows_hold_one_line_per_evaluation() -> None:
+    of = cell("bolt", "imagenet", 4, track="ood", evaluate_on=("imagenet", "sketch"))
+    frame = rows_of([result(of, 61.0, 42.0)], label, lambda row: 40.0 if row.evaluated_on == "sketch" else None)
+    assert list(frame["evaluated_on"]) == ["imagenet", "sketch"]
+    assert list(frame["gain"]) == [11.0, -8.0]
+    assert frame["delta"].tolist()[1] == pytest.approx(2.0)
+    assert math.isnan(frame["delta"].tolist()[0])
+    assert (frame["method"] == "BOLT").all()
+    assert set(frame["cell_id"]) == {of.id}
+
+
+def test_no_results_give_an_empty_frame_with_its_columns() -> None:
+    assert "accuracy_zero_shot" in rows_of([], label).columns
+
+
+def test_cells_that_differ_are_never_averaged_under_one_label() -> None:
+    rules = [cell("bolt", rule="leave_one_out"), cell("bolt", rule="leave_group_out")]
+    assert set(labels_of(rules, label).values()) == {"BOLT [leave_one_out]", "BOLT [leave_group_out]"}
+    settings = [cell("bolt", settings=(("top_k", k),)) for k in (5, 9)]
+    assert len(set(labels_of(settings, label).values())) == 2
+    digests = [replace(cell("bolt"), dataset=DatasetRef("ants", digest)) for digest in ("d0", "d1")]
+    assert sorted(labels_of(digests, label).values()) == ["BOLT", "BOLT #2"]
+    assert set(labels_of([cell("bolt", seed=0), cell("bolt", seed=1)], label).values()) == {"BOLT"}
+
+
+def test_zero_shot_stands_at_every_k_without_a_deviation() -> None:
+    (panel,) = study(grid({"bolt": 60.0, "zero_shot": 0.0})).panels
+    assert panel.ks == (1, 4)
+    assert panel.fixed == {"Zero-shot"}
+    assert panel.methods[0] == "Zero-shot"
+    for k in panel.ks:
+        mean = panel.mean("Zero-shot", k).accuracy
+        assert mean is not None
+        assert (mean.mean, mean.std, mean.n) == (ZERO_SHOT + 3.5, None, 1)
+
+
+def test_domain_mean_by_hand() -> None:
+    results = [
+        result(cell("bolt", dataset, 4, seed), accuracy)
+        for (dataset, seed), accuracy in {
+            ("ants", 0): 60.0,
+            ("ants", 1): 70.0,
+            ("bees", 0): 80.0,
+            ("bees", 1): 84.0,
+        }.items()
+    ]
+    (panel,) = study(results).panels
+    mean = panel.mean("BOLT", 4)
+    assert mean.accuracy is not None
+    assert mean.gain is not None
+    assert (mean.accuracy.mean, mean.accuracy.n) == (73.5, 2)  # seeds: 70 and 77
+    assert mean.accuracy.std == pytest.approx(7 / math.sqrt(2))
+    assert mean.gain.mean == pytest.approx(23.5)
+
+
+def test_shifted_test_sets_are_averaged_without_the_target() -> None:
+    of = cell("bolt", "imagenet", 4, track="ood", evaluate_on=("imagenet", "sketch", "v2"))
+    (panel,) = study([result(of, 90.0, 40.0, 60.0)]).panels
+    mean = panel.mean("BOLT", 4).accuracy
+    assert mean is not None
+    assert mean.mean == 50.0
+    assert panel.tests(4) == ("imagenet", "imagenet → sketch", "imagenet → v2")
+
+
+def test_protocols_and_backbones_are_never_mixed() -> None:
+    cells = [cell("bolt"), cell("bolt", protocol=PUBLISHED), cell("bolt", backbone="large")]
+    panels = study([result(c, 60.0) for c in cells]).panels
+    assert len(panels) == 3
+    assert len({panel.title for panel in panels}) == 3
+
+
+def test_a_missing_cell_is_a_dash_with_its_count_and_never_a_smaller_mean() -> None:
+    results = [r for r in grid({"bolt": 60.0, "linear_probe": 55.0}) if not _is(r, "bolt", "hares", 4)]
+    arranged = study(results, planned=[r.cell for r in grid({"bolt": 60.0, "linear_probe": 55.0})])
+    (panel,) = arranged.panels
+    table = main_table(panel, styles_of(arranged.method_names))
+    assert len(arranged.missing) == 2
+    row = next(row for row in table.rows if row[0].text == "BOLT")
+    assert row[2].text == f"{DASH} (7/8 datasets)"
+    assert row[2].value is None
+    assert panel.ranking(4)[0][0] == "Linear probe"
+    assert "7 of 8 datasets" in next(v for v in verdicts_of(panel) if v.k == 4).left_out
+    assert ranks_table(panel, styles_of(arranged.method_names)).rows[0][2].text == DASH
+
+
+def test_a_number_over_fewer_seeds_says_so() -> None:
+    results = [r for r in grid({"bolt": 60.0}) if not (_is(r, "bolt", "hares", 4) and r.cell.seed == 1)]
+    arranged = study(results)
+    entry = main_table(arranged.panels[0], styles_of(arranged.method_names)).rows[0][2]
+    assert (entry.aside, entry.spread) == ("n = 1", None)
+    assert "[n = 1]" in entry.plain
+
+
+def _is(r: Result, method: str, dataset: str, k: int) -> bool:
+    return (r.cell.method.name, r.cell.dataset.name, r.cell.shots) == (method, dataset, k)
+
+
+# --- words --------------------------------------------------------------------------------------------------------
+
+
+def test_the_verdict_names_the_winner_its_lead_and_the_test() -> None:
+    (panel,) = study(grid({"bolt": 60.0, "linear_probe": 55.0, "zero_shot": 0.0})).panels
+    verdict = verdicts_of(panel)[1]
+    assert (verdict.k, verdict.best, verdict.belief) == (4, ("BOLT",), "supported")
+    assert verdict.lead.startswith("5.00 points ahead of Linear probe")
+    assert "8 wins, 0 ties and 0 losses" in verdict.lead
+    assert "p = 0.0078, 0.023 after Holm's correction for 3 pairs" in verdict.why
+    assert headline(verdicts_of(panel)).startswith("BOLT has the highest mean accuracy in 2 of 2")
+
+
+def test_a_single_seed_claims_nothing(tmp_path: Path) -> None:
+    results = grid({"bolt": 80.0, "linear_probe": 55.0, "zero_shot": 0.0}, seeds=(0,))
+    (panel,) = study(results).panels
+    assert {v.belief for v in verdicts_of(panel)} == {"untested"}
+    page = write(tmp_path, results).page.read_text(encoding="utf-8")
+    text = re.sub(r"<style>.*?</style>|<script>.*?</script>", "", page, flags=re.DOTALL)
+    assert 'class="badge supported"' not in text
+    assert "is significant" not in text
+    assert ">significant<" not in text
+    assert "One seed" in text
+    assert "±" not in re.sub(r"<figcaption>.*?</figcaption>", "", text, flags=re.DOTALL)
+
+
+def test_a_grid_too_small_for_its_pairs_says_so() -> None:
+    names = {f"m{i}": 60.0 - i for i in range(6)}
+    (panel,) = study(grid(names)).panels
+    verdict = verdicts_of(panel)[0]
+    assert verdict.belief == "too_small"
+    assert "too small to settle" in verdict.why
+    assert "too small for a test" in headline(verdicts_of(panel))
+
+
+def test_level_methods_share_the_win() -> None:
+    (panel,) = study(grid({"bolt": 60.0, "linear_probe": 60.0})).panels
+    verdict = verdicts_of(panel)[0]
+    assert verdict.best == ("BOLT", "Linear probe")
+    assert verdict.lead.startswith("Level with")
+    assert verdict.belief != "supported"
+
+
+# --- formats ------------------------------------------------------------------------------------------------------
+
+
+def sample() -> Table:
+    rows = [
+        [word("a_b & 50%"), measured(summarize([70.0, 72.0]), gain=-1.5)],
+        [word("x|y"), measured(summarize([65.0]), seeds=2)],
+        [word("none"), measured(None, missing="(1/8)")],
+    ]
+    column = marked([row[1] for row in rows])
+    return Table(
+        "sample", "A title", "A note.", ("method", "k = 1"), tuple((r[0], e) for r, e in zip(rows, column, strict=True))
+    )
+
+
+def test_latex_is_escaped_and_marked() -> None:
+    text = to_latex(sample())
+    assert r"a\_b \& 50\% & \textbf{71.00}{\scriptsize$\,\pm\,$1.41} {\scriptsize($-$1.50)} \\" in text
+    assert r"x\textbar{}y & \underline{65.00} {\scriptsize[n = 1]} \\" in text
+    assert r"none & -- (1/8) \\" in text
+    assert text.index(r"\toprule") < text.index(r"\midrule") < text.index(r"\bottomrule")
+    assert latex_escape(r"\ { } ~ ^ # $") == (r"\textbackslash{} \{ \} \textasciitilde{} \textasciicircum{} \# \$")
+
+
+def test_csv_holds_numbers_in_columns_of_their_own() -> None:
+    rows = list(csv.reader(io.StringIO(to_csv(sample()))))
+    assert rows[0] == ["method", "k = 1", "k = 1 std", "k = 1 n", "k = 1 gain"]
+    assert rows[1] == ["a_b & 50%", "71", "1.414214", "2", "-1.5"]
+    assert rows[3] == ["none", "", "", "", ""]
+
+
+def test_markdown_marks_and_escapes() -> None:
+    text = to_markdown(sample())
+    assert f"**71.00 ± 1.41 ({signed(-1.5)})**" in text
+    assert "<ins>65.00" in text
+    assert r"x\|y" in text
+
+
+def test_html_is_escaped() -> None:
+    table = Table("t", "<i>", "", ("<b>",), ((word("<script>alert(1)</script>", note='"'),),))
+    html = to_html(table)
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert 'title="&#34;"' in html
+
+
+def test_marks_follow_the_printed_digits() -> None:
+    entries = [Entry("", value=value) for value in (70.001, 70.004, 69.0, 60.0)]
+    assert [e.mark for e in marked(entries)] == ["best", "best", "second", ""]
+    assert [e.mark for e in marked([Entry("", value=1.0)])] == [""]
+    assert [e.mark for e in marked([Entry("", value=1.0), Entry("", value=1.0)])] == ["", ""]
+
+
+def test_dataset_table_closes_with_mean_and_rank() -> None:
+    arranged = study(grid({"bolt": 60.0, "linear_probe": 55.0}))
+    table = dataset_table(arranged.panels[0], 4, styles_of(arranged.method_names))
+    assert table.closing == 2
+    assert [row[0].text for row in table.rows[-2:]] == ["mean", "average rank (8 datasets)"]
+    assert [entry.text for entry in table.rows[-1][1:]] == ["1.00", "2.00"]
+
+
+def test_pairs_are_sorted_from_the_winner_down() -> None:
+    arranged = study(grid({"linear_probe": 55.0, "bolt": 60.0}))
+    row = pairs_table(arranged.panels[0], 4).rows[0]
+    assert [entry.text for entry in row[:4]] == ["BOLT", "Linear probe", "significant", "+5.00"]
+
+
+# --- figures ------------------------------------------------------------------------------------------------------
+
+
+def test_a_method_keeps_its_colour_from_grid_to_grid() -> None:
+    small = styles_of({"BOLT": "bolt", "Zero-shot": "zero_shot"})
+    large = styles_of({f"m{i}": f"m{i}" for i in range(20)} | {"BOLT": "bolt", "Zero-shot": "zero_shot"})
+    assert small["BOLT"] == large["BOLT"]
+    assert small["Zero-shot"].colour == large["Zero-shot"].colour == NEUTRAL
+    assert len(set(large.values())) == len(large)
+    ablation = styles_of({"BOLT": "bolt", "BOLT (top 9)": "bolt"})
+    assert ablation["BOLT"] == small["BOLT"] != ablation["BOLT (top 9)"]
+
+
+def test_figures_are_the_same_each_time_and_take_the_pages_colours() -> None:
+    arranged = study(grid({"bolt": 60.0, "cost_$x^2$": 55.0, "_hidden": 51.0, "zero_shot": 0.0}))
+    (panel,), styles = arranged.panels, styles_of(arranged.method_names)
+    first, second = accuracy_against_k(panel, styles), accuracy_against_k(panel, styles)
+    assert first is not None
+    assert first == second
+    assert "cost_$x^2$" in first.svg
+    assert "hidden" in first.svg
+    assert "n = 2 seeds" in first.caption
+    inline = inline_svg(first)
+    assert "http" not in inline
+    assert "currentColor" in inline
+    assert not re.search(r'href="#(?!accuracy_)', inline)
+    bars = dataset_bars(panel, 4, styles)
+    assert bars is not None
+    assert bars.png.startswith(b"\x89PNG")
+
+
+def test_one_seed_has_no_band_and_one_k_no_line() -> None:
+    arranged = study(grid({"bolt": 60.0}, seeds=(0,)))
+    figure = accuracy_against_k(arranged.panels[0], styles_of(arranged.method_names))
+    assert figure is not None
+    assert "no band" in figure.caption
+    arranged = study(grid({"bolt": 60.0}, ks=(4,)))
+    assert accuracy_against_k(arranged.panels[0], styles_of(arranged.method_names)) is None
+
+
+# --- the page -----------------------------------------------------------------------------------------------------
+
+
+class Loads(HTMLParser):
+    """Collects what a browser would fetch, and checks that elements close."""
+
+    VOID = frozenset({"meta", "link", "input", "br", "img", "path", "use", "rect"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.ids: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        own = dict(attrs)
+        self.ids += [own["id"] or ""] if "id" in own else []
+        if tag != "a":
+            self.fetched += [v or "" for k, v in attrs if k in ("src", "href", "srcset", "data", "xlink:href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def failure(id_: str) -> Failure:
+    return Failure(
+        id_, "RuntimeError: <loss> is not finite", "Traceback\n  <loss>", f"logs/{id_}.log", 2, "2026-01-02T03:04:05"
+    )
+
+
+def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
+    results = grid({"bolt": 60.0, "linear_probe": 55.0, "zero_shot": 0.0})
+    results += grid({"bolt": 58.0, "linear_probe": 59.0, "zero_shot": 0.0}, domain="remote_sensing")
+    sources = [SourceRow("tiny", "general", name, 50.0, 90.0, 500) for name in DATASETS]
+    files = write(tmp_path, results, sources=sources, published_of=lambda row: 59.0 if row.k == 4 else None)
+    page = files.page.read_text(encoding="utf-8")
+    parser = Loads()
+    parser.feed(page)
+    assert parser.open == []
+    assert all(target.startswith(("#", "data:")) for target in parser.fetched)
+    assert "@import" not in page
+    assert not re.search(r"url\((?!#)", page)
+    assert len(set(parser.ids)) == len(parser.ids)
+    for words in (
+        "90.00",
+        "+40.00",
+        "Beside the published numbers",
+        "sigma_sign = free",
+        "c0ffee123456",
+        "torch 2.8.0",
+    ):
+        assert words in page
+    assert "Nothing: all 144 cells are finished." in page
+    assert {path.suffix for path in files.tables} == {".csv", ".md", ".tex"}
+    assert {path.suffix for path in files.figures} == {".png", ".svg"}
+    assert all(path.stat().st_size > 0 for path in (*files.tables, *files.figures, files.rows))
+    for target in re.findall(r'<li><a href="([^"]+)"', page):
+        assert target.startswith("#") or (tmp_path / target).is_file()
+    again = write(tmp_path / "again", results, sources=sources, published_of=lambda row: 59.0 if row.k == 4 else None)
+    assert again.page.read_bytes() == files.page.read_bytes()
+
+
+def test_every_failure_and_every_missing_cell_is_shown(tmp_path: Path) -> None:
+    complete = grid({"bolt": 60.0, "linear_probe": 55.0})
+    results, lacking = complete[:-5], [r.cell for r in complete[-5:]]
+    failures = [failure(c.id) for c in lacking[:2]] + [failure("features--0badf00d")]
+    files = write(tmp_path, results, failures=failures, planned=[r.cell for r in complete])
+    page = files.page.read_text(encoding="utf-8")
+    for f in failures:
+        assert f.id in page
+        assert f.log in page
+    assert page.count("RuntimeError: &lt;loss&gt; is not finite") == 3
+    assert "<loss>" not in page
+    assert "3 planned cells were not run" in page
+    listed = (tmp_path / "tables" / "cells_without_result.csv").read_text(encoding="utf-8")
+    assert all(c.id in listed for c in lacking)
+    assert "features--0badf00d" in listed
+
+
+def test_no_results_still_make_a_page(tmp_path: Path) -> None:
+    page = write(tmp_path, []).page.read_text(encoding="utf-8")
+    assert "no results yet" in page
+    planned = [r.cell for r in grid({"bolt": 60.0})]
+    page = write(tmp_path, [], planned=planned, failures=[failure(planned[0].id)]).page.read_text(encoding="utf-8")
+    assert "32 cells are planned, 1 failed" in page
+    assert planned[0].id in page
+
+
+def test_one_method_on_one_dataset_makes_a_page(tmp_path: Path) -> None:
+    page = write(tmp_path, [result(cell("bolt"), 60.0)]).page.read_text(encoding="utf-8")
+    assert "no other complete method" in page
+    assert "60.00" in page
+
+
+def test_names_cannot_break_out_of_the_page(tmp_path: Path) -> None:
+    evil = "</script><script>alert(1)</script>"
+    page = write(tmp_path, [result(cell("bolt", evil), 60.0)], title=evil, label_of=lambda c: evil).page
+    text = page.read_text(encoding="utf-8")
+    assert "<script>alert" not in text
+    assert text.count("<script>") == 1
+
+
+def test_a_failed_report_leaves_the_old_one_and_a_new_one_removes_what_is_stale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = write(tmp_path, grid({"bolt": 60.0}))
+    page, tables = before.page.read_bytes(), before.tables
+    with monkeypatch.context() as patched:
+        patched.setattr(report_write, "render_page", lambda *a, **k: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            write(tmp_path, grid({"bolt": 70.0}))
+    assert before.page.read_bytes() == page
+    assert all(path.is_file() for path in tables)
+    assert not list(tmp_path.glob(".building-*"))
+    (tmp_path / "notes.txt").write_text("mine")
+    after = write(tmp_path, grid({"bolt": 60.0}, ks=(4,)))
+    assert (tmp_path / "notes.txt").is_file()
+    assert set((tmp_path / "tables").iterdir()) == set(after.tables)
+
+
+def test_the_terminal_shows_domains_failures_and_what_is_missing() -> None:
+    results = grid({"bolt": 60.0, "zero_shot": 0.0})
+    console = Console(width=100, file=io.StringIO(), force_terminal=False)
+    planned = [*(r.cell for r in results), cell("linear_probe")]
+    console.print(terminal_summary(results=results, failures=[failure("x--0")], planned=planned, label_of=label))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    for words in ("BOLT", "k = 4", "±", "x--0", "1 of 41 planned cells"):
+        assert words in text
+    console.print(terminal_summary(results=[], label_of=label))
+    assert "no results yet" in console.file.getvalue()  # type: ignore[attr-defined]
