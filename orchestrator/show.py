@@ -30,16 +30,9 @@ SHOWN_MISSING = 6
 def plan_view(plan: Plan, catalog: Catalog, store: Store, data_root: Path | None) -> RenderableType:
     """Cells per track, backbone and method; artifacts with sizes; the estimate and what it is based on."""
     grid = plan.grid
-    parts: list[RenderableType] = [Text(f"{grid.name}: {grid.title}", style="bold"), Text(_counts_line(plan))]
+    parts: list[RenderableType] = [Text(f"{grid.name}: {grid.title}", style="bold"), Text(counts_line(plan))]
     parts += [Text(), _cell_table(plan), Text(), _artifact_table(plan)]
-    estimate = plan.estimate
-    parts.append(Text())
-    if plan.todo:
-        gpu_hours = estimate.device_hours
-        amount = f"{gpu_hours:,.1f} GPU-hours" if gpu_hours >= 0.1 else f"{gpu_hours * 60:.2g} GPU-minutes"
-        parts.append(Text(f"estimate: {amount} ({estimate.basis})"))
-    else:
-        parts.append(Text("nothing to do"))
+    parts += [Text(), Text(estimate_line(plan))]
     absent = _absent(plan, catalog, data_root)
     if absent:
         shown = ", ".join(absent[:SHOWN_MISSING]) + (f" and {len(absent) - SHOWN_MISSING} more" * (len(absent) > SHOWN_MISSING))
@@ -53,7 +46,7 @@ def status_view(plan: Plan, store: Store) -> RenderableType:
     """How far a grid is, live figures of a run at work, and the failures on record."""
     from orchestrator.progress import read_status
 
-    parts: list[RenderableType] = [Text(f"{plan.grid.name}: {plan.grid.title}", style="bold"), Text(_counts_line(plan))]
+    parts: list[RenderableType] = [Text(f"{plan.grid.name}: {plan.grid.title}", style="bold"), Text(counts_line(plan))]
     live = read_status(status_path(store, plan.grid.name))
     if live is not None:
         parts.append(Text(live))
@@ -71,12 +64,22 @@ def status_path(store: Store, grid: str) -> Path | None:
     return store.files.local_path(f"status/{grid}.json") if store.files.is_local else None
 
 
-def _counts_line(plan: Plan) -> str:
+def counts_line(plan: Plan) -> str:
+    """Done, open and failed cells in one line."""
     open_cells = len(plan.todo)
     line = f"{len(plan.cells)} cells: {len(plan.done)} done, {open_cells} to do, {len(plan.failed)} failed"
     if plan.damaged:
         line += f" ({len(plan.damaged)} damaged result files were set aside and count as to do)"
     return line
+
+
+def estimate_line(plan: Plan) -> str:
+    """What is left, in device time, and what the figure is based on."""
+    if not plan.todo:
+        return "nothing to do"
+    hours = plan.estimate.device_hours
+    amount = f"{hours:,.1f} GPU-hours" if hours >= 0.1 else f"{hours * 60:.2g} GPU-minutes"
+    return f"estimate: {amount} ({plan.estimate.basis})"
 
 
 def _cell_table(plan: Plan) -> Table:
