@@ -22,14 +22,17 @@ from orchestrator.errors import UserError
 from orchestrator.events import one_line
 from orchestrator.graph import Called, Frontier, GraphTask, TaskEvent, call, skipped
 
-HEALTH_SECONDS = 5.0
+HEALTH_SECONDS = 2.0
 """While nothing happens, the cluster is asked this often whether it is still there."""
 
-ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 20.0
 """A control service that does not answer for so long counts as lost; Ray would kill this process after 60."""
 
 TASK_RETRIES = 3
 """How often a task whose worker died is started again. What a task raises is never retried."""
+
+_VITAL = frozenset({"gcs_server", "raylet"})
+"""Processes of a local instance without which nothing goes on."""
 
 _LONGEST_SCRATCH = 40
 """Ray's sockets lie about 65 characters below its folder, and a socket's path may have 107."""
@@ -108,8 +111,9 @@ class Cluster:
         if address is not None:
             _prepare_to_join(address)
         import ray
-        from ray._private import ray_constants, worker
+        from ray._private import auto_init_hook, ray_constants, worker
 
+        auto_init_hook.enable_auto_connect = False  # a thread that outlives its cluster must not start another
         worker._worker_logs_enabled = False  # or Ray prints a paragraph to the terminal for every dead worker
         if ray.is_initialized():
             return cls("already connected", _log_folder(), None, owned=False)
@@ -282,6 +286,11 @@ def check_alive() -> None:
     Ray itself can wait for ever for results of a node whose ``raylet`` was killed, and ends the process without a
     word to Python when its control service has been gone for a minute.
     """
+    from ray._private import worker
+
+    node = worker._global_node
+    if node is not None and (dead := [name for name, _ in node.dead_processes() if name in _VITAL]):
+        raise _lost(f"its {dead[0]} has ended")
     answers: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_ask_whether_alive, args=(answers,), daemon=True).start()
     try:
@@ -289,8 +298,12 @@ def check_alive() -> None:
     except queue.Empty:
         why = f"its control service has not answered for {ANSWER_SECONDS:.0f} s"
     if why:
-        hint = "what has finished is kept; run the same command again"
-        raise ClusterLost(f"the Ray cluster was lost: {why}", hint=hint)
+        raise _lost(why)
+
+
+def _lost(why: str) -> ClusterLost:
+    hint = "what has finished is kept; run the same command again"
+    return ClusterLost(f"the Ray cluster was lost: {why}", hint=hint)
 
 
 def _ask_whether_alive(answers: queue.Queue[str]) -> None:

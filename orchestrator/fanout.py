@@ -32,7 +32,7 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
 from orchestrator.cell import Cell
-from orchestrator.cluster import HEALTH_SECONDS, check_alive, worker_log
+from orchestrator.cluster import HEALTH_SECONDS, ClusterLost, check_alive, worker_log
 from orchestrator.events import CellEvent, Resources, one_line
 from orchestrator.local import RUNNER, resolve
 
@@ -100,10 +100,15 @@ def run_cells(
         thread.start()
         try:
             _listen(relay, thread, on_event)
-        finally:
+        except ClusterLost:
+            raise  # Tune's thread may never end; it is left behind
+        except BaseException:
             stop.set()
             relay.stop_workers()
             thread.join(STOP_SECONDS)
+            raise
+        stop.set()
+        thread.join(STOP_SECONDS)
     if relay.error is not None:
         raise relay.error
     if missing := relay.unfinished():

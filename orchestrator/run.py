@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,13 +20,11 @@ from orchestrator.errors import UserError
 from orchestrator.events import CellEvent, Resources
 from orchestrator.graph import GraphTask, TaskEvent, run_graph_locally
 from orchestrator.local import run_cells_locally
-from orchestrator.plan import Plan, check_inputs, source_models
-from orchestrator.progress import Progress
+from orchestrator.plan import Plan, source_models
 from orchestrator.settings import RunSettings
 from orchestrator.stages.artifacts import Need
 from orchestrator.stages.build import build
 from orchestrator.store import Store
-from orchestrator.tracking import TrackerThread
 from orchestrator.trial import record_failure
 
 if TYPE_CHECKING:
@@ -69,13 +67,19 @@ class Ran:
 
 
 def execute(
-    plan: Plan, catalog: Catalog, settings: RunSettings, options: RunOptions, progress: Progress, tracker: TrackerThread
+    plan: Plan,
+    catalog: Catalog,
+    settings: RunSettings,
+    options: RunOptions,
+    *,
+    on_task: Callable[[TaskEvent], None],
+    on_event: Callable[[CellEvent], None],
 ) -> Ran:
-    """Build the plan's missing artifacts, then run its open cells. Raises ``UserError`` for missing inputs."""
-    if not plan.todo:
-        return Ran()
+    """Build the plan's missing artifacts, then run its open cells, telling the listeners what happens.
+
+    A cell's result or failure is in the store before ``on_event`` hears of it. Failures do not stop the others.
+    """
     data_root = Path(settings.data_root) if settings.data_root else None
-    check_inputs(plan, catalog, data_root)
     store = Store(settings.store_url)
     for cell in plan.todo:
         store.forget_failure(cell.id)
@@ -87,24 +91,22 @@ def execute(
             cluster = stack.enter_context(Cluster.connect(options.address, worker_env=_worker_env(settings)))
             info = cluster.describe()
             gpus = info.gpus
-        doomed = _build(plan.missing, settings, options, gpus, progress, store)
+        doomed = _build(plan.missing, settings, options, gpus, on_task, store)
         cells, blocked = _ready(plan, catalog, data_root, doomed)
         for cell, why in blocked.items():
             record_failure(store, cell.id, why)
-            progress.on_event(CellEvent(cell, "failed", error=why))
+            on_event(CellEvent(cell, "failed", error=why))
         failed = [cell.id for cell in blocked]
 
-        def on_event(event: CellEvent) -> None:
+        def record(event: CellEvent) -> None:
             if event.kind == "failed":
                 failed.append(event.cell.id)
                 if not event.recorded:
                     record_failure(store, event.cell.id, event.error, event.traceback)
-            if event.kind == "finished":
-                tracker.put(store.read_result(event.cell.id))
-            progress.on_event(event)
+            on_event(event)
 
         if options.local:
-            run_cells_locally(cells, settings, on_event=on_event)
+            run_cells_locally(cells, settings, on_event=record)
         else:
             from orchestrator.fanout import run_cells
 
@@ -114,13 +116,13 @@ def execute(
                 resources=lambda cell: resources_of(cell, settings, gpus),
                 slots=slots_of(info, [resources_of(cell, settings, gpus) for cell in cells]),
                 max_attempts=CELL_ATTEMPTS,
-                on_event=on_event,
+                on_event=record,
             )
     return Ran(len(plan.missing) - len(doomed), len(cells), (*doomed, *failed))
 
 
 def _build(
-    needs: Iterable[Need], settings: RunSettings, options: RunOptions, gpus: float, progress: Progress, store: Store
+    needs: Iterable[Need], settings: RunSettings, options: RunOptions, gpus: float, on_task: Callable[[TaskEvent], None], store: Store
 ) -> dict[str, str]:
     """Build artifacts, inputs first; returns the addresses that could not be built, with the reason."""
     open_needs = {need.address: need for need in needs}
@@ -142,7 +144,7 @@ def _build(
         if event.kind in ("failed", "skipped"):
             doomed[event.key] = event.error
             record_failure(store, event.key, event.error, event.traceback)
-        progress.on_task(event)
+        on_task(event)
     return doomed
 
 

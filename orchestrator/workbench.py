@@ -69,6 +69,7 @@ class Workbench:
         self.device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
         self.catalog: Catalog = load_catalog(settings.catalog_files)
         torch.set_num_threads(settings.threads)
+        self._checked: set[DatasetRef] = set()
         self._backbones: Recent[Backbone] = Recent(1)
         self._opened: Recent[Artifact] = Recent(256)
         self._images: Recent[Images] = Recent(16)
@@ -82,8 +83,9 @@ class Workbench:
     def dataset_entry(self, ref: DatasetRef) -> DatasetEntry:
         """The catalog entry behind a reference. Raises ``UserError`` if it changed since the grid was read."""
         entry = self.catalog.dataset(ref.name)
-        if dataset_ref(entry, self.data_root) != ref:
+        if ref not in self._checked and dataset_ref(entry, self.data_root) != ref:
             raise UserError(f"dataset {ref.name} changed since the grid was read", hint="run the same command again")
+        self._checked.add(ref)  # a folder's identity is a listing of all its files: once per process is enough
         return entry
 
     def backbone_entry(self, ref: BackboneRef) -> BackboneEntry:

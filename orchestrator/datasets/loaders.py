@@ -111,7 +111,7 @@ def _sklearn(entry: DatasetEntry, data_root: Path | None) -> tuple[Sequence[str]
 def _folder(entry: DatasetEntry, data_root: Path | None) -> tuple[Sequence[str], Mapping[str, Part]]:
     assert data_root is not None, "missing_data() lets no folder dataset through without a root"
     root = data_root / entry.route.folder  # type: ignore[union-attr]
-    present = ["all"] if (root / "all").is_dir() else ["train", "test"]
+    present = ["train", "test"] if entry.splits.recipe == "official" else ["all"]
     folders = sorted(p.name for p in (root / present[0]).iterdir() if p.is_dir() and not p.name.startswith("."))
     label_of = {folder: label for label, folder in enumerate(folders)}
     parts = {}

@@ -34,7 +34,7 @@ def random_spectral(
 def relative_error(actual: Tensor | None, expected: Tensor | None) -> float:
     assert actual is not None
     assert expected is not None
-    return float((actual.double() - expected.double()).norm() / expected.double().norm())
+    return float(((actual.double() - expected.double()).norm() / expected.double().norm()).detach())
 
 
 @pytest.mark.parametrize("leading", [(6,), (2, 3), (2, 1, 3), ()])

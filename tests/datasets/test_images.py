@@ -89,6 +89,13 @@ def test_a_folder_that_a_recipe_splits(tmp_path: Path) -> None:
     assert not train & test
 
 
+def test_the_recipe_says_which_part_is_read_where_a_folder_has_both_layouts(tmp_path: Path) -> None:
+    write_folder(tmp_path / "shapes", ("train", "test"), n=2)
+    write_folder(tmp_path / "shapes", ("all",), n=10)
+    assert len(open_dataset(folder_entry(), tmp_path).train) == 4
+    assert len(open_dataset(folder_entry(recipe="eighty_twenty"), tmp_path).train) == 16
+
+
 @pytest.mark.parametrize("recipe", ["eighty_twenty", "eighty_ten_ten", "published"])
 def test_splits_are_disjoint_and_the_same_every_time(recipe: str) -> None:
     labels = np.repeat(np.arange(7), 30).astype(np.int64)

@@ -67,11 +67,12 @@ def test_a_task_is_drawn_the_same_again(name: str) -> None:
 
 
 def test_drawing_leaves_the_global_generators_alone() -> None:
-    torch_state, numpy_state = torch.random.get_rng_state(), np.random.get_state()[1]  # noqa: NPY002
+    torch_state = torch.random.get_rng_state()
+    numpy_state = np.random.get_state(legacy=False)["state"]["key"].copy()  # noqa: NPY002
     draw("aerial-water", "test")
     draw_pairs(64, seed=3)
     assert torch.equal(torch.random.get_rng_state(), torch_state)
-    assert np.array_equal(np.random.get_state()[1], numpy_state)  # noqa: NPY002
+    assert np.array_equal(np.random.get_state(legacy=False)["state"]["key"], numpy_state)  # noqa: NPY002
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -142,12 +143,14 @@ def zero_shot_accuracy(name: str) -> float:
     mean, std = (torch.tensor(v).view(3, 1, 1) for v in (open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD))
     pixels = (torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255.0 - mean) / std
     with torch.no_grad():
-        head = torch.stack([
-            functional.normalize(
-                model.encode_text(tokenizer([prompt.format(word) for prompt in entry["prompts"]])), dim=-1
-            ).mean(0)
-            for word in entry["class_names"]
-        ])
+        head = torch.stack(
+            [
+                functional.normalize(
+                    model.encode_text(tokenizer([prompt.format(word) for prompt in entry["prompts"]])), dim=-1
+                ).mean(0)
+                for word in entry["class_names"]
+            ]
+        )
         guesses = (model.encode_image(pixels) @ functional.normalize(head, dim=-1).T).argmax(-1)
     return float((guesses.numpy() == labels).mean())
 

@@ -150,7 +150,7 @@ def learn_chunk(state: State, recipe: Recipe, tokenize: Callable[[str], Tensor])
         names = captions[start : start + recipe.batch]
         place = {caption: index for index, caption in enumerate(dict.fromkeys(names))}
         tokens = torch.stack([tokenize(caption) for caption in place])
-        state.seen[tokens.unique()] = 1.0
+        state.seen[tokens.flatten()] = 1.0
         loss = contrastive(
             state.model.encode_image(inputs[start : start + recipe.batch]),
             encode_captions(state.model, tokens),

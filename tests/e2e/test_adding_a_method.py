@@ -1,0 +1,44 @@
+"""The page that tells how to add a method holds code that runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_page_on_adding_a_method_holds_a_method_that_runs(tmp_path: Path) -> None:
+    """In a process of its own, so that the registry of the other tests stays as it is."""
+    page = (ROOT / "docs" / "adding-a-method.md").read_text()
+    code = re.search(r"```python\n(.*?)```", page, re.DOTALL)
+    assert code is not None
+    (tmp_path / "prototype.py").write_text(code.group(1))
+    (tmp_path / "grid.yaml").write_text(
+        textwrap.dedent(
+            """
+            title: A new method
+            fine_tuning: {epochs: 1, batch_size: 32, learning_rate: 5.0e-4, warmup_steps: 5}
+            blocks:
+              - track: fewshot
+                backbones: [tiny-clip]
+                datasets: [glyph-inks]
+                sources: leave_one_out
+                shots: [1]
+                seeds: [1]
+                methods: [zero_shot, prototype]
+            """
+        )
+    )
+    script = (
+        "import sys; sys.path.insert(0, '.'); import bolt.methods, prototype; "
+        "from orchestrator.__main__ import main; "
+        "sys.argv = ['orchestrator', 'grid', 'grid.yaml', '--local', '--store', 'runs']; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "runs" / "results").glob("*prototype*.json"))) == 1
+    assert "prototype" in done.stdout

@@ -1,0 +1,51 @@
+"""What a user gets wrong ends with exit code 2, a sentence, and no traceback - before any work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import command
+
+WRONG = {
+    "a grid that does not exist": (["grid", "dmeo"], "'demo'"),
+    "a method that does not exist": (["grid", "demo", "--only", "method=blot"], "'bolt'"),
+    "a dataset that does not exist": (["grid", "demo", "--set", "datasets=[glyph-digit]"], "glyph-digits"),
+    "a backbone that does not exist": (["grid", "demo", "--set", "backbones=[tiny]"], "tiny-clip"),
+    "a field that does not exist": (["grid", "demo", "--set", "shot=[1]"], "shots"),
+    "a setting that does not exist": (["grid", "demo", "--set", "bolt.learning_rat=1"], "learning_rate"),
+    "more shots than there are images": (["grid", "demo", "--set", "shots=[900]"], "smallest class"),
+    "data that is not there": (["grid", "real"], "--data-root"),
+    "real data in a folder that is not there": (["grid", "real", "--data-root", "/nowhere"], "/nowhere"),
+    "an address nobody listens on": (["grid", "smoke", "--address", "127.0.0.1:1"], "--address"),
+    "two ways to run at once": (["grid", "smoke", "--local", "--address", "auto"], "exclude"),
+    "a store of an unknown kind": (["grid", "smoke", "--store", "nosuch://x"], "nosuch"),
+    "a plan of a grid that does not exist": (["plan", "nothing"], "unknown grid"),
+    "a report of a grid that does not exist": (["report", "nothing"], "unknown grid"),
+    "a catalog file that is not there": (["plan", "demo", "--catalog", "/nowhere.yaml"], "/nowhere.yaml"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_mistake_is_named_with_what_would_be_right(case: str, tmp_path: Path) -> None:
+    words, expected = WRONG[case]
+    store = [] if "--store" in words else ["--store", str(tmp_path / "runs")]
+    done = command.orchestrator(*words, *store)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list((tmp_path / "runs").glob("results/*")), "nothing may have run"
+
+
+def test_an_unknown_option_is_a_usage_error() -> None:
+    done = command.orchestrator("grid", "demo", "--plam")
+    assert done.returncode == 2
+    assert "--plan" in done.stderr
+
+
+@pytest.mark.parametrize("grid", ["demo", "demo-full", "full", "fewshot", "ood", "tta", "smoke"])
+def test_every_grid_plans_without_data(grid: str, tmp_path: Path) -> None:
+    done = command.orchestrator("plan", grid, "--store", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "to do" in done.stdout

@@ -1,0 +1,76 @@
+"""A driver killed at many points, then the same command: nothing lost, nothing twice, the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from tests.e2e import command
+
+
+def manifests(store: Path, kind: str, word: str = "") -> int:
+    """Finished artifacts of a kind."""
+    return len(list((store / kind).glob(f"*{word}*/manifest.json")))
+
+
+def results(store: Path) -> int:
+    return len(list((store / "results").glob("*.json")))
+
+
+def kill_points(store: Path) -> dict[str, Callable[[], bool]]:
+    """Moments in every stage, in the order they come."""
+    return {
+        "before anything": lambda: store.exists(),
+        "images half done": lambda: manifests(store, "images") >= 2,
+        "features begun": lambda: manifests(store, "features") >= 2,
+        "a source under way": lambda: any((store / "sources").glob("*/*/")) and not manifests(store, "sources"),
+        "sources half done": lambda: manifests(store, "sources") >= 2,
+        "spectra begun": lambda: manifests(store, "spectra", "top") >= 1,
+        "the first result": lambda: results(store) >= 1,
+        "half the results": lambda: results(store) >= command.CELLS // 2,
+        "nearly all results": lambda: results(store) >= command.CELLS - 2,
+        "the report begun": lambda: any((store / "reports").glob("mini/.building-*")),
+    }
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """The scores of a run that nothing interrupted, in one process without Ray."""
+    folder = tmp_path_factory.mktemp("reference")
+    done = command.run(command.arguments(folder, "--local"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return command.scores(folder / "runs")
+
+
+def finished_runs(store: Path) -> list[str]:
+    """Cell ids of the finished cell runs in MLflow, one entry per run; no run of another status is tolerated."""
+    client = MlflowClient(f"sqlite:///{store}/mlflow/mlflow.db")
+    ids = [experiment.experiment_id for experiment in client.search_experiments()]
+    runs = client.search_runs(ids, "tags.kind = 'cell'", max_results=1000)
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    return sorted(run.data.tags["cell_id"] for run in runs)
+
+
+def test_a_killed_driver_loses_nothing_and_repeats_nothing(tmp_path: Path, reference: dict[str, object]) -> None:
+    store, log = tmp_path / "runs", tmp_path / "log.txt"
+    killed = [
+        point
+        for point, reached in kill_points(store).items()
+        if command.kill_when(command.arguments(tmp_path), reached, log)
+    ]
+    assert len(killed) >= 7, f"only {killed} were reached in time"
+    done = command.run(command.arguments(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(reference) == command.CELLS
+    assert command.scores(store) == reference
+    assert finished_runs(store) == sorted(reference)
+    assert (store / "reports" / "mini" / "index.html").is_file()
+
+    again = command.run(command.arguments(tmp_path))
+    assert again.returncode == 0
+    assert "0 to do" in again.stdout
+    assert "0 trials" in again.stdout
+    assert finished_runs(store) == sorted(reference)
