@@ -229,10 +229,11 @@ def leave_out_mean(total_f64: Tensor, held_out: Sequence[Tensor], count: int) ->
     """
     if count <= len(held_out):
         raise ValueError(f"leaving {len(held_out)} of {count} sources out leaves none")
-    rest = total_f64.clone()
+    rest = total_f64
     for task_vector in held_out:
-        rest -= _on_grid(task_vector)
-    return rest.div_(count - len(held_out)).float()
+        own = _on_grid(task_vector)
+        rest = torch.sub(rest, own, out=own)
+    return (rest / (count - len(held_out))).float()
 
 
 def _on_grid(task_vector: Tensor) -> Tensor:
@@ -241,7 +242,7 @@ def _on_grid(task_vector: Tensor) -> Tensor:
     if not (float(low) > -_LARGEST and float(high) < _LARGEST):  # true for NaN too
         raise ValueError("a task vector has entries that are NaN, infinite or absurdly large")
     # Numbers next to 1.5 * 2**52 steps are one step apart, so adding that many rounds to whole steps.
-    return (task_vector.double() + _ROUNDER).sub_(_ROUNDER)
+    return task_vector.to(torch.float64, copy=True).add_(_ROUNDER).sub_(_ROUNDER)
 
 
 def pooled_basis(sources: SpectralSources, matrix: str, top_k: int) -> PooledBasis:

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any
 
 from bolt.protocol import Protocol
-
 from orchestrator.identity import address, encode
 
 

@@ -100,9 +100,7 @@ def run_a_grid(
     catalog: CatalogFiles = None,
     plan: Annotated[bool, typer.Option("--plan", help="say what would be done, and do nothing")] = False,
     local: Annotated[bool, typer.Option("--local", help="in this process, one cell after the other, no Ray")] = False,
-    address: Annotated[
-        str | None, typer.Option("--address", help="a running Ray cluster: auto or HOST:PORT")
-    ] = None,
+    address: Annotated[str | None, typer.Option("--address", help="a running Ray cluster: auto or HOST:PORT")] = None,
     retry_failed: Retry = False,
     threads: Threads = 1,
     device: Device = None,

@@ -43,9 +43,7 @@ def run_cells_locally(
         try:
             outcome = run(cell, settings)
         except Exception as error:
-            event = CellEvent(
-                cell, "failed", error=one_line(error), traceback=traceback.format_exc(), recorded=False
-            )
+            event = CellEvent(cell, "failed", error=one_line(error), traceback=traceback.format_exc(), recorded=False)
         else:
             event = CellEvent(cell, outcome.status, seconds=outcome.seconds, error=outcome.error)
         on_event(event)

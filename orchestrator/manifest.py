@@ -97,7 +97,9 @@ class PeakMemory:
                 _CLEAR_REFS.write_text("5")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._cuda:
             import torch
 

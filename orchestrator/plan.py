@@ -75,9 +75,7 @@ def make_plan(
     skipped = set() if retry_failed else {failure.id for failure in failed}
     todo = [cell for cell in cells if cell.id not in finished and cell.id not in skipped]
     needs = needs_of(todo, lambda ref: catalog.backbone(ref.name).image_size, source_models(grid, catalog, data_root))
-    artifacts = tuple(
-        PlannedArtifact(need, is_built(store, need), artifact_bytes(need, catalog)) for need in needs
-    )
+    artifacts = tuple(PlannedArtifact(need, is_built(store, need), artifact_bytes(need, catalog)) for need in needs)
     estimate = estimate_seconds(todo, [a.need for a in artifacts if not a.built], done, catalog)
     return Plan(grid, tuple(cells), tuple(done), failed, tuple(damaged), artifacts, estimate, retry_failed)
 
@@ -87,6 +85,7 @@ def in_running_order(cells: Iterable[Cell]) -> list[Cell]:
 
     Within a dataset the longest come first, so that no worker is left with a long cell at the end of it.
     """
+
     def key(cell: Cell) -> tuple[str, str, str, int, str, str, int]:
         trains = METHODS[cell.method.name].trains_tower
         return (cell.backbone.name, cell.domain, cell.dataset.name, -int(trains) * cell.shots,
@@ -108,9 +107,7 @@ def is_built(store: Store, need: Need) -> bool:
     return True
 
 
-def source_models(
-    grid: Grid, catalog: Catalog, data_root: Path | None
-) -> Callable[[Cell, SourceRef], SourceModel]:
+def source_models(grid: Grid, catalog: Catalog, data_root: Path | None) -> Callable[[Cell, SourceRef], SourceModel]:
     """``(cell, source) -> SourceModel``: how the sources of the grid's cells are made, each worked out once."""
     known: dict[SourceRef, SourceModel] = {}
 

@@ -122,7 +122,12 @@ def execute(
 
 
 def _build(
-    needs: Iterable[Need], settings: RunSettings, options: RunOptions, gpus: float, on_task: Callable[[TaskEvent], None], store: Store
+    needs: Iterable[Need],
+    settings: RunSettings,
+    options: RunOptions,
+    gpus: float,
+    on_task: Callable[[TaskEvent], None],
+    store: Store,
 ) -> dict[str, str]:
     """Build artifacts, inputs first; returns the addresses that could not be built, with the reason."""
     open_needs = {need.address: need for need in needs}
@@ -200,7 +205,12 @@ def slots_of(info: ClusterInfo, requests: Sequence[Resources]) -> int:
 def _worker_env(settings: RunSettings) -> dict[str, str]:
     """Threads are fixed before the arithmetic libraries load: sums depend on how they are split."""
     threads = str(settings.threads)
-    return {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    return {
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
 
 
 @contextlib.contextmanager

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from orchestrator.errors import UserError
 from orchestrator.plan import Plan, check_inputs, make_plan, source_models
 from orchestrator.published import published_accuracy
 from orchestrator.run import Ran, RunOptions, execute, only_driver
-from orchestrator.show import counts_line, estimate_line, status_path
+from orchestrator.show import counts_line, estimate_line
 from orchestrator.store import Store
 
 if TYPE_CHECKING:
@@ -108,4 +107,6 @@ def _print_end(plan: Plan, ran: Ran, files: ReportFiles, store: Store, console: 
     )
     console.print(f"\nthis run: {ran.built} artifacts built, {ran.trials} trials started", highlight=False)
     console.print(f"report: {files.page}", soft_wrap=True, highlight=False)
-    console.print(f"MLflow: python -m orchestrator ui {plan.grid.name} --store {store.url}", soft_wrap=True, highlight=False)
+    console.print(
+        f"MLflow: python -m orchestrator ui {plan.grid.name} --store {store.url}", soft_wrap=True, highlight=False
+    )

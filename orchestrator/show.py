@@ -35,7 +35,9 @@ def plan_view(plan: Plan, catalog: Catalog, store: Store, data_root: Path | None
     parts += [Text(), Text(estimate_line(plan))]
     absent = _absent(plan, catalog, data_root)
     if absent:
-        shown = ", ".join(absent[:SHOWN_MISSING]) + (f" and {len(absent) - SHOWN_MISSING} more" * (len(absent) > SHOWN_MISSING))
+        shown = ", ".join(absent[:SHOWN_MISSING]) + (
+            f" and {len(absent) - SHOWN_MISSING} more" * (len(absent) > SHOWN_MISSING)
+        )
         parts.append(Text(f"\nnot on this machine: {shown}", style="yellow"))
         parts.append(Text(f"`doctor {grid.name}` says how to get each"))
     parts.append(Text(f"\nstore: {store.url}"))

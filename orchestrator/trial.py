@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from orchestrator.cell import Cell, DatasetRef
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from bolt.task import Adapted
     from orchestrator.workbench import Workbench
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -69,8 +71,8 @@ def record_failure(store: Store, failed_id: str, error: str, trace: str = "") ->
 def run_cell(cell: Cell, bench: Workbench) -> Result:
     """Measure one cell with what is on the workbench.
 
-    Raises what the method raises, :class:`orchestrator.scoring.NotFinite` for logits that are not numbers, ``FileNotFoundError`` for an
-    artifact that is not built.
+    Raises what the method raises, :class:`orchestrator.scoring.NotFinite` for logits that are not numbers,
+    ``FileNotFoundError`` for an artifact that is not built.
     """
     from bolt.methods import METHODS
     from bolt.task import Task
@@ -105,7 +107,7 @@ def run_cell(cell: Cell, bench: Workbench) -> Result:
         clock.append(time.perf_counter())
         evaluations = tuple(_evaluate(cell, dataset, adapted, bench) for dataset in cell.evaluate_on)
         clock.append(time.perf_counter())
-    prepare, fit, score = (after - before for before, after in zip(clock, clock[1:], strict=False))
+    prepare, fit, score = (after - before for before, after in pairwise(clock))
     return Result(
         cell=cell,
         evaluations=evaluations,

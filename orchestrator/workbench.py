@@ -222,9 +222,7 @@ class Workbench:
             order=lambda epoch: batch_order(len(indices), dataset=cell.dataset.name, seed=cell.seed, epoch=epoch),
         )
 
-    def _support_features(
-        self, cell: Cell, indices: NDArray[np.int64], views: int | None
-    ) -> Callable[[int], Tensor]:
+    def _support_features(self, cell: Cell, indices: NDArray[np.int64], views: int | None) -> Callable[[int], Tensor]:
         if views is None:
             return nothing
         need = artifacts.support_features(cell, self.image_size(cell.backbone), views)
@@ -261,10 +259,12 @@ class SupportPictures:
         rows = np.searchsorted(self.indices, indices).tolist()
         if view == EVALUATION_VIEW:
             return torch.stack([evaluation_view(self.images.image(row), size) for row in rows])
-        return torch.stack([
-            augmented_view(self.images.image(row), size, self.dataset, self.seed, view, index)
-            for row, index in zip(rows, indices.tolist(), strict=True)
-        ])
+        return torch.stack(
+            [
+                augmented_view(self.images.image(row), size, self.dataset, self.seed, view, index)
+                for row, index in zip(rows, indices.tolist(), strict=True)
+            ]
+        )
 
 
 def nothing(view: int, rows: Tensor | None = None) -> Tensor:

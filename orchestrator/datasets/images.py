@@ -106,7 +106,9 @@ def write_images(part: Part, transform: Callable[[Image.Image], NDArray[np.uint8
             stream.write(pixels.tobytes())
     if broken:
         shown = "\n  ".join(broken[:10]) + (f"\n  ... and {len(broken) - 10} more" if len(broken) > 10 else "")
-        raise UserError(f"{len(broken)} of {len(part)} images cannot be decoded:\n  {shown}", hint="mend or remove them")
+        raise UserError(
+            f"{len(broken)} of {len(part)} images cannot be decoded:\n  {shown}", hint="mend or remove them"
+        )
     sizes = 3 * shapes.astype(np.int64).prod(axis=1)
     np.save(folder / "labels.npy", part.labels)
     np.save(folder / "shapes.npy", shapes)

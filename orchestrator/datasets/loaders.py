@@ -119,7 +119,9 @@ def _folder(entry: DatasetEntry, data_root: Path | None) -> tuple[Sequence[str],
         files, labels = [], []
         for folder in sorted(p for p in (root / split).iterdir() if p.is_dir() and not p.name.startswith(".")):
             if folder.name not in label_of:
-                raise UserError(f"class folder {folder.name!r} is in {split}/ but not in {present[0]}/", where=str(root))
+                raise UserError(
+                    f"class folder {folder.name!r} is in {split}/ but not in {present[0]}/", where=str(root)
+                )
             found = sorted(p for p in folder.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES)
             if not found:
                 raise UserError("the class folder holds no images", where=str(folder))

@@ -188,7 +188,9 @@ class SourceDirections(Need):
 
     @property
     def address(self) -> str:
-        return directions_address(self.source.backbone, SourceRef(self.source.dataset.name, self.source.digest), self.top_k)
+        return directions_address(
+            self.source.backbone, SourceRef(self.source.dataset.name, self.source.digest), self.top_k
+        )
 
     @property
     def inputs(self) -> tuple[Need, ...]:
@@ -211,7 +213,12 @@ class DomainTotal(Need):
     @property
     def identity(self) -> dict[str, Any]:
         refs = [[source.dataset.name, source.digest] for source in self.sources]
-        return {"kind": "DomainTotal", "version": self.version, "backbone": encode(self.sources[0].backbone), "sources": refs}
+        return {
+            "kind": "DomainTotal",
+            "version": self.version,
+            "backbone": encode(self.sources[0].backbone),
+            "sources": refs,
+        }
 
     @property
     def inputs(self) -> tuple[Need, ...]:

@@ -40,10 +40,12 @@ def build_support_features(need: SupportFeatures, bench: Workbench, builder: Bui
     """The frozen features of the largest support and its views, (V + 1, N, D) float32, rows by training index."""
     pictures = bench.support_pictures(SupportImages(need.dataset, need.seed, need.shots))
     backbone = bench.backbone(need.backbone)
-    features_VND = torch.stack([
-        backbone.encode_images(pictures.pixels(view, pictures.indices, need.image_size)).cpu()
-        for view in range(EVALUATION_VIEW, need.views + 1)
-    ])
+    features_VND = torch.stack(
+        [
+            backbone.encode_images(pictures.pixels(view, pictures.indices, need.image_size)).cpu()
+            for view in range(EVALUATION_VIEW, need.views + 1)
+        ]
+    )
     tensors = {"features_VND": features_VND.contiguous(), "indices_N": torch.from_numpy(pictures.indices)}
     save_file(tensors, builder.folder / "features.safetensors")
     builder.meta.update(images=len(pictures.indices), views=need.views)

@@ -25,7 +25,9 @@ def build_images(need: Images, bench: Workbench, builder: Builder) -> None:
         class_names=list(raw.class_names),
         images=len(part),
         smallest_class=int(np.bincount(part.labels, minlength=len(raw.class_names)).min()),
-        differs=[f"{key}: catalog {stated[key]}, data {value}" for key, value in found.items() if stated.get(key) != value],
+        differs=[
+            f"{key}: catalog {stated[key]}, data {value}" for key, value in found.items() if stated.get(key) != value
+        ],
     )
 
 

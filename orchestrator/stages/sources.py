@@ -34,10 +34,12 @@ def build_source(need: SourceModel, bench: Workbench, builder: Builder) -> None:
     curve: list[float] = []
 
     def pixels(view: int, rows: Tensor) -> Tensor:
-        return torch.stack([
-            augmented_view(images.image(i), need.image_size, name, SOURCE_SEED, view, i, SOURCE_CROP)
-            for i in rows.tolist()
-        ])
+        return torch.stack(
+            [
+                augmented_view(images.image(i), need.image_size, name, SOURCE_SEED, view, i, SOURCE_CROP)
+                for i in rows.tolist()
+            ]
+        )
 
     tensors = finetune_source(
         backbone,
@@ -48,7 +50,9 @@ def build_source(need: SourceModel, bench: Workbench, builder: Builder) -> None:
         Recipe(**asdict(need.recipe)),
         lambda epoch, metrics: curve.append(metrics["train_loss"]),
     )
-    save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, builder.folder / "tower.safetensors")
+    save_file(
+        {key: value.detach().cpu().contiguous() for key, value in tensors.items()}, builder.folder / "tower.safetensors"
+    )
 
     tower = backbone.tower.copy(trainable=tensors)
     tower.load_open_clip(tensors)

@@ -14,7 +14,7 @@ from orchestrator.workbench import Workbench
 
 
 def build_directions(need: SourceDirections, bench: Workbench, builder: Builder) -> None:
-    """The leading directions of every weight matrix of one source's task vector: ``<matrix>.u`` (m, k), ``.s``, ``.v``."""
+    """One source's leading directions of every weight matrix: ``<matrix>.u`` (m, k), ``.s`` (k,), ``.v`` (n, k)."""
     pretrained = bench.backbone(need.source.backbone).tower.state_dict_open_clip()
     tensors = {}
     with safe_open(_weights(need.source, bench), "pt") as file:

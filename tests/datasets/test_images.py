@@ -60,7 +60,9 @@ def folder_entry(name: str = "shapes", recipe: str = "official", **changes: obje
     return DatasetEntry.model_validate(fields)
 
 
-def write_folder(root: Path, splits: tuple[str, ...], classes: tuple[str, ...] = ("round_thing", "square"), n: int = 10) -> None:
+def write_folder(
+    root: Path, splits: tuple[str, ...], classes: tuple[str, ...] = ("round_thing", "square"), n: int = 10
+) -> None:
     for split in splits:
         for label, name in enumerate(classes):
             (root / split / name).mkdir(parents=True)

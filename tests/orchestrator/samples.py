@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from bolt.protocol import STRICT
-
 from orchestrator.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.results import Evaluation, Manifest, Result, Timings
 from orchestrator.settings import RunSettings

@@ -40,9 +40,14 @@ def test_an_artifact_is_there_with_its_files_identity_and_notes(tmp_path: Path) 
 
 def test_a_builder_that_fails_leaves_nothing(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    with pytest.raises(RuntimeError), store.building(ADDRESS, IDENTITY) as builder:
-        (builder.folder / "numbers.bin").write_bytes(b"12")
-        raise RuntimeError
+
+    def fail_half_way() -> None:
+        with store.building(ADDRESS, IDENTITY) as builder:
+            (builder.folder / "numbers.bin").write_bytes(b"12")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_half_way()
     assert store.artifact(ADDRESS) is None
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
 
