@@ -173,7 +173,7 @@ def report(
 
     opened = _open(grid, store, data_root, catalog)
     made = make_plan(opened.grid, opened.catalog, opened.store, opened.data_root)
-    files = write_grid_report(made, opened.catalog, opened.store)
+    files = write_grid_report(made, opened.catalog, opened.store, opened.data_root)
     Console().print(f"report: {files.page}", soft_wrap=True, highlight=False)
 
 
@@ -201,9 +201,10 @@ def ui(
 ) -> None:
     """Serve the MLflow UI of a store on this machine's loopback address."""
     from orchestrator.session import serve_tracking_ui
+    from orchestrator.store import Store
 
     url = store if "://" in store else str(Path(store).absolute())
-    raise typer.Exit(serve_tracking_ui(url, grid, port, Console()))
+    raise typer.Exit(serve_tracking_ui(Store(url), grid, port, Console()))
 
 
 @app.command()

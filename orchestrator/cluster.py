@@ -200,7 +200,7 @@ def _prepare_to_join(address: str) -> None:
     if "RAY_AUTH_MODE" not in os.environ and ("RAY_AUTH_TOKEN" in os.environ or token.is_file()):
         os.environ["RAY_AUTH_MODE"] = "token"
         if "ray" in sys.modules:
-            from ray._raylet import Config
+            from ray._raylet import Config  # type: ignore[attr-defined]
 
             Config.initialize("")  # it was read when ray was imported
     host, separator, port = address.rpartition(":")

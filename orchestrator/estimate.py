@@ -23,9 +23,12 @@ from orchestrator.stages.artifacts import (
     TestFeatures,
 )
 
-ASSUMED_TFLOPS = 20.0
+GPU_TFLOPS = 20.0
 """Sustained 10^12 operations a second of one data-centre GPU, where nothing was measured: about what float32
 matrix products with TF32 reach on an A100 in networks of this size. An assumption, printed as one."""
+
+CORE_TFLOPS = 0.02
+"""The same for one CPU core: what two server cores reached on networks of this size. An assumption, printed as one."""
 
 TRAINING_FACTOR = 3.0
 """Forward and backward of a network, in forwards."""
@@ -39,57 +42,65 @@ SHORT_SIDE_FACTOR = 4.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """How long the open part of a plan takes on one device.
+    """How long the open part of a plan takes.
 
     Attributes:
-        cell_seconds, artifact_seconds: of all cells, and of all artifacts, that are to do.
-        measured_cells: how many cells' figure comes from finished cells of the same backbone, method and k.
-        computed_cells: how many comes from counted operations at ``ASSUMED_TFLOPS``.
+        measured_seconds: of the cells whose backbone, method and k have finished cells, by the mean of those.
+        measured_on: the devices those ran on.
+        measured_cells: how many cells that is.
+        computed_tflop: 10^12 operations of all other cells and of the artifacts to build.
+        computed_cells: how many cells that is.
     """
 
-    cell_seconds: float
-    artifact_seconds: float
+    measured_seconds: float
+    measured_on: tuple[str, ...]
     measured_cells: int
+    computed_tflop: float
     computed_cells: int
 
     @property
-    def device_hours(self) -> float:
-        """Hours of one device for everything that is to do."""
-        return (self.cell_seconds + self.artifact_seconds) / 3600
-
-    @property
-    def basis(self) -> str:
-        """What the figure is based on, in words."""
+    def words(self) -> str:
+        """The estimate, and what it is based on."""
         parts = []
         if self.measured_cells:
-            parts.append(f"{self.measured_cells} cells by finished cells of the same backbone, method and k")
-        if self.computed_cells:
             parts.append(
-                f"{self.computed_cells} cells and all artifacts by counted operations at an assumed "
-                f"{ASSUMED_TFLOPS:g} TFLOP/s"
+                f"{_duration(self.measured_seconds)} on one device for {self.measured_cells:,} cells, by finished cells "
+                f"of the same backbone, method and k on {', '.join(self.measured_on)}"
+            )
+        if self.computed_cells or self.computed_tflop:
+            what = f"{self.computed_cells:,} cells and the artifacts" if self.computed_cells else "the artifacts"
+            parts.append(
+                f"{_duration(self.computed_tflop / GPU_TFLOPS)} of one GPU, or {_duration(self.computed_tflop / CORE_TFLOPS)} "
+                f"of one CPU core, for {what}, by counted operations at an assumed {GPU_TFLOPS:g} TFLOP/s a GPU and "
+                f"{CORE_TFLOPS:g} a core"
             )
         return "; ".join(parts) or "nothing to do"
 
 
-def estimate_seconds(
-    cells: Sequence[Cell], needs: Iterable[Need], done: Sequence[Result], catalog: Catalog
-) -> Estimate:
+def _duration(seconds: float) -> str:
+    for unit, length in (("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= length:
+            return f"{seconds / length:,.1f} {unit}"
+    return f"{seconds:.1f} seconds"
+
+
+def estimate(cells: Sequence[Cell], needs: Iterable[Need], done: Sequence[Result], catalog: Catalog) -> Estimate:
     """Estimate the open part of a plan."""
-    measured: dict[tuple[str, str, int], list[float]] = defaultdict(list)
+    measured: dict[tuple[str, str, int], list[Result]] = defaultdict(list)
     for result in done:
         cell = result.cell
-        measured[cell.backbone.name, cell.method.name, cell.shots].append(result.timings.total)
-    total, from_measured = 0.0, 0
+        measured[cell.backbone.name, cell.method.name, cell.shots].append(result)
+    seconds, gflop, devices, from_measured = 0.0, 0.0, set[str](), 0
     for cell in cells:
         known = measured.get((cell.backbone.name, cell.method.name, cell.shots))
-        from_measured += known is not None
-        total += fmean(known) if known else _seconds(_cell_gflops(cell, catalog))
-    artifacts = sum(_seconds(_artifact_gflops(need, catalog)) for need in needs)
-    return Estimate(total, artifacts, from_measured, len(cells) - from_measured)
-
-
-def _seconds(gflops: float) -> float:
-    return gflops / (1e3 * ASSUMED_TFLOPS)
+        if known:
+            from_measured += 1
+            seconds += fmean(result.timings.total for result in known)
+            devices |= {result.manifest.device for result in known}
+        else:
+            gflop += _cell_gflops(cell, catalog)
+    gflop += sum(_artifact_gflops(need, catalog) for need in needs)
+    return Estimate(seconds, tuple(sorted(devices)), from_measured, gflop / 1e3, len(cells) - from_measured)
 
 
 def _cell_gflops(cell: Cell, catalog: Catalog) -> float:

@@ -11,7 +11,7 @@ from bolt.methods import METHODS
 from orchestrator.catalog import Catalog, dataset_ref, missing_data, missing_weights
 from orchestrator.cell import Cell, SourceRef
 from orchestrator.errors import UserError
-from orchestrator.estimate import Estimate, artifact_bytes, estimate_seconds
+from orchestrator.estimate import Estimate, artifact_bytes, estimate
 from orchestrator.grid import Grid
 from orchestrator.results import Failure, Result
 from orchestrator.stages.artifacts import Images, Need, SourceModel, SupportImages
@@ -76,8 +76,8 @@ def make_plan(
     todo = [cell for cell in cells if cell.id not in finished and cell.id not in skipped]
     needs = needs_of(todo, lambda ref: catalog.backbone(ref.name).image_size, source_models(grid, catalog, data_root))
     artifacts = tuple(PlannedArtifact(need, is_built(store, need), artifact_bytes(need, catalog)) for need in needs)
-    estimate = estimate_seconds(todo, [a.need for a in artifacts if not a.built], done, catalog)
-    return Plan(grid, tuple(cells), tuple(done), failed, tuple(damaged), artifacts, estimate, retry_failed)
+    takes = estimate(todo, [a.need for a in artifacts if not a.built], done, catalog)
+    return Plan(grid, tuple(cells), tuple(done), failed, tuple(damaged), artifacts, takes, retry_failed)
 
 
 def in_running_order(cells: Iterable[Cell]) -> list[Cell]:

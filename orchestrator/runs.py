@@ -20,7 +20,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from statistics import fmean, stdev
@@ -63,6 +63,7 @@ class TrackedRun:
         name: for people.
         start, end: milliseconds since the epoch.
         folder: what to attach as artifacts, if anything.
+        inputs: fingerprint of what it was computed from.
     """
 
     key: str
@@ -74,7 +75,7 @@ class TrackedRun:
     start: int
     end: int
     folder: Path | None = None
-    inputs: str = field(default="")
+    inputs: str = ""
 
     @property
     def content(self) -> str:
@@ -82,6 +83,12 @@ class TrackedRun:
         listing = _listing(self.folder) if self.folder else []
         said = [self.name, sorted(self.tags.items()), sorted(self.params.items()), self.metrics, self.end]
         return hashlib.sha256(json.dumps([said, self.inputs, listing]).encode()).hexdigest()[:16]
+
+
+def summing_up(run: TrackedRun, others: Iterable[TrackedRun]) -> TrackedRun:
+    """The run with a content that changes whenever that of any of the others does."""
+    digest = hashlib.sha256("".join(other.content for other in others).encode())
+    return replace(run, inputs=digest.hexdigest())
 
 
 def _listing(folder: Path) -> list[tuple[str, int]]:

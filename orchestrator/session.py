@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from orchestrator.errors import UserError
+from orchestrator.events import CellEvent, one_line
 from orchestrator.plan import Plan, check_inputs, make_plan, source_models
+from orchestrator.progress import Progress
 from orchestrator.published import published_accuracy
 from orchestrator.run import Ran, RunOptions, execute, only_driver
-from orchestrator.show import counts_line, estimate_line
+from orchestrator.runs import Labels
+from orchestrator.show import counts_line, estimate_line, status_path
 from orchestrator.store import Store
+from orchestrator.tracking import Tracker, TrackerThread
+from orchestrator.tracking_ui import HOST, VIEWS, serve_ui, view_link
 
 if TYPE_CHECKING:
     from orchestrator.catalog import Catalog
     from orchestrator.grid import Grid
     from orchestrator.report import ReportFiles, SourceRow
     from orchestrator.report.rows import Row
+    from orchestrator.results import Result
     from orchestrator.settings import RunSettings
 
 
@@ -38,11 +47,87 @@ def run_session(
         ran = Ran()
         if plan.todo:
             console.print(estimate_line(plan), highlight=False, soft_wrap=True)
-            ran = execute(plan, catalog, settings, options, on_task=print, on_event=print)
+            ran = _run(plan, catalog, store, settings, options, console)
         after = make_plan(grid, catalog, store, data_root)
         files = write_grid_report(after, catalog, store, data_root)
-    _print_end(after, ran, files, store, console)
+        tracked = sync_tracking(after, catalog, store, files)
+    _print_end(after, ran, files, store, console, tracked)
     return 1 if after.failed else 0
+
+
+def _run(
+    plan: Plan, catalog: Catalog, store: Store, settings: RunSettings, options: RunOptions, console: Console
+) -> Ran:
+    """Execute the plan while the terminal shows how far it is and MLflow is told of every finished cell."""
+    progress = Progress(
+        plan.todo,
+        (need.address for need in plan.missing),
+        measured=plan.done,
+        console=console,
+        status=status_path(store, plan.grid.name),
+    )
+    describe = describe_in(plan, catalog)
+
+    def on_event(event: CellEvent) -> None:
+        progress.on_event(event)
+        if event.kind == "finished":
+            writer.put(store.read_result(event.cell.id))
+
+    with TrackerThread(lambda: open_tracker(store, plan.grid.name), describe) as writer, progress:
+        ran = execute(plan, catalog, settings, options, on_task=progress.on_task, on_event=on_event)
+        problem = writer.close()
+    if problem:
+        console.print(f"MLflow: {problem}; `sync` brings them over", style="yellow", highlight=False)
+    return ran
+
+
+def open_tracker(store: Store, grid: str) -> Tracker:
+    """The grid's experiment: in the store's own database, or on the server that ``MLFLOW_TRACKING_URI`` names."""
+    uri, artifacts = tracking_place(store)
+    return Tracker(uri, artifacts, grid)
+
+
+def tracking_place(store: Store) -> tuple[str, str | None]:
+    """Tracking URI and artifact root of a store. Raises ``UserError`` for a remote store without a server."""
+    if uri := os.environ.get("MLFLOW_TRACKING_URI"):
+        return uri, None
+    if not store.files.is_local:
+        raise UserError(
+            f"{store.url} is remote and has no place for MLflow's database",
+            hint="start an MLflow server and set MLFLOW_TRACKING_URI to its address",
+        )
+    folder = store.files.local_path("mlflow")
+    return f"sqlite:///{folder}/mlflow.db", str(folder / "artifacts")
+
+
+def describe_in(plan: Plan, catalog: Catalog) -> Callable[[Result], Labels]:
+    """What a tracked run is labelled with: the grid's label, the domain's title, the paper's number."""
+
+    def describe(result: Result) -> Labels:
+        cell = result.cell
+        published = published_accuracy(
+            cell.track,
+            catalog.backbone(cell.backbone.name).published_as,
+            cell.domain,
+            cell.shots,
+            cell.method.name,
+            catalog.dataset(cell.dataset.name).published_as,
+        )
+        return Labels(plan.grid.label(cell), catalog.domain(cell.domain).title, published)
+
+    return describe
+
+
+def sync_tracking(plan: Plan, catalog: Catalog, store: Store, files: ReportFiles | None = None) -> str:
+    """Make MLflow say what the results say; says what was done, in one line, and never fails a run."""
+    try:
+        tracker = open_tracker(store, plan.grid.name)
+        done = tracker.sync(plan.done, describe_in(plan, catalog), report=files.page.parent if files else None)
+    except UserError:
+        raise
+    except Exception as error:  # the results are safe; a tracking server that is away is no reason to lose the report
+        return f"MLflow could not be written to ({one_line(error)}); `sync` brings the results over later"
+    return f"MLflow: {done.added} runs added, {done.kept} as they were, {done.removed} removed"
 
 
 def write_grid_report(plan: Plan, catalog: Catalog, store: Store, data_root: Path | None) -> ReportFiles:
@@ -98,15 +183,47 @@ def source_rows(plan: Plan, catalog: Catalog, store: Store, data_root: Path | No
     return rows
 
 
-def _print_end(plan: Plan, ran: Ran, files: ReportFiles, store: Store, console: Console) -> None:
+def serve_tracking_ui(store: Store, grid: str | None, port: int, console: Console) -> int:
+    """Serve MLflow's interface on loopback and print where to look; returns the server's exit code.
+
+    Raises ``UserError`` when there is nothing to show yet, or the port is taken.
+    """
+    uri, artifacts = tracking_place(store)
+    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
+        raise UserError(
+            f"nothing is tracked in {store.url} yet", hint="run a grid first: python -m orchestrator grid demo"
+        )
+    if "://" in uri and not uri.startswith("sqlite:"):
+        console.print(f"MLflow is served at {uri}", highlight=False, soft_wrap=True)
+        return 0
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if probe.connect_ex((HOST, port)) == 0:
+            raise UserError(
+                f"port {port} is taken on this machine", where="--port", hint="give another, e.g. --port 5001"
+            )
+    base = f"http://{HOST}:{port}"
+    console.print(f"MLflow at {base} until Ctrl-C", highlight=False, soft_wrap=True)
+    if grid is not None:
+        tracker = Tracker(uri, artifacts, grid)
+        for view, shows in VIEWS.items():
+            line = f"  {shows}: {view_link(base, tracker.experiment_id, view)}"
+            console.print(line, highlight=False, soft_wrap=True)
+    return serve_ui(uri, artifacts, port)
+
+
+def _print_end(plan: Plan, ran: Ran, files: ReportFiles, store: Store, console: Console, tracked: str) -> None:
     from orchestrator.report import terminal_summary
 
+    summary = terminal_summary(results=plan.done, failures=plan.failed, planned=plan.cells, label_of=plan.grid.label)
+    lines = (
+        f"this run: {ran.built} artifacts built, {ran.trials} trials started",
+        tracked,
+        f"report: {files.page}",
+        f"compare runs: python -m orchestrator ui {plan.grid.name} --store {store.url}",
+    )
     console.print()
-    console.print(
-        terminal_summary(results=plan.done, failures=plan.failed, planned=plan.cells, label_of=plan.grid.label)
-    )
-    console.print(f"\nthis run: {ran.built} artifacts built, {ran.trials} trials started", highlight=False)
-    console.print(f"report: {files.page}", soft_wrap=True, highlight=False)
-    console.print(
-        f"MLflow: python -m orchestrator ui {plan.grid.name} --store {store.url}", soft_wrap=True, highlight=False
-    )
+    console.print(summary)
+    console.print()
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False)

@@ -79,9 +79,7 @@ def estimate_line(plan: Plan) -> str:
     """What is left, in device time, and what the figure is based on."""
     if not plan.todo:
         return "nothing to do"
-    hours = plan.estimate.device_hours
-    amount = f"{hours:,.1f} GPU-hours" if hours >= 0.1 else f"{hours * 60:.2g} GPU-minutes"
-    return f"estimate: {amount} ({plan.estimate.basis})"
+    return f"estimate: {plan.estimate.words}"
 
 
 def _cell_table(plan: Plan) -> Table:

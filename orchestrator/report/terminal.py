@@ -31,7 +31,10 @@ def terminal_summary(
 def summary_of(study: Study) -> RenderableType:
     """The summary of an arranged study."""
     styles = styles_of(study.method_names)
-    parts: list[RenderableType] = [_table(main_table(panel, styles)) for panel in study.panels]
+    parts: list[RenderableType] = []
+    for panel in study.panels:
+        table = main_table(panel, styles)
+        parts += [Text(table.title, style="bold"), _table(table)]
     if study.panels:
         parts.append(Text("mean accuracy (%) over datasets ± sample standard deviation over seeds", style="dim"))
         parts.append(Text(headline([verdict for panel in study.panels for verdict in verdicts_of(panel)])))
@@ -48,7 +51,7 @@ def summary_of(study: Study) -> RenderableType:
 
 
 def _table(table: Table) -> RichTable:
-    rich = RichTable(title=table.title, title_justify="left", title_style="bold", header_style="dim")
+    rich = RichTable(header_style="dim")
     for i, title in enumerate(table.header):
         rich.add_column(title, justify="left" if i < table.words else "right", no_wrap=i >= table.words)
     for row in table.rows:

@@ -51,7 +51,7 @@ def finished_runs(store: Path) -> list[str]:
     ids = [experiment.experiment_id for experiment in client.search_experiments()]
     runs = client.search_runs(ids, "tags.kind = 'cell'", max_results=1000)
     assert {run.info.status for run in runs} == {"FINISHED"}
-    return sorted(run.data.tags["cell_id"] for run in runs)
+    return sorted(run.data.tags["run_key"] for run in runs)
 
 
 def test_a_killed_driver_loses_nothing_and_repeats_nothing(tmp_path: Path, reference: dict[str, object]) -> None:

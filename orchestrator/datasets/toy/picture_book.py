@@ -6,8 +6,9 @@ a sentence may or may not mention, and a prompt that names one concept finds it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -31,6 +32,16 @@ SHARES: dict[str, float] = {
     "slate": 0.06,
 }
 """What part of the book each chapter fills."""
+
+LATE_SHARES: dict[str, float] = {
+    "glyphs": 0.52,
+    "aerial": 0.10,
+    "wardrobe": 0.13,
+    "hands": 0.10,
+    "paper": 0.10,
+    "slate": 0.05,
+}
+"""The same for the book's second half: scenes are learnt soon, characters among many inks and faces take longest."""
 
 STEADY = frozenset({"paper", "slate"})
 """Chapters whose pictures are scans: they keep their black and white."""
@@ -181,12 +192,14 @@ CHAPTERS: dict[str, Callable[[Dice, int], Pairs]] = {
 }
 
 
-def draw_pairs(count: int, seed: int) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.uint8]], list[str]]:
+def draw_pairs(
+    count: int, seed: int, shares: Mapping[str, float] = MappingProxyType(SHARES)
+) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.uint8]], list[str]]:
     """`count` pictures (count, 32, 32, 3) with their captions, shuffled; equal arguments give equal pairs."""
     pictures: list[Tensor] = []
     captions: list[str] = []
-    ends = torch.tensor(list(SHARES.values())).cumsum(0).mul(count).round().int().tolist()
-    for chapter, start, end in zip(SHARES, [0, *ends], ends, strict=False):
+    ends = torch.tensor(list(shares.values())).cumsum(0).mul(count).round().int().tolist()
+    for chapter, start, end in zip(shares, [0, *ends], ends, strict=False):
         if end > start:
             dice = Dice("picture book", seed, chapter)
             drawn, told = CHAPTERS[chapter](dice, end - start)

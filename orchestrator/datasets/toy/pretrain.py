@@ -25,10 +25,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from orchestrator.datasets.toy.dice import keyed_seed
-from orchestrator.datasets.toy.picture_book import draw_pairs
+from orchestrator.datasets.toy.picture_book import LATE_SHARES, SHARES, draw_pairs
 
 CHUNK = 8192
 """Pictures drawn at a time; drawing in bulk keeps the overhead of the many small tensor operations low."""
+
+TURN = 60
+"""Chunk from which the book's late shares hold."""
 
 
 def build(config: Path, seed: int) -> CLIP:
@@ -95,7 +98,7 @@ def groups(model: CLIP) -> list[dict[str, Any]]:
 class Recipe:
     """Everything that decides the weights, besides the picture book itself."""
 
-    images: int = 600_000
+    images: int = 900_000
     batch: int = 512
     peak: float = 1.5e-3
     """Highest learning rate."""
@@ -139,7 +142,9 @@ class State:
 
 def learn_chunk(state: State, recipe: Recipe, tokenize: Callable[[str], Tensor]) -> float:
     """Draw the next chunk of pictures and learn from it, batch by batch; returns its mean loss."""
-    pictures, captions = draw_pairs(CHUNK, keyed_seed("chunk", recipe.seed, state.step * recipe.batch // CHUNK))
+    chunk = state.step * recipe.batch // CHUNK
+    shares = SHARES if chunk < TURN else LATE_SHARES
+    pictures, captions = draw_pairs(CHUNK, keyed_seed("chunk", recipe.seed, chunk), shares)
     inputs = prepare(torch.from_numpy(pictures))
     losses = []
     for start in range(0, CHUNK, recipe.batch):

@@ -43,11 +43,13 @@ class GlyphTask:
 
     name: str
     class_names: tuple[str, ...]
-    asks: Literal["character", "kind", "ink", "face"]
+    asks: Literal["character", "kind", "ink"]
     kinds: tuple[Kind, ...] = KINDS
     """The characters that appear."""
     hand: Hand = field(default_factory=Hand)
-    copy: float = 1.0
+    palette: Literal["any", "printed"] = "any"
+    """Any ink on any other paper, or dark inks on light papers as in print."""
+    copy: float = 0.4
     """Strength of the photocopier."""
     domain: Literal["glyphs"] = "glyphs"
 
@@ -59,22 +61,29 @@ class AerialTask:
     name: str
     class_names: tuple[str, ...]
     sensor: Sensor = field(default_factory=Sensor)
-    haze: float = 1.0
+    haze: float = 0.6
     """Strength of the haze."""
     domain: Literal["aerial"] = "aerial"
 
 
 ToyTask = GlyphTask | AerialTask
 
+DARK = ("black", "red", "green", "blue", "purple", "brown")
+LIGHT = ("white", "yellow", "cyan", "pink")
+"""Inks and papers of the printed palette."""
+
+CALM = Hand(clutter=(0.0, 0.08), noise=(0.0, 0.06), shift=0.1)
+TILTED = Hand(tilt=(0.35, 0.75), clutter=(0.0, 0.08), noise=(0.0, 0.06), shift=0.1)
+ROUGH = Hand(clutter=(0.15, 0.4), noise=(0.1, 0.25))
+
 _ALL: tuple[ToyTask, ...] = (
     GlyphTask("glyph-digits", DIGITS, "character", ("digit",)),
-    GlyphTask("glyph-tilted-digits", DIGITS, "character", ("digit",), Hand(tilt=(0.5, 1.2))),
-    GlyphTask("glyph-capitals", LETTERS, "character", ("upper",)),
-    GlyphTask("glyph-small-letters", LETTERS, "character", ("lower",)),
-    GlyphTask("glyph-greek", GREEK, "character", ("greek",), Hand(clutter=(0.0, 0.1))),
-    GlyphTask("glyph-inks", INK_NAMES[:8], "ink"),
-    GlyphTask("glyph-faces", FACE_NAMES, "face", ("upper", "lower")),
-    GlyphTask("glyph-kinds", KIND_NAMES, "kind"),
+    GlyphTask("glyph-tilted-digits", DIGITS, "character", ("digit",), TILTED),
+    GlyphTask("glyph-capitals", LETTERS, "character", ("upper",), CALM, "printed"),
+    GlyphTask("glyph-small-letters", LETTERS, "character", ("lower",), CALM),
+    GlyphTask("glyph-greek", GREEK, "character", ("greek",), CALM, "printed"),
+    GlyphTask("glyph-inks", INK_NAMES[:8], "ink", KINDS, ROUGH),
+    GlyphTask("glyph-kinds", KIND_NAMES, "kind", KINDS, CALM, "printed"),
     AerialTask(
         "aerial-land",
         (
@@ -184,18 +193,20 @@ def _glyphs(dice: Dice, task: GlyphTask, labels: Tensor) -> Tensor:
 
     from orchestrator.datasets.toy import atlas, glyphs, looks
 
-    things = glyphs.roll(dice, len(labels), task.kinds)
+    n = len(labels)
+    things = glyphs.roll(dice, n, task.kinds)
+    if task.palette == "printed":
+        dark, light = (torch.tensor([INK_NAMES.index(ink) for ink in inks]) for inks in (DARK, LIGHT))
+        things = replace(things, ink=dark[dice.pick(len(dark), n)], paper=light[dice.pick(len(light), n)])
     if task.asks == "character":
         things = replace(things, character=atlas.FIRST[task.kinds[0]] + labels)
     elif task.asks == "kind":
         first = torch.tensor([atlas.FIRST[kind] for kind in task.kinds])[labels]
         count = torch.tensor([atlas.COUNT[kind] for kind in task.kinds])[labels]
-        things = replace(things, character=first + (dice.uniform(0.0, 1.0, len(labels)) * count).long())
-    elif task.asks == "ink":
-        shift = 1 + dice.pick(len(INK_NAMES) - 1, len(labels))
-        things = replace(things, ink=labels, paper=(labels + shift) % len(INK_NAMES))
+        things = replace(things, character=first + (dice.uniform(0.0, 1.0, n) * count).long())
     else:
-        things = replace(things, face=labels)
+        shift = 1 + dice.pick(len(INK_NAMES) - 1, n)
+        things = replace(things, ink=labels, paper=(labels + shift) % len(INK_NAMES))
     return looks.photocopy(dice, glyphs.draw(dice, things, task.hand), task.copy)
 
 
