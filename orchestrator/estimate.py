@@ -64,22 +64,22 @@ class Estimate:
         parts = []
         if self.measured_cells:
             parts.append(
-                f"{_duration(self.measured_seconds)} on one device for {self.measured_cells:,} cells, by finished cells "
-                f"of the same backbone, method and k on {', '.join(self.measured_on)}"
+                f"{_duration(self.measured_seconds)} on one device for {self.measured_cells:,} cells, by finished "
+                f"cells of the same backbone, method and k on {', '.join(self.measured_on)}"
             )
         if self.computed_cells or self.computed_tflop:
             what = f"{self.computed_cells:,} cells and the artifacts" if self.computed_cells else "the artifacts"
+            on_gpu, on_core = (_duration(self.computed_tflop / speed) for speed in (GPU_TFLOPS, CORE_TFLOPS))
             parts.append(
-                f"{_duration(self.computed_tflop / GPU_TFLOPS)} of one GPU, or {_duration(self.computed_tflop / CORE_TFLOPS)} "
-                f"of one CPU core, for {what}, by counted operations at an assumed {GPU_TFLOPS:g} TFLOP/s a GPU and "
-                f"{CORE_TFLOPS:g} a core"
+                f"{on_gpu} of one GPU, or {on_core} of one CPU core, for {what}, by counted operations at an assumed "
+                f"{GPU_TFLOPS:g} TFLOP/s a GPU and {CORE_TFLOPS:g} a core"
             )
         return "; ".join(parts) or "nothing to do"
 
 
 def _duration(seconds: float) -> str:
     for unit, length in (("hours", 3600.0), ("minutes", 60.0)):
-        if seconds >= length:
+        if seconds >= 2 * length:
             return f"{seconds / length:,.1f} {unit}"
     return f"{seconds:.1f} seconds"
 

@@ -58,7 +58,7 @@ def test_splits_have_their_sizes_and_balanced_labels(name: str) -> None:
         assert not np.array_equal(labels, np.sort(labels)), "an ordered split would bias any partial read of it"
 
 
-@pytest.mark.parametrize("name", ["glyph-kinds", "aerial-land"])
+@pytest.mark.parametrize("name", ["glyph-inks", "aerial-land"])
 def test_a_task_is_drawn_the_same_again(name: str) -> None:
     torch.rand(3)  # the global generator's state must not matter
     images, labels = draw(name, "test")

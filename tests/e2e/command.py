@@ -18,8 +18,8 @@ fine_tuning: {epochs: 2, batch_size: 32, learning_rate: 5.0e-4, warmup_steps: 5}
 blocks:
   - track: fewshot
     backbones: [tiny-clip]
-    datasets: [glyph-digits, glyph-inks, glyph-kinds]
-    sources: {rule: leave_one_out, datasets: [glyph-digits, glyph-inks, glyph-kinds]}
+    datasets: [glyph-digits, glyph-inks, glyph-capitals]
+    sources: {rule: leave_one_out, datasets: [glyph-digits, glyph-inks, glyph-capitals]}
     shots: [1]
     seeds: [1, 2]
     methods: [zero_shot, {linear_probe: {epochs: 2}}, tip_adapter, bolt_pooled, {bolt: {epochs: 2}}]

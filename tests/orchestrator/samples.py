@@ -80,19 +80,13 @@ def sleep_long(cell: Cell, settings: RunSettings) -> Outcome:
     return Outcome(cell.id, "finished", 600.0)
 
 
-def fail_on_odd(cell: Cell, settings: RunSettings) -> Outcome:
-    """Odd seeds fail the way a method fails; every tenth raises, as a broken store would."""
-    _note(cell, settings, "tried")
-    if cell.seed % 10 == 9:
-        raise OSError("no space left on device")
-    if cell.seed % 2:
-        return Outcome(cell.id, "failed", 0.0, "ValueError: odd")
-    return Outcome(cell.id, "finished", 0.0)
-
-
-def die_on_three(cell: Cell, settings: RunSettings) -> Outcome:
-    """The worker that runs seed 3 dies every time."""
+def misbehave(cell: Cell, settings: RunSettings) -> Outcome:
+    """Seeds 1, 5, 9 fail the way a method fails; 7 raises, as a broken store would; 3 kills its worker, every time."""
     _note(cell, settings, "tried")
     if cell.seed == 3:
         os._exit(1)
+    if cell.seed == 7:
+        raise OSError("no space left on device")
+    if cell.seed % 4 == 1:
+        return Outcome(cell.id, "failed", 0.0, "ValueError: one too many")
     return Outcome(cell.id, "finished", 0.0)

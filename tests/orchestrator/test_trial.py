@@ -33,8 +33,8 @@ fine_tuning: {epochs: 1, batch_size: 32, learning_rate: 5.0e-4, warmup_steps: 5}
 blocks:
   - track: fewshot
     backbones: [tiny-clip]
-    datasets: [glyph-digits, glyph-inks, glyph-kinds]
-    sources: {rule: leave_one_out, datasets: [glyph-digits, glyph-inks, glyph-kinds]}
+    datasets: [glyph-digits, glyph-inks, glyph-capitals]
+    sources: {rule: leave_one_out, datasets: [glyph-digits, glyph-inks, glyph-capitals]}
     shots: [1, 2]
     seeds: [1]
     methods: [zero_shot, {linear_probe: {epochs: 2}}, tip_adapter, bolt_pooled, {bolt: {epochs: 2}}]
@@ -223,7 +223,7 @@ def test_a_cell_that_goes_wrong_is_recorded_with_its_reason_and_not_as_an_accura
 
 
 def test_a_finished_cell_is_on_record_and_planned_no_more(grid: Grid, catalog: Catalog, settings: RunSettings) -> None:
-    cell = pick(grid, "zero_shot", "glyph-kinds")
+    cell = pick(grid, "zero_shot", "glyph-capitals")
     outcome = run_and_record(cell, settings)
     assert outcome.status == "finished"
     plan = make_plan(grid, catalog, Store(settings.store_url))

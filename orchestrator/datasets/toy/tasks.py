@@ -15,10 +15,10 @@ import numpy as np
 from orchestrator.datasets.toy.settings import Hand, Sensor
 from orchestrator.datasets.toy.words import (
     DIGITS,
-    FACE_NAMES,
     GREEK,
     INK_NAMES,
     KIND_NAMES,
+    KIND_WORDS,
     KINDS,
     LETTERS,
     Kind,
@@ -71,6 +71,14 @@ ToyTask = GlyphTask | AerialTask
 DARK = ("black", "red", "green", "blue", "purple", "brown")
 LIGHT = ("white", "yellow", "cyan", "pink")
 """Inks and papers of the printed palette."""
+
+TELLING: dict[Kind, tuple[str, ...]] = {
+    "digit": DIGITS[2:],
+    "upper": tuple("abdefghklmnqrt"),
+    "lower": tuple("abdefghkmnqrty"),
+    "greek": ("beta", "gamma", "delta", "zeta", "theta", "lambda", "mu", "xi", "pi", "sigma", "phi", "psi", "omega"),
+}
+"""Characters that show their kind: no O beside a zero, no capital S beside a small one."""
 
 CALM = Hand(clutter=(0.0, 0.08), noise=(0.0, 0.06), shift=0.1)
 TILTED = Hand(tilt=(0.35, 0.75), clutter=(0.0, 0.08), noise=(0.0, 0.06), shift=0.1)
@@ -199,11 +207,15 @@ def _glyphs(dice: Dice, task: GlyphTask, labels: Tensor) -> Tensor:
         dark, light = (torch.tensor([INK_NAMES.index(ink) for ink in inks]) for inks in (DARK, LIGHT))
         things = replace(things, ink=dark[dice.pick(len(dark), n)], paper=light[dice.pick(len(light), n)])
     if task.asks == "character":
-        things = replace(things, character=atlas.FIRST[task.kinds[0]] + labels)
+        (kind,) = task.kinds
+        rows = torch.tensor([atlas.FIRST[kind] + KIND_WORDS[kind].index(name) for name in task.class_names])
+        things = replace(things, character=rows[labels])
     elif task.asks == "kind":
-        first = torch.tensor([atlas.FIRST[kind] for kind in task.kinds])[labels]
-        count = torch.tensor([atlas.COUNT[kind] for kind in task.kinds])[labels]
-        things = replace(things, character=first + (dice.uniform(0.0, 1.0, n) * count).long())
+        spread = dice.uniform(0.0, 1.0, n)
+        for label, kind in enumerate(task.kinds):
+            rows = torch.tensor([atlas.FIRST[kind] + KIND_WORDS[kind].index(name) for name in TELLING[kind]])
+            mine = labels == label
+            things.character[mine] = rows[(spread[mine] * len(rows)).long()]
     else:
         shift = 1 + dice.pick(len(INK_NAMES) - 1, n)
         things = replace(things, ink=labels, paper=(labels + shift) % len(INK_NAMES))

@@ -36,6 +36,8 @@ GREEK = (
 
 Kind = Literal["digit", "upper", "lower", "greek"]
 KINDS: tuple[Kind, ...] = ("digit", "upper", "lower", "greek")
+KIND_WORDS: dict[Kind, tuple[str, ...]] = {"digit": DIGITS, "upper": LETTERS, "lower": LETTERS, "greek": GREEK}
+"""Names of the characters of each kind, in the atlas's order."""
 KIND_NAMES = ("a digit", "a capital letter", "a small letter", "a Greek letter")
 
 INK_NAMES = (

@@ -1,0 +1,291 @@
+"""What orchestration costs: overhead per cell of a method that does nothing, with a stop and a resume in the middle.
+
+    python benchmarks/fanout.py                          # 100, 1,000 and 5,000 cells, two workers
+    python benchmarks/fanout.py --sizes 100 1000         # quicker
+    python benchmarks/fanout.py --ways ours tracked      # without the rivals
+
+Every way writes one real result file per cell through the store (atomic, synced to disk). Compared in the same run:
+    ours      run_cells: interrupted after half, then the open half planned from the store and run
+    tracked   the same, with every result read back and logged to MLflow (SQLite) in the background, and a final sync
+    grid      Tune as its documentation shows it, reuse_actors on: tune.grid_search over a list of dicts
+    pool      ray.util.ActorPool, two actors: no trials, no retries, no resume; about the least Ray can do
+`start` is the time until the first cell has finished (workers start, modules load), `ms/cell` what every further cell
+takes, both halves together; `growth` is ms/cell against that of 1,000 cells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from bolt.protocol import STRICT  # noqa: E402
+from orchestrator.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef  # noqa: E402
+from orchestrator.cluster import Cluster  # noqa: E402
+from orchestrator.events import CellEvent, Resources  # noqa: E402
+from orchestrator.results import Evaluation, Manifest, Result, Timings  # noqa: E402
+from orchestrator.runs import Labels  # noqa: E402
+from orchestrator.settings import RunSettings  # noqa: E402
+from orchestrator.store import Store  # noqa: E402
+from orchestrator.tracking import Tracker, TrackerThread  # noqa: E402
+from orchestrator.trial import Outcome  # noqa: E402
+
+WORKERS = 2
+RUNNER = "benchmarks.fanout:record_nothing"
+GOALS = {"ours": 15.0, "tracked": 40.0}
+GROWTH_GOAL = 1.3
+GRID_LIMIT = 1000
+"""tune.grid_search is quadratic in the number of cells; above this it is left out."""
+
+SOURCES = tuple(SourceRef(f"source-{number}", f"{number:08x}") for number in range(16))
+
+
+def make_cells(count: int) -> list[Cell]:
+    """Cells of an ordinary shape that differ in their seed."""
+    target = DatasetRef("target", "00000000")
+    method = MethodRef("bolt", 1, (("epochs", 20), ("learning_rate", 0.001), ("top_k", 12)))
+    return [
+        Cell(
+            track="fewshot",
+            protocol=STRICT,
+            backbone=BackboneRef("vit-b-32", "00000000"),
+            domain="general",
+            dataset=target,
+            evaluate_on=(target,),
+            sources_rule="leave_one_out",
+            sources=SOURCES,
+            shots=4,
+            method=method,
+            seed=seed,
+        )
+        for seed in range(count)
+    ]
+
+
+def record_nothing(cell: Cell, settings: RunSettings) -> Outcome:
+    """A cell that measures nothing and records it like any other."""
+    evaluation = Evaluation(cell.dataset.name, 50.0, 50, 100, 40.0, ((5, 10),) * 10)
+    manifest = Manifest("0" * 40, False, {"python": "3"}, "none", 1, (), "2026-01-01T00:00:00+00:00")
+    curves = {"train_loss": tuple(1 / epoch for epoch in range(1, 21))}
+    result = Result(cell, (evaluation,), 588, Timings(0.0, 0.0, 0.0), 0.0, 40, manifest, curves)
+    Store(settings.store_url).write_result(result)
+    return Outcome(cell.id, "finished", 0.0)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds until the first cell had finished, and from there to the end; cells; seconds planning a resume took."""
+
+    start: float
+    rest: float
+    cells: int
+    planning: float = 0.0
+
+    @property
+    def per_cell(self) -> float:
+        """Milliseconds."""
+        return 1000 * self.rest / max(1, self.cells - 1)
+
+
+def ours(cells: list[Cell], folder: Path, on_result: Callable[[Cell], None] = lambda cell: None) -> Measured:
+    """Half the cells, a Ctrl-C, the plan of what is open, and the other half."""
+    from orchestrator.fanout import run_cells
+
+    settings, store = RunSettings(str(folder)), Store(str(folder))
+    starts, rests, runs = 0.0, 0.0, 0
+
+    def run(todo: list[Cell], stop_after: int | None) -> None:
+        nonlocal starts, rests, runs
+        first: list[float] = []
+        ended = 0
+
+        def on_event(event: CellEvent) -> None:
+            nonlocal ended
+            if event.kind == "failed":
+                raise RuntimeError(event.error)
+            if event.kind == "finished":
+                first.append(time.perf_counter()) if not first else None
+                on_result(event.cell)
+                ended += 1
+                if ended == stop_after:
+                    raise KeyboardInterrupt
+
+        begun = time.perf_counter()
+        try:
+            run_cells(
+                todo,
+                settings,
+                resources=lambda cell: Resources(),
+                slots=WORKERS,
+                max_attempts=1,
+                on_event=on_event,
+                runner=RUNNER,
+            )
+        except KeyboardInterrupt:
+            pass
+        starts, rests, runs = starts + first[0] - begun, rests + time.perf_counter() - first[0], runs + ended
+
+    run(cells, len(cells) // 2)
+    begun = time.perf_counter()
+    done = store.result_ids()
+    todo = [cell for cell in cells if cell.id not in done]
+    planning = time.perf_counter() - begun
+    run(todo, None)
+    if store.result_ids() != {cell.id for cell in cells}:
+        raise RuntimeError("a cell was forgotten")
+    if runs > len(cells):
+        raise RuntimeError("a finished cell was run again")
+    return Measured(starts, rests, len(cells), planning)
+
+
+def tracked(cells: list[Cell], folder: Path) -> Measured:
+    """With MLflow; its database is made beforehand, which takes seconds once per store."""
+    place = f"sqlite:///{folder}/mlflow/mlflow.db", str(folder / "mlflow" / "artifacts")
+    Tracker(*place, "grid")
+    store = Store(str(folder))
+
+    def describe(result: Result) -> Labels:
+        return Labels("bolt", "General")
+
+    with TrackerThread(lambda: Tracker(*place, "grid"), describe) as writer:
+        measured = ours(cells, folder, lambda cell: writer.put(store.read_result(cell.id)))
+        begun = time.perf_counter()
+        if problem := writer.close():
+            raise RuntimeError(problem)
+    results, _ = store.read_results(cells)
+    synced = Tracker(*place, "grid").sync(results, describe)
+    if synced.removed:
+        raise RuntimeError("a cell was tracked twice")
+    after = time.perf_counter() - begun
+    return Measured(measured.start, measured.rest + after, len(cells), measured.planning)
+
+
+def grid(cells: list[Cell], folder: Path) -> Measured:
+    """Tune by the book."""
+    from ray import tune
+
+    first: list[float] = []
+
+    class Trainable(tune.Trainable):
+        def setup(self, config: dict[str, Any]) -> None:
+            self.cell = config["cell"]
+
+        def reset_config(self, new_config: dict[str, Any]) -> bool:
+            self.cell = new_config["cell"]
+            return True
+
+        def step(self) -> dict[str, Any]:
+            record_nothing(Cell.from_dict(self.cell), RunSettings(str(folder)))
+            return {"done": True}
+
+    class First(tune.Callback):
+        def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            first.append(time.perf_counter()) if not first else None
+
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    begun = time.perf_counter()
+    tune.Tuner(
+        Trainable,
+        param_space={"cell": tune.grid_search([cell.to_dict() for cell in cells])},
+        tune_config=tune.TuneConfig(reuse_actors=True),
+        run_config=tune.RunConfig(
+            storage_path=str(folder / "tune"),
+            verbose=0,
+            callbacks=[First()],
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+        ),
+    ).fit()
+    return Measured(first[0] - begun, time.perf_counter() - first[0], len(cells))
+
+
+def pool(cells: list[Cell], folder: Path) -> Measured:
+    """Two actors and a queue."""
+    import ray
+    from ray.util import ActorPool
+
+    @ray.remote
+    class Runner:
+        def run(self, cell: Cell) -> Outcome:
+            return record_nothing(cell, RunSettings(str(folder)))
+
+    begun = time.perf_counter()
+    actors = ActorPool([Runner.remote() for _ in range(WORKERS)])
+    first = 0.0
+    for _ in actors.map_unordered(lambda actor, cell: actor.run.remote(cell), cells):
+        first = first or time.perf_counter()
+    return Measured(first - begun, time.perf_counter() - first, len(cells))
+
+
+WAYS: dict[str, Callable[[list[Cell], Path], Measured]] = {
+    "ours": ours,
+    "tracked": tracked,
+    "grid": grid,
+    "pool": pool,
+}
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A store of its own for every measurement."""
+    with tempfile.TemporaryDirectory(prefix="bolt-bench-") as folder:
+        yield Path(folder)
+
+
+def main() -> int:
+    """Measure, print, and say which goals were met; returns 1 where one was not."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000, 5000])
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    options = parser.parse_args()
+    print(f"{os.cpu_count()} CPUs, load before: {os.getloadavg()[0]:.1f}")
+    print(f"{'way':>8} {'cells':>6} {'start s':>8} {'ms/cell':>8} {'growth':>7} {'plan s':>7} {'load':>5}")
+    found: dict[tuple[str, int], Measured] = {}
+    with Cluster.connect(None, cpus=WORKERS):
+        for way in options.ways:
+            for size in options.sizes:
+                if way == "grid" and size > GRID_LIMIT:
+                    continue
+                with scratch() as folder:
+                    measured = found[way, size] = WAYS[way](make_cells(size), folder)
+                base = found.get((way, 1000))
+                growth = f"{measured.per_cell / base.per_cell:.2f}" if base and size > 1000 else ""
+                planning = f"{measured.planning:.2f}" if measured.planning else ""
+                print(
+                    f"{way:>8} {size:>6} {measured.start:>8.1f} {measured.per_cell:>8.1f} {growth:>7} {planning:>7} "
+                    f"{os.getloadavg()[0]:>5.1f}",
+                    flush=True,
+                )
+    return report_goals(found)
+
+
+def report_goals(found: dict[tuple[str, int], Measured]) -> int:
+    """Each goal beside what was measured at the largest size."""
+    missed = 0
+    for way, goal in GOALS.items():
+        sizes = [size for found_way, size in found if found_way == way]
+        if not sizes:
+            continue
+        most = found[way, max(sizes)].per_cell
+        checks = [(f"{way}: {most:.1f} ms a cell at {max(sizes)}, goal {goal:.0f}", most <= goal)]
+        if (base := found.get((way, 1000))) is not None and max(sizes) > 1000:
+            growth = most / base.per_cell
+            checks.append((f"{way}: {growth:.2f} times that at 1000, goal {GROWTH_GOAL}", growth <= GROWTH_GOAL))
+        for text, met in checks:
+            print(f"{'met' if met else 'MISSED':>6}  {text}")
+            missed += not met
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

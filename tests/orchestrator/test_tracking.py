@@ -1,0 +1,310 @@
+"""MLflow as a view of the results, on real SQLite stores."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import UserError
+from orchestrator.results import Evaluation, Result
+from orchestrator.runs import Labels, accuracies, cell_run, summary_runs
+from orchestrator.tracking import SyncReport, Tracker, TrackerThread, links
+from orchestrator.tracking_ui import serve_ui, ui_command
+from tests.orchestrator import samples
+
+pytestmark = [
+    pytest.mark.xdist_group("mlflow"),
+    pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning"),  # in MLflow
+]
+
+GRID = "demo"
+
+
+def describe(result: Result) -> Labels:
+    return Labels(result.cell.method.name, "Glyphs", 60.0 if result.cell.method.name == "bolt" else None)
+
+
+def some_results() -> list[Result]:
+    """Two methods, two datasets, two k, three seeds."""
+    return [
+        samples.result(
+            samples.cell(seed, method=method, dataset=dataset, shots=shots), accuracy=50.0 + shots + seed + len(dataset)
+        )
+        for method in ("bolt", "tip_adapter")
+        for dataset in ("digits", "inks")
+        for shots in (1, 4)
+        for seed in (1, 2, 3)
+    ]
+
+
+SUMMARIES = 8 + 2 + 1
+
+
+@pytest.fixture(scope="module")
+def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An MLflow database with its schema; creating one takes seconds."""
+    path = tmp_path_factory.mktemp("blank") / "mlflow.db"
+    Tracker(f"sqlite:///{path}", None, "nothing")
+    return path
+
+
+@pytest.fixture
+def place(blank: Path, tmp_path: Path) -> tuple[str, str]:
+    """Tracking URI and artifact root of a store of the test's own."""
+    database = tmp_path / "mlflow" / "mlflow.db"
+    database.parent.mkdir()
+    shutil.copy(blank, database)
+    return f"sqlite:///{database}", str(tmp_path / "mlflow" / "artifacts")
+
+
+@pytest.fixture
+def tracker(place: tuple[str, str]) -> Tracker:
+    return Tracker(*place, GRID)
+
+
+def runs_of(tracker: Tracker, kind: str) -> list[Any]:
+    return list(tracker._search(f"tags.kind = '{kind}'"))
+
+
+def test_a_cell_says_what_it_is_and_what_it_measured(tracker: Tracker) -> None:
+    result = samples.result(samples.cell(2, shots=4), accuracy=62.5, epochs=3)
+    tracker.log_result(result, describe(result))
+    (run,) = runs_of(tracker, "cell")
+    assert run.info.run_name == "bolt digits k4 s2"
+    assert run.info.status == "FINISHED"
+    assert run.info.end_time - run.info.start_time == 2400
+    assert run.data.tags["cell"] == result.cell.id
+    assert run.data.tags["commit"] == "0123abc"
+    assert run.data.params == {
+        "track": "fewshot",
+        "protocol": "strict",
+        "sources_rule": "leave_one_out",
+        "backbone": "tiny",
+        "domain": "glyphs",
+        "dataset": "digits",
+        "method": "bolt",
+        "k": "4",
+        "seed": "2",
+        "learning_rate": "0.001",
+        "top_k": "8",
+    }
+    assert run.data.metrics == {
+        "accuracy": 62.5,
+        "accuracy_zero_shot": 50.0,
+        "gain_over_zero_shot": 12.5,
+        "accuracy_published": 60.0,
+        "delta_published": 2.5,
+        "trainable_parameters": 392.0,
+        "fit_seconds": 2.0,
+        "eval_seconds": 0.3,
+        "peak_memory_mib": 120.0,
+        "train_loss": pytest.approx(1 / 3),
+    }
+    history = tracker._client.get_metric_history(run.info.run_id, "train_loss")
+    assert [(point.step, point.value) for point in history] == [(1, 1.0), (2, 0.5), (3, pytest.approx(1 / 3))]
+
+
+def test_a_cell_without_the_target_among_its_datasets_is_headed_by_their_mean() -> None:
+    result = samples.result(samples.cell())
+    others = tuple(Evaluation(name, value, 1, 2, 40.0, ()) for name, value in (("inks", 50.0), ("odd@name", 70.0)))
+    result = replace(result, evaluations=others)
+    assert accuracies(result) == (60.0, 40.0)
+    metrics = {name: value for name, value, _ in cell_run(result, describe(result), GRID).metrics}
+    assert (metrics["accuracy"], metrics["accuracy/inks"], metrics["accuracy/odd_name"]) == (60.0, 50.0, 70.0)
+
+
+def test_a_setting_called_like_a_grouping_does_not_overwrite_it(tracker: Tracker) -> None:
+    result = samples.result(samples.cell())
+    method = replace(result.cell.method, settings=(("seed", 7),))
+    result = replace(result, cell=replace(result.cell, method=method))
+    params = cell_run(result, describe(result), GRID).params
+    assert (params["seed"], params["setting_seed"]) == ("0", "7")
+
+
+def test_syncing_twice_changes_nothing(tracker: Tracker, tmp_path: Path) -> None:
+    results = some_results()
+    report = tmp_path / "report"
+    report.mkdir()
+    (report / "index.html").write_text("<h1>demo</h1>")
+    first = tracker.sync(results, describe, report=report)
+    assert first == SyncReport(added=len(results) + SUMMARIES, kept=0, removed=0)
+    before = {run.info.run_id for run in tracker._search("")}
+    for verify in (False, True):
+        assert tracker.sync(results, describe, report=report, verify=verify) == SyncReport(0, first.added, 0)
+    assert {run.info.run_id for run in tracker._search("")} == before
+    (grid,) = runs_of(tracker, "grid")
+    assert [item.path for item in tracker._client.list_artifacts(grid.info.run_id, "report")] == ["report/index.html"]
+    (report / "index.html").write_text("<h1>demo, longer</h1>")
+    assert tracker.sync(results, describe, report=report) == SyncReport(1, first.added - 1, 1)
+
+
+def test_a_new_cell_renews_only_what_sums_it_up(tracker: Tracker) -> None:
+    results = some_results()
+    tracker.sync(results[:-1], describe)
+    done = tracker.sync(results, describe)
+    assert done == SyncReport(added=1 + 3, kept=len(results) - 1 + SUMMARIES - 3, removed=3)
+    assert Counter(run.data.tags["run_key"] for run in tracker._search("")).most_common(1)[0][1] == 1
+
+
+def test_what_a_killed_driver_leaves_is_cleared_away(tracker: Tracker) -> None:
+    results = some_results()[:6]
+    for result in results[:3]:
+        tracker.log_result(result, describe(result))
+    tracker.log_result(results[0], describe(results[0]))  # a double
+    half = tracker._client.create_run(tracker.experiment_id, tags={"run_key": results[4].cell.id, "kind": "cell"})
+    gone = samples.result(samples.cell(99))
+    tracker.log_result(gone, describe(gone))  # of a cell that has no result any more
+    stranger = tracker._client.create_run(tracker.experiment_id, run_name="somebody else's")
+    done = tracker.sync(results, describe)
+    assert done.removed == 3
+    cells = runs_of(tracker, "cell")
+    assert Counter(run.data.tags["cell"] for run in cells) == {result.cell.id: 1 for result in results}
+    assert {run.info.status for run in cells} == {"FINISHED"}
+    assert half.info.run_id not in {run.info.run_id for run in cells}
+    assert tracker._client.get_run(stranger.info.run_id).info.lifecycle_stage == "active"
+
+
+def test_a_result_measured_anew_replaces_its_run(tracker: Tracker) -> None:
+    old = some_results()[:2]
+    tracker.sync(old, describe)
+    new = [replace(old[0], manifest=replace(old[0].manifest, finished_at="2026-02-02T00:00:00+00:00")), old[1]]
+    tracker.sync(new, describe)
+    runs = {run.data.tags["cell"]: run.info.end_time for run in runs_of(tracker, "cell")}
+    assert len(runs) == 2
+    assert runs[new[0].cell.id] > runs[new[1].cell.id]
+
+
+def test_no_results_leave_an_empty_experiment(tracker: Tracker) -> None:
+    assert tracker.sync([], describe) == SyncReport(0, 0, 0)
+    tracker.sync(some_results()[:1], describe)
+    assert tracker.sync([], describe).removed == 4
+    assert tracker.existing() == {}
+
+
+def test_aggregates_are_what_a_statistician_would_write() -> None:
+    results = some_results()
+    runs = {run.key: run for run in summary_runs(results, describe, GRID)}
+    aggregate = runs["aggregate:fewshot/strict/leave_one_out/tiny/glyphs/bolt/digits/4"]
+    values = [60.0 + seed for seed in (1, 2, 3)]
+    metrics = {name: value for name, value, _ in aggregate.metrics}
+    assert metrics == {
+        "accuracy_mean": statistics.mean(values),
+        "accuracy_std": statistics.stdev(values),
+        "n": 3.0,
+        "gain_over_zero_shot": pytest.approx(12.0),
+        "accuracy_published": 60.0,
+        "delta_published": pytest.approx(2.0),
+    }
+    curve = runs["curve:fewshot/strict/leave_one_out/tiny/glyphs/tip_adapter"]
+    points = {step: value for name, value, step in curve.metrics if name == "accuracy_by_shots"}
+    assert points == {1: pytest.approx(58.0), 4: pytest.approx(61.0)}
+    grid = runs[f"grid:{GRID}"]
+    assert {name: value for name, value, _ in grid.metrics}["accuracy/bolt"] == pytest.approx(61.0)
+
+
+def test_one_seed_has_no_deviation() -> None:
+    for run in summary_runs(some_results()[:1], describe, GRID):
+        assert not [name for name, _, _ in run.metrics if name.endswith("_std")]
+
+
+def test_the_writer_in_the_background_writes_everything(place: tuple[str, str]) -> None:
+    results = some_results()
+    with TrackerThread(lambda: Tracker(*place, GRID), describe) as writer:
+        for result in results:
+            writer.put(result)
+        assert writer.close() == ""
+    assert Tracker(*place, GRID).sync(results, describe) == SyncReport(SUMMARIES, len(results), 0)
+
+
+def test_a_tracking_store_that_is_away_is_said_once_and_repaired_later(place: tuple[str, str]) -> None:
+    def away() -> Tracker:
+        raise ConnectionError("nobody answers")
+
+    results = some_results()[:5]
+    writer = TrackerThread(away, describe)
+    for result in results:
+        writer.put(result)
+    assert writer.close() == "5 runs could not be tracked: ConnectionError: nobody answers"
+    assert Tracker(*place, GRID).sync(results, describe).added == 5 + 2 + 1 + 1
+
+
+OPENING = """
+import sys
+from orchestrator.tracking import Tracker
+print(Tracker(sys.argv[1], sys.argv[2], "demo").experiment_id)
+"""
+
+
+def test_processes_that_open_a_missing_database_at_once_share_one(tmp_path: Path) -> None:
+    arguments = [f"sqlite:///{tmp_path}/new/mlflow.db", str(tmp_path / "artifacts")]
+    opening = [
+        subprocess.Popen([sys.executable, "-c", OPENING, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=180) for process in opening]
+    assert [process.returncode for process in opening] == [0, 0], said
+    assert {out for out, _ in said} == {b"1\n"}
+    assert [err for _, err in said] == [b"", b""]
+
+
+KILLED = """
+import sys
+from orchestrator.tracking import Tracker
+from tests.orchestrator.test_tracking import describe, some_results
+Tracker(sys.argv[1], sys.argv[2], "demo").sync(some_results(), describe)
+"""
+
+
+def test_a_driver_killed_while_it_syncs_is_made_good(place: tuple[str, str], tracker: Tracker) -> None:
+    driver = subprocess.Popen([sys.executable, "-c", KILLED, *place])
+    _wait(lambda: len(list(tracker._search(""))) >= 9)
+    driver.kill()
+    driver.wait()
+    results = some_results()
+    tracker.sync(results, describe)
+    tags = Counter(run.data.tags["run_key"] for run in tracker._search("attributes.status = 'FINISHED'"))
+    assert len(tags) == sum(tags.values()) == len(results) + SUMMARIES
+    assert len(list(tracker._search(""))) == len(results) + SUMMARIES
+
+
+def _wait(reached: Callable[[], bool], timeout: float = 120) -> None:
+    deadline = time.monotonic() + timeout
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_the_experiment_brings_its_views_and_links(place: tuple[str, str], tracker: Tracker) -> None:
+    found = links(place[0], GRID, 5000)
+    assert found["every cell"] == (
+        f"http://127.0.0.1:5000/#/experiments/{tracker.experiment_id}/runs?viewStateShareKey=cells"
+    )
+    tags = tracker._client.get_experiment(tracker.experiment_id).tags
+    assert "tags.kind = 'cell'" in tags["mlflow.sharedViewState.cells"]
+    assert links(place[0], "unheard of", 5000) == {"experiments": "http://127.0.0.1:5000/#/experiments"}
+
+
+def test_the_server_listens_on_loopback_with_one_worker() -> None:
+    command = ui_command("sqlite:////x/mlflow.db", "/x/artifacts", 5001)
+    assert command[command.index("--host") + 1] == "127.0.0.1"
+    assert command[command.index("--workers") + 1] == "1"
+    assert command[command.index("--default-artifact-root") + 1] == "file:///x/artifacts"
+
+
+def test_a_port_that_is_taken_is_said(place: tuple[str, str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(UserError, match="is taken"):
+            serve_ui(*place, taken.getsockname()[1])
