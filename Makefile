@@ -11,7 +11,7 @@ demo: $(VENV)/.installed
 	$(BIN)/python -m orchestrator grid demo
 
 test: $(VENV)/.installed-test lint types
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 setup: $(VENV)/.installed-test
 

@@ -9,8 +9,9 @@ Every way writes one real result file per cell through the store (atomic, synced
     tracked   the same, with every result read back and logged to MLflow (SQLite) in the background, and a final sync
     grid      Tune as its documentation shows it, reuse_actors on: tune.grid_search over a list of dicts
     pool      ray.util.ActorPool, two actors: no trials, no retries, no resume; about the least Ray can do
-`start` is the time until the first cell has finished (workers start, modules load), `ms/cell` what every further cell
-takes, both halves together; `growth` is ms/cell against that of 1,000 cells.
+`start` is the time until the first cell has finished (workers start, modules load, a grid is expanded), `ms/cell` what
+every further cell takes, both halves together; `growth` is ms/cell against that of 1,000 cells; `whole` is everything,
+start included, per cell.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,7 @@ def ours(cells: list[Cell], folder: Path, on_result: Callable[[Cell], None] = la
                     raise KeyboardInterrupt
 
         begun = time.perf_counter()
-        try:
+        with suppress(KeyboardInterrupt):
             run_cells(
                 todo,
                 settings,
@@ -132,8 +133,6 @@ def ours(cells: list[Cell], folder: Path, on_result: Callable[[Cell], None] = la
                 on_event=on_event,
                 runner=RUNNER,
             )
-        except KeyboardInterrupt:
-            pass
         starts, rests, runs = starts + first[0] - begun, rests + time.perf_counter() - first[0], runs + ended
 
     run(cells, len(cells) // 2)
@@ -194,6 +193,7 @@ def grid(cells: list[Cell], folder: Path) -> Measured:
             first.append(time.perf_counter()) if not first else None
 
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # verbose=0 alone still prints a box
     begun = time.perf_counter()
     tune.Tuner(
         Trainable,
@@ -249,7 +249,7 @@ def main() -> int:
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     options = parser.parse_args()
     print(f"{os.cpu_count()} CPUs, load before: {os.getloadavg()[0]:.1f}")
-    print(f"{'way':>8} {'cells':>6} {'start s':>8} {'ms/cell':>8} {'growth':>7} {'plan s':>7} {'load':>5}")
+    print(f"{'way':>8} {'cells':>6} {'start s':>8} {'ms/cell':>8} {'whole':>7} {'growth':>7} {'plan s':>7} {'load':>5}")
     found: dict[tuple[str, int], Measured] = {}
     with Cluster.connect(None, cpus=WORKERS):
         for way in options.ways:
@@ -260,9 +260,10 @@ def main() -> int:
                     measured = found[way, size] = WAYS[way](make_cells(size), folder)
                 base = found.get((way, 1000))
                 growth = f"{measured.per_cell / base.per_cell:.2f}" if base and size > 1000 else ""
+                whole = 1000 * (measured.start + measured.rest) / size
                 planning = f"{measured.planning:.2f}" if measured.planning else ""
                 print(
-                    f"{way:>8} {size:>6} {measured.start:>8.1f} {measured.per_cell:>8.1f} {growth:>7} {planning:>7} "
+                    f"{way:>8} {size:>6} {measured.start:>8.1f} {measured.per_cell:>8.1f} {whole:>7.1f} {growth:>7} {planning:>7} "
                     f"{os.getloadavg()[0]:>5.1f}",
                     flush=True,
                 )

@@ -6,7 +6,8 @@
 Compared, interleaved round by round, medians:
     limit     the frozen network's forward and input gradient: no method that trains inside the tower can do less
     bolt      merged forward, factored gradient (bolt.coefficients), clipping and AdamW included
-    dense     W0 + U diag(s) V^T rebuilt under plain autograd, clipping and AdamW included
+    dense     W0 + (U * s) V^T rebuilt under plain autograd, the best way to write it; clipping and AdamW included
+    written   W0 + U diag(s) V^T with diag(s) as a matrix, as the formula and the authors' released code have it
     full      full fine-tuning of the tower, clipping and AdamW included
 """
 
@@ -16,6 +17,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -35,13 +37,28 @@ SHAPES = {
 class DenseLinear(nn.Module):
     """The rival: the merged weight rebuilt inside the graph, so autograd forms a dense weight gradient."""
 
-    def __init__(self, spectral: SpectralLinear) -> None:
+    def __init__(self, spectral: SpectralLinear, as_written: bool = False) -> None:
         super().__init__()
+        self.as_written = as_written
         self.weight, self.bias, self.u, self.v = spectral.weight, spectral.bias, spectral.u, spectral.v
         self.coefficients = nn.Parameter(spectral.coefficients.detach().clone())
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight + (self.u * self.coefficients) @ self.v.mT, self.bias)
+        scaled = self.u @ torch.diag(self.coefficients) if self.as_written else self.u * self.coefficients
+        return F.linear(x, self.weight + scaled @ self.v.mT, self.bias)
+
+
+def rebuild(
+    tower: ImageTower, spectral: ImageTower, blocks: int, *, as_written: bool
+) -> tuple[ImageTower, dict[str, nn.Parameter]]:
+    """A tower whose matrices are :class:`DenseLinear`, with the coefficients of ``spectral``."""
+    twin, coefficients = tower.copy(), {}
+    for matrix, path in matrix_paths(blocks).items():
+        owner, _, attribute = path.rpartition(".")
+        module = DenseLinear(cast(SpectralLinear, spectral.get_submodule(path)), as_written)
+        setattr(twin.get_submodule(owner), attribute, module)
+        coefficients[matrix] = module.coefficients
+    return twin, coefficients
 
 
 def random_tower(shape: TowerShape, device: str) -> ImageTower:
@@ -107,16 +124,11 @@ def measure(name: str, arguments: argparse.Namespace) -> None:
     embedded = tower.copy(["class_embedding"])
     limit = embedded.copy(["class_embedding"])
     spectral, coefficients = attach(embedded, bases, start)
-    dense = embedded.copy()
+    dense, rebuilt = rebuild(embedded, spectral, blocks, as_written=False)
+    written, rewritten = rebuild(embedded, spectral, blocks, as_written=True)
     if blocks < SHAPES[name][0].layers:
-        for candidate in (spectral, dense):
+        for candidate in (spectral, dense, written):
             candidate.class_embedding.requires_grad_()
-    rebuilt = {}
-    for matrix, path in matrix_paths(blocks).items():
-        owner, _, attribute = path.rpartition(".")
-        module = DenseLinear(spectral.get_submodule(path))  # type: ignore[arg-type]
-        setattr(dense.get_submodule(owner), attribute, module)
-        rebuilt[matrix] = module.coefficients
     full = tower.copy(tower.state_dict_open_clip())
 
     for candidate in (spectral, dense):
@@ -131,6 +143,7 @@ def measure(name: str, arguments: argparse.Namespace) -> None:
         "limit": make_step(limit, [limit.class_embedding], images, labels, update=False),
         "bolt": make_step(spectral, coefficients.values(), images, labels, update=True),
         "dense": make_step(dense, rebuilt.values(), images, labels, update=True),
+        "written": make_step(written, rewritten.values(), images, labels, update=True),
         "full": make_step(full, full.parameters(), images, labels, update=True),
     }
     clock = time.process_time if arguments.clock == "cpu" else time.perf_counter

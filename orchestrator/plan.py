@@ -74,7 +74,9 @@ def make_plan(
     failed = tuple(on_record[cell.id] for cell in cells if cell.id in on_record and cell.id not in finished)
     skipped = set() if retry_failed else {failure.id for failure in failed}
     todo = [cell for cell in cells if cell.id not in finished and cell.id not in skipped]
-    needs = needs_of(todo, lambda ref: catalog.backbone(ref.name).image_size, source_models(grid, catalog, data_root))
+    needs = needs_of(
+        todo, cells, lambda ref: catalog.backbone(ref.name).image_size, source_models(grid, catalog, data_root)
+    )
     artifacts = tuple(PlannedArtifact(need, is_built(store, need), artifact_bytes(need, catalog)) for need in needs)
     takes = estimate(todo, [a.need for a in artifacts if not a.built], done, catalog)
     return Plan(grid, tuple(cells), tuple(done), failed, tuple(damaged), artifacts, takes, retry_failed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Set
 
 from bolt.methods import METHODS
 from orchestrator.cell import BackboneRef, Cell, SourceRef
@@ -12,17 +12,21 @@ from orchestrator.stages.artifacts import DomainTotal, Need, SourceDirections, S
 
 def needs_of(
     cells: Iterable[Cell],
+    grid: Iterable[Cell],
     image_size: Callable[[BackboneRef], int],
     source_model: Callable[[Cell, SourceRef], SourceModel],
 ) -> list[Need]:
     """Every artifact ``cells`` need, each once, inputs before what reads them.
 
     Args:
+        cells: the ones that will run.
+        grid: all cells of the grid. A domain's total covers the sources of all of them, so that it stays the same one
+            while the open cells become fewer.
         image_size: side of the images a backbone takes.
         source_model: the model behind a source of a cell, with its recipe.
     """
     direct: dict[Need, None] = {}
-    pools: dict[tuple[BackboneRef, str], list[dict[str, SourceModel]]] = {}
+    pools: set[tuple[BackboneRef, str]] = set()
     for cell in cells:
         method = METHODS[cell.method.name]
         settings = method.configure(cell.method.settings_dict())
@@ -41,11 +45,28 @@ def needs_of(
         top_k = artifacts.tier(getattr(settings, "top_k", artifacts.DIRECTIONS_TIER), artifacts.DIRECTIONS_TIER)
         for model in models.values():
             direct[SourceDirections(model, top_k)] = None
-        _join(pools.setdefault((cell.backbone, cell.domain), []), models)
-    for groups in pools.values():
-        for group in groups:
-            direct[DomainTotal(tuple(group[name] for name in sorted(group)))] = None
+        pools.add((cell.backbone, cell.domain))
+    for total in _totals(grid, pools, source_model):
+        direct[total] = None
     return artifacts.closure(direct)
+
+
+def _totals(
+    grid: Iterable[Cell],
+    pools: Set[tuple[BackboneRef, str]],
+    source_model: Callable[[Cell, SourceRef], SourceModel],
+) -> Iterator[DomainTotal]:
+    """One total per backbone and domain, over the sources of all its cells."""
+    groups: dict[tuple[BackboneRef, str], list[dict[str, SourceModel]]] = {}
+    seen: set[tuple[SourceRef, ...]] = set()
+    for cell in grid:
+        if (cell.backbone, cell.domain) in pools and cell.sources and cell.sources not in seen:
+            seen.add(cell.sources)
+            models = {source.dataset: source_model(cell, source) for source in cell.sources}
+            _join(groups.setdefault((cell.backbone, cell.domain), []), models)
+    for of_domain in groups.values():
+        for group in of_domain:
+            yield DomainTotal(tuple(group[name] for name in sorted(group)))
 
 
 def _join(groups: list[dict[str, SourceModel]], models: dict[str, SourceModel]) -> None:

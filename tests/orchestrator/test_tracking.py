@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 import socket
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -64,7 +65,8 @@ def place(blank: Path, tmp_path: Path) -> tuple[str, str]:
     """Tracking URI and artifact root of a store of the test's own."""
     database = tmp_path / "mlflow" / "mlflow.db"
     database.parent.mkdir()
-    shutil.copy(blank, database)
+    with contextlib.closing(sqlite3.connect(blank)) as source, contextlib.closing(sqlite3.connect(database)) as copy:
+        source.backup(copy)
     return f"sqlite:///{database}", str(tmp_path / "mlflow" / "artifacts")
 
 

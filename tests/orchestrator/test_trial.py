@@ -17,11 +17,12 @@ from bolt.task import Adapted, Task, cosine_classifier
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.cell import Cell, MethodRef
 from orchestrator.grid import Grid, load_grid
-from orchestrator.plan import in_running_order, make_plan
+from orchestrator.plan import in_running_order, make_plan, source_models
 from orchestrator.settings import RunSettings
 from orchestrator.sources import StoredSources
-from orchestrator.stages.artifacts import Need
+from orchestrator.stages.artifacts import DomainTotal, Need
 from orchestrator.stages.build import build
+from orchestrator.stages.needs import needs_of
 from orchestrator.store import Store
 from orchestrator.trial import run_and_record, run_cell
 from orchestrator.workbench import Workbench, workbench
@@ -82,6 +83,22 @@ def test_a_plan_counts_what_is_there(grid: Grid, catalog: Catalog, settings: Run
     assert plan.missing == ()
     kinds = {type(planned.need).__name__ for planned in plan.artifacts}
     assert kinds == {kind.__name__ for kind in Need.__subclasses__()}
+
+
+def test_the_domain_total_stays_the_same_while_cells_finish(
+    grid: Grid, catalog: Catalog, settings: RunSettings
+) -> None:
+    """It once covered the open cells' sources only, and a resumed run built another one."""
+    image_size = lambda ref: catalog.backbone(ref.name).image_size  # noqa: E731
+    models = source_models(grid, catalog, None)
+    totals = {
+        need
+        for cell in grid.cells
+        if cell.sources
+        for need in needs_of([cell], grid.cells, image_size, models)
+        if isinstance(need, DomainTotal)
+    }
+    assert len(totals) == 1
 
 
 def test_inputs_come_before_what_reads_them(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class GlyphTask:
     hand: Hand = field(default_factory=Hand)
     palette: Literal["any", "printed"] = "any"
     """Any ink on any other paper, or dark inks on light papers as in print."""
-    copy: float = 0.4
+    copy: float = 0.5
     """Strength of the photocopier."""
     domain: Literal["glyphs"] = "glyphs"
 
@@ -61,7 +61,7 @@ class AerialTask:
     name: str
     class_names: tuple[str, ...]
     sensor: Sensor = field(default_factory=Sensor)
-    haze: float = 0.6
+    haze: float = 0.7
     """Strength of the haze."""
     domain: Literal["aerial"] = "aerial"
 

@@ -1,0 +1,183 @@
+"""The other commands, on a store that a run has filled, and a run some of whose parts fail."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.e2e import command
+
+CATALOG = """
+domains:
+  mine: {title: Mine}
+datasets:
+  stripes:
+    title: Stripes
+    domain: mine
+    route: {kind: folder, folder: stripes}
+    prompts: ["a picture of {} stripes."]
+    classes: 2
+    sizes: {train: 16, test: 4}
+    splits: {recipe: eighty_twenty}
+    licence: none
+  blobs:
+    title: Blobs
+    domain: mine
+    route: {kind: folder, folder: blobs}
+    prompts: ["a picture of {} blobs."]
+    classes: 2
+    sizes: {train: 16, test: 4}
+    splits: {recipe: eighty_twenty}
+    licence: none
+"""
+
+GRID = """
+title: Two folders
+fine_tuning: {epochs: 1, batch_size: 8, learning_rate: 5.0e-4, warmup_steps: 1}
+blocks:
+  - track: fewshot
+    backbones: [tiny-clip]
+    domains: [mine]
+    sources: leave_one_out
+    shots: [1]
+    seeds: [1]
+    methods: [zero_shot, linear_probe]
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose store holds six finished cells of the mini grid."""
+    made = tmp_path_factory.mktemp("commands")
+    done = command.run(command.arguments(made, "--local", "--limit", "6"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return made
+
+
+def on(folder: Path, verb: str, *more: str) -> subprocess.CompletedProcess[str]:
+    """A command on the mini grid in ``folder``."""
+    return command.orchestrator(verb, str(folder / "mini.yaml"), "--store", str(folder / "runs"), *more)
+
+
+def test_status_counts_what_is_done(folder: Path) -> None:
+    done = on(folder, "status")
+    assert done.returncode == 0, done.stderr
+    assert "27 cells: 6 done, 21 to do, 0 failed" in done.stdout
+
+
+def test_report_is_written_anew(folder: Path) -> None:
+    page = folder / "runs" / "reports" / "mini" / "index.html"
+    page.unlink()
+    done = on(folder, "report")
+    assert done.returncode == 0, done.stderr
+    assert str(page) in done.stdout
+    assert "21" in page.read_text()  # the cells that are missing are said to be
+
+
+def test_sync_rebuilds_mlflow_from_the_results(folder: Path) -> None:
+    shutil.rmtree(folder / "runs" / "mlflow")
+    done = on(folder, "sync")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"MLflow: \d+ runs added, 0 as they were, 0 removed", done.stdout)
+    again = on(folder, "sync")
+    assert "MLflow: 0 runs added" in again.stdout
+
+
+def test_ui_serves_on_loopback_until_it_is_told_to_stop(folder: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = ["ui", "mini", "--store", str(folder / "runs"), "--port", str(port)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        deadline = time.monotonic() + 90
+        status = 0
+        while status != 200 and time.monotonic() < deadline:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
+                    status = answer.status
+            except OSError:
+                time.sleep(0.5)
+        assert status == 200
+    finally:
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    assert f"http://127.0.0.1:{port}/#/experiments/" in output
+    assert "viewStateShareKey" in output
+
+
+def test_ui_of_an_empty_store_says_so(tmp_path: Path) -> None:
+    done = command.orchestrator("ui", "--store", str(tmp_path / "runs"))
+    assert done.returncode == 2
+    assert "nothing is tracked" in done.stderr
+
+
+def test_doctor_says_what_is_missing(tmp_path: Path) -> None:
+    done = command.orchestrator("doctor", "real", "--store", str(tmp_path / "runs"))
+    assert done.returncode == 1
+    assert "--data-root" in done.stdout
+    assert command.orchestrator("doctor", "smoke", "--store", str(tmp_path / "runs")).returncode == 0
+
+
+def test_a_second_driver_is_turned_away(folder: Path) -> None:
+    """The lock is held by this process, as by a run in another shell."""
+    from orchestrator.run import only_driver
+    from orchestrator.store import Store
+
+    with only_driver(Store(folder / "runs"), "mini"):
+        done = command.run(command.arguments(folder, "--local"))
+    assert done.returncode == 2
+    assert "is being run" in done.stderr
+
+
+def write_folders(root: Path) -> None:
+    for name in ("stripes", "blobs"):
+        for label, kind in enumerate(("thick", "thin")):
+            (root / name / "all" / kind).mkdir(parents=True)
+            for index in range(10):
+                pixels = np.random.default_rng(100 * label + index).integers(0, 256, (40, 48, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(root / name / "all" / kind / f"{index}.png")
+
+
+def test_what_fails_is_recorded_and_does_not_stop_the_rest_and_can_be_retried(tmp_path: Path) -> None:
+    """Own image folders through an own catalog; every image of one class is damaged, then mended."""
+    write_folders(tmp_path / "data")
+    (tmp_path / "catalog.yaml").write_text(CATALOG)
+    (tmp_path / "two.yaml").write_text(GRID)
+    damaged = sorted((tmp_path / "data" / "stripes" / "all" / "thin").iterdir())
+    whole = {path: path.read_bytes() for path in damaged}
+    for path, content in whole.items():
+        path.write_bytes(bytes(len(content)))  # as long as it was, so the dataset's identity stays
+    options = ["--store", str(tmp_path / "runs"), "--data-root", str(tmp_path / "data")]
+    options += ["--catalog", str(tmp_path / "catalog.yaml")]
+    grid = ["grid", str(tmp_path / "two.yaml"), *options, "--local"]
+
+    first = command.orchestrator(*grid)
+    assert first.returncode == 1, first.stdout + first.stderr
+    assert "cannot be decoded" in first.stdout
+    assert len(list((tmp_path / "runs" / "results").iterdir())) == 2  # the cells of blobs
+    again = command.orchestrator(*grid)
+    assert again.returncode == 1
+    assert "0 trials started" in again.stdout
+    shown = command.orchestrator("status", str(tmp_path / "two.yaml"), *options)
+    assert "2 failed" in shown.stdout
+    assert "log:" in shown.stdout
+
+    for path, content in whole.items():
+        path.write_bytes(content)
+    last = command.orchestrator(*grid, "--retry-failed")
+    assert last.returncode == 0, last.stdout + last.stderr
+    assert len(list((tmp_path / "runs" / "results").iterdir())) == 4
