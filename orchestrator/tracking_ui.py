@@ -101,6 +101,7 @@ def serve_ui(uri: str, artifact_root: str | None, port: int) -> int:
         "PYTHONWARNINGS": "ignore",
     }
     command = ui_command(uri, artifact_root, port)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that `finally` is reached
     # A session of its own: a Ctrl-C reaches only this process, which then ends the server with all it started.
     with subprocess.Popen(command, env=environment, start_new_session=True) as server:
         try:
