@@ -56,7 +56,8 @@ def prepare(model: Any, entry: DatasetEntry, raw: RawDataset) -> Survey:
 @torch.no_grad()
 def accuracy(tower: nn.Module, head: Tensor, inputs: Tensor, labels: Tensor) -> float:
     """Percent of the pictures named right."""
-    guesses = torch.cat([(functional.normalize(tower(part), dim=-1) @ head.T).argmax(-1) for part in inputs.split(512)])
+    parts = (inputs[start : start + 512] for start in range(0, len(inputs), 512))
+    guesses = torch.cat([(functional.normalize(tower(part), dim=-1) @ head.T).argmax(-1) for part in parts])
     return 100.0 * float((guesses == labels).float().mean())
 
 
