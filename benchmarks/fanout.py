@@ -263,8 +263,8 @@ def main() -> int:
                 whole = 1000 * (measured.start + measured.rest) / size
                 planning = f"{measured.planning:.2f}" if measured.planning else ""
                 print(
-                    f"{way:>8} {size:>6} {measured.start:>8.1f} {measured.per_cell:>8.1f} {whole:>7.1f} {growth:>7} {planning:>7} "
-                    f"{os.getloadavg()[0]:>5.1f}",
+                    f"{way:>8} {size:>6} {measured.start:>8.1f} {measured.per_cell:>8.1f} {whole:>7.1f} {growth:>7} "
+                    f"{planning:>7} {os.getloadavg()[0]:>5.1f}",
                     flush=True,
                 )
     return report_goals(found)

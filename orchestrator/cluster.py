@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import queue
 import shutil
-import signal
-import socket
-import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from orchestrator.connect import ENVIRONMENT, interrupt_later, join, locate, log_folder, shake_hands, start, use_token
 from orchestrator.errors import UserError
 from orchestrator.events import one_line
 from orchestrator.graph import Called, Frontier, GraphTask, TaskEvent, call, skipped
@@ -33,16 +29,6 @@ TASK_RETRIES = 3
 
 _VITAL = frozenset({"gcs_server", "raylet"})
 """Processes of a local instance without which nothing goes on."""
-
-_LONGEST_SCRATCH = 40
-"""Ray's sockets lie about 65 characters below its folder, and a socket's path may have 107."""
-
-_ENVIRONMENT = {
-    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to anybody
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative store paths mean the same in a worker as in the driver
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # work that asked for no GPU sees none
-    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
-}
 
 
 class ClusterLost(UserError):
@@ -96,8 +82,8 @@ class Cluster:
         """Start a local instance of its own (``None``), or join one (``"auto"``, ``"host:port"``).
 
         A local instance listens on the loopback interface only, has no dashboard, writes its workers' output to
-        files and is gone when this process is gone. An instance this process is already connected to is used as
-        it is and left running.
+        files and is gone when this process is gone. With ``None``, an instance this process is already connected to
+        is used as it is and left running.
 
         Args:
             address: which instance.
@@ -106,50 +92,31 @@ class Cluster:
 
         Raises :class:`UserError` when there is nothing to join, or it does not answer.
         """
-        for name, value in _ENVIRONMENT.items():
+        for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         if address is not None:
-            _prepare_to_join(address)
+            use_token()
+            address = locate(address)
         import ray
-        from ray._private import auto_init_hook, ray_constants, worker
+        from ray._private import auto_init_hook, worker
 
         auto_init_hook.enable_auto_connect = False  # a thread that outlives its cluster must not start another
         worker._worker_logs_enabled = False  # or Ray prints a paragraph to the terminal for every dead worker
         if ray.is_initialized():
-            return cls("already connected", _log_folder(), None, owned=False)
-        options: dict[str, Any] = {
-            "log_to_driver": False,
-            "logging_level": logging.ERROR,
-        }
-        if address is not None:
-            shared = {"env_vars": {**_ENVIRONMENT, **(worker_env or {})}}
-            try:
-                with _interrupt_later():
-                    ray.init(address=address, runtime_env=shared, **options)
-            except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-                raise _cannot_join(address, one_line(error)) from error
-            return cls(address, _log_folder(), None, owned=True)
-        scratch = _scratch_folder()
-        # Ray takes the loopback interface by itself only where this is false; there is no argument for it.
-        ray_constants.ENABLE_RAY_CLUSTER = False
+            if address is not None:
+                raise RuntimeError(f"cannot join {address}: this process is connected to a Ray instance already")
+            return cls("already connected", log_folder(), None, owned=False)
+        if address is None:
+            scratch = start(cpus, gpus, worker_env or {})
+            return cls("local", log_folder(), scratch, owned=True)
+        join(address, worker_env or {})
+        cluster = cls(address, log_folder(), None, owned=True)
         try:
-            with _interrupt_later(), _importable_in_workers():
-                ray.init(
-                    address="local",
-                    num_cpus=cpus,
-                    num_gpus=gpus,
-                    include_dashboard=False,
-                    runtime_env={"env_vars": dict(worker_env)} if worker_env else None,
-                    _temp_dir=str(scratch),
-                    **options,
-                )
+            shake_hands(address)
         except BaseException:
-            ray.shutdown()
-            shutil.rmtree(scratch, ignore_errors=True)
+            cluster.close()
             raise
-        finally:
-            ray_constants.ENABLE_RAY_CLUSTER = True
-        return cls("local", _log_folder(), scratch, owned=True)
+        return cluster
 
     def describe(self) -> ClusterInfo:
         """What it has now; a cluster that scales can have more later."""
@@ -176,7 +143,7 @@ class Cluster:
         self._owned = False
         import ray
 
-        with _interrupt_later():
+        with interrupt_later():
             ray.shutdown()
         if self._scratch is not None and not self.keep_logs:
             shutil.rmtree(self._scratch, ignore_errors=True)
@@ -188,96 +155,6 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _prepare_to_join(address: str) -> None:
-    """Fail within seconds where nobody listens, and use the token this machine has.
-
-    A driver that joins by an explicit address never turns Ray's token authentication on by itself and is then
-    turned away by a cluster that wants it; a cluster that does not want it ignores the token.
-    """
-    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
-    if "RAY_AUTH_MODE" not in os.environ and ("RAY_AUTH_TOKEN" in os.environ or token.is_file()):
-        os.environ["RAY_AUTH_MODE"] = "token"
-        if "ray" in sys.modules:
-            from ray._raylet import Config  # type: ignore[attr-defined]
-
-            Config.initialize("")  # it was read when ray was imported
-    host, separator, port = address.rpartition(":")
-    if address == "auto" or "://" in address:
-        return
-    if not separator or not port.isdigit():
-        raise UserError(
-            f"{address!r} is not the address of a Ray cluster", where="--address", hint="give 'auto' or HOST:PORT"
-        )
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-    except OSError as error:
-        raise _cannot_join(address, str(error)) from None
-
-
-def _cannot_join(address: str, why: str) -> UserError:
-    if address == "auto":
-        return UserError(
-            "no running Ray cluster was found on this machine",
-            where="--address auto",
-            hint="start one with `ray start --head`, or leave the option out for a local instance",
-        )
-    hint = "is it running (`ray status`), is the port open, is ~/.ray/auth_token the cluster's?"
-    return UserError(f"no Ray cluster answers ({why})", where=f"--address {address}", hint=hint)
-
-
-@contextlib.contextmanager
-def _interrupt_later() -> Iterator[None]:
-    """Keep the first Ctrl-C until the end of the block; a second one interrupts at once.
-
-    Ray does not survive being interrupted while it starts or ends: processes stay behind, or this one crashes.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-    pending = False
-
-    def remember(number: int, frame: object) -> None:
-        nonlocal pending
-        pending = True
-        signal.signal(signal.SIGINT, before)
-
-    signal.signal(signal.SIGINT, remember)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if pending:
-        raise KeyboardInterrupt
-
-
-@contextlib.contextmanager
-def _importable_in_workers() -> Iterator[None]:
-    """Let the processes started meanwhile import this project from where this process did, installed or not."""
-    before = os.environ.get("PYTHONPATH")
-    root = str(Path(__file__).resolve().parents[1])
-    os.environ["PYTHONPATH"] = os.pathsep.join([root, before] if before else [root])
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
-
-
-def _scratch_folder() -> Path:
-    base = tempfile.gettempdir()
-    return Path(tempfile.mkdtemp(prefix="bolt-ray-", dir=base if len(base) < _LONGEST_SCRATCH - 17 else "/tmp"))
-
-
-def _log_folder() -> Path:
-    import ray
-
-    node = ray._private.worker._global_node
-    return Path(node.get_session_dir_path(), "logs") if node is not None else Path()
 
 
 def check_alive() -> None:

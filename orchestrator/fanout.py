@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import queue
 import tempfile
 import threading
@@ -25,13 +24,14 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import cloudpickle, tune
-from ray.exceptions import RayActorError
+from ray.exceptions import ActorUnavailableError, RayActorError
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
 from orchestrator.cell import Cell
 from orchestrator.cluster import HEALTH_SECONDS, ClusterLost, check_alive, worker_log
+from orchestrator.connect import environment
 from orchestrator.events import CellEvent, Resources, one_line
 from orchestrator.local import RUNNER, resolve
 
@@ -73,7 +73,8 @@ def run_cells(
         resources: what a cell occupies. Workers are reused only among cells that ask for the same.
         slots: at most so many cells are under way or waiting for a place; as many as fit on the cluster, or, where
             it grows by itself, on the cluster it may become.
-        max_attempts: a cell whose worker dies, or whose runner raises, is started at most so often.
+        max_attempts: a cell whose worker dies, or whose runner raises, is started at most so often; the loss of a
+            whole machine does not count.
         on_event: called in the thread that called ``run_cells``, one event at a time.
         runner: ``module:function``, see :data:`orchestrator.local.RUNNER`.
 
@@ -126,6 +127,8 @@ def _listen(relay: _Relay, thread: threading.Thread, on_event: Callable[[CellEve
             return
         if event is None:
             return
+        if event.kind == "failed" and not event.recorded:
+            check_alive()  # a dying cluster takes its workers along; that is no failure of their cells
         on_event(event)
 
 
@@ -173,23 +176,16 @@ def _trial_number(trial: Trial) -> str:
 @contextlib.contextmanager
 def _quiet(slots: int) -> Iterator[None]:
     """Tune's settings that exist only as environment variables, and silence from its loggers; put back after."""
-    values = {**_TUNE_ENVIRONMENT, "TUNE_MAX_PENDING_TRIALS_PG": str(slots)}
-    before = {name: os.environ.get(name) for name in values}
     loggers = [logging.getLogger(name) for name in ("ray.tune", "ray.air", "ray.train")]
     levels = [logger.level for logger in loggers]
-    os.environ.update(values)
     for logger in loggers:
         logger.setLevel(logging.CRITICAL + 1)
     try:
-        yield
+        with environment({**_TUNE_ENVIRONMENT, "TUNE_MAX_PENDING_TRIALS_PG": str(slots)}):
+            yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 # -- in the workers ------------------------------------------------------------------------------------------------
@@ -363,6 +359,10 @@ class _Relay(tune.Callback):  # type: ignore[misc]
             return
         self._end(trial, "failed", error=_why(error), traceback=str(error), recorded=False)
 
+    def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        if _lost_its_node(_error_of(trial)):
+            trial.run_metadata.num_failures -= 1  # not the cell's fault, so not one of its attempts
+
     def _end(self, trial: Trial, kind: Any, **what: Any) -> None:
         self._workers.pop(trial.trial_id, None)
         number = trial.config["cell"]
@@ -381,6 +381,13 @@ def _error_of(trial: Trial) -> Exception:
     with contextlib.suppress(Exception), open(trial.error_file) as stream:
         return RuntimeError(stream.read())
     return RuntimeError("unknown")
+
+
+def _lost_its_node(error: Exception) -> bool:
+    """Whether a worker was lost because its machine was, or could not be reached."""
+    if isinstance(error, ActorUnavailableError):
+        return True
+    return isinstance(error, RayActorError) and "node has died" in str(error)
 
 
 def _why(error: Exception) -> str:

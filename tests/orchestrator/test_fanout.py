@@ -84,7 +84,8 @@ def test_every_cell_runs_once_nearly_in_order_in_reused_workers(cluster: Cluster
     assert all(len(notes(cell, settings)) == 1 for cell in cells)
     assert len({notes(cell, settings)[0][1] for cell in cells}) <= 4
     begun = [event.cell.seed for event in events if event.kind == "started"]
-    assert all(abs(place - seed) < 20 for place, seed in enumerate(begun))
+    late = [seed for place, seed in enumerate(begun) if abs(place - seed) >= 10]
+    assert len(late) <= 2  # the first cell of a worker that takes long to start
 
 
 def test_failures_are_told_apart_and_do_not_stop_the_others(cluster: Cluster, settings: RunSettings) -> None:
@@ -261,6 +262,20 @@ def test_a_local_instance_says_what_it_has_and_listens_on_loopback_only(cluster:
 def test_joining_what_is_not_there_is_said_within_seconds(address: str) -> None:
     with pytest.raises(UserError, match="--address"):
         Cluster.connect(address)
+
+
+def test_workers_get_the_environment_and_not_this_process() -> None:
+    script = (
+        "import os\n"
+        "from orchestrator.cluster import Cluster, run_graph\n"
+        "from orchestrator.graph import GraphTask\n"
+        "with Cluster.connect(None, cpus=1, worker_env={'OMP_NUM_THREADS': '3'}):\n"
+        "    events = list(run_graph({'ask': GraphTask(os.getenv, ('OMP_NUM_THREADS',))}))\n"
+        "print(events[-1].value, os.getenv('OMP_NUM_THREADS'), os.getenv('PYTHONPATH'))\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "PYTHONPATH")}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=environment)
+    assert done.stdout.split() == ["3", "None", "None"], done.stderr
 
 
 LOSING = """
