@@ -186,11 +186,12 @@ def sync(
 ) -> None:
     """Bring MLflow to what the results say: add missing runs, remove leftovers and doubles."""
     from orchestrator.plan import make_plan
-    from orchestrator.session import sync_tracking
+    from orchestrator.session import sync_tracking, write_grid_report
 
     opened = _open(grid, store, data_root, catalog)
     made = make_plan(opened.grid, opened.catalog, opened.store, opened.data_root)
-    Console().print(sync_tracking(made, opened.catalog, opened.store), highlight=False)
+    files = write_grid_report(made, opened.catalog, opened.store, opened.data_root)
+    Console().print(sync_tracking(made, opened.catalog, opened.store, files, verify=True), highlight=False)
 
 
 @app.command()

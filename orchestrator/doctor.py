@@ -29,7 +29,7 @@ def machine_view(store_url: str) -> RenderableType:
     table.add_column()
     table.add_row("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     table.add_row("packages", ", ".join(f"{name} {_version(name)}" for name in PACKAGES))
-    table.add_row("processors", f"{os.cpu_count()} logical, {_usable_processors()} usable")
+    table.add_row("processors", f"{os.cpu_count()} logical, {usable_processors()} usable")
     table.add_row("memory", human_bytes(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
     table.add_row("accelerators", _accelerators())
     table.add_row("store", _store_line(store_url))
@@ -88,7 +88,7 @@ def _free_bytes(store: Store) -> int:
     return shutil.disk_usage(folder).free
 
 
-def _usable_processors() -> int:
+def usable_processors() -> int:
     """Processors this process may use; a container or a batch system can grant fewer than there are."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
     return len(affinity(0)) if affinity else os.cpu_count() or 1

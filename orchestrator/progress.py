@@ -49,6 +49,7 @@ class Snapshot:
         finished, failed, running, waiting: cells of this run.
         rate: cells ended per second since the first one began.
         eta: seconds to go for the cells, ``None`` if unknown.
+        tasks_eta: seconds to go for the artifacts at their mean pace so far, ``None`` if unknown.
         now: what is under way.
         failures: the last ones: name, error, log.
     """
@@ -61,6 +62,7 @@ class Snapshot:
     waiting: int
     rate: float
     eta: float | None
+    tasks_eta: float | None
     now: tuple[str, ...]
     failures: tuple[tuple[str, str, str], ...]
 
@@ -69,7 +71,8 @@ class Snapshot:
         """All of it in one line."""
         parts = []
         if self.built < self.artifacts:
-            parts.append(f"artifacts {self.built}/{self.artifacts}")
+            left = f" (about {in_words(self.tasks_eta)} left)" if self.tasks_eta is not None else ""
+            parts.append(f"artifacts {self.built}/{self.artifacts}{left}")
         total = self.finished + self.failed + self.running + self.waiting
         parts.append(f"cells {self.finished}/{total}: {self.running} running, {self.waiting} waiting")
         if self.failed:
@@ -119,6 +122,7 @@ class Progress:
         self._failures: deque[tuple[str, str, str]] = deque(maxlen=SHOWN_FAILURES)
         self._begun = time.monotonic()
         self._first_cell: float | None = None
+        self._first_task: float | None = None
         self._live: Live | None = None
         self._said = ""
         self._stop = threading.Event()
@@ -151,6 +155,7 @@ class Progress:
         with self._lock:
             if event.kind == "started":
                 self._building[event.key] = time.monotonic()
+                self._first_task = self._first_task or time.monotonic()
                 return
             self._building.pop(event.key, None)
             if event.kind == "finished":
@@ -176,9 +181,16 @@ class Progress:
                 waiting=self._waiting.total(),
                 rate=(self._finished + self._failed) / wall if wall > 0 else 0.0,
                 eta=eta_seconds(self._waiting, running, self._durations, pace=pace),
+                tasks_eta=self._tasks_eta(now),
                 now=(*self._building, *self._running),
                 failures=tuple(self._failures),
             )
+
+    def _tasks_eta(self, now: float) -> float | None:
+        left = self._tasks - self._built
+        if self._first_task is None or self._built < MEASURED_ENOUGH or left <= 0:
+            return None
+        return (now - self._first_task) / self._built * left
 
     # -- where it is shown -----------------------------------------------------------------------------------------
 
@@ -237,7 +249,8 @@ class Progress:
         shot = self.snapshot()
         table = Table.grid(padding=(0, 1))
         if shot.artifacts:
-            table.add_row("artifacts", _bar(shot.built, shot.artifacts), f"{shot.built}/{shot.artifacts}")
+            left = f"  {in_words(shot.tasks_eta)} left" if shot.tasks_eta is not None else ""
+            table.add_row("artifacts", _bar(shot.built, shot.artifacts), f"{shot.built}/{shot.artifacts}{left}")
         total = shot.finished + shot.failed + shot.running + shot.waiting
         table.add_row("cells", _bar(shot.finished, total), f"{shot.finished}/{total}")
         words = f"{shot.running} running, {shot.waiting} waiting, {shot.failed} failed"

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 CELL_ATTEMPTS = 3
 """How often a cell is started again whose worker process died; what a method raises is not retried."""
 
+LOG_TAIL = 20_000
+"""Characters of a dead worker's output that are kept with the failure."""
+
 GPU_SHARE = 0.25
 """Share of a GPU for a cell that only reads cached features; one that trains the tower gets a whole GPU."""
 
@@ -102,7 +105,7 @@ def execute(
             if event.kind == "failed":
                 failed.append(event.cell.id)
                 if not event.recorded:
-                    record_failure(store, event.cell.id, event.error, event.traceback)
+                    record_failure(store, event.cell.id, event.error, f"{event.traceback}\n{_last_words(event.log)}")
             on_event(event)
 
         if options.local:
@@ -179,6 +182,14 @@ def _ready(
         else:
             ready.append(cell)
     return ready, blocked
+
+
+def _last_words(log: str) -> str:
+    """The end of a dead worker's output, which Ray removes with the instance."""
+    try:
+        return Path(log).read_text(errors="replace")[-LOG_TAIL:] if log else ""
+    except OSError:
+        return ""
 
 
 def resources_of(cell: Cell, settings: RunSettings, gpus: float) -> Resources:

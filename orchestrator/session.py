@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from orchestrator.doctor import usable_processors
 from orchestrator.errors import UserError
 from orchestrator.events import CellEvent, one_line
 from orchestrator.plan import Plan, check_inputs, make_plan, source_models
@@ -63,6 +64,7 @@ def _run(
         plan.todo,
         (need.address for need in plan.missing),
         measured=plan.done,
+        places=1 if options.local else max(1, usable_processors() // settings.threads),
         console=console,
         status=status_path(store, plan.grid.name),
     )
@@ -118,11 +120,18 @@ def describe_in(plan: Plan, catalog: Catalog) -> Callable[[Result], Labels]:
     return describe
 
 
-def sync_tracking(plan: Plan, catalog: Catalog, store: Store, files: ReportFiles | None = None) -> str:
-    """Make MLflow say what the results say; says what was done, in one line, and never fails a run."""
+def sync_tracking(
+    plan: Plan, catalog: Catalog, store: Store, files: ReportFiles | None = None, *, verify: bool = False
+) -> str:
+    """Make MLflow say what the results say; says what was done, in one line, and never fails a run.
+
+    With ``verify``, every run is looked at, even where the grid's own run says that nothing has changed.
+    """
     try:
         tracker = open_tracker(store, plan.grid.name)
-        done = tracker.sync(plan.done, describe_in(plan, catalog), report=files.page.parent if files else None)
+        done = tracker.sync(
+            plan.done, describe_in(plan, catalog), report=files.page.parent if files else None, verify=verify
+        )
     except UserError:
         raise
     except Exception as error:  # the results are safe; a tracking server that is away is no reason to lose the report
