@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def main() -> None:
     """Entry point of the ``orchestrator`` command."""
     from orchestrator.cli import app
+    from orchestrator.cluster import ClusterLost
     from orchestrator.errors import UserError
 
     try:
         app()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        if isinstance(error, ClusterLost):
+            os._exit(2)  # Ray's own threads can wait for ever for a cluster that is gone
         sys.exit(2)
     except KeyboardInterrupt:
         print("\nstopped; what has finished is kept. The same command goes on from here.", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import queue
@@ -17,6 +18,9 @@ from orchestrator.connect import ENVIRONMENT, interrupt_later, join, locate, log
 from orchestrator.errors import UserError
 from orchestrator.events import one_line
 from orchestrator.graph import Called, Frontier, GraphTask, TaskEvent, call, skipped
+
+SHUTDOWN_SECONDS = 20.0
+"""How long the end of a connection may take before it is left behind."""
 
 HEALTH_SECONDS = 2.0
 """While nothing happens, the cluster is asked this often whether it is still there."""
@@ -144,7 +148,11 @@ class Cluster:
         import ray
 
         with interrupt_later():
-            ray.shutdown()
+            ending = threading.Thread(target=ray.shutdown, name="ray-shutdown", daemon=True)
+            ending.start()
+            ending.join(SHUTDOWN_SECONDS)
+            if ending.is_alive():
+                _abandon()
         if self._scratch is not None and not self.keep_logs:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -155,6 +163,16 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _abandon() -> None:
+    """Leave a connection that does not end, as can happen when its ``raylet`` was killed: end our own processes."""
+    from ray._private import worker
+
+    atexit.unregister(worker.shutdown)  # or it would wait again when the interpreter ends
+    if worker._global_node is not None:
+        with contextlib.suppress(Exception):
+            worker._global_node.kill_all_processes(check_alive=False, allow_graceful=False)
 
 
 def check_alive() -> None:

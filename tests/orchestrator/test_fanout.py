@@ -299,6 +299,8 @@ with Cluster.connect(None, cpus=1), tempfile.TemporaryDirectory() as folder:
                   on_event=kill, runner="tests.orchestrator.samples:sleep_long")
     except ClusterLost as error:
         print("lost:", error)
+sys.stdout.flush()
+os._exit(0)  # as the command line leaves a lost cluster
 """
 
 
