@@ -163,7 +163,13 @@ def summary_runs(
         lines[line].append(result)
         seeds[(*line, cell.dataset.name, str(cell.shots))].append(result)
     runs = [_aggregate(key, group, labels[group[0].cell.id], grid) for key, group in sorted(seeds.items())]
-    runs += [_curve(key, group, labels[group[0].cell.id], grid) for key, group in sorted(lines.items())]
+    drawn: dict[tuple[str, ...], set[int]] = defaultdict(set)
+    for result in results:
+        drawn[_panel(result.cell)].add(result.cell.shots)
+    runs += [
+        _curve(key, group, labels[group[0].cell.id], grid, sorted(drawn[_panel(group[0].cell)] - {0}))
+        for key, group in sorted(lines.items())
+    ]
     return [*runs, _grid(results, labels, grid, report)]
 
 
@@ -192,16 +198,33 @@ def _aggregate(key: tuple[str, ...], group: Sequence[Result], labels: Labels, gr
     )
 
 
-def _curve(key: tuple[str, ...], group: Sequence[Result], labels: Labels, grid: str) -> TrackedRun:
+def _panel(cell: Cell) -> tuple[str, ...]:
+    """What curves are drawn together for."""
+    return (cell.track, cell.protocol.name, cell.backbone.name, cell.domain)
+
+
+def _curve(
+    key: tuple[str, ...], group: Sequence[Result], labels: Labels, grid: str, drawn: Sequence[int]
+) -> TrackedRun:
+    """Accuracy against k: per seed the mean over datasets, then mean and sample deviation of those over seeds.
+
+    Only seeds that have every dataset count. A method without a support has one accuracy, shown at each of the k that
+    are ``drawn`` for the others.
+    """
     cell = group[0].cell
-    by_shots: dict[int, list[float]] = defaultdict(list)
+    by_shots: dict[int, dict[int, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
     for result in group:
-        by_shots[result.cell.shots].append(accuracies(result)[0])
+        by_shots[result.cell.shots][result.cell.seed][result.cell.dataset.name] = accuracies(result)[0]
+    if set(by_shots) == {0} and drawn:
+        by_shots = defaultdict(lambda: defaultdict(dict), dict.fromkeys(drawn, by_shots[0]))
     metrics: list[Metric] = []
-    for shots, scores in sorted(by_shots.items()):
-        metrics.append(("accuracy_by_shots", fmean(scores), shots))
-        if len(scores) > 1:
-            metrics.append(("accuracy_by_shots_std", stdev(scores), shots))
+    for shots, seeds in sorted(by_shots.items()):
+        datasets = {name for scores in seeds.values() for name in scores}
+        means = [fmean(scores.values()) for scores in seeds.values() if scores.keys() == datasets]
+        if means:
+            metrics.append(("accuracy_by_shots", fmean(means), shots))
+        if len(means) > 1:
+            metrics.append(("accuracy_by_shots_std", stdev(means), shots))
     return _summary(
         "curve",
         key,

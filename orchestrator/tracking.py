@@ -135,7 +135,10 @@ class Tracker:
         tags = {KEY: run.key, "kind": run.kind, CONTENT: run.content, **run.tags}
         created = self._client.create_run(self.experiment_id, start_time=run.start, tags=tags, run_name=run.name)
         run_id = created.info.run_id
-        metrics = [Metric(name, value, run.end, step) for name, value, step in run.metrics]
+        # A second a step, the last at the run's end: charts over relative time, MLflow's default when runs are
+        # compared, then show steps.
+        last = max((step for _, _, step in run.metrics), default=0)
+        metrics = [Metric(name, value, run.end - 1000 * (last - step), step) for name, value, step in run.metrics]
         params = [Param(name, value) for name, value in run.params.items()]
         self._client.log_batch(run_id, metrics=metrics, params=params)
         if run.folder is not None:

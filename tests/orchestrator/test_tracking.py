@@ -310,3 +310,26 @@ def test_a_port_that_is_taken_is_said(place: tuple[str, str]) -> None:
         taken.listen()
         with pytest.raises(UserError, match="is taken"):
             serve_ui(*place, taken.getsockname()[1])
+
+
+def test_a_curve_deviates_over_seeds_not_over_datasets_and_zero_shot_is_a_line() -> None:
+    """It once mixed the datasets' difficulty into its deviation."""
+    easy, hard = (
+        [
+            samples.result(samples.cell(seed, dataset=name, shots=k), accuracy=base + seed)
+            for seed in (1, 2)
+            for k in (1, 4)
+        ]
+        for name, base in (("easy", 90.0), ("hard", 30.0))
+    )
+    zero = samples.cell(0, method="zero_shot", dataset="easy", shots=0)
+    lone = samples.result(samples.cell(3, dataset="easy", shots=4), accuracy=99.0)  # a seed without "hard"
+    runs = {
+        run.name: run for run in summary_runs([*easy, *hard, lone, samples.result(zero, accuracy=50.0)], describe, GRID)
+    }
+    bolt = {(name, step): value for name, value, step in runs["bolt glyphs tiny"].metrics}
+    assert bolt["accuracy_by_shots", 4] == pytest.approx(61.5)
+    assert bolt["accuracy_by_shots_std", 4] == pytest.approx(statistics.stdev([61.0, 62.0]))
+    assert {step for _, step in bolt} == {1, 4}
+    fixed = {(name, step): value for name, value, step in runs["zero_shot glyphs tiny"].metrics}
+    assert fixed == {("accuracy_by_shots", 1): 50.0, ("accuracy_by_shots", 4): 50.0}
