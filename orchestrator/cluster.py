@@ -230,7 +230,8 @@ def run_graph(
     """Run a graph as Ray tasks, yielding events as they happen.
 
     A task's exception fails it and skips what needs it; the others go on. A task whose worker dies is started
-    again up to ``retries`` times. Leaving the iterator early (``KeyboardInterrupt`` included) cancels what runs.
+    again up to ``retries`` times. What runs when the iterator is left early (``KeyboardInterrupt`` included) ends with
+    the connection: cancelling it by force can bring Ray down when a task ends at that very moment.
 
     Args:
         tasks: the graph; ready tasks are handed out in its order.
@@ -246,32 +247,27 @@ def run_graph(
     limit = in_flight or max(4, int(ray.cluster_resources().get("CPU", 0)))
     remote = ray.remote(_call_in_worker)
     running: dict[Any, str] = {}
-    try:
-        while True:
-            while len(running) < limit and (key := frontier.take()) is not None:
-                task = tasks[key]
-                options = remote.options(
-                    num_cpus=task.cpus, num_gpus=task.gpus, max_retries=retries, retry_exceptions=False, name=key
-                )
-                running[options.remote(task.function, task.args)] = key
-                yield TaskEvent(key, "started")
-            if not running:
-                return
-            done, _ = ray.wait(list(running), num_returns=1, timeout=HEALTH_SECONDS)
-            if not done:
-                check_alive()
-                continue
-            key = running.pop(done[0])
-            try:
-                outcome = ray.get(done[0])
-            except RayError as error:
-                outcome = Called(error=f"its worker was lost: {one_line(error)}", traceback=str(error))
-            yield outcome.event(key)
-            if outcome.error:
-                yield from skipped(frontier, key)
-            else:
-                frontier.finish(key)
-    finally:
-        for ref in running:
-            with contextlib.suppress(Exception):
-                ray.cancel(ref, force=True)
+    while True:
+        while len(running) < limit and (key := frontier.take()) is not None:
+            task = tasks[key]
+            options = remote.options(
+                num_cpus=task.cpus, num_gpus=task.gpus, max_retries=retries, retry_exceptions=False, name=key
+            )
+            running[options.remote(task.function, task.args)] = key
+            yield TaskEvent(key, "started")
+        if not running:
+            return
+        done, _ = ray.wait(list(running), num_returns=1, timeout=HEALTH_SECONDS)
+        if not done:
+            check_alive()
+            continue
+        key = running.pop(done[0])
+        try:
+            outcome = ray.get(done[0])
+        except RayError as error:
+            outcome = Called(error=f"its worker was lost: {one_line(error)}", traceback=str(error))
+        yield outcome.event(key)
+        if outcome.error:
+            yield from skipped(frontier, key)
+        else:
+            frontier.finish(key)

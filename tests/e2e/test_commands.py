@@ -181,3 +181,22 @@ def test_what_fails_is_recorded_and_does_not_stop_the_rest_and_can_be_retried(tm
     last = command.orchestrator(*grid, "--retry-failed")
     assert last.returncode == 0, last.stdout + last.stderr
     assert len(list((tmp_path / "runs" / "results").iterdir())) == 4
+
+
+def test_ctrl_c_among_stages_stops_cleanly_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    """Cancelling running tasks by force once made Ray abort the driver with a stack trace."""
+    words = command.arguments(tmp_path, "--limit", "3")
+    store = tmp_path / "runs"
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    deadline = time.monotonic() + 120
+    while len(list(store.glob("features/*/manifest.json"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=90)
+    assert process.returncode == 130, output
+    assert "the same command goes on from here" in output
+    assert "StackTrace" not in output
+    assert "Traceback" not in output
+    done = command.run(words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(list(store.glob("results/*.json"))) == 3

@@ -231,16 +231,6 @@ def test_a_graph_on_ray_keeps_needs_fails_and_skips(cluster: Cluster, tmp_path: 
     assert Path(log).read_text().split() == ["images", "features"]
 
 
-def test_leaving_a_graph_cancels_what_runs(cluster: Cluster) -> None:
-    events = run_graph({"long": GraphTask(time.sleep, (600,)), "next": GraphTask(time.sleep, (0,))}, in_flight=1)
-    assert next(events).kind == "started"
-    events.close()  # type: ignore[attr-defined]
-    assert [event.kind for event in run_graph({"short": GraphTask(time.sleep, (0,), cpus=2)})] == [
-        "started",
-        "finished",
-    ]
-
-
 # -- the cluster ---------------------------------------------------------------------------------------------------
 
 
