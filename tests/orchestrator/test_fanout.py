@@ -269,18 +269,20 @@ def test_workers_get_the_environment_and_not_this_process() -> None:
 
 
 LOSING = """
-import subprocess, sys, tempfile, os
+import contextlib, os, sys, tempfile
+from pathlib import Path
 from orchestrator.cluster import Cluster, ClusterLost
 from orchestrator.events import Resources
 from orchestrator.settings import RunSettings
 from tests.orchestrator import samples
 
 def kill(event):
-    own = subprocess.run(["ps", "--ppid", str(os.getpid()), "-o", "pid=,args="], capture_output=True, text=True)
-    for line in own.stdout.splitlines():
-        pid, command, *_ = line.split()
-        if command.endswith("/raylet"):
-            os.kill(int(pid), 9)
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            program = (stat.parent / "cmdline").read_bytes().split(b"\\0")[0]
+            if parent == os.getpid() and program.endswith(b"/raylet"):
+                os.kill(int(stat.parent.name), 9)
 
 with Cluster.connect(None, cpus=1), tempfile.TemporaryDirectory() as folder:
     from orchestrator.fanout import run_cells
