@@ -13,6 +13,8 @@ import logging
 import os
 import queue
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -43,6 +45,9 @@ _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
+
+
+_CREATE = "import sys, mlflow; mlflow.MlflowClient(sys.argv[1]).search_experiments(max_results=1)"
 
 
 @dataclass(frozen=True)
@@ -176,10 +181,10 @@ def links(uri: str, experiment: str | None, port: int) -> dict[str, str]:
 
 
 def _open(uri: str) -> MlflowClient:
-    """A client, with the database there and up to date.
+    """A client, with the database there.
 
-    MLflow creates a missing SQLite database in many steps; two processes that do so at once leave it broken for
-    good. A lock file beside it makes the second one wait.
+    MLflow creates a missing SQLite database in many steps; two processes that do so at once, or one that is killed
+    meanwhile, leave it broken for good. So it is made under another name, behind a lock, and moved into place whole.
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -192,10 +197,31 @@ def _open(uri: str) -> MlflowClient:
     database = uri.removeprefix("sqlite:///")
     if database != uri:
         _quicken_sqlite()
-    with _locked(Path(f"{database}.lock")) if database != uri else contextlib.nullcontext():
-        client = MlflowClient(tracking_uri=uri)
-        client.search_experiments(max_results=1)
+        with _locked(Path(f"{database}.lock")):
+            _create_database(Path(database))
+    client = MlflowClient(tracking_uri=uri)
+    client.search_experiments(max_results=1)
     return client
+
+
+def _create_database(path: Path) -> None:
+    """Make an empty tracking database unless there is one. Raises ``OSError`` when MLflow cannot.
+
+    In a process of its own, so that no connection to the passing name is left open in this one.
+    """
+    if path.exists():
+        return
+    for left in path.parent.glob(f".{path.name}.part*"):  # of a process that was killed; the lock is ours
+        left.unlink()
+    part = path.with_name(f".{path.name}.part")
+    script = (
+        "import sys; from mlflow.tracking import MlflowClient as C; C(sys.argv[1]).search_experiments(max_results=1)"
+    )
+    command = [sys.executable, "-c", script, f"sqlite:///{part}"]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise OSError(f"MLflow cannot create {path}: {one_line(done.stderr[-300:])}")
+    os.replace(part, path)
 
 
 @functools.cache

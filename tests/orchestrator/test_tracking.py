@@ -333,3 +333,23 @@ def test_a_curve_deviates_over_seeds_not_over_datasets_and_zero_shot_is_a_line()
     assert {step for _, step in bolt} == {1, 4}
     fixed = {(name, step): value for name, value, step in runs["zero_shot glyphs tiny"].metrics}
     assert fixed == {("accuracy_by_shots", 1): 50.0, ("accuracy_by_shots", 4): 50.0}
+
+
+CREATE = """
+import sys
+from orchestrator.tracking import Tracker
+Tracker(sys.argv[1], sys.argv[2], "grid")
+"""
+
+
+def test_a_process_killed_while_it_creates_the_database_once_left_it_broken_for_good(tmp_path: Path) -> None:
+    uri, artifacts = f"sqlite:///{tmp_path}/mlflow.db", str(tmp_path / "artifacts")
+    creator = subprocess.Popen([sys.executable, "-c", CREATE, uri, artifacts])
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(".mlflow.db.part*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    creator.kill()
+    creator.wait()
+    assert not (tmp_path / "mlflow.db").exists()
+    results = some_results()
+    assert Tracker(uri, artifacts, GRID).sync(results, describe) == SyncReport(len(results) + SUMMARIES, 0, 0)
