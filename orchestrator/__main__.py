@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+
+DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
+"""A disk that is full or not to be written to: the user's to mend, so no traceback."""
 
 
 def main() -> None:
@@ -18,6 +22,14 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr, flush=True)
         if isinstance(error, ClusterLost):
             os._exit(2)  # Ray's own threads can wait for ever for a cluster that is gone
+        sys.exit(2)
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        print(
+            "  the store cannot be written to; what has finished is kept. Mend that and run it again.", file=sys.stderr
+        )
         sys.exit(2)
     except KeyboardInterrupt:
         print("\nstopped; what has finished is kept. The same command goes on from here.", file=sys.stderr)

@@ -21,6 +21,10 @@ WRONG = {
     "an address nobody listens on": (["grid", "smoke", "--address", "127.0.0.1:1"], "--address"),
     "two ways to run at once": (["grid", "smoke", "--local", "--address", "auto"], "exclude"),
     "a store of an unknown kind": (["grid", "smoke", "--store", "nosuch://x"], "nosuch"),
+    "a store that cannot be written to": (
+        ["grid", "smoke", "--local", "--store", "/dev/null/x"],
+        "cannot be written to",
+    ),
     "a plan of a grid that does not exist": (["plan", "nothing"], "unknown grid"),
     "a report of a grid that does not exist": (["report", "nothing"], "unknown grid"),
     "a catalog file that is not there": (["plan", "demo", "--catalog", "/nowhere.yaml"], "/nowhere.yaml"),
