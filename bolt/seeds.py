@@ -7,7 +7,9 @@ and on every platform. (The idea is benchopt's ``get_seed`` and DomainBed's ``se
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -34,3 +36,15 @@ def numpy_generator(*axes: str | int) -> np.random.Generator:
 def torch_generator(*axes: str | int) -> torch.Generator:
     """A CPU torch generator seeded by :func:`keyed_seed`."""
     return torch.Generator().manual_seed(keyed_seed(*axes))
+
+
+@contextlib.contextmanager
+def isolated(*axes: str | int) -> Iterator[None]:
+    """The global torch generators keyed by the axes inside, and as they were before outside.
+
+    For libraries that draw from them and take no generator (initialisation and dropout in ``peft`` and ``nn``).
+    """
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(keyed_seed(*axes))
+        yield

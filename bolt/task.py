@@ -1,7 +1,8 @@
 """What a method is given and what it gives back.
 
 A :class:`Task` holds everything a method may see of its target: the frozen backbone, the text head, the support
-images and the sources. Test images and test labels are not in it, so a method cannot reach them.
+images and the sources. Test labels are not in it, so a method cannot reach them; test images are in it on the test-time
+track alone.
 
 Shape legend: N support images, C classes, D joint embedding width, S image side, B batch.
 """
@@ -81,6 +82,27 @@ class Support:
 
 
 @dataclass(frozen=True)
+class Unlabelled:
+    """The target's test images without their labels: what a method adapts to at test time.
+
+    Attributes:
+        size: how many images, N.
+        pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S); view 0 is the evaluation transform, higher views
+            are augmented as those of a support.
+        features: ``features()`` -> float32 (N, D), the frozen tower's raw features of view 0.
+        order: ``order(stream, lap, size)`` -> a permutation (size,), keyed by (dataset, seed, stream, lap, size).
+    """
+
+    size: int
+    pixels: Callable[[int, Tensor], Tensor]
+    features: Callable[[], Tensor]
+    order: Callable[[str, int, int], Tensor]
+
+    def __len__(self) -> int:
+        return self.size
+
+
+@dataclass(frozen=True)
 class Task:
     """One adaptation problem.
 
@@ -93,6 +115,12 @@ class Task:
         dataset: name of the target, for keyed seeds only.
         seed: the support draw's seed.
         report: ``report(epoch, metrics)`` is called after each epoch of training with numbers to plot.
+        unlabelled: the test images without labels on the ``tta`` track, whose support is empty; else ``None``.
+        oracle: accuracy (per cent) of a classifier on the target's test split, for the switches of ``published`` that
+            select on it; ``None`` under every protocol that does not.
+        after_epoch: ``after_epoch(epoch, make)`` is called after each epoch of training; ``make()`` gives the
+            classifier as it then stands. The ``meta`` track scores it; nothing comes back.
+        initial: the meta-learned image tower by open_clip names, for a method registered with ``meta``.
     """
 
     backbone: Backbone
@@ -103,6 +131,10 @@ class Task:
     dataset: str
     seed: int
     report: Callable[[int, Mapping[str, float]], None] = lambda epoch, metrics: None
+    unlabelled: Unlabelled | None = None
+    oracle: Callable[[Adapted], float] | None = None
+    after_epoch: Callable[[int, Callable[[], Adapted]], None] = lambda epoch, make: None
+    initial: Mapping[str, Tensor] | None = None
 
 
 @dataclass(frozen=True)

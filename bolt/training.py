@@ -37,6 +37,9 @@ class Recipe:
         clip_norm: largest global norm of the gradient; 0 switches clipping off.
         precision: ``bfloat16`` runs the loss under autocast where the parameters are on a GPU; parameters,
             gradients and optimiser stay float32.
+        schedule: after the warm-up a ``cosine`` to zero per step, or the rate ``halving`` after every epoch.
+        epsilon: AdamW's, added to the root of the second moment.
+        accumulate: batches whose gradients are averaged into one step; the last step of an epoch takes what is left.
     """
 
     epochs: int = 20
@@ -47,18 +50,47 @@ class Recipe:
     clip_norm: float = 1.0
     warmup_steps: int | None = None
     precision: Literal["float32", "bfloat16"] = "float32"
+    schedule: Literal["cosine", "halving"] = "cosine"
+    epsilon: float = 1e-8
+    accumulate: int = 1
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch_size < 1:
-            raise ValueError(f"epochs and batch_size are at least 1, not {self.epochs} and {self.batch_size}")
-        if self.learning_rate <= 0 or self.weight_decay < 0 or self.clip_norm < 0:
-            raise ValueError("learning_rate is positive; weight_decay and clip_norm are not negative")
+        for name in ("epochs", "batch_size", "accumulate"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is at least 1, not {getattr(self, name)}")
+        for name in ("learning_rate", "epsilon"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is positive, not {getattr(self, name)}")
+        for name in ("weight_decay", "clip_norm"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is not negative, unlike {getattr(self, name)}")
+        for name, choices in (("precision", ("float32", "bfloat16")), ("schedule", ("cosine", "halving"))):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} is {' or '.join(choices)}, not {getattr(self, name)!r}")
         if not 0 <= self.warmup_fraction <= 1 or (self.warmup_steps or 0) < 0:
             raise ValueError("warmup_fraction lies in [0, 1] and warmup_steps is not negative")
 
     def steps(self, rows: int) -> int:
         """Optimiser steps of the whole training on so many rows."""
-        return self.epochs * math.ceil(rows / self.batch_size)
+        return self.epochs * math.ceil(math.ceil(rows / self.batch_size) / self.accumulate)
+
+
+@dataclass(frozen=True)
+class Mistakes:
+    """What the authors' training loops do wrong, for the ``as_published`` baselines.
+
+    Attributes:
+        gradient_scale: the gradient is clipped after it was multiplied by the scale of a mixed-precision scaler, and
+            divided by it only then, so that its norm never exceeds ``clip_norm / gradient_scale``.
+        step_on_full_batches: with ``accumulate`` = 2, only every second batch of an epoch makes a step. An odd last
+            batch makes none; its gradient leaks into the next epoch. One batch an epoch never makes any.
+    """
+
+    gradient_scale: float = 1.0
+    step_on_full_batches: bool = False
+
+
+NO_MISTAKES = Mistakes()
 
 
 def learning_rate(base: float, step: int, total: int, warmup_steps: int) -> float:
@@ -67,6 +99,11 @@ def learning_rate(base: float, step: int, total: int, warmup_steps: int) -> floa
         return base * (step + 1) / warmup_steps
     progress = (step - warmup_steps) / (total - warmup_steps)
     return 0.5 * base * (1 + math.cos(math.pi * progress))
+
+
+def clip_gradient(trained: Sequence[Tensor], norm: float, scale: float = 1.0) -> None:
+    """Shorten the gradient to ``norm``, 2-norm over all tensors together; ``scale`` as in :class:`Mistakes`."""
+    torch.nn.utils.clip_grad_norm_(trained, norm / scale, foreach=True)
 
 
 def fit(
@@ -79,28 +116,35 @@ def fit(
     *,
     on_epoch_end: Callable[[int, Callable[[], dict[str, Any]]], None] = lambda epoch, state: None,
     resume: Mapping[str, Any] | None = None,
+    relative_rates: Sequence[float] | None = None,
+    mistakes: Mistakes = NO_MISTAKES,
 ) -> Curve:
     """Train ``parameters`` in place; returns one row of ``train_loss`` and ``learning_rate`` per epoch.
 
     Args:
         parameters: leaf tensors that require a gradient.
         loss_of_rows: mean loss of the given rows in the given epoch (from 0).
-        order: the rows of an epoch, (N,), the same number in every epoch.
+        order: the rows of an epoch, (N,), the same number in every epoch. What a row stands for is the caller's.
         recipe: see :class:`Recipe`.
         protocol: its ``schedule_offset`` and ``epoch_selection`` are obeyed.
         report: called after each epoch with its row.
         on_epoch_end: called after each epoch with it and a function that snapshots the training (tensors, numbers,
             lists and dictionaries only, so that ``torch.save`` and a ``weights_only`` load will do).
         resume: such a snapshot, from which training goes on with the epoch after it.
+        relative_rates: per parameter, its share of the recipe's rate; all 1 by default.
+        mistakes: see :class:`Mistakes`.
 
     Raises:
         Diverged: naming epoch and step, when a loss or (after an epoch) a parameter is NaN or infinite.
     """
     trained = list(parameters)
+    shares = [1.0] * len(trained) if relative_rates is None else list(relative_rates)
     device = trained[0].device
     optimiser = torch.optim.AdamW(
-        trained, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=_fusible(trained)
-    )
+        [{"params": [tensor for tensor, s in zip(trained, shares, strict=True) if s == share], "share": share}
+         for share in dict.fromkeys(shares)],
+        lr=recipe.learning_rate, eps=recipe.epsilon, weight_decay=recipe.weight_decay, fused=_fusible(trained),
+    )  # fmt: skip
     curve: Curve = []
     best: list[Tensor] = []
     first = 0
@@ -112,28 +156,30 @@ def fit(
     autocast = torch.autocast(
         device.type, torch.bfloat16, enabled=recipe.precision == "bfloat16" and device.type == "cuda"
     )
+    leaking = False
     for epoch in range(first, recipe.epochs):
         rows = order(epoch)
         batches = torch.split(rows, recipe.batch_size)
-        total = recipe.epochs * len(batches)
-        warmup = int(recipe.warmup_fraction * total) if recipe.warmup_steps is None else recipe.warmup_steps
+        steps = [batches[at : at + recipe.accumulate] for at in range(0, len(batches), recipe.accumulate)]
         losses = []
-        for position, batch in enumerate(batches):
-            step = epoch * len(batches) + position
-            if protocol.schedule_offset:
-                rate = learning_rate(recipe.learning_rate, step - 1, total, warmup) if step else recipe.learning_rate
-            else:
-                rate = learning_rate(recipe.learning_rate, step, total, warmup)
+        for position, step_batches in enumerate(steps):
+            rate = _rate(recipe, protocol, epoch * len(steps) + position, len(steps))
             for group in optimiser.param_groups:
-                group["lr"] = rate
-            optimiser.zero_grad(set_to_none=True)
-            with autocast:
-                loss = loss_of_rows(epoch, batch)
-            loss.backward()  # type: ignore[no-untyped-call]
+                group["lr"] = rate * group["share"]
+            if not leaking:
+                optimiser.zero_grad(set_to_none=True)
+            for batch in step_batches:
+                with autocast:
+                    loss = loss_of_rows(epoch, batch)
+                share = 1 / (recipe.accumulate if mistakes.step_on_full_batches else len(step_batches))
+                (share * loss).backward()  # type: ignore[no-untyped-call]
+                losses.append(loss.detach())
+            leaking = mistakes.step_on_full_batches and len(step_batches) < recipe.accumulate
+            if leaking:
+                continue
             if recipe.clip_norm:
-                torch.nn.utils.clip_grad_norm_(trained, recipe.clip_norm, foreach=True)
+                clip_gradient(trained, recipe.clip_norm, mistakes.gradient_scale)
             optimiser.step()
-            losses.append(loss.detach())
         # Checked once an epoch, for a look at every loss would make a GPU wait at every step.
         _refuse_divergence(epoch, torch.stack(losses), trained)
         weights = torch.tensor([len(batch) / len(rows) for batch in batches], device=device)
@@ -148,6 +194,17 @@ def fit(
     if best:
         _restore(trained, best)
     return curve
+
+
+def _rate(recipe: Recipe, protocol: Protocol, step: int, steps_per_epoch: int) -> float:
+    """The rate of update ``step``, counted from 0 over all epochs."""
+    if recipe.schedule == "halving":
+        return recipe.learning_rate * 0.5 ** (step // steps_per_epoch)
+    total = recipe.epochs * steps_per_epoch
+    warmup = int(recipe.warmup_fraction * total) if recipe.warmup_steps is None else recipe.warmup_steps
+    if protocol.schedule_offset:
+        return learning_rate(recipe.learning_rate, step - 1, total, warmup) if step else recipe.learning_rate
+    return learning_rate(recipe.learning_rate, step, total, warmup)
 
 
 def _fusible(tensors: Sequence[Tensor]) -> bool:

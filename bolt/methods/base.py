@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bolt.meta import MetaRecipe
 from bolt.task import Adapted, Task
 
 
@@ -40,8 +41,17 @@ class Method:
         adapt: ``adapt(task, settings) -> Adapted``.
         version: raised whenever a change of the code changes the numbers; part of a cell's identity.
         tracks: the tracks it can be measured on.
-        uses_support: whether it looks at the support at all; if not, its result does not depend on k or seed.
+        track_defaults: per track, settings whose default differs there.
+        presets: named groups of settings, chosen in a grid as the setting ``preset``.
+        candidates: the settings that ``config_selection: best_on_test`` chooses among, as the authors' sweeps do.
+        baseline: whether the authors' remote-sensing code trains it on lighter crops (``baseline_crop``).
+        uses_support: whether it looks at images of the target at all; if not, its result does not depend on k or seed.
         uses_sources: whether it looks at the sources; if not, its result does not depend on them.
+        directions: ``directions(settings, width, sources)`` -> leading directions per source and matrix that it asks
+            of its sources, at a tower of that width; 0 for none.
+        sums_sources: whether it asks for the sources' mean task vector, so that the domain's total is worth building.
+        meta: ``meta(settings)`` -> the recipe of the meta-learned start it adapts from; its sources are then the other
+            datasets' images instead of their models.
         support_views: views of the support whose frozen features it reads: ``None`` reads none, 0 the un-augmented
             ones only, V the views 1 to V too.
         work: ``work(support_size, settings) -> Work``.
@@ -55,28 +65,75 @@ class Method:
     settings: type[Any]
     adapt: Callable[[Task, Any], Adapted]
     version: int = 1
-    tracks: frozenset[str] = frozenset({"fewshot", "ood"})
+    tracks: frozenset[str] = frozenset({"fewshot", "ood", "meta"})
+    track_defaults: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    presets: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    candidates: Callable[[Any], Sequence[Any]] = lambda settings: (settings,)
+    baseline: bool = False
     uses_support: bool = True
     uses_sources: bool = False
     trains_tower: bool = False
+    directions: Callable[[Any, int, int], int] = lambda settings, width, sources: getattr(settings, "top_k", 0)
+    sums_sources: bool = False
+    meta: Callable[[Any], MetaRecipe] | None = None
     support_views: Callable[[Any], int | None] = lambda settings: None
     work: Callable[[int, Any], Work] = lambda support_size, settings: Work()
     tiny: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def configure(self, changes: Mapping[str, Any]) -> Any:
-        """The settings with ``changes`` applied, whole numbers widened to float where the field is one.
+    def configure(self, changes: Mapping[str, Any], track: str = "fewshot") -> Any:
+        """The settings on a track with ``changes`` applied, whole numbers widened to float where the field is one.
 
-        Raises ``UnknownSetting`` with the nearest valid name, ``ValueError`` for a value of the wrong type or out
-        of the range that the settings' ``__post_init__`` states.
+        ``preset`` among the changes stands for a named group of them; the others override it. Raises
+        ``UnknownSetting`` with the nearest valid name, ``ValueError`` for a value of the wrong type or out of the
+        range that the settings' ``__post_init__`` states.
         """
         known = {field.name: field for field in dataclasses.fields(self.settings)}
+        changes = dict(changes)
+        preset = changes.pop("preset", None)
+        if preset is not None and preset not in self.presets:
+            raise UnknownSetting(str(preset), tuple(self.presets), f"presets of method {self.name}")
+        stated = {**self.track_defaults.get(track, {}), **(self.presets[preset] if preset else {}), **changes}
         values: dict[str, Any] = {}
-        for key, value in changes.items():
+        for key, value in stated.items():
             if key not in known:
-                raise UnknownSetting(key, tuple(known), f"method {self.name}")
+                names = (*known, "preset") if self.presets else tuple(known)
+                raise UnknownSetting(key, names, f"method {self.name}")
             default = getattr(self.settings(), key)
             values[key] = _coerce(f"{self.name}.{key}", value, default)
         return self.settings(**values)
+
+    def run(self, task: Task, settings: Any) -> Adapted:
+        """Adapt with the given settings or, under ``config_selection: best_on_test``, with the best candidate's.
+
+        The best one is told by the task's oracle, the first of several; only its curve is reported. ``details`` then
+        say which it was.
+        """
+        candidates = list(self.candidates(settings))
+        if task.protocol.config_selection == "fixed" or len(candidates) == 1:
+            return self.adapt(task, settings)
+        if task.oracle is None:
+            raise ValueError("config_selection is best_on_test, but the task has no oracle")
+        best: tuple[float, Adapted, list[tuple[int, Mapping[str, float]]], Any] | None = None
+        for candidate in candidates:
+            curve: list[tuple[int, Mapping[str, float]]] = []
+
+            def keep(epoch: int, row: Mapping[str, float], curve: list[Any] = curve) -> None:
+                curve.append((epoch, row))
+
+            adapted = self.adapt(dataclasses.replace(task, report=keep), candidate)
+            score = task.oracle(adapted)
+            if best is None or score > best[0]:
+                best = score, adapted, curve, candidate
+        assert best is not None
+        _, adapted, curve, chosen = best
+        for epoch, row in curve:
+            task.report(epoch, row)
+        differing = {
+            f"selected_{field.name}": str(getattr(chosen, field.name))
+            for field in dataclasses.fields(chosen)
+            if len({repr(getattr(candidate, field.name)) for candidate in candidates}) > 1
+        }
+        return dataclasses.replace(adapted, details={**adapted.details, **differing})
 
 
 def _coerce(where: str, value: Any, default: Any) -> Any:
