@@ -200,7 +200,7 @@ def test_a_parameter_that_is_not_finite_stops_even_after_the_last_loss() -> None
     [{"epochs": 0}, {"batch_size": 0}, {"learning_rate": 0.0}, {"clip_norm": -1.0}, {"warmup_fraction": 1.5}],
 )
 def test_recipes_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"epochs|learning_rate|warmup"):
+    with pytest.raises(ValueError, match=r"epochs|batch_size|_rate|_norm|warmup"):
         Recipe(**wrong)
 
 
