@@ -21,6 +21,9 @@ class Evaluation:
         correct, total: the counts it is made of.
         accuracy_zero_shot: the frozen backbone with its text head on the same images, per cent.
         per_class: (correct, total) of each class.
+        accuracy_own_classes: top-1 among the classes that occur in this test split alone, per cent; ``None`` where all
+            of the target's do, or where the protocol leaves it out (``ood_label_space``).
+        accuracy_zero_shot_own_classes: the same of the frozen backbone.
     """
 
     dataset: str
@@ -29,6 +32,8 @@ class Evaluation:
     total: int
     accuracy_zero_shot: float
     per_class: tuple[tuple[int, int], ...]
+    accuracy_own_classes: float | None = None
+    accuracy_zero_shot_own_classes: float | None = None
 
 
 @dataclass(frozen=True)
@@ -71,8 +76,10 @@ class Result:
     """One finished cell.
 
     Attributes:
-        curves: per-epoch numbers by name (``train_loss``, ``learning_rate``), epoch 1 first.
-        details: what the method chose or counted (``alpha``, ``short_classes``).
+        curves: per-epoch numbers by name (``train_loss``, ``learning_rate``; ``accuracy`` on the ``meta`` track), epoch 1
+            first.
+        details: what the method chose or counted (``alpha``), and ``short_classes``: how many classes had fewer training
+            images than k, where any had.
         support_size: labelled images used.
     """
 
