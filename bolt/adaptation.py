@@ -62,8 +62,9 @@ def train(
     Raises:
         bolt.training.Diverged: when a loss or a parameter is NaN or infinite.
     """
-    losses = _labelled(task, trainable, recipe, least_batches)
-    if task.unlabelled is not None:
+    if task.unlabelled is None:
+        losses = _labelled(task, trainable, recipe, least_batches)
+    else:
         losses = unlabelled_losses(task, task.unlabelled, trainable, recipe, start)
     return fit(
         trainable.parameters,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from torch import Tensor
 from bolt.augment import augmented_view, evaluation_view
 from bolt.backbone import Backbone
 from bolt.protocol import STRICT, Protocol
+from bolt.seeds import torch_generator
 from bolt.spectral import Directions, top_directions
 from bolt.support import batch_order, draw_support
-from bolt.task import Sources, Support, Task
+from bolt.task import Adapted, Sources, Support, Task, Unlabelled
 
 CONTEXT, VOCABULARY = 16, 64
 SIZE = 32
@@ -78,6 +80,19 @@ class RandomSources(Sources):
         return self.vectors[source]
 
 
+def _no_support(*arguments: object) -> Tensor:
+    raise AssertionError("the support of the test-time track was looked at")
+
+
+NO_SUPPORT = Support(
+    labels_N=torch.empty(0, dtype=torch.long),
+    indices_N=torch.empty(0, dtype=torch.long),
+    pixels=_no_support,
+    features=_no_support,
+    order=_no_support,
+)
+
+
 def make_task(
     backbone: Backbone,
     *,
@@ -87,24 +102,58 @@ def make_task(
     protocol: Protocol = STRICT,
     sources: Sources | None = None,
     report: Callable[[int, Mapping[str, float]], None] = lambda epoch, metrics: None,
+    unlabelled: bool = False,
+    per_class: int = 10,
 ) -> Task:
-    """A task of noisy colour blobs, one colour a class."""
+    """A task of noisy colour blobs, one colour a class, ``per_class`` images of each.
+
+    ``unlabelled`` makes it one of the test-time track: all images without labels, and a support that is empty and
+    refuses to be looked at. Its oracle is there where the protocol asks for one.
+    """
     generator = torch.Generator().manual_seed(3)
-    labels = np.repeat(np.arange(classes), 10)
+    labels = np.repeat(np.arange(classes), per_class)
     colours = torch.randint(40, 216, (classes, 3, 1, 1), generator=generator)
     noise = torch.randint(-40, 40, (len(labels), 3, SIZE, SIZE), generator=generator)
     images = (colours[torch.from_numpy(labels)] + noise).to(torch.uint8)
-    indices = draw_support(labels, shots, dataset="blobs", seed=seed)
 
     def view_of(view: int, index: int) -> Tensor:
         if view == 0:
             return evaluation_view(images[index], SIZE)
         return augmented_view(images[index], SIZE, "blobs", seed, view, index)
 
+    head = backbone.zero_shot_head([f"colour {label}" for label in range(classes)], ["a blob of {}", "{}"])
+    task = Task(backbone, head, NO_SUPPORT, sources or RandomSources(backbone), protocol, "blobs", seed, report)
+    if unlabelled:
+        everything = torch.arange(len(labels))
+
+        def all_pixels(view: int, rows: Tensor) -> Tensor:
+            return torch.stack([view_of(view, row) for row in rows.tolist()])
+
+        def shuffled(stream: str, lap: int, size: int) -> Tensor:
+            return torch.randperm(size, generator=torch_generator("order", "blobs", seed, stream, lap, size))
+
+        def oracle(adapted: Adapted) -> float:
+            features_ND = backbone.encode_images(images, adapted.tower)
+            predicted_N = adapted.classify(features_ND).detach().argmax(dim=-1)
+            return 100 * float((predicted_N == torch.from_numpy(labels)).float().mean())
+
+        return replace(
+            task,
+            unlabelled=Unlabelled(
+                size=len(labels),
+                pixels=all_pixels,
+                features=lambda: backbone.encode_images(all_pixels(0, everything)),
+                order=shuffled,
+            ),
+            oracle=oracle if protocol.selects_on_test else None,
+        )
+
+    indices = draw_support(labels, shots, dataset="blobs", seed=seed)
+    everything = torch.arange(len(indices))
+
     def pixels(view: int, rows: Tensor) -> Tensor:
         return torch.stack([view_of(view, int(indices[row])) for row in rows.tolist()])
 
-    everything = torch.arange(len(indices))
     support = Support(
         labels_N=torch.from_numpy(labels[indices]),
         indices_N=torch.from_numpy(indices),
@@ -112,5 +161,4 @@ def make_task(
         features=lambda view: backbone.encode_images(pixels(view, everything)),
         order=lambda epoch: batch_order(len(indices), dataset="blobs", seed=seed, epoch=epoch),
     )
-    head = backbone.zero_shot_head([f"colour {label}" for label in range(classes)], ["a blob of {}", "{}"])
-    return Task(backbone, head, support, sources or RandomSources(backbone), protocol, "blobs", seed, report)
+    return replace(task, support=support, initial=backbone.tower.state_dict_open_clip())

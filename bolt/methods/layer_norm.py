@@ -1,0 +1,62 @@
+"""LayerNorm adaptation at test time: the gains and biases of the image tower's layer norms, trained by UFM.
+
+The counterpart, for a vision transformer, of adapting batch norms at test time (Tent, Wang et al., 2021). A layer
+norm keeps no statistics of a batch, so the affine numbers are all there is to adapt: 39,936 in ViT-B, 102,400 in
+ViT-L/14. The text head stays. The recipe is the BOLT authors': AdamW at 1e-3 without decay or warm-up, one epoch, the
+last state kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bolt.adaptation import Trainable, adapted, train
+from bolt.backbone import layer_norm_names
+from bolt.methods.base import Method, Work, register
+from bolt.task import Adapted, Task
+from bolt.training import Recipe
+
+
+@dataclass(frozen=True)
+class LayerNormSettings(Recipe):
+    """The training recipe, with the authors' defaults; a batch is one half trusted images."""
+
+    epochs: int = 1
+    batch_size: int = 32
+    learning_rate: float = 1e-3
+    warmup_fraction: float = 0.0
+
+
+def adapt(task: Task, settings: LayerNormSettings) -> Adapted:
+    """Train the layer norms on the test images. Raises ``ValueError`` for a task without unlabelled images."""
+    if task.unlabelled is None:
+        raise ValueError("layer_norm adapts to unlabelled test images, and this task has none; use the tta track")
+    names = layer_norm_names(task.backbone.tower.state_dict_open_clip())
+    tower = task.backbone.tower.copy(trainable=names)
+    trainable = Trainable(
+        encode=tower,
+        parameters=[tensor for tensor in tower.parameters() if tensor.requires_grad],
+        current=lambda: tower.copy(trainable=names).requires_grad_(False),
+    )
+    train(task, trainable, settings)
+    return adapted(task, trainable)
+
+
+def _work(size: int, settings: LayerNormSettings) -> Work:
+    # The weak views of one half, the strong views of both.
+    return Work(forward=settings.epochs * size, training=2 * settings.epochs * size)
+
+
+register(
+    Method(
+        name="layer_norm",
+        title="LayerNorm",
+        paper="https://arxiv.org/abs/2006.10726",
+        settings=LayerNormSettings,
+        adapt=adapt,
+        tracks=frozenset({"tta"}),
+        trains_tower=True,
+        work=_work,
+        tiny={"batch_size": 8},
+    )
+)
