@@ -51,6 +51,11 @@ def load_backbone(entry: BackboneEntry, device: str) -> Backbone:
     return backbone.to(device)
 
 
+def activation_swapped(entry: BackboneEntry) -> BackboneEntry:
+    """The same weights under the other activation: the mistake of newer open_clip versions with OpenAI's weights."""
+    return entry.model_copy(update={"quick_gelu": not entry.quick_gelu})
+
+
 def _weights(entry: BackboneEntry) -> str:
     """What open_clip takes as ``pretrained``: a file, or the tag of weights in the local cache."""
     if entry.weights.file is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from bolt.methods import METHODS
+from bolt.methods import METHODS, Work
 from orchestrator.catalog import BackboneEntry, Catalog
 from orchestrator.cell import Cell
 from orchestrator.results import Result
@@ -15,6 +15,7 @@ from orchestrator.stages.artifacts import (
     DomainTotal,
     Head,
     Images,
+    MetaStart,
     Need,
     SourceDirections,
     SourceModel,
@@ -105,10 +106,16 @@ def estimate(cells: Sequence[Cell], needs: Iterable[Need], done: Sequence[Result
 
 def _cell_gflops(cell: Cell, catalog: Catalog) -> float:
     method = METHODS[cell.method.name]
+    settings = method.configure(cell.method.settings_dict(), cell.track)
     entry = catalog.dataset(cell.dataset.name)
-    work = method.work(cell.shots * entry.classes, method.configure(cell.method.settings_dict()))
+    epochs = getattr(settings, "epochs", 0) if method.trains_tower else 0
+    work = method.work(cell.shots * entry.classes, settings)
+    if cell.track == "tta" and method.uses_support:  # one look for the trusted samples, then two views an epoch
+        work = Work(forward=entry.sizes.test * (1 + epochs), training=entry.sizes.test * epochs)
     scored = sum(catalog.dataset(ref.name).sizes.test for ref in cell.evaluate_on) if method.trains_tower else 0
     images = work.forward + scored + TRAINING_FACTOR * work.training
+    if cell.track == "meta":
+        images += epochs * scored
     return images * catalog.backbone(cell.backbone.name).gflops_per_image
 
 
@@ -121,13 +128,17 @@ def _artifact_gflops(need: Need, catalog: Catalog) -> float:
         case SourceModel():
             entry = catalog.dataset(need.dataset.name)
             images = TRAINING_FACTOR * entry.sizes.train * (need.recipe.epochs or 1) + entry.sizes.test
+        case MetaStart():
+            drawn = need.recipe.support * need.recipe.inner_steps + need.recipe.query
+            twice = 2 if need.recipe.variant == "maml" else 1
+            images = TRAINING_FACTOR * twice * need.recipe.steps * need.recipe.tasks_per_step * drawn
         case _:
             return 0.0
     return images * catalog.backbone(need.backbone.name).gflops_per_image
 
 
 def _support_rows(need: SupportFeatures, catalog: Catalog) -> int:
-    return catalog.dataset(need.dataset.name).classes * need.shots
+    return catalog.dataset(need.dataset.name).classes * need.support.shots
 
 
 def artifact_bytes(need: Need, catalog: Catalog) -> int:
@@ -136,7 +147,8 @@ def artifact_bytes(need: Need, catalog: Catalog) -> int:
         case Images():
             sizes = catalog.dataset(need.dataset.name).sizes
             pixels = 3 * need.image_size**2
-            return int(sizes.test * pixels if need.split == "test" else sizes.train * pixels * SHORT_SIDE_FACTOR)
+            count = sizes.train if need.split == "train" else sizes.test
+            return int(count * pixels * (1 if need.split == "test" else SHORT_SIDE_FACTOR))
         case SupportImages():
             return catalog.dataset(need.dataset.name).classes * need.shots * TYPICAL_IMAGE_BYTES
         case Head():
@@ -146,7 +158,7 @@ def artifact_bytes(need: Need, catalog: Catalog) -> int:
         case SupportFeatures():
             rows = _support_rows(need, catalog) * (need.views + 1)
             return 4 * rows * catalog.backbone(need.backbone.name).embed_dim
-        case SourceModel():
+        case SourceModel() | MetaStart():
             return 4 * catalog.backbone(need.backbone.name).parameters
         case SourceDirections():
             return 4 * need.top_k * _matrix_sides(catalog.backbone(need.source.backbone.name))

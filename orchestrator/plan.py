@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bolt.methods import METHODS
-from orchestrator.catalog import Catalog, dataset_ref, missing_data, missing_weights
+from orchestrator.catalog import Catalog, backbone_ref, dataset_ref, missing_data, missing_weights
 from orchestrator.cell import Cell, SourceRef
 from orchestrator.errors import UserError
 from orchestrator.estimate import Estimate, artifact_bytes, estimate
@@ -74,9 +74,7 @@ def make_plan(
     failed = tuple(on_record[cell.id] for cell in cells if cell.id in on_record and cell.id not in finished)
     skipped = set() if retry_failed else {failure.id for failure in failed}
     todo = [cell for cell in cells if cell.id not in finished and cell.id not in skipped]
-    needs = needs_of(
-        todo, cells, lambda ref: catalog.backbone(ref.name).image_size, source_models(grid, catalog, data_root)
-    )
+    needs = needs_of(todo, cells, catalog, source_models(grid, catalog, data_root))
     artifacts = tuple(PlannedArtifact(need, is_built(store, need), artifact_bytes(need, catalog)) for need in needs)
     takes = estimate(todo, [a.need for a in artifacts if not a.built], done, catalog)
     return Plan(grid, tuple(cells), tuple(done), failed, tuple(damaged), artifacts, takes, retry_failed)
@@ -118,7 +116,8 @@ def source_models(grid: Grid, catalog: Catalog, data_root: Path | None) -> Calla
             made = grid.recipe_for(source)
             entry = catalog.backbone(made.backbone)
             dataset = dataset_ref(catalog.dataset(made.dataset), data_root)
-            known[source] = SourceModel(cell.backbone, dataset, entry.image_size, made.recipe, source.digest)
+            # Not the cell's own backbone: under a protocol that swaps the activation, sources keep their own.
+            known[source] = SourceModel(backbone_ref(entry), dataset, entry.image_size, made.recipe, source.digest)
         return known[source]
 
     return model

@@ -76,10 +76,10 @@ class Result:
     """One finished cell.
 
     Attributes:
-        curves: per-epoch numbers by name (``train_loss``, ``learning_rate``; ``accuracy`` on the ``meta`` track), epoch 1
-            first.
-        details: what the method chose or counted (``alpha``), and ``short_classes``: how many classes had fewer training
-            images than k, where any had.
+        curves: per-epoch numbers by name, epoch 1 first: ``train_loss``, ``learning_rate``, and on the ``meta`` track
+            ``accuracy``.
+        details: what the method chose or counted (``alpha``), and ``short_classes``: how many classes had fewer
+            training images than k, where any had.
         support_size: labelled images used.
     """
 

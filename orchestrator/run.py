@@ -175,7 +175,7 @@ def _ready(
     models = source_models(plan.grid, catalog, data_root)
     ready, blocked = [], {}
     for cell in plan.todo:
-        needs = needs_of([cell], plan.cells, lambda ref: catalog.backbone(ref.name).image_size, models)
+        needs = needs_of([cell], plan.cells, catalog, models)
         broken = [need.address for need in needs if need.address in doomed]
         if broken:
             blocked[cell] = f"needs {broken[0]}, which could not be built: {doomed[broken[0]]}"

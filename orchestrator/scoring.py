@@ -6,6 +6,7 @@ Shape legend: N test images, B batch, C classes, D embedding width.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,24 +19,47 @@ class NotFinite(ArithmeticError):
     """A classifier gave NaN or infinite logits: the run diverged, and its accuracy would mean nothing."""
 
 
-def predictions(total: int, features_of: Callable[[int, int], Tensor], classify: Callable[[Tensor], Tensor]) -> Tensor:
-    """The predicted class of each of ``total`` images, (N,), on the CPU.
+@dataclass(frozen=True)
+class Predictions:
+    """The predicted class of each image, on the CPU.
+
+    Attributes:
+        of_all: among all classes of the head, (N,).
+        of_own: among the classes the split holds, (N,); equal to ``of_all`` where those are all.
+    """
+
+    of_all: Tensor
+    of_own: Tensor
+
+
+def predictions(
+    total: int,
+    features_of: Callable[[int, int], Tensor],
+    classify: Callable[[Tensor], Tensor],
+    own_C: Tensor | None = None,
+) -> Predictions:
+    """The predictions for ``total`` images.
 
     Args:
         features_of: ``features_of(start, stop)`` -> raw features (B, D) of those images.
         classify: features (B, D) -> logits (B, C).
+        own_C: which classes the split holds, booleans; all by default.
 
     Raises:
         NotFinite: a logit is NaN or infinite.
     """
-    found = []
+    of_all, of_own = [], []
     with torch.inference_mode():
         for start in range(0, total, SCORING_BATCH):
             logits_BC = classify(features_of(start, min(start + SCORING_BATCH, total)))
             if not torch.isfinite(logits_BC).all():
                 raise NotFinite(f"NaN or infinite logits among images {start} to {start + len(logits_BC)}")
-            found.append(logits_BC.argmax(-1).cpu())
-    return torch.cat(found)
+            of_all.append(logits_BC.argmax(-1).cpu())
+            if own_C is not None:
+                among = logits_BC.masked_fill(~own_C.to(logits_BC.device), -torch.inf)
+                of_own.append(among.argmax(-1).cpu())
+    found = torch.cat(of_all)
+    return Predictions(found, torch.cat(of_own) if own_C is not None else found)
 
 
 def accuracy(predicted_N: Tensor, labels_N: Tensor) -> float:

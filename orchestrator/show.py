@@ -22,6 +22,7 @@ ARTIFACT_WORDS = {
     "SourceModel": "source models",
     "SourceDirections": "source directions",
     "DomainTotal": "domain totals",
+    "MetaStart": "meta-learned starts",
 }
 
 SHOWN_MISSING = 6

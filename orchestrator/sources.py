@@ -41,8 +41,7 @@ class StoredSources:
         """Per source, the leading ``top_k`` directions of one matrix, or all it has."""
         found = []
         for source in self._sources:
-            address = directions_address(self._backbone, source, tier(top_k, DIRECTIONS_TIER))
-            with safe_open(self._open(address).path("directions.safetensors"), "pt") as file:
+            with safe_open(self._stored_directions(source, top_k).path("directions.safetensors"), "pt") as file:
                 u, s, v = (file.get_tensor(f"{matrix}.{part}") for part in ("u", "s", "v"))
             found.append(Directions(u[:, :top_k].contiguous(), s[:top_k].contiguous(), v[:, :top_k].contiguous()))
         return found
@@ -72,9 +71,19 @@ class StoredSources:
         return self._bases[matrix, top_k]
 
     def _delta(self, source: SourceRef, name: str) -> Tensor:
-        with safe_open(self._open(source_address(self._backbone, source)).path("tower.safetensors"), "pt") as file:
+        with safe_open(self._open(source_address(self._backbone.name, source)).path("tower.safetensors"), "pt") as file:
             tuned: Tensor = file.get_tensor(name)
         return tuned - self._pretrained[name]
+
+    def _stored_directions(self, source: SourceRef, top_k: int) -> Artifact:
+        """The smallest stored set of a source's directions that has ``top_k``: a method asks for as many as its widest
+        matrix takes, and reads fewer of the narrower ones."""
+        most = max(tensor.shape[-1] for tensor in self._pretrained.values() if tensor.ndim)
+        for size in range(tier(top_k, DIRECTIONS_TIER), tier(most, DIRECTIONS_TIER) + 1, DIRECTIONS_TIER):
+            found = self._store.artifact(directions_address(self._backbone.name, source, size))
+            if found is not None:
+                return found
+        return self._open(directions_address(self._backbone.name, source, tier(top_k, DIRECTIONS_TIER)))
 
     def _open(self, address: str) -> Artifact:
         found = self._store.artifact(address)
@@ -91,8 +100,7 @@ class StoredSources:
                 continue
             artifact = self._open(address)
             covered = [SourceRef(dataset, digest) for dataset, digest in artifact.meta["sources"]]
-            same_backbone = artifact.meta["backbone"] == self._backbone.digest
-            if not same_backbone or not wanted <= set(covered):
+            if not wanted <= set(covered):
                 continue
             held_out = [source for source in covered if source not in wanted]
             if len(held_out) < len(wanted) and (best is None or len(held_out) < len(best[1])):

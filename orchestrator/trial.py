@@ -1,30 +1,27 @@
 """Run one cell in this process. Knows nothing of Ray.
 
-Support -> ``method.adapt`` -> score -> result. The method sees a :class:`bolt.task.Task`, in which there are no test
-images and no test labels; scoring happens here, afterwards.
-
-Shape legend: B batch, C classes, D embedding width.
+Task -> ``method.run`` -> score -> result. The method sees a :class:`bolt.task.Task`, in which there are no test labels;
+scoring happens afterwards (``evaluation.py``).
 """
 
 from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from orchestrator.cell import Cell, DatasetRef
-from orchestrator.results import Evaluation, Failure, Result, Timings
+from orchestrator.cell import Cell
+from orchestrator.results import Failure, Result, Timings
 from orchestrator.settings import RunSettings
 from orchestrator.store import Store
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from bolt.task import Adapted
+    from bolt.methods import Method
+    from bolt.task import Adapted, Task
     from orchestrator.workbench import Workbench
 
 
@@ -75,84 +72,99 @@ def run_cell(cell: Cell, bench: Workbench) -> Result:
     ``FileNotFoundError`` for an artifact that is not built.
     """
     from bolt.methods import METHODS
-    from bolt.task import Task
+    from orchestrator.evaluation import evaluate
     from orchestrator.manifest import PeakMemory, make_manifest
 
     method = METHODS[cell.method.name]
     if method.version != cell.method.version:
         raise ValueError(f"the cell asks for version {cell.method.version} of {method.name}, this is {method.version}")
-    settings = method.configure(cell.method.settings_dict())
-    curves: dict[str, list[float]] = {}
-
-    def report(epoch: int, metrics: Mapping[str, float]) -> None:
-        for name, value in metrics.items():
-            curves.setdefault(name, []).append(float(value))
-
+    settings = method.configure(cell.method.settings_dict(), cell.track)
+    recorder = Recorder(cell, bench)
     with PeakMemory(bench.device) as memory:
         clock = [time.perf_counter()]
-        backbone = bench.backbone(cell.backbone)
-        support = bench.support(cell, method.support_views(settings)) if method.uses_support else bench.no_support()
-        task = Task(
-            backbone=backbone,
-            head_CD=bench.head(cell.backbone, cell.dataset),
-            support=support,
-            sources=bench.sources(cell) if method.uses_sources else None,
-            protocol=cell.protocol,
-            dataset=cell.dataset.name,
-            seed=cell.seed,
-            report=report,
-        )
+        task = make_task(cell, method, settings, bench, recorder)
         clock.append(time.perf_counter())
-        adapted = method.adapt(task, settings)
+        adapted = method.run(task, settings)
         clock.append(time.perf_counter())
-        evaluations = tuple(_evaluate(cell, dataset, adapted, bench) for dataset in cell.evaluate_on)
+        evaluations = tuple(evaluate(cell, dataset, adapted, bench) for dataset in cell.evaluate_on)
         clock.append(time.perf_counter())
     prepare, fit, score = (after - before for before, after in pairwise(clock))
     return Result(
         cell=cell,
         evaluations=evaluations,
         trainable_parameters=adapted.trainable_parameters,
-        timings=Timings(prepare, fit, score),
+        timings=Timings(prepare, fit - recorder.scoring_seconds, score + recorder.scoring_seconds),
         peak_memory_mib=memory.mebibytes,
-        support_size=len(support),
-        manifest=make_manifest(bench, bench.addresses_read(cell, method, settings)),
-        curves={name: tuple(values) for name, values in curves.items()},
-        details=dict(adapted.details),
+        support_size=len(task.support),
+        manifest=make_manifest(bench, bench.addresses_read(cell)),
+        curves={name: tuple(values) for name, values in recorder.curves.items()},
+        details={**adapted.details, **_short_classes(cell, task)},
     )
 
 
-def _evaluate(cell: Cell, dataset: DatasetRef, adapted: Adapted, bench: Workbench) -> Evaluation:
-    """Score on one test split; the frozen backbone's own score stands beside it, on the same images."""
-    import torch
+class Recorder:
+    """What a cell tells while it trains: its curves and, on the ``meta`` track, its accuracy after every epoch."""
 
-    from bolt.task import cosine_classifier
-    from orchestrator.scoring import accuracy, predictions
+    def __init__(self, cell: Cell, bench: Workbench) -> None:
+        self.curves: dict[str, list[float]] = {}
+        self.scoring_seconds = 0.0
+        self._cell, self._bench = cell, bench
 
-    size = bench.image_size(cell.backbone)
-    backbone = bench.backbone(cell.backbone)
-    images = bench.images(dataset, "test", size)
-    labels = bench.labels_among(cell.dataset, dataset, size)
-    classes = len(bench.class_names(cell.dataset, size))
-    frozen = bench.test_features(cell.backbone, dataset)
-    zero_shot = cosine_classifier(bench.head(cell.backbone, cell.dataset), backbone.logit_scale)
+    def report(self, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Note an epoch's numbers."""
+        for name, value in metrics.items():
+            self.curves.setdefault(name, []).append(float(value))
 
-    def adapted_features(start: int, stop: int) -> Tensor:
-        if adapted.tower is None:
-            return frozen_features(start, stop)
-        return backbone.encode_images(images.batch(start, stop), adapted.tower)
+    def after_epoch(self, epoch: int, make: Callable[[], Adapted]) -> None:
+        """Score the classifier as it stands; the method learns nothing of it."""
+        from orchestrator.evaluation import evaluate
 
-    def frozen_features(start: int, stop: int) -> Tensor:
-        return frozen[start:stop].to(bench.device)
+        if self._cell.track != "meta":
+            return
+        started = time.perf_counter()
+        score = evaluate(self._cell, self._cell.dataset, make(), self._bench).accuracy
+        self.report(epoch, {"accuracy": score})
+        self.scoring_seconds += time.perf_counter() - started
 
-    predicted = predictions(len(images), adapted_features, adapted.classify)
-    predicted_frozen = predictions(len(images), frozen_features, zero_shot)
-    total = torch.bincount(labels, minlength=classes)
-    correct = torch.bincount(labels[predicted == labels], minlength=classes)
-    return Evaluation(
-        dataset=dataset.name,
-        accuracy=accuracy(predicted, labels),
-        correct=int(correct.sum()),
-        total=len(labels),
-        accuracy_zero_shot=accuracy(predicted_frozen, labels),
-        per_class=tuple((int(c), int(n)) for c, n in zip(correct, total, strict=True)),
+
+def make_task(cell: Cell, method: Method, settings: Any, bench: Workbench, recorder: Recorder) -> Task:
+    """Everything the method may see of its target. No test label is in it.
+
+    The exception is named: a protocol that ``selects_on_test`` gives an oracle, which tells a classifier's accuracy.
+    """
+    from bolt.task import Task
+    from orchestrator.evaluation import evaluate
+    from orchestrator.stages.artifacts import meta_start
+
+    at_test_time = cell.track == "tta"
+    support = bench.no_support()
+    if method.uses_support and not at_test_time:
+        support = bench.support(cell, method, method.support_views(settings))
+    initial = None
+    if method.meta is not None:
+        initial = bench.meta_start(meta_start(cell, bench.image_size(cell.backbone), method.meta(settings)))
+    return Task(
+        backbone=bench.backbone(cell.backbone),
+        head_CD=bench.head(cell.backbone, cell.dataset),
+        support=support,
+        sources=bench.sources(cell) if method.uses_sources and method.meta is None else None,
+        protocol=cell.protocol,
+        dataset=cell.dataset.name,
+        seed=cell.seed,
+        report=recorder.report,
+        unlabelled=bench.unlabelled(cell, method) if at_test_time and method.uses_support else None,
+        oracle=(lambda adapted: evaluate(cell, cell.dataset, adapted, bench).accuracy)
+        if cell.protocol.selects_on_test
+        else None,
+        after_epoch=recorder.after_epoch,
+        initial=initial,
     )
+
+
+def _short_classes(cell: Cell, task: Task) -> dict[str, int]:
+    """How many classes gave fewer images than k, where any did."""
+    if not len(task.support):
+        return {}
+    counts_C = task.support.labels_N.bincount(minlength=len(task.head_CD))
+    short = int((counts_C < cell.shots).sum())
+    return {"short_classes": short} if short else {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -20,10 +20,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bolt.augment import augmented_view, evaluation_view
+from bolt.augment import SOURCE_CROP, SUPPORT_CROP, Crop, augmented_view, evaluation_view
+from bolt.methods import METHODS
+from bolt.seeds import torch_generator
 from bolt.support import batch_order, draw_support
-from bolt.task import EVALUATION_VIEW, Support
-from orchestrator.backbones import load_backbone
+from bolt.task import EVALUATION_VIEW, Support, Unlabelled
+from orchestrator.backbones import activation_swapped, load_backbone
 from orchestrator.catalog import BackboneEntry, Catalog, DatasetEntry, backbone_ref, dataset_ref, load_catalog
 from orchestrator.cell import BackboneRef, Cell, DatasetRef
 from orchestrator.datasets.images import Images, read_images
@@ -31,6 +33,7 @@ from orchestrator.errors import UserError
 from orchestrator.settings import RunSettings
 from orchestrator.sources import StoredSources
 from orchestrator.stages import artifacts
+from orchestrator.stages.needs import direct_needs
 from orchestrator.store import Artifact, Store
 
 if TYPE_CHECKING:
@@ -89,11 +92,15 @@ class Workbench:
         return entry
 
     def backbone_entry(self, ref: BackboneRef) -> BackboneEntry:
-        """The catalog entry behind a reference. Raises ``UserError`` if it changed since the grid was read."""
+        """The catalog entry behind a reference, with the activation that the reference means.
+
+        Raises ``UserError`` if the entry changed since the grid was read.
+        """
         entry = self.catalog.backbone(ref.name)
-        if backbone_ref(entry) != ref:
-            raise UserError(f"backbone {ref.name} changed since the grid was read", hint="run the same command again")
-        return entry
+        for meant in (entry, activation_swapped(entry)):
+            if backbone_ref(meant) == ref:
+                return meant
+        raise UserError(f"backbone {ref.name} changed since the grid was read", hint="run the same command again")
 
     def image_size(self, ref: BackboneRef) -> int:
         """Side of the images the backbone takes, in pixels."""
@@ -150,18 +157,13 @@ class Workbench:
 
         return self._sources.get((cell.backbone, cell.sources), make)
 
-    def addresses_read(self, cell: Cell, method: Method, settings: object) -> tuple[str, ...]:
+    def addresses_read(self, cell: Cell) -> tuple[str, ...]:
         """Addresses of the artifacts a cell's number was made from."""
-        size = self.image_size(cell.backbone)
-        read = [artifacts.Head(cell.backbone, cell.dataset, size).address]
-        read += [artifacts.TestFeatures(cell.backbone, dataset, size).address for dataset in cell.evaluate_on]
-        if method.uses_support:
-            read.append(artifacts.support_images(cell).address)
-            views = method.support_views(settings)
-            if views is not None:
-                read.append(artifacts.support_features(cell, size, views).address)
-        read += [artifacts.source_address(cell.backbone, source) for source in cell.sources]
-        return tuple(read)
+        return tuple(need.address for need in direct_needs(cell, self.catalog)) + tuple(
+            artifacts.source_address(cell.backbone.name, source)
+            for source in cell.sources
+            if METHODS[cell.method.name].meta is None
+        )
 
     def labels_among(self, target: DatasetRef, dataset: DatasetRef, image_size: int) -> Tensor:
         """Test labels of ``dataset`` as class numbers of ``target``, (N,).
@@ -194,38 +196,74 @@ class Workbench:
                 seed=need.seed,
                 images=read_images(path),
                 indices=np.load(path("indices.npy")),
-                train_labels=np.load(path("train_labels.npy")),
+                labels_of_split=np.load(path("labels_of_split.npy")),
             )
 
         return self._pictures.get(need, load)
 
-    def support(self, cell: Cell, views: int | None) -> Support:
+    def support(self, cell: Cell, method: Method, views: int | None) -> Support:
         """The cell's support, with frozen features of its un-augmented and first ``views`` augmented views.
 
-        Raises ``ValueError`` when a class has too few images and the protocol refuses that.
+        Raises ``bolt.support.TooFewImages`` when a class has too few images and the protocol refuses that.
         """
         size = self.image_size(cell.backbone)
+        family = self._views(cell, method)
         pictures = self.support_pictures(artifacts.support_images(cell))
         indices = draw_support(
-            pictures.train_labels,
+            pictures.labels_of_split,
             cell.shots,
             dataset=cell.dataset.name,
             seed=cell.seed,
             short_classes=cell.protocol.short_classes,
             class_count=len(self.class_names(cell.dataset, size)),
+            draw=cell.protocol.support_draw,
+            pool=cell.protocol.support_pool,
         )
         return Support(
-            labels_N=torch.from_numpy(pictures.train_labels[indices]).to(self.device),
+            labels_N=torch.from_numpy(pictures.labels_of_split[indices]).to(self.device),
             indices_N=torch.from_numpy(indices),
-            pixels=lambda view, rows: pictures.pixels(view, indices[rows.cpu().numpy()], size),
-            features=self._support_features(cell, indices, views),
+            pixels=lambda view, rows: pictures.pixels(view, indices[rows.cpu().numpy()], size, family),
+            features=self._support_features(cell, indices, family, views),
             order=lambda epoch: batch_order(len(indices), dataset=cell.dataset.name, seed=cell.seed, epoch=epoch),
         )
 
-    def _support_features(self, cell: Cell, indices: NDArray[np.int64], views: int | None) -> Callable[[int], Tensor]:
+    def unlabelled(self, cell: Cell, method: Method) -> Unlabelled:
+        """The target's test images without their labels; augmented views are crops of images near their own size."""
+        name, seed, size = cell.dataset.name, cell.seed, self.image_size(cell.backbone)
+        crop = crop_of(self._views(cell, method))
+        seen = self.images(cell.dataset, "test", size)
+        whole = self.images(cell.dataset, "test_whole", size)
+
+        def pixels(view: int, rows: Tensor) -> Tensor:
+            if view == EVALUATION_VIEW:
+                return torch.stack([seen.image(row) for row in rows.tolist()])
+            return torch.stack(
+                [augmented_view(whole.image(row), size, name, seed, view, row, crop) for row in rows.tolist()]
+            )
+
+        return Unlabelled(
+            size=len(seen),
+            pixels=pixels,
+            features=lambda: self.test_features(cell.backbone, cell.dataset).to(self.device),
+            order=lambda stream, lap, count: torch.randperm(
+                count, generator=torch_generator("stream", name, seed, stream, lap, count)
+            ),
+        )
+
+    def meta_start(self, need: artifacts.MetaStart) -> dict[str, Tensor]:
+        """A meta-learned image tower by open_clip names, on the device."""
+        tensors = load_file(self.open(need.address).path("tower.safetensors"))
+        return {name: tensor.to(self.device) for name, tensor in tensors.items()}
+
+    def _views(self, cell: Cell, method: Method) -> artifacts.Views:
+        return artifacts.view_family(cell, method, self.catalog.dataset(cell.dataset.name).mirrorable)
+
+    def _support_features(
+        self, cell: Cell, indices: NDArray[np.int64], family: artifacts.Views, views: int | None
+    ) -> Callable[[int], Tensor]:
         if views is None:
             return nothing
-        need = artifacts.support_features(cell, self.image_size(cell.backbone), views)
+        need = artifacts.support_features(cell, self.image_size(cell.backbone), family, views)
 
         def load() -> dict[str, Tensor]:
             return load_file(self.open(need.address).path("features.safetensors"))
@@ -238,30 +276,37 @@ class Workbench:
         return features
 
 
+def crop_of(family: artifacts.Views) -> Crop:
+    """The random crops of a family of views."""
+    crop = SOURCE_CROP if family.light else SUPPORT_CROP
+    return crop if family.mirror else replace(crop, flip=0.0)
+
+
 @dataclass(frozen=True)
 class SupportPictures:
     """The images of the largest support of one dataset and seed.
 
     Attributes:
         images: at their own size, in the order of ``indices``.
-        indices: their positions in the training split, ascending, (M,).
-        train_labels: class of every training image, of which supports are drawn.
+        indices: their positions in the split they are drawn from, ascending, (M,).
+        labels_of_split: class of every image of that split.
     """
 
     dataset: str
     seed: int
     images: Images
     indices: NDArray[np.int64]
-    train_labels: NDArray[np.int64]
+    labels_of_split: NDArray[np.int64]
 
-    def pixels(self, view: int, indices: NDArray[np.int64], size: int) -> Tensor:
-        """One view of the images at those positions of the training split: uint8 (len(indices), 3, size, size)."""
+    def pixels(self, view: int, indices: NDArray[np.int64], size: int, family: artifacts.Views) -> Tensor:
+        """One view of the images at those positions of their split: uint8 (len(indices), 3, size, size)."""
+        crop = crop_of(family)
         rows = np.searchsorted(self.indices, indices).tolist()
         if view == EVALUATION_VIEW:
             return torch.stack([evaluation_view(self.images.image(row), size) for row in rows])
         return torch.stack(
             [
-                augmented_view(self.images.image(row), size, self.dataset, self.seed, view, index)
+                augmented_view(self.images.image(row), size, self.dataset, self.seed, view, index, crop)
                 for row, index in zip(rows, indices.tolist(), strict=True)
             ]
         )

@@ -105,7 +105,7 @@ class Method:
     def run(self, task: Task, settings: Any) -> Adapted:
         """Adapt with the given settings or, under ``config_selection: best_on_test``, with the best candidate's.
 
-        The best one is told by the task's oracle, the first of several; only its curve is reported. ``details`` then
+        The best one is told by the task's oracle, the first of several, and then run again for the record; ``details``
         say which it was.
         """
         candidates = list(self.candidates(settings))
@@ -113,27 +113,20 @@ class Method:
             return self.adapt(task, settings)
         if task.oracle is None:
             raise ValueError("config_selection is best_on_test, but the task has no oracle")
-        best: tuple[float, Adapted, list[tuple[int, Mapping[str, float]]], Any] | None = None
-        for candidate in candidates:
-            curve: list[tuple[int, Mapping[str, float]]] = []
-
-            def keep(epoch: int, row: Mapping[str, float], curve: list[Any] = curve) -> None:
-                curve.append((epoch, row))
-
-            adapted = self.adapt(dataclasses.replace(task, report=keep), candidate)
-            score = task.oracle(adapted)
-            if best is None or score > best[0]:
-                best = score, adapted, curve, candidate
-        assert best is not None
-        _, adapted, curve, chosen = best
-        for epoch, row in curve:
-            task.report(epoch, row)
-        differing = {
+        quiet = dataclasses.replace(task, report=_unheard, after_epoch=_unheard)
+        scores = [task.oracle(self.adapt(quiet, candidate)) for candidate in candidates]
+        chosen = candidates[scores.index(max(scores))]
+        varied = {
             f"selected_{field.name}": str(getattr(chosen, field.name))
             for field in dataclasses.fields(chosen)
             if len({repr(getattr(candidate, field.name)) for candidate in candidates}) > 1
         }
-        return dataclasses.replace(adapted, details={**adapted.details, **differing})
+        adapted = self.adapt(task, chosen)
+        return dataclasses.replace(adapted, details={**adapted.details, **varied})
+
+
+def _unheard(epoch: int, anything: Any) -> None:
+    """A callback that nobody listens to."""
 
 
 def _coerce(where: str, value: Any, default: Any) -> Any:

@@ -25,7 +25,7 @@ register(
         paper="https://arxiv.org/abs/2103.00020",
         settings=ZeroShotSettings,
         adapt=adapt,
-        tracks=frozenset({"fewshot", "ood", "tta"}),
+        tracks=frozenset({"fewshot", "ood", "tta", "meta"}),
         uses_support=False,
     )
 )

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bolt.methods import METHODS, Method, UnknownSetting
-from bolt.protocol import Protocol
+from bolt.protocol import STRICT, Protocol
+from bolt.seeds import numpy_generator
+from orchestrator.backbones import activation_swapped
 from orchestrator.catalog import Catalog, DatasetEntry, backbone_ref, dataset_ref
 from orchestrator.catalog.reading import Place
 from orchestrator.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
@@ -51,8 +53,9 @@ class Expander:
     overrides: Overrides
     sources: dict[SourceRef, SourcePlan] = field(default_factory=dict)
     _datasets: dict[str, DatasetRef] = field(default_factory=dict)
-    _backbones: dict[str, BackboneRef] = field(default_factory=dict)
-    _pools: dict[Any, tuple[SourceRef, ...]] = field(default_factory=dict)
+    _backbones: dict[tuple[str, str], BackboneRef] = field(default_factory=dict)
+    _pools: dict[Any, tuple[DatasetEntry, ...]] = field(default_factory=dict)
+    _source_refs: dict[Any, tuple[SourceRef, ...]] = field(default_factory=dict)
 
     def cells(self, block: Block, protocol: Any, recipe: SourceRecipe, place: Place) -> Iterator[Planned]:
         """The block's cells, duplicates included.
@@ -80,19 +83,20 @@ class Expander:
         for backbone, target in product(block.backbones, targets):
             evaluate_on = self._evaluated(block, target, at("evaluate_on"))
             for (method, ref), label, method_place in methods:
-                pool: tuple[SourceRef, ...] = ()
+                pool: tuple[DatasetEntry, ...] = ()
                 if method.uses_sources:
-                    pool = self._sources(block.sources, backbone, target, evaluate_on, recipe, at("sources"))
+                    pool = self._pool(block.sources, target, evaluate_on, at("sources"))
                 for k, seed in product(shots, seeds) if method.uses_support else ((0, 0),):
+                    drawn = _subset(pool, block.sources, target, seed, at("sources"))
                     cell = Cell(
                         track=block.track,
                         protocol=chosen,
-                        backbone=self._backbone(backbone),
+                        backbone=self._backbone(backbone, chosen),
                         domain=target.domain,
                         dataset=self._dataset(target),
                         evaluate_on=tuple(self._dataset(entry) for entry in evaluate_on),
                         sources_rule=block.sources.rule if method.uses_sources else "none",
-                        sources=pool,
+                        sources=self._sources(method, backbone, drawn, recipe),
                         shots=k,
                         method=ref,
                         seed=seed,
@@ -127,10 +131,11 @@ class Expander:
                 where=str(place),
                 hint=f"methods that can: {', '.join(able) or 'none yet'}",
             )
-        settings = _configured(method, choice.settings, place)
+        settings = _configured(method, choice.settings, track, place)
         overriding = self.overrides.methods.get(method.name)
         if overriding:
-            settings = _configured(method, {**choice.settings, **overriding}, self.overrides.option(method.name))
+            changes = {**choice.settings, **overriding}
+            settings = _configured(method, changes, track, self.overrides.option(method.name))
         pairs = sorted((f.name, getattr(settings, f.name)) for f in dataclasses.fields(settings))
         return method, MethodRef(method.name, method.version, tuple(pairs))
 
@@ -176,25 +181,21 @@ class Expander:
             raise UserError("only the ood track is scored on other datasets than its target", where=str(place))
         entries = [self.catalog.dataset(name, str(place / i)) for i, name in enumerate(block.evaluate_on)]
         for index, entry in enumerate(entries):
-            if entry.classes != target.classes:
+            unknown = sorted(set(_words(entry)) - set(_words(target)) if _words(target) else ())
+            if unknown or entry.classes > target.classes:
+                which = f"the class {unknown[0]!r}" if unknown else f"{entry.classes} classes"
                 raise UserError(
-                    f"{entry.name} has {entry.classes} classes and {target.name} has {target.classes}; "
+                    f"{entry.name} has {which}, which {target.name} with its {target.classes} does not have; "
                     "what is adapted to one cannot be scored on the other",
                     where=str(place / index),
                 )
         return entries
 
-    def _sources(
-        self,
-        choice: SourcesChoice,
-        backbone: str,
-        target: DatasetEntry,
-        evaluated: list[DatasetEntry],
-        recipe: SourceRecipe,
-        place: Place,
-    ) -> tuple[SourceRef, ...]:
-        """The sources of a target: the whole pool but the target, what is scored on, and under the group rule kin."""
-        key = (choice.rule, choice.domain, choice.datasets, backbone, target.name, *(e.name for e in evaluated), recipe)
+    def _pool(
+        self, choice: SourcesChoice, target: DatasetEntry, evaluated: list[DatasetEntry], place: Place
+    ) -> tuple[DatasetEntry, ...]:
+        """The pool of a target: all but the target, what is scored on, and under the group rule their kin."""
+        key = (choice.rule, choice.domain, choice.datasets, target.name, *(e.name for e in evaluated))
         if key not in self._pools:
             if choice.datasets is not None:
                 at = place / "datasets"
@@ -214,19 +215,35 @@ class Expander:
                     where=str(place),
                     hint="give the pool: sources: {rule: leave_one_out, domain: NAME} or {..., datasets: [...]}",
                 )
-            self._pools[key] = tuple(self._source(backbone, e, recipe) for e in {e.name: e for e in left}.values())
+            self._pools[key] = tuple({entry.name: entry for entry in left}.values())
         return self._pools[key]
+
+    def _sources(
+        self, method: Method, backbone: str, pool: tuple[DatasetEntry, ...], recipe: SourceRecipe
+    ) -> tuple[SourceRef, ...]:
+        """A method's sources: the fine-tuned models of the pool or, to meta-learn from, its images."""
+        key = (method.meta is not None, backbone, tuple(entry.name for entry in pool), recipe)
+        if key not in self._source_refs:
+            if method.meta is not None:
+                refs = tuple(SourceRef(entry.name, self._dataset(entry).digest) for entry in pool)
+            else:
+                refs = tuple(self._source(backbone, entry, recipe) for entry in pool)
+            self._source_refs[key] = refs
+        return self._source_refs[key]
 
     def _source(self, backbone: str, entry: DatasetEntry, recipe: SourceRecipe) -> SourceRef:
         resolved = recipe.resolve(entry.fine_tune_epochs, entry.sizes.train)
-        ref = resolved.source(self._backbone(backbone), self._dataset(entry))
+        # Sources are fine-tuned with the activation of their weights, under every protocol.
+        ref = resolved.source(self._backbone(backbone, STRICT), self._dataset(entry))
         self.sources[ref] = SourcePlan(backbone, entry.name, resolved)
         return ref
 
-    def _backbone(self, name: str) -> BackboneRef:
-        if name not in self._backbones:
-            self._backbones[name] = backbone_ref(self.catalog.backbones[name])
-        return self._backbones[name]
+    def _backbone(self, name: str, protocol: Protocol) -> BackboneRef:
+        if (name, protocol.activation) not in self._backbones:
+            entry = self.catalog.backbones[name]
+            meant = entry if protocol.activation == "as_trained" else activation_swapped(entry)
+            self._backbones[name, protocol.activation] = backbone_ref(meant)
+        return self._backbones[name, protocol.activation]
 
     def _dataset(self, entry: DatasetEntry) -> DatasetRef:
         if entry.name not in self._datasets:
@@ -234,14 +251,34 @@ class Expander:
         return self._datasets[entry.name]
 
 
-def _configured(method: Method, changes: Mapping[str, Any], place: Place) -> Any:
+def _subset(
+    pool: tuple[DatasetEntry, ...], choice: SourcesChoice, target: DatasetEntry, seed: int, place: Place
+) -> tuple[DatasetEntry, ...]:
+    """The sources a cell gets: the whole pool, or so many of it, drawn by target and seed."""
+    if choice.count is None or not pool:
+        return pool
+    if choice.count > len(pool):
+        raise UserError(
+            f"count is {choice.count}, but {target.name} has {len(pool)} sources", where=str(place / "count")
+        )
+    chosen = numpy_generator("sources", target.name, seed).permutation(len(pool))[: choice.count]
+    return tuple(pool[index] for index in sorted(chosen.tolist()))
+
+
+def _configured(method: Method, changes: Mapping[str, Any], track: str, place: Place) -> Any:
     """A method's settings. Raises ``UserError`` for an unknown setting or a value it does not take."""
     try:
-        return method.configure(changes)
+        return method.configure(changes, track)
     except UnknownSetting as error:
         raise unknown_name(f"setting of {method.name}", error.name, error.known, where=str(place)) from None
     except (ValueError, TypeError) as error:
         raise UserError(str(error), where=str(place)) from None
+
+
+def _words(entry: DatasetEntry) -> tuple[str, ...]:
+    """The class words a catalog entry states itself."""
+    names = entry.class_names
+    return tuple(names.values()) if isinstance(names, dict) else names if isinstance(names, tuple) else ()
 
 
 def default_labels(planned: Mapping[Cell, Planned]) -> dict[MethodRef, str]:

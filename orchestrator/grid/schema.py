@@ -36,11 +36,13 @@ class SourcesChoice(Part):
         rule: ``leave_one_out`` leaves out the target (and what is evaluated on); ``leave_group_out`` their kin too.
         domain: the domain that gives the pool; the target's own by default.
         datasets: the pool by name, instead of a domain.
+        count: a random subset of so many of them, drawn by (target, seed) alone; fewer are part of more.
     """
 
     rule: Literal["leave_one_out", "leave_group_out"] = "leave_one_out"
     domain: str | None = None
     datasets: Names | None = None
+    count: Annotated[StrictInt, Field(ge=1)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -81,7 +83,7 @@ class MethodChoice(Part):
 class Block(Part):
     """One product of a grid."""
 
-    track: Literal["fewshot", "ood", "tta"]
+    track: Literal["fewshot", "ood", "tta", "meta"]
     backbones: Names
     domains: Names | None = None
     datasets: Names | None = None

@@ -1,16 +1,17 @@
 """What cells need: the kinds of artifacts, their addresses, and which follow from which.
 
 Each kind is a frozen dataclass of exactly what its content depends on, so its fingerprint is its address. Raising a
-kind's ``version`` renames it, and what was built before is not used any more. Nothing heavy is imported here: a plan
-walks this graph without touching torch.
+kind's ``version`` renames it, and what was built before is not used any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
+from bolt.meta import MetaRecipe
+from bolt.methods import Method
 from orchestrator.cell import BackboneRef, Cell, DatasetRef, SourceRef
 from orchestrator.identity import address, encode
 from orchestrator.recipes import SourceRecipe
@@ -57,7 +58,8 @@ class Need:
 
 @dataclass(frozen=True)
 class Images(Need):
-    """A decoded split: the test split at the tower's resolution; the training split, for sources, near its own size."""
+    """A decoded split: ``test`` at the tower's resolution; ``train`` (for sources) and ``test_whole`` (the test split
+    again, for random crops at test time) near their own size."""
 
     version: ClassVar[int] = 1
     kind: ClassVar[str] = "images"
@@ -73,18 +75,34 @@ class Images(Need):
 
 @dataclass(frozen=True)
 class SupportImages(Need):
-    """The images of the largest support, at their own size; every smaller k is part of it, every backbone reads it."""
+    """The images of the largest support, at their own size; every smaller k is part of it, every backbone reads it.
 
-    version: ClassVar[int] = 1
+    Attributes:
+        draw, pool: as in :func:`bolt.support.draw_support`; a ``fresh`` draw holds the images of its own k alone.
+        split: the split they are drawn from.
+    """
+
+    version: ClassVar[int] = 2
     kind: ClassVar[str] = "images"
 
     dataset: DatasetRef
     seed: int
     shots: int
+    draw: Literal["nested", "fresh"] = "nested"
+    pool: Literal["train", "less_validation"] = "train"
+    split: Literal["train", "test"] = "train"
 
     @property
     def words(self) -> tuple[str | int, ...]:
         return self.dataset.name, "support", f"s{self.seed}"
+
+
+@dataclass(frozen=True)
+class Views:
+    """Which family of augmented views: crops of half the image or more, or ``light`` ones; mirrored or never."""
+
+    light: bool = False
+    mirror: bool = True
 
 
 @dataclass(frozen=True)
@@ -131,23 +149,26 @@ class TestFeatures(Need):
 class SupportFeatures(Need):
     """The frozen tower's features of the largest support and its augmented views; every smaller k is part of it."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     kind: ClassVar[str] = "features"
 
     backbone: BackboneRef
-    dataset: DatasetRef
+    support: SupportImages
     image_size: int
-    seed: int
-    shots: int
+    family: Views
     views: int
 
     @property
+    def dataset(self) -> DatasetRef:
+        return self.support.dataset
+
+    @property
     def words(self) -> tuple[str | int, ...]:
-        return self.backbone.name, self.dataset.name, "support", f"s{self.seed}"
+        return self.backbone.name, self.dataset.name, "support", f"s{self.support.seed}"
 
     @property
     def inputs(self) -> tuple[Need, ...]:
-        return (SupportImages(self.dataset, self.seed, self.shots),)
+        return (self.support,)
 
 
 @dataclass(frozen=True)
@@ -165,7 +186,7 @@ class SourceModel(Need):
 
     @property
     def address(self) -> str:
-        return source_address(self.backbone, SourceRef(self.dataset.name, self.digest))
+        return source_address(self.backbone.name, SourceRef(self.dataset.name, self.digest))
 
     @property
     def inputs(self) -> tuple[Need, ...]:
@@ -188,9 +209,8 @@ class SourceDirections(Need):
 
     @property
     def address(self) -> str:
-        return directions_address(
-            self.source.backbone, SourceRef(self.source.dataset.name, self.source.digest), self.top_k
-        )
+        source = SourceRef(self.source.dataset.name, self.source.digest)
+        return directions_address(self.source.backbone.name, source, self.top_k)
 
     @property
     def inputs(self) -> tuple[Need, ...]:
@@ -225,15 +245,36 @@ class DomainTotal(Need):
         return self.sources
 
 
-def source_address(backbone: BackboneRef, source: SourceRef) -> str:
-    """Where a source model is, from what a cell knows of it."""
-    return f"sources/{address(backbone.name, source.dataset, of=(SourceModel.version, backbone, source))}"
+@dataclass(frozen=True)
+class MetaStart(Need):
+    """An image tower meta-learned on the training splits of some datasets."""
+
+    version: ClassVar[int] = 1
+    kind: ClassVar[str] = "sources"
+
+    backbone: BackboneRef
+    datasets: tuple[DatasetRef, ...]
+    image_size: int
+    recipe: MetaRecipe
+
+    @property
+    def words(self) -> tuple[str | int, ...]:
+        return self.backbone.name, "meta", self.recipe.variant, len(self.datasets)
+
+    @property
+    def inputs(self) -> tuple[Need, ...]:
+        read = [(Images(d, "train", self.image_size), Head(self.backbone, d, self.image_size)) for d in self.datasets]
+        return tuple(need for pair in read for need in pair)
 
 
-def directions_address(backbone: BackboneRef, source: SourceRef, top_k: int) -> str:
+def source_address(backbone: str, source: SourceRef) -> str:
+    """Where a source model is, from what a cell knows of it: a source's digest covers its backbone and recipe."""
+    return f"sources/{address(backbone, source.dataset, of=(SourceModel.version, source))}"
+
+
+def directions_address(backbone: str, source: SourceRef, top_k: int) -> str:
     """Where a source's directions are, from what a cell knows of it."""
-    of = (SourceDirections.version, backbone, source, top_k)
-    return f"spectra/{address(backbone.name, source.dataset, f'top{top_k}', of=of)}"
+    return f"spectra/{address(backbone, source.dataset, f'top{top_k}', of=(SourceDirections.version, source, top_k))}"
 
 
 def closure(needs: Iterable[Need]) -> list[Need]:
@@ -254,11 +295,26 @@ def closure(needs: Iterable[Need]) -> list[Need]:
 
 def support_images(cell: Cell) -> SupportImages:
     """The support images a cell reads: shared by all k up to the tier, by all methods and by all backbones."""
-    return SupportImages(cell.dataset, cell.seed, tier(cell.shots, SHOTS_TIER))
+    draw = cell.protocol.support_draw
+    shots = tier(cell.shots, SHOTS_TIER) if draw == "nested" else cell.shots
+    split = cell.protocol.ood_support if cell.track == "ood" else "train"
+    return SupportImages(cell.dataset, cell.seed, shots, draw, cell.protocol.support_pool, split)
 
 
-def support_features(cell: Cell, image_size: int, views: int) -> SupportFeatures:
+def support_features(cell: Cell, image_size: int, family: Views, views: int) -> SupportFeatures:
     """The support-feature artifact a cell reads: shared by all k up to the tier and by all methods."""
-    return SupportFeatures(
-        cell.backbone, cell.dataset, image_size, cell.seed, tier(cell.shots, SHOTS_TIER), tier(views, VIEWS_TIER)
+    return SupportFeatures(cell.backbone, support_images(cell), image_size, family, tier(views, VIEWS_TIER))
+
+
+def view_family(cell: Cell, method: Method, mirrorable: bool) -> Views:
+    """The augmented views a method sees of a dataset, of which the catalog says whether mirroring keeps its classes."""
+    return Views(
+        light=method.baseline and cell.protocol.baseline_crop == "light",
+        mirror=mirrorable or cell.protocol.flips == "always",
     )
+
+
+def meta_start(cell: Cell, image_size: int, recipe: MetaRecipe) -> MetaStart:
+    """The meta-learned start of a cell, whose sources are datasets."""
+    datasets = tuple(DatasetRef(source.dataset, source.digest) for source in cell.sources)
+    return MetaStart(cell.backbone, datasets, image_size, recipe)

@@ -30,6 +30,7 @@ def build(need: Need, settings: RunSettings) -> str:
 def _builder_of(need: Need) -> Callable[[Any, Workbench, Builder], None]:
     from orchestrator.stages.features import build_head, build_support_features, build_test_features
     from orchestrator.stages.images import build_images, build_support_images
+    from orchestrator.stages.meta import build_meta_start
     from orchestrator.stages.sources import build_source
     from orchestrator.stages.spectra import build_directions, build_total
 
@@ -42,5 +43,6 @@ def _builder_of(need: Need) -> Callable[[Any, Workbench, Builder], None]:
         "SourceModel": build_source,
         "SourceDirections": build_directions,
         "DomainTotal": build_total,
+        "MetaStart": build_meta_start,
     }
     return builders[type(need).__name__]

@@ -7,7 +7,7 @@ from safetensors.torch import save_file
 
 from bolt.task import EVALUATION_VIEW
 from orchestrator.catalog import templates
-from orchestrator.stages.artifacts import Head, SupportFeatures, SupportImages, TestFeatures
+from orchestrator.stages.artifacts import Head, SupportFeatures, TestFeatures
 from orchestrator.store import Builder
 from orchestrator.workbench import Workbench
 
@@ -38,11 +38,11 @@ def build_test_features(need: TestFeatures, bench: Workbench, builder: Builder) 
 
 def build_support_features(need: SupportFeatures, bench: Workbench, builder: Builder) -> None:
     """The frozen features of the largest support and its views, (V + 1, N, D) float32, rows by training index."""
-    pictures = bench.support_pictures(SupportImages(need.dataset, need.seed, need.shots))
+    pictures = bench.support_pictures(need.support)
     backbone = bench.backbone(need.backbone)
     features_VND = torch.stack(
         [
-            backbone.encode_images(pictures.pixels(view, pictures.indices, need.image_size)).cpu()
+            backbone.encode_images(pictures.pixels(view, pictures.indices, need.image_size, need.family)).cpu()
             for view in range(EVALUATION_VIEW, need.views + 1)
         ]
     )

@@ -17,9 +17,9 @@ def build_images(need: Images, bench: Workbench, builder: Builder) -> None:
     entry = bench.dataset_entry(need.dataset)
     raw = open_dataset(entry, bench.data_root)
     transform = evaluation_pixels if need.split == "test" else training_pixels
-    part = raw.part(need.split)
+    part = raw.part("train" if need.split == "train" else "test")
     write_images(part, lambda image: transform(image, need.image_size), builder.folder)
-    found = {"classes": len(raw.class_names), need.split: len(part)}
+    found = {"classes": len(raw.class_names), need.split.partition("_")[0]: len(part)}
     stated = {"classes": entry.classes, **entry.sizes.model_dump()}
     builder.meta.update(
         class_names=list(raw.class_names),
@@ -35,13 +35,13 @@ def build_support_images(need: SupportImages, bench: Workbench, builder: Builder
     """Decode the largest support only: a few images per class, however large the training split is."""
     entry = bench.dataset_entry(need.dataset)
     raw = open_dataset(entry, bench.data_root)
-    labels = raw.train.labels
+    part = raw.part(need.split)
     drawn = draw_support(
-        labels, need.shots, dataset=need.dataset.name, seed=need.seed, short_classes="take_all",
-        class_count=len(raw.class_names),
+        part.labels, need.shots, dataset=need.dataset.name, seed=need.seed, short_classes="take_all",
+        class_count=len(raw.class_names), draw=need.draw, pool=need.pool,
     )  # fmt: skip
     indices = np.sort(drawn)
-    write_images(raw.train.subset(indices), support_pixels, builder.folder)
+    write_images(part.subset(indices), support_pixels, builder.folder)
     np.save(builder.folder / "indices.npy", indices)
-    np.save(builder.folder / "train_labels.npy", labels)
+    np.save(builder.folder / "labels_of_split.npy", part.labels)
     builder.meta.update(class_names=list(raw.class_names), images=len(indices))

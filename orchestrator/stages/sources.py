@@ -69,8 +69,8 @@ def build_source(need: SourceModel, bench: Workbench, builder: Builder) -> None:
     builder.meta.update(
         dataset=name,
         backbone=need.backbone.name,
-        accuracy_fine_tuned=accuracy(tuned, labels),
-        accuracy_zero_shot=accuracy(frozen, labels),
+        accuracy_fine_tuned=accuracy(tuned.of_all, labels),
+        accuracy_zero_shot=accuracy(frozen.of_all, labels),
         test_images=len(test),
         train_images=len(images),
         train_loss=curve,

@@ -89,13 +89,12 @@ def test_the_domain_total_stays_the_same_while_cells_finish(
     grid: Grid, catalog: Catalog, settings: RunSettings
 ) -> None:
     """It once covered the open cells' sources only, and a resumed run built another one."""
-    image_size = lambda ref: catalog.backbone(ref.name).image_size  # noqa: E731
     models = source_models(grid, catalog, None)
     totals = {
         need
         for cell in grid.cells
         if cell.sources
-        for need in needs_of([cell], grid.cells, image_size, models)
+        for need in needs_of([cell], grid.cells, catalog, models)
         if isinstance(need, DomainTotal)
     }
     assert len(totals) == 1

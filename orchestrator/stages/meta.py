@@ -1,0 +1,56 @@
+"""Stage ``meta``: an image tower meta-learned on other datasets' training images.
+
+Shape legend: N images, S image side.
+"""
+
+from __future__ import annotations
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from bolt.augment import augmented_view
+from bolt.meta import MetaTask, meta_learn
+from orchestrator.cell import DatasetRef
+from orchestrator.stages import artifacts
+from orchestrator.stages.artifacts import MetaStart
+from orchestrator.store import Builder
+from orchestrator.workbench import Workbench, crop_of
+
+META_SEED = 0
+"""A start is meta-learned once; its episodes and crops are keyed by this."""
+
+
+def build_meta_start(need: MetaStart, bench: Workbench, builder: Builder) -> None:
+    """Meta-learn a start on the training splits of the datasets."""
+    curve: list[float] = []
+    tensors = meta_learn(
+        bench.backbone(need.backbone),
+        [_task(need, dataset, bench) for dataset in need.datasets],
+        need.recipe,
+        seed=META_SEED,
+        report=lambda step, metrics: curve.append(metrics["train_loss"]),
+    )
+    save_file(
+        {name: value.detach().cpu().contiguous() for name, value in tensors.items()},
+        builder.folder / "tower.safetensors",
+    )
+    builder.meta.update(
+        backbone=need.backbone.name, datasets=[dataset.name for dataset in need.datasets], train_loss=curve
+    )
+
+
+def _task(need: MetaStart, dataset: DatasetRef, bench: Workbench) -> MetaTask:
+    images = bench.images(dataset, "train", need.image_size)
+    crop = crop_of(artifacts.Views(light=True, mirror=False))
+
+    def pixels(view: int, rows: Tensor) -> Tensor:
+        return torch.stack(
+            [
+                augmented_view(images.image(row), need.image_size, dataset.name, META_SEED, view, row, crop)
+                for row in rows.tolist()
+            ]
+        )
+
+    head_CD = bench.head(need.backbone, dataset)
+    return MetaTask(dataset.name, head_CD, torch.from_numpy(images.labels), pixels)
