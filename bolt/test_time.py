@@ -134,7 +134,7 @@ def unlabelled_losses(
 
     def of_rows(epoch: int, rows: Tensor) -> Tensor:
         images, trusted_B = rows % unlabelled.size, rows >= unlabelled.size
-        # The strong view first: autocast keeps the weights it has cast, and those cast without gradient have none.
+        # The strong view first: older versions of autocast keep the weights they cast, and under no_grad without graph.
         strong_BC = logits_of(epoch + 1, images)
         guessing = torch.nonzero(~trusted_B).flatten()
         weak_BC = torch.zeros_like(strong_BC)
