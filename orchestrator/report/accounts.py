@@ -7,11 +7,23 @@ from collections.abc import Sequence
 from statistics import median
 
 from orchestrator.cell import Cell
+from orchestrator.identity import slug
 from orchestrator.report.build import Styles, method_entry
+from orchestrator.report.panel import TRACK_TITLES
 from orchestrator.report.rows import Row, SourceRow
 from orchestrator.report.statistics import summarize
 from orchestrator.report.study import Study
-from orchestrator.report.tables import DASH, Entry, Table, difference, measured, number, word
+from orchestrator.report.tables import (
+    DASH,
+    Entry,
+    Table,
+    difference,
+    flagged,
+    measured,
+    number,
+    without_constant_columns,
+    word,
+)
 
 
 def sources_table(sources: Sequence[SourceRow]) -> Table:
@@ -33,39 +45,71 @@ def sources_table(sources: Sequence[SourceRow]) -> Table:
     return Table("sources", "Source models on their own task", note, header, tuple(rows), words=3)
 
 
-def costs_table(rows: Sequence[Row], styles: Styles) -> Table:
-    """What each method costs per cell, by backbone."""
+def costs_table(rows: Sequence[Row], track: str, styles: Styles) -> Table:
+    """What each method costs per cell on one track, by backbone and protocol."""
+    rows = [row for row in rows if row.track == track]
     ks = sorted({row.k for row in rows} - {0})
-    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
     for row in {row.cell_id: row for row in rows}.values():
-        groups[row.backbone, row.method].append(row)
+        groups[row.backbone, row.protocol, row.method].append(row)
     order = list(styles)
     lines = []
-    for (backbone, method), own in sorted(groups.items(), key=lambda item: (item[0][0], order.index(item[0][1]))):
+    for (backbone, protocol, method), own in sorted(groups.items(), key=lambda item: _place(item[0], order)):
         parameters = sorted({row.trainable_parameters for row in own})
         ends = dict.fromkeys((f"{parameters[0]:,}", f"{parameters[-1]:,}"))
         fits = [[row.fit_seconds for row in own if row.k in (0, k)] for k in ks or [0]]
-        lines.append(
-            (
-                method_entry(method, styles),
-                word(backbone),
-                Entry(f" {DASH} ".join(ends), value=float(parameters[-1])),
-                *(number(median(fit) if fit else None) for fit in fits),
-                number(median(row.eval_seconds for row in own)),
-                number(max(row.peak_memory_mib for row in own), ",.0f"),
-                number(len(own), "d"),
-            )
+        line = (
+            method_entry(method, styles),
+            word(backbone),
+            word(protocol),
+            Entry(f" {DASH} ".join(ends), value=float(parameters[-1])),
+            *(number(median(fit) if fit else None) for fit in fits),
+            number(median(row.eval_seconds for row in own)),
+            number(max(row.peak_memory_mib for row in own), ",.0f"),
+            number(len(own), "d"),
         )
+        lines.append(flagged(line, any(row.selects_on_test for row in own)))
     fit_titles = [f"fit s, k = {k}" for k in ks] or ["fit s"]
-    return Table(
-        name="costs",
-        title="Costs per cell",
+    table = Table(
+        name=f"costs_{slug(track)}",
+        title=f"Costs per cell, {TRACK_TITLES.get(track, track)}",
         note="Trained numbers (smallest and largest over datasets), median seconds to adapt and to score, largest peak "
         "memory in MiB. Seconds are wall-clock on the machines that ran the cells and include waiting for others.",
-        header=("method", "backbone", "trained", *fit_titles, "score s", "peak MiB", "cells"),
+        header=("method", "backbone", "protocol", "trained", *fit_titles, "score s", "peak MiB", "cells"),
         rows=tuple(lines),
-        words=2,
+        words=3,
     )
+    return without_constant_columns(table, 2, 3)
+
+
+def _place(group: tuple[str, str, str], order: Sequence[str]) -> tuple[str, str, int]:
+    backbone, protocol, method = group
+    return backbone, protocol, order.index(method)
+
+
+def short_classes_table(study: Study) -> Table:
+    """Cells whose classes do not all have k training images, by dataset, k and protocol."""
+    groups: dict[tuple[str, str, int, str], Row] = {}
+    for row in study.rows:
+        if row.short_classes:
+            groups[row.dataset, row.domain, row.k, row.protocol] = row
+    lines = [
+        flagged(
+            (
+                word(dataset),
+                word(domain),
+                word(protocol),
+                number(k, "d"),
+                number(row.short_classes, "d"),
+                number(row.classes, "d"),
+            ),
+            row.selects_on_test,
+        )
+        for (dataset, domain, k, protocol), row in sorted(groups.items())
+    ]
+    header = ("dataset", "domain", "protocol", "k", "short classes", "classes")
+    note = "Classes with fewer than k training images. The protocol takes all that there are, so k is not met there."
+    return Table("short_classes", "Classes with fewer than k images", note, header, tuple(lines), words=3)
 
 
 def published_table(study: Study) -> Table | None:
@@ -83,7 +127,8 @@ def published_table(study: Study) -> Table | None:
         accuracy = summarize([row.accuracy for row in own])
         words = [word(text) for text in (test, method, track, protocol, domain, backbone)]
         delta = difference(accuracy.mean - published)
-        rows.append((*words, number(int(k), "d"), measured(accuracy), number(published), delta))
+        line = (*words, number(int(k), "d"), measured(accuracy), number(published), delta)
+        rows.append(flagged(line, any(row.selects_on_test for row in own)))
     header = ("dataset", "method", "track", "protocol", "domain", "backbone", "k", "measured", "published", "delta")
     note = "Measured (mean ± sample standard deviation over seeds) beside the published accuracy, in per cent."
     return Table("published", "Measured beside published", note, header, tuple(rows), words=6)
@@ -93,10 +138,10 @@ def missing_table(study: Study) -> Table:
     """Planned, finished, failed and missing cells of every method and k that is not complete."""
     finished = {result.cell.id for result in study.results}
     failed = {failure.id for failure in study.failures} - finished
-    counts: dict[tuple[str, str, str, str, int], Counter[str]] = defaultdict(Counter)
-    lacking: dict[tuple[str, str, str, str, int], list[str]] = defaultdict(list)
+    counts: dict[tuple[str, str, str, str, str, int], Counter[str]] = defaultdict(Counter)
+    lacking: dict[tuple[str, str, str, str, str, int], list[str]] = defaultdict(list)
     for cell in study.planned:
-        key = (study.labels[cell.id], cell.track, cell.domain, cell.backbone.name, cell.shots)
+        key = (study.labels[cell.id], cell.track, cell.protocol.name, cell.domain, cell.backbone.name, cell.shots)
         state = "finished" if cell.id in finished else "failed" if cell.id in failed else "missing"
         counts[key].update((state, "planned"))
         if state != "finished":
@@ -104,15 +149,17 @@ def missing_table(study: Study) -> Table:
     rows = []
     for key, count in counts.items():
         if lacking[key]:
-            method, track, domain, backbone, k = key
+            method, track, protocol, domain, backbone, k = key
             shown, more = lacking[key][:8], len(lacking[key]) - 8
             which = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
-            names = [word(text) for text in (method, track, domain, backbone, which)]
+            words = [word(text) for text in (method, track, protocol, domain, backbone, which)]
             numbers = [number(count[state], "d") for state in ("planned", "finished", "failed", "missing")]
-            rows.append((*names, number(k, "d"), *numbers))
-    header = ("method", "track", "domain", "backbone", "which", "k", "planned", "finished", "failed", "missing")
+            rows.append((*words, number(k, "d"), *numbers))
+    names = ("method", "track", "protocol", "domain", "backbone", "which")
+    header = (*names, "k", "planned", "finished", "failed", "missing")
     note = "Only what is not complete is listed; every cell that lacks a result is in tables/cells_without_result.csv."
-    return Table("missing", "Cells without a result", note, header, tuple(rows), words=5)
+    table = Table("missing", "Cells without a result", note, header, tuple(rows), words=6)
+    return without_constant_columns(table, 2, 3)
 
 
 def cells_table(study: Study) -> Table:
@@ -134,4 +181,4 @@ def cells_table(study: Study) -> Table:
 
 def cell_words(cell: Cell) -> str:
     """A cell inside its group: dataset and seed."""
-    return f"{cell.dataset.name} seed {cell.seed}" if cell.shots else cell.dataset.name
+    return f"{cell.dataset.name} seed {cell.seed}" if cell.shots or cell.seed else cell.dataset.name

@@ -1,4 +1,4 @@
-"""The tables of a report, built from a study."""
+"""The tables that every panel has, built from a study."""
 
 from __future__ import annotations
 
@@ -6,8 +6,22 @@ from collections.abc import Mapping
 
 from orchestrator.identity import slug
 from orchestrator.report.palette import Style
-from orchestrator.report.study import TRACK_TITLES, Panel, Study
-from orchestrator.report.tables import DASH, Entry, Table, difference, marked, marked_columns, measured, number, word
+from orchestrator.report.panel import TRACK_TITLES, Panel
+from orchestrator.report.rows import Row
+from orchestrator.report.study import Study
+from orchestrator.report.tables import (
+    DASH,
+    Entry,
+    Table,
+    difference,
+    flagged,
+    marked,
+    marked_columns,
+    measured,
+    number,
+    without_constant_columns,
+    word,
+)
 
 Styles = Mapping[str, Style]
 
@@ -35,24 +49,25 @@ def main_table(panel: Panel, styles: Styles) -> Table:
         entries = [method_entry(method, styles)]
         for k in panel.ks:
             mean = panel.mean(method, k)
-            gain = None if method in panel.fixed and _is_baseline(panel, method) else mean.gain
+            gain = None if method in panel.fixed and is_baseline(panel, method) else mean.gain
             note = "does not depend on the support" if method in panel.fixed else ""
             missing = f"({mean.have}/{mean.of} datasets)"
             points = gain.mean if gain else None
             seeds = expected_seeds(panel, method)
             entries.append(measured(mean.accuracy, gain=points, missing=missing, note=note, seeds=seeds))
         rows.append(entries)
+    what = "shifted test sets" if panel.key.track == "ood" else "datasets"
     note = (
-        f"Mean accuracy in per cent over {dataset_count(panel)} datasets per seed, then mean ± sample standard "
-        f"deviation over seeds ({_seeds(panel)}); after it the gain over zero-shot in points. A dash: no seed has "
-        "every dataset yet."
+        f"Mean accuracy in per cent over {dataset_count(panel)} {what} per seed, then mean ± sample standard "
+        f"deviation over seeds ({seeds_words(panel)}); after it the gain over zero-shot in points. A dash: no seed "
+        "has every dataset yet."
     )
     return Table(
         name=f"main_{panel_slug(panel)}",
-        title=f"Accuracy by method and shots, {panel.title}",
-        note=note,
+        title=f"{'Accuracy by method and shots' if any(panel.ks) else 'Mean accuracy by method'}, {panel.title}",
+        note=with_notes(note, panel),
         header=("method", *map(k_title, panel.ks)),
-        rows=tuple(map(tuple, marked_columns(rows))) if rows else (),
+        rows=tuple(flagged(row, panel.selects_on_test) for row in marked_columns(rows)) if rows else (),
     )
 
 
@@ -67,13 +82,28 @@ def dataset_count(panel: Panel) -> str:
     return DASH.join(dict.fromkeys((str(counts[0]), str(counts[-1]))))
 
 
-def _is_baseline(panel: Panel, method: str) -> bool:
+def is_baseline(panel: Panel, method: str) -> bool:
     """Whether the method *is* the zero-shot accuracy, so that its gain says nothing."""
     return all(row.gain == 0 for row in panel.rows if row.method == method)
 
 
-def _seeds(panel: Panel) -> str:
+def seeds_words(panel: Panel) -> str:
+    """How many seeds a deviation is over."""
     return f"n = {len(panel.seeds)}" if len(panel.seeds) != 1 else "n = 1, so none is given"
+
+
+def with_notes(note: str, panel: Panel) -> str:
+    """The note with what else must be read with a panel's numbers: short classes, and images that differ."""
+    short: dict[tuple[int, str], Row] = {(row.k, row.dataset): row for row in panel.rows if row.short_classes}
+    lines = [
+        f"{dataset}: {row.short_classes} of {row.classes} classes have fewer than {k} training images; all were taken."
+        for (k, dataset), row in sorted(short.items())
+    ]
+    if len(lines) > 3:
+        lines = [f"{len(lines)} times a class has fewer than k training images (table short_classes); all were taken."]
+    if panel.uneven:
+        lines.append(f"Scored on other images than the rest: {', '.join(panel.uneven)}; compare gains, not accuracies.")
+    return " ".join([note, *lines])
 
 
 def dataset_table(panel: Panel, k: int, styles: Styles) -> Table:
@@ -90,15 +120,17 @@ def dataset_table(panel: Panel, k: int, styles: Styles) -> Table:
         mean_entries.append(measured(mean.accuracy, missing=f"({mean.have}/{mean.of})", seeds=seeds))
     ranks, count = panel.ranks(k)
     rank_entries = [number(ranks.get(method)) for method in panel.methods]
-    rows.append((word("mean"), *marked(mean_entries)))
+    rows.append((word("mean of shifted" if panel.key.track == "ood" else "mean"), *marked(mean_entries)))
     rows.append((word(f"average rank ({count} datasets)"), *rank_entries))
     at = f" at k = {k}" if k else ""
     return Table(
         name=f"datasets_{panel_slug(panel)}_k{k}",
         title=f"Accuracy by dataset{at}, {panel.title}",
-        note=f"Accuracy in per cent, mean ± sample standard deviation over seeds ({_seeds(panel)}).",
+        note=with_notes(
+            f"Accuracy in per cent, mean ± sample standard deviation over seeds ({seeds_words(panel)}).", panel
+        ),
         header=("dataset", *panel.methods),
-        rows=tuple(rows),
+        rows=tuple(flagged(row, panel.selects_on_test) for row in rows),
         closing=2,
     )
 
@@ -116,26 +148,12 @@ def explorer_table(study: Study, track: str) -> Table:
                 scores = [
                     measured(panel.score(method, k, test), seeds=expected_seeds(panel, method)) for method in methods
                 ]
-                rows.append((word(test), *own, number(k, "d"), *marked(scores)))
+                line = (word(test), *own, number(k, "d"), *marked(scores))
+                rows.append(flagged(line, panel.selects_on_test))
     note = "Accuracy in per cent, mean ± sample standard deviation over seeds; the pointer over a number shows n."
     header = ("dataset", "domain", "backbone", "protocol", "k", *methods)
     title = f"Every dataset, {TRACK_TITLES.get(track, track)}"
     return without_constant_columns(Table(f"explorer_{slug(track)}", title, note, header, tuple(rows), words=4), 1, 5)
-
-
-def without_constant_columns(table: Table, start: int, stop: int) -> Table:
-    """The table without those columns between ``start`` and ``stop`` that hold one text throughout."""
-    dull = {i for i in range(start, stop) if len({row[i].text for row in table.rows}) <= 1}
-    keep = [i for i in range(len(table.header)) if i not in dull]
-    return Table(
-        name=table.name,
-        title=table.title,
-        note=table.note,
-        header=tuple(table.header[i] for i in keep),
-        rows=tuple(tuple(row[i] for i in keep) for row in table.rows),
-        words=sum(i < table.words for i in keep),
-        closing=table.closing,
-    )
 
 
 def ranks_table(panel: Panel, styles: Styles) -> Table:
@@ -151,7 +169,7 @@ def ranks_table(panel: Panel, styles: Styles) -> Table:
         note="1 is best; ties share the mean of their ranks; by mean accuracy over seeds, over the "
         f"{' / '.join(counts)} datasets that all ranked methods have. A dash: datasets are missing, so it has no rank.",
         header=("method", *map(k_title, panel.ks)),
-        rows=tuple(rows),
+        rows=tuple(flagged(row, panel.selects_on_test) for row in rows),
     )
 
 
@@ -186,6 +204,6 @@ def pairs_table(panel: Panel, k: int) -> Table:
         "datasets on means over seeds, Holm-corrected over the tested pairs of this table."
         + (f" Not tested: {'; '.join(reasons)}." if reasons else ""),
         header=("method", "against", "verdict", "points", "datasets", "wins", "ties", "losses", "p", "p (Holm)"),
-        rows=tuple(rows),
+        rows=tuple(flagged(row, panel.selects_on_test) for row in rows),
         words=3,
     )

@@ -1,83 +1,24 @@
-"""Figures as SVG and PNG, drawn without a display and byte for byte the same each time."""
+"""The figures of a panel: accuracy against k, accuracy after each epoch, and accuracies or gains by dataset."""
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
-from markupsafe import escape
-
-from orchestrator.report.build import dataset_count, k_title, panel_slug
+from orchestrator.report.build import dataset_count, k_title, panel_slug, seeds_words
+from orchestrator.report.drawing import INK, FigureFile, canvas, finished
+from orchestrator.report.epochs import Curves, epoch_mean, longest
 from orchestrator.report.palette import NEUTRAL, Style
-from orchestrator.report.study import Panel
-
-INK, FAINT = "#1c2128", "#d4d9df"
-"""Text and grid. A page that embeds the figure replaces them by its own colours, see :func:`inline_svg`."""
-
-_RC: dict[Any, Any] = {
-    "svg.hashsalt": "orchestrator",
-    "text.parse_math": False,  # a dollar in a name is a dollar
-    "svg.fonttype": "none",  # text stays text: searchable, small, and it takes the reader's colours
-    "font.family": ["DejaVu Sans"],
-    "font.size": 9.0,
-    "axes.edgecolor": FAINT,
-    "axes.labelcolor": INK,
-    "axes.titlesize": 10.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "xtick.major.size": 0.0,
-    "ytick.major.size": 0.0,
-    "grid.color": FAINT,
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-}
-
-
-@dataclass(frozen=True)
-class FigureFile:
-    """One finished figure; ``wide`` if it should not be shrunk to a phone's width."""
-
-    name: str
-    title: str
-    caption: str
-    svg: str
-    png: bytes
-    wide: bool = False
-
-
-@contextmanager
-def _canvas(width: float, height: float) -> Iterator[Any]:
-    """A figure under this project's settings. No pyplot: it keeps global state and asks for a display."""
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(_RC):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        FigureCanvasAgg(figure)
-        yield figure
-
-
-def _finished(figure: Any, **words: Any) -> FigureFile:
-    svg, png = io.StringIO(), io.BytesIO()
-    figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    figure.set_layout_engine("none")  # what was laid out once need not be laid out again
-    figure.savefig(png, format="png", dpi=160, facecolor="white", metadata={"Software": None})
-    return FigureFile(svg=svg.getvalue(), png=png.getvalue(), **words)
+from orchestrator.report.panel import Panel
+from orchestrator.report.statistics import summarize
+from orchestrator.report.tables import DASH, signed
 
 
 def accuracy_against_k(panel: Panel, styles: Mapping[str, Style]) -> FigureFile | None:
     """Mean accuracy over the panel's datasets against k; ``None`` where there are not two k to draw a line between."""
     if len(panel.ks) < 2:
         return None
-    with _canvas(5.6, 4.2) as figure:
+    with canvas(5.6, _height(panel)) as figure:
         axes = figure.add_subplot()
         axes.set_xscale("log", base=2)
         for method in panel.methods:
@@ -93,7 +34,7 @@ def accuracy_against_k(panel: Panel, styles: Mapping[str, Style]) -> FigureFile 
             if method not in panel.fixed:
                 low = [y - spread for y, spread in zip(ys, spreads, strict=True)]
                 high = [y + spread for y, spread in zip(ys, spreads, strict=True)]
-                axes.fill_between(panel.ks, low, high, color=style.colour, alpha=0.16, linewidth=0)
+                axes.fill_between(panel.ks, low, high, color=style.colour, alpha=_band_alpha(panel), linewidth=0)
         axes.set_xticks(panel.ks, [str(k) for k in panel.ks])
         axes.minorticks_off()
         axes.grid(axis="y")
@@ -101,12 +42,23 @@ def accuracy_against_k(panel: Panel, styles: Mapping[str, Style]) -> FigureFile 
         axes.set_xlabel("labelled images per class (k)")
         axes.set_ylabel("mean accuracy over datasets (%)")
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=min(3, len(panel.methods)))
-        return _finished(
+        return finished(
             figure,
+            selected=panel.selects_on_test,
             name=f"accuracy_{panel_slug(panel)}",
             title=f"Accuracy against k, {panel.title}",
             caption=_band_words(panel),
         )
+
+
+def _height(panel: Panel) -> float:
+    """Inches: the legend needs a line for every three methods."""
+    return 3.75 + 0.17 * -(-len(panel.methods) // 3)
+
+
+def _band_alpha(panel: Panel) -> float:
+    """Many bands on top of each other hide what lies beneath."""
+    return 0.16 if len(panel.methods) <= 6 else 0.08
 
 
 def _band_words(panel: Panel) -> str:
@@ -119,7 +71,92 @@ def _band_words(panel: Panel) -> str:
     )
 
 
+def accuracy_after_epochs(panel: Panel, curves: Curves, k: int, styles: Mapping[str, Style]) -> FigureFile | None:
+    """Mean accuracy over the targets after each epoch; ``None`` where no cell has a curve."""
+    last = longest(panel, curves)
+    if last < 2:
+        return None
+    with canvas(5.6, _height(panel)) as figure:
+        axes = figure.add_subplot()
+        epochs = list(range(1, last + 1))
+        for method in panel.methods:
+            means = [epoch_mean(panel, curves, method, k, epoch) for epoch in epochs]
+            if not any(means):
+                continue
+            style = styles[method]
+            ys = [mean.mean if mean else float("nan") for mean in means]
+            axes.plot(
+                epochs, ys, color=style.colour, linestyle=style.line, marker=style.marker or None, markersize=4.0,
+                markevery=max(1, last // 10), linewidth=1.6, label=method.lstrip("_") or method,
+            )  # fmt: skip
+            if method not in panel.fixed:
+                spreads = [mean.std if mean and mean.std is not None else float("nan") for mean in means]
+                low = [y - spread for y, spread in zip(ys, spreads, strict=True)]
+                high = [y + spread for y, spread in zip(ys, spreads, strict=True)]
+                axes.fill_between(epochs, low, high, color=style.colour, alpha=_band_alpha(panel), linewidth=0)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.set_xlim(0.7, last + 0.3)
+        axes.grid(axis="y")
+        axes.set_axisbelow(True)
+        axes.set_xlabel("epochs of adaptation")
+        axes.set_ylabel("mean accuracy over targets (%)")
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=min(3, len(panel.methods)))
+        silent = [method for method in panel.methods if epoch_mean(panel, curves, method, k, 1) is None]
+        return finished(
+            figure,
+            selected=panel.selects_on_test,
+            name=f"epochs_{panel_slug(panel)}_k{k}",
+            title=f"Accuracy after each epoch{f' at {k_title(k)}' if k else ''}, {panel.title}",
+            caption=_band_words(panel) + (f" Without epochs: {', '.join(silent)}." if silent else ""),
+        )
+
+
 _PER_LINE = 6
+MOST_BARS = 8
+"""With more methods, bars are too thin to be told apart, and a map of gains is drawn in their place."""
+
+
+def by_dataset(panel: Panel, k: int, styles: Mapping[str, Style]) -> FigureFile | None:
+    """Accuracy per dataset as bars or, of many methods, the gain over zero-shot as a map."""
+    return dataset_bars(panel, k, styles) if len(panel.methods) <= MOST_BARS else gain_map(panel, k)
+
+
+def gain_map(panel: Panel, k: int) -> FigureFile | None:
+    """Datasets x methods at one k: the gain over zero-shot in points, coloured from a loss to a gain."""
+    tests = panel.tests(k)
+    methods = [m for m in panel.methods if m not in panel.fixed or any(r.gain for r in panel.rows if r.method == m)]
+    gains = [[_gain(panel, k, test, method) for method in methods] for test in tests]
+    known = [abs(gain) for line in gains for gain in line if gain is not None]
+    if not known:
+        return None
+    with canvas(2.0 + 0.5 * len(methods), 1.4 + 0.24 * len(tests)) as figure:
+        axes = figure.add_subplot()
+        # The strongest colours stand for the upper quartile and beyond: one collapse would else bleach all the rest.
+        most = max(sorted(known)[len(known) * 3 // 4], 1.0)
+        shades = [[float("nan") if gain is None else gain for gain in line] for line in gains]
+        axes.imshow(shades, cmap="PuOr", vmin=-most, vmax=most, aspect="auto", alpha=0.75)
+        for y, line in enumerate(gains):
+            for x, gain in enumerate(line):
+                text = DASH if gain is None else signed(gain, 1)
+                axes.text(x, y, text, ha="center", va="center", fontsize=6.5, color="#000000")
+        axes.set_xticks(range(len(methods)), [m.lstrip("_") or m for m in methods], rotation=40, ha="right")
+        axes.set_yticks(range(len(tests)), list(tests))
+        for side in axes.spines.values():
+            side.set_visible(False)
+        return finished(
+            figure,
+            selected=panel.selects_on_test,
+            name=f"gains_{panel_slug(panel)}_k{k}",
+            title=f"Gain over zero-shot by dataset{f' at {k_title(k)}' if k else ''}, {panel.title}",
+            caption=f"Points over the frozen backbone on the same images, means over seeds ({seeds_words(panel)}): "
+            f"purple is a gain, orange a loss, full colour from {most:.1f} points. A dash: no result.",
+            wide=True,
+        )
+
+
+def _gain(panel: Panel, k: int, test: str, method: str) -> float | None:
+    rows = panel.seed_rows(method, k, test)
+    return summarize([row.gain for row in rows.values()]).mean if rows else None
 
 
 def dataset_bars(panel: Panel, k: int, styles: Mapping[str, Style]) -> FigureFile | None:
@@ -131,7 +168,7 @@ def dataset_bars(panel: Panel, k: int, styles: Mapping[str, Style]) -> FigureFil
         return None
     lines = -(-len(tests) // _PER_LINE)
     per_line = -(-len(tests) // lines)
-    with _canvas(9.0, 0.7 + 1.9 * lines) as figure:
+    with canvas(9.0, 0.7 + 1.9 * lines) as figure:
         grid = figure.subplots(lines, 1, squeeze=False, sharey=True)[:, 0]
         width = 0.8 / len(methods)
         for line, axes in enumerate(grid):
@@ -160,8 +197,9 @@ def dataset_bars(panel: Panel, k: int, styles: Mapping[str, Style]) -> FigureFil
         at = f" at {k_title(k)}" if k else ""
         seeds = len(panel.seeds)
         spread = f"Whiskers: ± one sample standard deviation over n = {seeds} seeds. " if seeds > 1 else "One seed. "
-        return _finished(
+        return finished(
             figure,
+            selected=panel.selects_on_test,
             name=f"bars_{panel_slug(panel)}_k{k}",
             title=f"Accuracy by dataset{at}, {panel.title}",
             caption=spread + "Dashed: the frozen backbone with its text head on the same images.",
@@ -176,17 +214,3 @@ def _wrapped(name: str, width: int = 16) -> str:
     cuts = [match.start() + 1 for match in re.finditer(r"[_\- ]", name)]
     cut = min(cuts, key=lambda c: abs(c - len(name) / 2), default=len(name) // 2)
     return f"{name[:cut]}\n{name[cut:].strip()}"
-
-
-def inline_svg(figure: FigureFile) -> str:
-    """The SVG as an element of a page: it scales, takes the page's text and rule colours, and its ids are its own."""
-    svg = figure.svg[figure.svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = svg.replace(INK, "currentColor").replace(FAINT, "var(--rule)")
-    prefix = figure.name + "-"
-    svg = re.sub(r'\bid="', f'id="{prefix}', svg)
-    svg = re.sub(r'href="#', f'href="#{prefix}', svg).replace("url(#", f"url(#{prefix}")
-    svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)
-    # Vector namespaces are names, not addresses, but an element inside HTML needs none of them.
-    svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href", "href")
-    return svg.replace("<svg", f'<svg role="img" aria-label="{escape(figure.title)}"', 1)

@@ -8,11 +8,15 @@ from collections.abc import Callable
 
 from markupsafe import Markup, escape
 
-from orchestrator.report.tables import DASH, MINUS, Entry, Table, signed
+from orchestrator.report.panel import SELECTED
+from orchestrator.report.tables import DASH, MINUS, SELECTED_NOTE, Entry, Table, signed
 
 
 def to_csv(table: Table) -> str:
-    """Numbers in full, in columns of their own: a measured column is followed by its deviation, n and gain."""
+    """Numbers in full, in columns of their own: a measured column is followed by its deviation, n and gain.
+
+    Where any row holds numbers that test labels may have chosen, a last column says which.
+    """
     extras: list[tuple[str, Callable[[Entry], float | None]]] = [
         ("std", lambda entry: entry.spread),
         ("n", lambda entry: entry.n or None),
@@ -27,13 +31,15 @@ def to_csv(table: Table) -> str:
     header = []
     for title, own in zip(table.header, used, strict=True):
         header += [title, *(f"{title} {name}".strip() for name, _ in own)]
-    writer.writerow(header)
+    writer.writerow([*header, "selected_on_test"] if table.selected else header)
     for row in table.rows:
         line: list[str] = []
         for column, (entry, own) in enumerate(zip(row, used, strict=True)):
             missing = entry.text if column < table.words else ""
             line += [missing if entry.value is None else _exact(entry.value)]
             line += [_exact(value) for value in (get(entry) for _, get in own)]
+        if table.selected:
+            line.append(str(any(entry.selected for entry in row)).lower())
         writer.writerow(line)
     return out.getvalue()
 
@@ -54,7 +60,7 @@ def to_markdown(table: Table) -> str:
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
         for line in (lines[0], rule, *lines[1:])
     )
-    return f"### {_markdown(table.title)}\n\n{text}\n\n{_markdown(table.note)}\n"
+    return f"### {_markdown(table.title)}\n\n{text}\n\n{_markdown(table.caption)}\n"
 
 
 def _markdown(text: str) -> str:
@@ -68,6 +74,7 @@ _LATEX = {
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", "±": r"$\pm$", "→": r"$\rightarrow$", "·": r"$\cdot$", "≤": r"$\leq$", "≥": r"$\geq$",
     "\N{MULTIPLICATION SIGN}": r"$\times$", "\N{GREEK SMALL LETTER ALPHA}": r"$\alpha$", "λ": r"$\lambda$",
+    SELECTED: r"$^{\dagger}$",
     MINUS: "$-$", DASH: "--", "—": "---", "…": r"\ldots{}",
 }  # fmt: skip
 
@@ -89,7 +96,7 @@ def to_latex(table: Table) -> str:
             r"\begin{table}[t]",
             r"\centering",
             r"\small",
-            rf"\caption{{{latex_escape(table.title)}. {latex_escape(table.note)}}}",
+            rf"\caption{{{latex_escape(table.title)}. {latex_escape(table.caption)}}}",
             rf"\label{{tab:{table.name}}}",
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
@@ -106,6 +113,7 @@ def to_latex(table: Table) -> str:
 
 def _latex(entry: Entry) -> str:
     text = latex_escape(entry.text)
+    text += latex_escape(SELECTED) if entry.selected else ""
     text = {"best": rf"\textbf{{{text}}}", "second": rf"\underline{{{text}}}", "": text}[entry.mark]
     if entry.spread is not None:
         text += rf"{{\scriptsize$\,\pm\,${entry.spread:.2f}}}"
@@ -151,5 +159,6 @@ def _html(entry: Entry, is_word: bool, is_first: bool) -> Markup:
     aside = f' <span class="aside">{escape(entry.aside)}</span>' if entry.aside else ""
     tag = 'th scope="row"' if is_first else "td"
     emphasis = {"best": "<b>{}</b>", "second": "<u>{}</u>", "": "{}"}[entry.mark]
-    body = chip + emphasis.format(escape(entry.text))
+    dagger = f'<sup class="dagger" title="{SELECTED_NOTE[2:]}">{SELECTED}</sup>' if entry.selected else ""
+    body = chip + emphasis.format(escape(entry.text)) + dagger
     return Markup(f"<{tag}{attributes}>{body}{spread}{aside}{gain}</{tag[:2]}>")

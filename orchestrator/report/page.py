@@ -11,13 +11,16 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from orchestrator.report.accounts import costs_table, missing_table, published_table, sources_table
-from orchestrator.report.build import explorer_table, k_title, pairs_table, ranks_table
-from orchestrator.report.figures import FigureFile, inline_svg
+from bolt.protocol import Protocol
+from orchestrator.report.build import k_title
+from orchestrator.report.drawing import inline_svg
+from orchestrator.report.effects import changes
 from orchestrator.report.formats import to_html
+from orchestrator.report.layout import PanelFigures, PanelTables
 from orchestrator.report.palette import Style
-from orchestrator.report.study import TRACK_TITLES, Panel, Study
-from orchestrator.report.tables import Table, signed
+from orchestrator.report.panel import SELECTED, TRACK_TITLES, Panel
+from orchestrator.report.study import Study, base_protocol
+from orchestrator.report.tables import SELECTED_NOTE, Table, signed
 from orchestrator.report.verdict import BELIEF_WORDS, Verdict, gain_words, headline, verdicts_of
 
 _FILTERED = frozenset({"domain", "backbone", "protocol", "track", "k", "method", "against", "verdict"})
@@ -34,24 +37,27 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class PanelFigures:
-    """A panel's figures: those about k, and those per dataset."""
-
-    lines: tuple[FigureFile, ...]
-    bars: tuple[FigureFile, ...]
-
-
-@dataclass(frozen=True)
 class PanelView:
-    """What the page shows of one panel."""
+    """What the page shows of one panel; of a single switch's, the leading tables alone."""
 
     panel: Panel
     verdicts: list[Verdict]
-    main: Shown
+    lead: list[Shown]
+    ablations: list[Shown]
     figures: PanelFigures
     ranks: Shown
     pairs: list[Shown]
     anchor: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """The panels of one track and protocol: what one headline may speak about."""
+
+    title: str
+    headline: str
+    selected: bool
+    panels: list[PanelView]
 
 
 def render_page(
@@ -60,7 +66,8 @@ def render_page(
     grid_name: str,
     title: str,
     description: str,
-    main_tables: Mapping[Panel, Table],
+    tables: Mapping[Panel, PanelTables],
+    common: Mapping[str, Table],
     figures: Mapping[Panel, PanelFigures],
     styles: Mapping[str, Style],
     files_beside: Sequence[str] = (),
@@ -70,23 +77,14 @@ def render_page(
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.filters.update(svg=lambda figure: Markup(inline_svg(figure)), signed=signed, gain=gain_words)
     template = environment.from_string((folder / "page.html.j2").read_text(encoding="utf-8"))
-    panels = [
-        PanelView(
-            panel=panel,
-            verdicts=verdicts_of(panel),
-            main=shown(main_tables[panel]),
-            figures=figures[panel],
-            ranks=shown(ranks_table(panel, styles)),
-            pairs=[shown(pairs_table(panel, k), element_id=f"pairs-{i}-{k}") for k in panel.ks],
-            anchor=f"panel-{i}",
-        )
-        for i, panel in enumerate(study.panels)
-    ]
-    published = published_table(study)
-    missing = missing_table(study)
+    views = [_view(panel, tables[panel], figures[panel], i) for i, panel in enumerate(study.panels)]
+    panels = [view for view in views if not view.panel.of_switch]
     failed = {failure.id for failure in study.failures}
     finished = {result.cell.id for result in study.results}
-    explorers = [(explorer_table(study, track), TRACK_TITLES.get(track, track)) for track in study.tracks]
+
+    def table(name: str) -> Shown | None:
+        return shown(common[name], element_id=f"{name}-table") if name in common and common[name].rows else None
+
     return template.render(
         css=Markup((folder / "page.css").read_text(encoding="utf-8")),
         script=Markup((folder / "page.js").read_text(encoding="utf-8")),
@@ -95,16 +93,21 @@ def render_page(
         description=description,
         study=study,
         panels=panels,
-        headline=headline([verdict for entry in panels for verdict in entry.verdicts]),
+        switch_panels=[view for view in views if view.panel.of_switch],
+        groups=groups_of(panels),
+        selecting=sorted({panel.key.protocol for panel in study.panels if panel.selects_on_test}),
+        selected_note=SELECTED_NOTE,
         beliefs=BELIEF_WORDS,
         styles=styles,
         k_title=k_title,
-        explorers=[(shown(table, element_id=f"explorer-{i}"), name) for i, (table, name) in enumerate(explorers)],
-        sources=shown(sources_table(study.sources), element_id="sources-table") if study.sources else None,
+        explorers=[found for name in common if name.startswith("explorer_") and (found := table(name))],
+        effects=table("effects"),
+        sources=table("sources"),
         source_means=source_means(study),
-        costs=shown(costs_table(study.rows, styles), element_id="costs-table") if study.rows else None,
-        published=shown(published, element_id="published-table") if published else None,
-        missing=shown(missing, element_id="missing-table") if missing.rows else None,
+        costs=[found for name in common if name.startswith("costs_") and (found := table(name))],
+        published=table("published"),
+        short_classes=table("short_classes"),
+        missing=table("missing"),
         finished=len({cell.id for cell in study.planned} & finished) if study.planned else len(finished),
         planned=len({cell.id for cell in study.planned}) or len(finished | failed),
         finished_ids=finished,
@@ -114,11 +117,41 @@ def render_page(
     )
 
 
+def _view(panel: Panel, tables: PanelTables, figures: PanelFigures, index: int) -> PanelView:
+    return PanelView(
+        panel=panel,
+        verdicts=verdicts_of(panel),
+        lead=[shown(table) for table in tables.lead],
+        ablations=[shown(table) for table in tables.ablations],
+        figures=figures,
+        ranks=shown(tables.ranks),
+        pairs=[shown(table, element_id=f"pairs-{index}-{i}") for i, table in enumerate(tables.pairs)],
+        anchor=f"panel-{index}",
+    )
+
+
+def groups_of(views: Sequence[PanelView]) -> list[Group]:
+    """The views by track and protocol, each group with a headline of its own."""
+    groups: dict[tuple[str, str], list[PanelView]] = {}
+    for view in views:
+        groups.setdefault((view.panel.key.track, view.panel.key.protocol), []).append(view)
+    several = len(groups) > 1
+    return [
+        Group(
+            title=f"{TRACK_TITLES.get(track, track)}, {protocol}" if several else "",
+            headline=headline([verdict for view in own for verdict in view.verdicts]),
+            selected=any(view.panel.selects_on_test for view in own),
+            panels=own,
+        )
+        for (track, protocol), own in groups.items()
+    ]
+
+
 def shown(table: Table, *, element_id: str = "") -> Shown:
     """A table for the page; one with an id can be sorted and, where it is long, filtered and searched."""
     filters = tuple(i for i, name in enumerate(table.header) if name in _FILTERED) if len(table.rows) > 12 else ()
     html = to_html(table, sortable=bool(element_id), filters=filters, element_id=element_id)
-    return Shown(html, table.note, len(table.rows) > 12)
+    return Shown(html, table.caption, len(table.rows) > 12)
 
 
 def source_means(study: Study) -> list[dict[str, Any]]:
@@ -151,11 +184,9 @@ def how_measured(study: Study) -> list[tuple[str, list[str]]]:
         return [f"{value} ({count:,} cells)" for value, count in sorted(values.items(), key=lambda v: (-v[1], v[0]))]
 
     protocols = {result.cell.protocol.name: result.cell.protocol for result in results}
-    switches = [
-        f"{name}: " + ", ".join(f"{key} = {value}" for key, value in asdict(protocol).items() if key != "name")
-        for name, protocol in protocols.items()
-    ]
-    drawn = sorted({result.cell.seed for result in results if result.cell.shots} or {r.cell.seed for r in results})
+    switches = [_protocol_words(protocol, protocols) for protocol in protocols.values()]
+    cells = [result.cell for result in results]
+    drawn = sorted({cell.seed for cell in cells if cell.shots or cell.seed} or {cell.seed for cell in cells})
     commits = Counter(
         (r.manifest.commit[:12] or "not under version control") + (", with uncommitted changes" * r.manifest.dirty)
         for r in results
@@ -178,3 +209,13 @@ def how_measured(study: Study) -> list[tuple[str, list[str]]]:
         ("code", counted(commits)),
         ("packages", [", ".join(sorted(packages, key=str.casefold))]),
     ]
+
+
+def _protocol_words(protocol: Protocol, present: Mapping[str, Protocol]) -> str:
+    """A protocol by all its switches or, where the one that it changes is there too, by those that differ."""
+    base = base_protocol(protocol.name, present)
+    if base is not None:
+        words = f"as {base}, but {changes(present[base], protocol)}"
+    else:
+        words = ", ".join(f"{key} = {value}" for key, value in asdict(protocol).items() if key != "name")
+    return f"{protocol.name}: {words}" + (f" {SELECTED} selects on the test set" if protocol.selects_on_test else "")

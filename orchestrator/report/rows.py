@@ -29,6 +29,10 @@ class Row:
         gain: accuracy minus the zero-shot accuracy on the same images, in points.
         total: test images.
         published, delta: the published accuracy and measured minus published, where there is one.
+        accuracy_own_classes, accuracy_zero_shot_own_classes: among the classes of the test split alone, where it holds
+            fewer than the target.
+        short_classes: how many of the target's ``classes`` had fewer than k training images.
+        selects_on_test: whether test labels may have chosen anything.
     """
 
     track: str
@@ -52,6 +56,11 @@ class Row:
     cell_id: str
     published: float | None = None
     delta: float | None = None
+    accuracy_own_classes: float | None = None
+    accuracy_zero_shot_own_classes: float | None = None
+    short_classes: int = 0
+    classes: int = 0
+    selects_on_test: bool = False
 
     @property
     def test(self) -> str:
@@ -167,6 +176,11 @@ def _row(result: Result, evaluation: Evaluation, label: str, published_of: Publi
         eval_seconds=result.timings.eval_seconds,
         peak_memory_mib=result.peak_memory_mib,
         cell_id=cell.id,
+        accuracy_own_classes=evaluation.accuracy_own_classes,
+        accuracy_zero_shot_own_classes=evaluation.accuracy_zero_shot_own_classes,
+        short_classes=int(result.details.get("short_classes", 0)),
+        classes=len(evaluation.per_class),
+        selects_on_test=cell.protocol.selects_on_test,
     )
     published = published_of(row) if published_of else None
     if published is None:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from orchestrator.report.panel import SELECTED
 from orchestrator.report.statistics import Summary
 
 DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 Mark = Literal["", "best", "second"]
+SELECTED_NOTE = "† Selected on the test set: test labels chose settings or a scale, which flatters the accuracy."
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Entry:
         aside: what must be read with the number: that it has fewer seeds than its neighbours.
         note: what the pointer shows over it.
         colour: of the chip before it, for a method's name.
+        selected: whether test labels may have chosen the numbers of its row; printed as a dagger.
     """
 
     text: str
@@ -35,13 +38,15 @@ class Entry:
     mark: Mark = ""
     note: str = ""
     colour: str = ""
+    selected: bool = False
 
     @property
     def plain(self) -> str:
         """The whole of it on one line: ``71.23 ± 0.45 (+3.10)``."""
+        dagger = SELECTED if self.selected else ""
         spread = f" ± {self.spread:.2f}" if self.spread is not None else ""
         gain = f" ({signed(self.gain)})" if self.gain is not None else ""
-        return self.text + spread + gain + (f" [{self.aside}]" if self.aside else "")
+        return self.text + dagger + spread + gain + (f" [{self.aside}]" if self.aside else "")
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,16 @@ class Table:
     rows: tuple[tuple[Entry, ...], ...]
     words: int = 1
     closing: int = 0
+
+    @property
+    def selected(self) -> bool:
+        """Whether any row holds numbers that test labels may have chosen."""
+        return any(entry.selected for row in self.rows for entry in row)
+
+    @property
+    def caption(self) -> str:
+        """The note and, where it is due, what the dagger means."""
+        return f"{self.note} {SELECTED_NOTE}".strip() if self.selected else self.note
 
 
 def signed(value: float, digits: int = 2) -> str:
@@ -126,3 +141,20 @@ def marked_columns(rows: Sequence[Sequence[Entry]], words: int = 1) -> list[list
     columns = [list(column) for column in zip(*rows, strict=True)]
     done = [column if i < words else marked(column) for i, column in enumerate(columns)]
     return [list(row) for row in zip(*done, strict=True)]
+
+
+def flagged(row: Sequence[Entry], selected: bool) -> tuple[Entry, ...]:
+    """The row with a dagger at its first entry if test labels may have chosen its numbers."""
+    return (replace(row[0], selected=True), *row[1:]) if selected else tuple(row)
+
+
+def without_constant_columns(table: Table, start: int, stop: int) -> Table:
+    """The table without those columns between ``start`` and ``stop`` that hold one text throughout."""
+    dull = {i for i in range(start, stop) if len({row[i].text for row in table.rows}) <= 1}
+    keep = [i for i in range(len(table.header)) if i not in dull]
+    return replace(
+        table,
+        header=tuple(table.header[i] for i in keep),
+        rows=tuple(tuple(row[i] for i in keep) for row in table.rows),
+        words=sum(i < table.words for i in keep),
+    )

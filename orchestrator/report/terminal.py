@@ -11,11 +11,13 @@ from rich.text import Text
 
 from orchestrator.cell import Cell
 from orchestrator.report.build import main_table
+from orchestrator.report.effects import effects_table
 from orchestrator.report.palette import styles_of
+from orchestrator.report.panel import TRACK_TITLES
 from orchestrator.report.rows import LabelOf
 from orchestrator.report.study import Study, study_of
-from orchestrator.report.tables import Table
-from orchestrator.report.verdict import headline, verdicts_of
+from orchestrator.report.tables import SELECTED_NOTE, Table
+from orchestrator.report.verdict import Verdict, headline, verdicts_of
 from orchestrator.results import Failure, Result
 
 _MARKS = {"best": "bold", "second": "underline", "": ""}
@@ -32,12 +34,16 @@ def summary_of(study: Study) -> RenderableType:
     """The summary of an arranged study."""
     styles = styles_of(study.method_names)
     parts: list[RenderableType] = []
-    for panel in study.panels:
+    for panel in study.leading:
         table = main_table(panel, styles)
         parts += [Text(table.title, style="bold"), _table(table)]
+    if (effects := effects_table(study)) is not None:
+        parts += [Text(effects.title, style="bold"), _table(effects)]
+    if any(panel.selects_on_test for panel in study.panels):
+        parts.append(Text(SELECTED_NOTE, style="yellow"))
     if study.panels:
         parts.append(Text("mean accuracy (%) over datasets ± sample standard deviation over seeds", style="dim"))
-        parts.append(Text(headline([verdict for panel in study.panels for verdict in verdicts_of(panel)])))
+        parts += [Text(line) for line in _headlines(study)]
     else:
         parts.append(Text("no results yet"))
     if study.failures:
@@ -48,6 +54,16 @@ def summary_of(study: Study) -> RenderableType:
     if study.missing:
         parts.append(Text(f"{len(study.missing)} of {len(study.planned)} planned cells were not run", style="yellow"))
     return Group(*parts)
+
+
+def _headlines(study: Study) -> list[str]:
+    """One sentence per track and protocol, which are never counted together."""
+    verdicts: dict[tuple[str, str], list[Verdict]] = {}
+    for panel in study.leading:
+        verdicts.setdefault((panel.key.track, panel.key.protocol), []).extend(verdicts_of(panel))
+    if len(verdicts) == 1:
+        return [headline(own) for own in verdicts.values()]
+    return [f"{TRACK_TITLES.get(track, track)}, {name}: {headline(own)}" for (track, name), own in verdicts.items()]
 
 
 def _table(table: Table) -> RichTable:

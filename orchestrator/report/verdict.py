@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from orchestrator.report.panel import Panel
 from orchestrator.report.statistics import MIN_SEEDS, SIGNIFICANCE, Pair, Summary
-from orchestrator.report.study import Panel
 from orchestrator.report.tables import signed
 
 Belief = Literal["supported", "unsettled", "too_small", "untested"]

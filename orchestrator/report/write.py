@@ -5,26 +5,21 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.cell import Cell
 from orchestrator.identity import slug
-from orchestrator.report.accounts import cells_table, costs_table, missing_table, published_table, sources_table
-from orchestrator.report.build import dataset_table, explorer_table, main_table, pairs_table, ranks_table
-from orchestrator.report.figures import accuracy_against_k, dataset_bars
 from orchestrator.report.formats import to_csv, to_latex, to_markdown
-from orchestrator.report.page import PanelFigures, render_page
-from orchestrator.report.palette import Style, styles_of
+from orchestrator.report.layout import common_tables, panel_figures, panel_tables, tables_of_panel
+from orchestrator.report.page import render_page
+from orchestrator.report.palette import styles_of
 from orchestrator.report.rows import LabelOf, PublishedOf, SourceRow, frame_of
-from orchestrator.report.study import Panel, Study, study_of
-from orchestrator.report.tables import Table
+from orchestrator.report.study import study_of
 from orchestrator.results import Failure, Result
 
 _STALE_SECONDS = 3600
-_BAR_SHOTS = (4, 16)
-"""The k whose accuracies by dataset are drawn, as in the literature; the largest k where a grid has neither."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +66,14 @@ def write_report(
         for kind in ("tables", "figures"):
             (build / kind).mkdir()
         frame_of(study.rows).to_csv(build / "rows.csv", index=False)
-        for table in all_tables(study, styles):
+        tables = {panel: panel_tables(study, panel, styles) for panel in study.panels}
+        common = {table.name: table for table in common_tables(study, styles)}
+        for table in (*(table for own in tables.values() for table in tables_of_panel(own)), *common.values()):
             for ending, text in (("csv", to_csv(table)), ("md", to_markdown(table)), ("tex", to_latex(table))):
                 (build / "tables" / f"{slug(table.name)}.{ending}").write_text(text, encoding="utf-8")
-        figures = {panel: panel_figures(panel, styles) for panel in study.panels}
-        for own in figures.values():
-            for figure in (*own.lines, *own.bars):
+        figures = {panel: panel_figures(study, panel, styles) for panel in study.panels}
+        for drawn in figures.values():
+            for figure in (*drawn.lines, *drawn.by_dataset):
                 (build / "figures" / f"{slug(figure.name)}.svg").write_text(figure.svg, encoding="utf-8")
                 (build / "figures" / f"{slug(figure.name)}.png").write_bytes(figure.png)
         beside = sorted(path.relative_to(build).as_posix() for path in build.rglob("*") if path.is_file())
@@ -85,42 +82,14 @@ def write_report(
             grid_name=grid_name,
             title=title,
             description=description,
-            main_tables={panel: main_table(panel, styles) for panel in study.panels},
+            tables=tables,
+            common=common,
             figures=figures,
             styles=styles,
             files_beside=beside,
         )
         (build / "index.html").write_text(page, encoding="utf-8")
         return _move_in(build, folder, beside)
-
-
-def all_tables(study: Study, styles: dict[str, Style]) -> Iterator[Table]:
-    """Every table of a report that is written to files."""
-    for panel in study.panels:
-        yield main_table(panel, styles)
-        yield ranks_table(panel, styles)
-        for k in panel.ks:
-            yield dataset_table(panel, k, styles)
-            yield pairs_table(panel, k)
-    for track in study.tracks:
-        yield explorer_table(study, track)
-    if study.rows:
-        yield costs_table(study.rows, styles)
-    if study.sources:
-        yield sources_table(study.sources)
-    if (published := published_table(study)) is not None:
-        yield published
-    if study.missing or study.failures:
-        yield missing_table(study)
-        yield cells_table(study)
-
-
-def panel_figures(panel: Panel, styles: dict[str, Style]) -> PanelFigures:
-    """The figures of one panel."""
-    line = accuracy_against_k(panel, styles)
-    ks = [k for k in panel.ks if k in _BAR_SHOTS] or [panel.ks[-1]]
-    bars = [dataset_bars(panel, k, styles) for k in ks]
-    return PanelFigures(lines=(line,) if line else (), bars=tuple(bar for bar in bars if bar))
 
 
 def _move_in(build: Path, folder: Path, beside: Sequence[str]) -> ReportFiles:

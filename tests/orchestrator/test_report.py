@@ -21,7 +21,8 @@ from orchestrator.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRe
 from orchestrator.report import SourceRow, rows_of, terminal_summary, write_report
 from orchestrator.report import write as report_write
 from orchestrator.report.build import dataset_table, main_table, pairs_table, ranks_table
-from orchestrator.report.figures import accuracy_against_k, dataset_bars, inline_svg
+from orchestrator.report.drawing import inline_svg
+from orchestrator.report.figures import accuracy_against_k, dataset_bars
 from orchestrator.report.formats import latex_escape, to_csv, to_html, to_latex, to_markdown
 from orchestrator.report.palette import NEUTRAL, styles_of
 from orchestrator.report.rows import labels_of
