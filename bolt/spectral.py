@@ -9,23 +9,20 @@ Shape legend: m, n a weight matrix's rows and columns, k directions of one sourc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol as Interface
 
 import torch
 from torch import Tensor
 
+from bolt.orthogonal import completed, paired_polar_factors, whitened
+
 GRID = 2.0**-40
 """Step to which task vectors are rounded before they are summed, 9e-13; see :func:`add_task_vector`."""
 
 _LARGEST = 64.0
 _ROUNDER = 1.5 * 2.0**52 * GRID
-_DEPENDENT = 1e-5
-"""A unit direction whose part outside the span of the others is shorter than this adds nothing but noise."""
-
-_WELL_CONDITIONED = 1e-6
-"""Smallest ratio of a Gram matrix's eigenvalues at which float64 still resolves the small ones to 1e-9."""
 
 
 @dataclass(frozen=True)
@@ -119,33 +116,6 @@ def directions_per_source(top_k: int, rank_limit: int, sources: int) -> int:
     return min(top_k, max(1, rank_limit // sources))
 
 
-def polar_factor(stack: Tensor) -> Tensor:
-    """The matrix with orthonormal columns nearest to a stack (m, r) of full column rank: P Q^T of its P S Q^T.
-
-    Raises ``ValueError`` where the columns are dependent, for then no nearest one exists.
-    """
-    wide = stack.double()
-    nearest = _polar_by_gram(wide)
-    if nearest is None:
-        p, s, qh = torch.linalg.svd(wide, full_matrices=False)
-        if len(s) < stack.shape[1] or bool(s[-1] <= torch.finfo(torch.float64).eps * max(stack.shape) * s[0]):
-            raise ValueError(f"a stack {tuple(stack.shape)} with dependent columns has no unique polar factor")
-        nearest = torch.mm(p, qh)
-    return nearest.to(stack.dtype).contiguous()
-
-
-def _polar_by_gram(stack: Tensor) -> Tensor | None:
-    """X (X^T X)^(-1/2) of a float64 stack, or nothing where X is too near to dependence for this to be accurate."""
-    if stack.shape[1] > stack.shape[0]:
-        return None
-    if stack.shape[1] == 0:
-        return stack
-    values, vectors = torch.linalg.eigh(torch.mm(stack.mT, stack))
-    if values[0] <= _WELL_CONDITIONED * values[-1]:
-        return None
-    return torch.mm(stack, torch.mm(vectors * values.rsqrt(), vectors.mT))
-
-
 def orthonormal_basis(directions: Sequence[Directions], matrix_shape: tuple[int, int]) -> Basis:
     """One orthonormal basis from all sources' directions of a matrix (m, n): the polar factors of both stacks.
 
@@ -153,8 +123,36 @@ def orthonormal_basis(directions: Sequence[Directions], matrix_shape: tuple[int,
     same direction. The columns are orthonormal whatever the sources are: a direction that the ones before it already
     span, in u or in v, is left out together with its partner. So a source that is an exact copy of another, a zero
     task vector, and any directions beyond min(m, n) add no column, and ``rank`` says how many are left (perhaps none).
-    (The released code fills such gaps with arbitrary directions instead.)
+    (The released code fills such gaps with arbitrary directions instead; so does :func:`padded`.)
     """
+    u, _, v = _stacked(directions, matrix_shape)
+    u_factor, v_factor, _ = paired_polar_factors(u, v)
+    return Basis(u_factor, v_factor)
+
+
+def whitened_basis(directions: Sequence[Directions], matrix_shape: tuple[int, int], epsilon: float) -> Basis:
+    """The paper's other form of the basis: both stacks whitened, X (X^T X + epsilon I)^(-1/2).
+
+    It has a column for every direction, dependent ones included; see :func:`bolt.orthogonal.whitened` for how far
+    from orthonormal the columns then are.
+    """
+    u, _, v = _stacked(directions, matrix_shape)
+    return Basis(whitened(u, epsilon), whitened(v, epsilon))
+
+
+def padded(basis: Basis, width: int, generator: torch.Generator) -> Basis:
+    """An orthonormal basis followed by arbitrary directions, ``width`` columns in all or min(m, n) if that is fewer.
+
+    An empty basis stays empty: a matrix that no source has changed is not adapted.
+    """
+    wanted = min(width, basis.u.shape[0], basis.v.shape[0])
+    if not 0 < basis.rank < wanted:
+        return basis
+    return Basis(completed(basis.u, wanted, generator), completed(basis.v, wanted, generator))
+
+
+def _stacked(directions: Sequence[Directions], matrix_shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    """All sources' u (m, r), s (r,) and v (n, r) side by side. Raises ``ValueError`` for those of another matrix."""
     m, n = matrix_shape
     for source in directions:
         if source.u.shape[0] != m or source.v.shape[0] != n or source.u.shape[1] != source.v.shape[1]:
@@ -162,36 +160,9 @@ def orthonormal_basis(directions: Sequence[Directions], matrix_shape: tuple[int,
                 f"directions {tuple(source.u.shape)}, {tuple(source.v.shape)} are not those of a matrix {matrix_shape}"
             )
     if not directions:
-        return Basis(torch.zeros(m, 0), torch.zeros(n, 0))
-    u = torch.cat([source.u for source in directions], dim=1).double()
-    v = torch.cat([source.v for source in directions], dim=1).double()
-    dtype = directions[0].u.dtype
-    u_factor, v_factor = _polar_by_gram(u), _polar_by_gram(v)
-    if u_factor is None or v_factor is None:
-        kept = _independent(u, v)
-        u_factor, v_factor = polar_factor(u[:, kept]), polar_factor(v[:, kept])
-    return Basis(u_factor.to(dtype).contiguous(), v_factor.to(dtype).contiguous())
-
-
-def _independent(u: Tensor, v: Tensor) -> list[int]:
-    """Columns that stay when each is kept only if both its u and its v leave the span of those kept before."""
-    kept: list[int] = []
-    spans = [stack.new_zeros(stack.shape[0], min(u.shape[0], v.shape[0])) for stack in (u, v)]
-    for column in range(u.shape[1]):
-        if len(kept) == spans[0].shape[1]:
-            break
-        remainders = []
-        for stack, span in zip((u, v), spans, strict=True):
-            remainder = stack[:, column]
-            for _ in range(2):  # twice is enough (Kahan)
-                remainder = remainder - span @ (span.mT @ remainder)
-            remainders.append(remainder)
-        lengths = [float(remainder.norm()) for remainder in remainders]
-        if min(lengths) > _DEPENDENT:
-            for span, remainder, length in zip(spans, remainders, lengths, strict=True):
-                span[:, len(kept)] = remainder / length
-            kept.append(column)
-    return kept
+        return torch.zeros(m, 0), torch.zeros(0), torch.zeros(n, 0)
+    u, s, v = (torch.cat([getattr(source, part) for source in directions], dim=-1) for part in ("u", "s", "v"))
+    return u, s, v
 
 
 def diagonal_coefficients(basis: Basis, matrix: Tensor) -> Tensor:
@@ -253,17 +224,26 @@ def pooled_basis(sources: SpectralSources, matrix: str, top_k: int) -> PooledBas
     mean = sources.mean_task_vector(matrix)
     m, n = mean.shape
     per_source = directions_per_source(top_k, min(m, n), len(sources.names))
-    basis = orthonormal_basis(sources.directions(matrix, per_source), (m, n))
+    basis = orthonormal_basis(leading(sources.directions(matrix, top_k), per_source), (m, n))
     return PooledBasis(basis, diagonal_coefficients(basis, mean))
 
 
-def tsv_merge(matrices: Iterable[Tensor]) -> Tensor:
-    """TSV-M's merged update (m, n) of several task matrices: their leading directions, orthogonalised together.
+def leading(directions: Sequence[Directions], k: int) -> list[Directions]:
+    """The first ``k`` directions of each source.
 
-    Each of N tasks gives min(m, n) // N directions with its own singular values
-    (Gargiulo et al., "Task Singular Vectors", 2025; the scale is the caller's).
+    A method asks its sources for equally many directions of every matrix, which is what is stored, and cuts them here.
     """
-    tasks = list(matrices)
-    directions = [top_directions(task, max(1, min(task.shape) // len(tasks))) for task in tasks]
-    u, v = (polar_factor(torch.cat([getattr(d, side) for d in directions], dim=1)) for side in ("u", "v"))
-    return u * torch.cat([d.s for d in directions]) @ v.mT
+    return [Directions(source.u[:, :k], source.s[:k], source.v[:, :k]) for source in directions]
+
+
+def tsv_merge(directions: Sequence[Directions], matrix_shape: tuple[int, int]) -> Tensor:
+    """TSV-M's merged update (m, n) of several tasks: their leading directions, orthogonalised together.
+
+    Each of N tasks gives its min(m, n) // N leading directions (at least one; longer ones are cut) with its own
+    singular values: U_perp diag(s) V_perp^T with the polar factors of both stacks. The scale is the caller's
+    (Gargiulo et al., "Task Singular Vectors", 2025). Directions that others span are left out with their singular
+    values, as in :func:`orthonormal_basis`: a task given twice counts once.
+    """
+    u, s, v = _stacked(leading(directions, max(1, min(matrix_shape) // max(1, len(directions)))), matrix_shape)
+    u_factor, v_factor, kept = paired_polar_factors(u, v)
+    return u_factor * s[kept] @ v_factor.mT

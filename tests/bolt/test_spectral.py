@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from bolt.orthogonal import completed, polar_factor, whitened
+from bolt.seeds import torch_generator
 from bolt.spectral import (
     GRID,
     Basis,
@@ -22,10 +24,11 @@ from bolt.spectral import (
     leave_out_mean,
     merge,
     orthonormal_basis,
-    polar_factor,
+    padded,
     pooled_basis,
     top_directions,
     tsv_merge,
+    whitened_basis,
 )
 
 
@@ -58,8 +61,13 @@ def assert_orthonormal(columns: Tensor, tolerance: float) -> None:
 # ------------------------------------------------------------------------------------------------ reference values
 
 
+def tsv_merge_of(matrices: Sequence[Tensor]) -> Tensor:
+    """TSV-M of whole matrices, more directions of each asked for than are used."""
+    return tsv_merge([top_directions(matrix, 5) for matrix in matrices], (6, 9))
+
+
 def test_tsv_merge_reproduces_the_reference() -> None:
-    merged = tsv_merge(reference_matrices())
+    merged = tsv_merge_of(reference_matrices())
     assert float(merged.norm()) == pytest.approx(9.067336, abs=1e-6)
     close(torch.linalg.svdvals(merged), [4.022961, 3.904365, 3.883092, 3.632517, 3.422903, 3.286100])
     first_row = [1.466714, 2.121826, -0.105906, -2.015951, -1.308449, 0.551048, 1.094703, 0.184301, -0.520232]
@@ -69,7 +77,28 @@ def test_tsv_merge_reproduces_the_reference() -> None:
 def test_tsv_merge_keeps_the_singular_values() -> None:
     matrices = reference_matrices()
     kept = torch.cat([torch.linalg.svdvals(matrix)[:2] for matrix in matrices]).sort(descending=True).values
-    torch.testing.assert_close(torch.linalg.svdvals(tsv_merge(matrices)), kept)
+    torch.testing.assert_close(torch.linalg.svdvals(tsv_merge_of(matrices)), kept)
+
+
+def test_tsv_merge_of_one_task_is_the_task() -> None:
+    matrix = reference_matrices()[0]
+    torch.testing.assert_close(tsv_merge([top_directions(matrix, 6)], (6, 9)), matrix)
+
+
+def test_a_task_merged_with_its_copy_counts_once() -> None:
+    matrix = reference_matrices()[0]
+    directions = top_directions(matrix, 3)
+    best = directions.u * directions.s @ directions.v.mT
+    torch.testing.assert_close(tsv_merge([directions, directions], (6, 9)), best)
+
+
+def test_tsv_merge_of_nothing_is_zero() -> None:
+    zero = top_directions(torch.zeros(6, 9, dtype=torch.float64), 3)
+    assert torch.equal(tsv_merge([zero, zero], (6, 9)), torch.zeros(6, 9, dtype=torch.float64))
+    one = top_directions(reference_matrices()[0], 3)
+    torch.testing.assert_close(tsv_merge([zero, one], (6, 9)), one.u * one.s @ one.v.mT)
+    many = [top_directions(random_matrix(3, 2, seed), 2) for seed in range(5)]
+    assert torch.linalg.matrix_rank(tsv_merge(many, (3, 2))) == 2, "more tasks than directions fill the matrix"
 
 
 def test_basis_and_coefficients_reproduce_the_reference() -> None:
@@ -281,6 +310,67 @@ def test_the_polar_factor_is_p_times_q(scale: float) -> None:
 def test_dependent_columns_have_no_polar_factor(stack: Tensor) -> None:
     with pytest.raises(ValueError, match="dependent columns"):
         polar_factor(stack)
+
+
+# ------------------------------------------------------------------------------------------- whitening and padding
+
+
+@given(st.integers(1, 16), st.data())
+@settings(max_examples=60, deadline=None)
+def test_whitening_tends_to_the_polar_factor(m: int, data: st.DataObject) -> None:
+    """On stacks with singular values in [0.5, 2]: 1 - s / sqrt(s^2 + eps) is below 2 eps at s = 0.5."""
+    r = data.draw(st.integers(0, m))
+    p, q = (torch.linalg.qr(random_matrix(size, r, size + r, torch.float64))[0] for size in (m, max(r, 1)))
+    values = torch.tensor(data.draw(st.lists(st.floats(0.5, 2), min_size=r, max_size=r)), dtype=torch.float64)
+    stack = p * values @ q[:, :r].mT if r else torch.zeros(m, 0, dtype=torch.float64)
+    for epsilon in (1e-2, 1e-5, 1e-9):
+        torch.testing.assert_close(whitened(stack, epsilon), polar_factor(stack), rtol=0, atol=2 * epsilon + 1e-12)
+
+
+def test_whitening_shrinks_each_singular_value_as_it_says() -> None:
+    stack, epsilon = random_matrix(9, 4, 0, torch.float64), 0.3
+    p, s, qh = torch.linalg.svd(stack, full_matrices=False)
+    torch.testing.assert_close(whitened(stack, epsilon), p * (s / (s**2 + epsilon).sqrt()) @ qh)
+
+
+@pytest.mark.parametrize("epsilon", [1e-10, 1e-4])
+def test_a_direction_given_twice_is_whitened_into_two_halves(epsilon: float) -> None:
+    unit = torch.nn.functional.normalize(random_matrix(7, 1, 0, torch.float64), dim=0)
+    expected = unit / math.sqrt(2 + epsilon)
+    torch.testing.assert_close(whitened(torch.cat([unit, unit], dim=1), epsilon), expected.expand(7, 2))
+
+
+@given(stacks())
+@settings(max_examples=60, deadline=None)
+def test_a_whitened_basis_is_finite_whatever_the_sources_are(stack: tuple[list[Directions], tuple[int, int]]) -> None:
+    directions, shape = stack
+    basis = whitened_basis(directions, shape, 1e-6)
+    assert basis.rank == sum(len(source.s) for source in directions)
+    for columns in (basis.u, basis.v):
+        assert bool(torch.isfinite(columns).all())
+        assert columns.numel() == 0 or float(torch.linalg.matrix_norm(columns.double(), 2)) < 1 + 1e-5
+
+
+@given(stacks(), st.integers(0, 20))
+@settings(max_examples=60, deadline=None)
+def test_a_padded_basis_is_orthonormal_and_begins_with_its_own(
+    stack: tuple[list[Directions], tuple[int, int]], width: int
+) -> None:
+    directions, shape = stack
+    basis = orthonormal_basis(directions, shape)
+    wide = padded(basis, width, torch_generator("test"))
+    assert wide.rank == (max(basis.rank, min(width, *shape)) if basis.rank else 0)
+    assert torch.equal(wide.u[:, : basis.rank], basis.u)
+    assert torch.equal(wide.v[:, : basis.rank], basis.v)
+    assert_orthonormal(wide.u, 3e-6)
+    assert_orthonormal(wide.v, 3e-6)
+
+
+def test_padding_follows_its_generator() -> None:
+    columns = torch.linalg.qr(random_matrix(9, 3, 0))[0]
+    one, again, other = (completed(columns, 7, torch_generator("test", key)) for key in ("a", "a", "b"))
+    assert torch.equal(one, again)
+    assert not torch.equal(one[:, 3:], other[:, 3:])
 
 
 # --------------------------------------------------------------------------------------------------------- pooling

@@ -1,0 +1,57 @@
+"""Task arithmetic: theta_0 + alpha sum_t tau_t over every tensor of the image tower (Ilharco et al., 2023).
+
+Nothing is trained. The official grid of alpha is 0 to 1 in steps of 0.05; 0 is left out here, because it is the
+zero-shot tower and a method that may fall back on that no longer says what merging does. The sum of 16 task vectors
+wants an alpha near the lower end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bolt.merging import adapt_by_merging, mean_update, sources_of
+from bolt.methods.base import Method, Work, register
+from bolt.task import Adapted, Task
+
+
+@dataclass(frozen=True)
+class TaskArithmeticSettings:
+    """Attributes:
+    alphas: candidate scales of the sum; the most accurate on the support is used, the smallest if several are.
+    """
+
+    alphas: tuple[float, ...] = tuple(step / 20 for step in range(1, 21))
+
+    def __post_init__(self) -> None:
+        if not self.alphas:
+            raise ValueError("alphas names at least one candidate")
+
+
+def adapt(task: Task, settings: TaskArithmeticSettings) -> Adapted:
+    """Add the scaled sum. Raises ``ValueError`` for task vectors that are not finite."""
+    sources = sources_of(task)
+    mean = mean_update(sources, task.backbone.tower.state_dict_open_clip())
+    total = {name: tensor * len(sources.names) for name, tensor in mean.items()}
+    return adapt_by_merging(task, total, settings.alphas)
+
+
+def _work(support_size: int, settings: TaskArithmeticSettings) -> Work:
+    return Work(forward=len(settings.alphas) * support_size if len(settings.alphas) > 1 else 0)
+
+
+register(
+    Method(
+        name="task_arithmetic",
+        title="Task arithmetic",
+        paper="https://arxiv.org/abs/2212.04089",
+        settings=TaskArithmeticSettings,
+        adapt=adapt,
+        tracks=frozenset({"fewshot", "ood"}),
+        uses_sources=True,
+        directions=lambda settings, width, sources: 0,
+        sums_sources=True,
+        trains_tower=True,
+        work=_work,
+        tiny={"alphas": (0.1, 0.3)},
+    )
+)

@@ -1,0 +1,110 @@
+"""Stacks of unit directions -> matrices with orthonormal columns.
+
+All arithmetic here is float64; results come back in the dtype of the input.
+
+Shape legend: m rows, r columns of a stack.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_DEPENDENT = 1e-5
+"""A unit direction whose part outside the span of the others is shorter than this adds nothing but noise."""
+
+_WELL_CONDITIONED = 1e-6
+"""Smallest ratio of a Gram matrix's eigenvalues at which float64 still resolves the small ones to 1e-9."""
+
+
+def polar_factor(stack: Tensor) -> Tensor:
+    """The matrix with orthonormal columns nearest to a stack (m, r) of full column rank: P Q^T of its P S Q^T.
+
+    Raises ``ValueError`` where the columns are dependent, for then no nearest one exists.
+    """
+    wide = stack.double()
+    nearest = _polar_by_gram(wide)
+    if nearest is None:
+        p, s, qh = torch.linalg.svd(wide, full_matrices=False)
+        if len(s) < stack.shape[1] or bool(s[-1] <= torch.finfo(torch.float64).eps * max(stack.shape) * s[0]):
+            raise ValueError(f"a stack {tuple(stack.shape)} with dependent columns has no unique polar factor")
+        nearest = torch.mm(p, qh)
+    return nearest.to(stack.dtype).contiguous()
+
+
+def paired_polar_factors(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, list[int]]:
+    """The polar factors of two stacks (m, r), (n, r) whose columns are paired, and the columns that they kept.
+
+    Where the columns of either stack are dependent, each is kept only if both its u and its v leave the span of those
+    kept before. So the factors (m, kept) and (n, kept) are orthonormal whatever the stacks are.
+    """
+    kept = list(range(u.shape[1]))
+    u_factor, v_factor = _polar_by_gram(u.double()), _polar_by_gram(v.double())
+    if u_factor is None or v_factor is None:
+        kept = _independent(u.double(), v.double())
+        u_factor, v_factor = polar_factor(u[:, kept].double()), polar_factor(v[:, kept].double())
+    return u_factor.to(u.dtype).contiguous(), v_factor.to(v.dtype).contiguous(), kept
+
+
+def whitened(stack: Tensor, epsilon: float) -> Tensor:
+    """X (X^T X + epsilon I)^(-1/2) of a stack (m, r), for a positive epsilon.
+
+    With X = P S Q^T this is P S (S^2 + epsilon)^(-1/2) Q^T: the polar factor where the singular values are far above
+    the root of epsilon. Smaller ones are shrunk towards zero instead, so dependent columns need no special treatment,
+    but the columns are then shorter than 1.
+    """
+    if stack.shape[1] == 0:
+        return stack
+    wide = stack.double()
+    values, vectors = torch.linalg.eigh(wide.mT @ wide)
+    inverse_root = vectors * (values.clamp_min(0) + epsilon).rsqrt() @ vectors.mT
+    return torch.mm(wide, inverse_root).to(stack.dtype).contiguous()
+
+
+def completed(columns: Tensor, width: int, generator: torch.Generator) -> Tensor:
+    """Orthonormal columns (m, r) followed by random ones, orthonormal to them and to one another, ``width`` in all.
+
+    ``generator`` is a CPU one; ``width`` lies between r and m.
+    """
+    m, r = columns.shape
+    if width == r:
+        return columns
+    given = columns.double()
+    random = torch.randn(m, width - r, generator=generator, dtype=torch.float64).to(columns.device)
+    for _ in range(2):  # twice is enough (Kahan)
+        random = random - given @ (given.mT @ random)
+    added = torch.linalg.qr(random)[0]
+    return torch.cat([columns, added.to(columns.dtype)], dim=1)
+
+
+def _polar_by_gram(stack: Tensor) -> Tensor | None:
+    """X (X^T X)^(-1/2) of a float64 stack, or nothing where X is too near to dependence for this to be accurate."""
+    if stack.shape[1] > stack.shape[0]:
+        return None
+    if stack.shape[1] == 0:
+        return stack
+    values, vectors = torch.linalg.eigh(torch.mm(stack.mT, stack))
+    if values[0] <= _WELL_CONDITIONED * values[-1]:
+        return None
+    return torch.mm(stack, torch.mm(vectors * values.rsqrt(), vectors.mT))
+
+
+def _independent(u: Tensor, v: Tensor) -> list[int]:
+    """Columns that stay when each is kept only if both its u and its v leave the span of those kept before."""
+    kept: list[int] = []
+    spans = [stack.new_zeros(stack.shape[0], min(u.shape[0], v.shape[0])) for stack in (u, v)]
+    for column in range(u.shape[1]):
+        if len(kept) == spans[0].shape[1]:
+            break
+        remainders = []
+        for stack, span in zip((u, v), spans, strict=True):
+            remainder = stack[:, column]
+            for _ in range(2):  # twice is enough (Kahan)
+                remainder = remainder - span @ (span.mT @ remainder)
+            remainders.append(remainder)
+        lengths = [float(remainder.norm()) for remainder in remainders]
+        if min(lengths) > _DEPENDENT:
+            for span, remainder, length in zip(spans, remainders, lengths, strict=True):
+                span[:, len(kept)] = remainder / length
+            kept.append(column)
+    return kept
