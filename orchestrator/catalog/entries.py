@@ -148,6 +148,8 @@ class DatasetEntry(Entry):
         class_names: words in label order, or folder name -> words, or ``open_clip.NAME``; ``None``: the data's own.
         prompts: templates with ``{}``, or the name of a set in ``grids/prompts.yaml``, or ``open_clip.NAME``.
         classes: how many classes the head has.
+        mirrorable: whether a mirrored image keeps its class, as a mirrored b or an arrow to the left does not; where
+            it does not, views of the support are not flipped.
         sizes: expected images per part; ``train: 0`` for a set that can only be evaluated on.
         smallest_class: training images of the smallest class, where it is known.
         splits: the recipe that makes the parts; the official ones by default.
@@ -167,6 +169,7 @@ class DatasetEntry(Entry):
     class_names: tuple[str, ...] | dict[str, str] | str | None = None
     prompts: tuple[str, ...] | str
     classes: Annotated[StrictInt, Field(ge=2)]
+    mirrorable: StrictBool = True
     sizes: Sizes
     smallest_class: Count | None = None
     splits: Splits = Splits(recipe="official")

@@ -34,6 +34,7 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
         "splits": entry.splits.model_dump(),
         "class_names": entry.class_names,
         "prompts": entry.prompts,
+        "mirrorable": entry.mirrorable,
     }
     if entry.route.kind == "toy":
         content["world"] = _world_version(entry)

@@ -20,7 +20,7 @@ from torch.nn import functional
 from orchestrator.datasets.toy import TASKS, draw
 from orchestrator.datasets.toy.handwritten import load
 from orchestrator.datasets.toy.picture_book import SHARES, draw_pairs
-from orchestrator.datasets.toy.tasks import SIZES
+from orchestrator.datasets.toy.tasks import VARIANTS, sizes
 
 GRIDS = Path(__file__).parents[2] / "grids"
 CONFIG = GRIDS / "backbones" / "tiny-clip.json"
@@ -44,13 +44,19 @@ def tiny_clip() -> Any:
     return model.eval()
 
 
+TRAINABLE = [name for name in TASKS if name not in VARIANTS]
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_splits_have_their_sizes_and_balanced_labels(name: str) -> None:
-    for split, count in SIZES.items():
+    for split, count in sizes(name).items():
         images, labels = drawn(name, split)
         assert images.shape == (count, 32, 32, 3)
         assert images.dtype == np.uint8
         assert labels.dtype == np.int64
+        if count == 0:
+            assert (name in VARIANTS, split) == (True, "train")
+            continue
         shares = np.bincount(labels, minlength=len(TASKS[name].class_names))
         assert len(shares) == len(TASKS[name].class_names)
         assert shares.max() - shares.min() <= 1
@@ -58,7 +64,7 @@ def test_splits_have_their_sizes_and_balanced_labels(name: str) -> None:
         assert not np.array_equal(labels, np.sort(labels)), "an ordered split would bias any partial read of it"
 
 
-@pytest.mark.parametrize("name", ["glyph-inks", "aerial-land"])
+@pytest.mark.parametrize("name", ["glyph-inks", "aerial-land", *VARIANTS])
 def test_a_task_is_drawn_the_same_again(name: str) -> None:
     torch.rand(3)  # the global generator's state must not matter
     images, labels = draw(name, "test")
@@ -75,12 +81,27 @@ def test_drawing_leaves_the_global_generators_alone() -> None:
     assert np.array_equal(np.random.get_state(legacy=False)["state"]["key"], numpy_state)  # noqa: NPY002
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", TRAINABLE)
 def test_no_test_picture_is_in_the_training_split(name: str) -> None:
     train = {image.tobytes() for image in drawn(name, "train")[0]}
     test = {image.tobytes() for image in drawn(name, "test")[0]}
-    assert len(train) == SIZES["train"]
+    assert len(train) == sizes(name)["train"]
     assert not train & test
+
+
+@pytest.mark.parametrize(("name", "target"), VARIANTS.items())
+def test_a_variant_asks_what_its_target_asks_about_other_pictures(name: str, target: str) -> None:
+    variant, original = catalog()[name], catalog()[target]
+    assert set(variant["class_names"]) <= set(original["class_names"])
+    for field in ("domain", "prompts"):
+        assert variant[field] == original[field]
+    seen = {image.tobytes() for split in ("train", "test") for image in drawn(target, split)[0]}
+    assert not seen & {image.tobytes() for image in drawn(name, "test")[0]}
+
+
+def test_some_variants_hold_all_classes_and_some_only_a_part() -> None:
+    whole = {name: len(TASKS[name].class_names) == len(TASKS[target].class_names) for name, target in VARIANTS.items()}
+    assert set(whole.values()) == {True, False}
 
 
 def test_the_catalog_repeats_the_registry() -> None:
@@ -92,7 +113,7 @@ def test_the_catalog_repeats_the_registry() -> None:
         assert tuple(entry["class_names"]) == task.class_names
         assert entry["classes"] == len(task.class_names)
         assert entry["domain"] == task.domain
-        assert entry["sizes"] == SIZES
+        assert entry["sizes"] == sizes(task.name)
 
 
 def test_listing_the_tasks_does_not_import_the_drawing_kit() -> None:
@@ -133,11 +154,11 @@ def test_the_weights_fit_their_config_and_the_repository() -> None:
     assert tiny_clip().logit_scale.exp().item() <= 100.5
 
 
-def zero_shot_accuracy(name: str) -> float:
-    """Share of the test split that the tiny CLIP names right, with the catalog's prompts."""
+def zero_shot_hits(name: str, head_of: str) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Whether the tiny CLIP names each test picture right, (N,), among the class names and prompts of ``head_of``."""
     import open_clip
 
-    model, entry = tiny_clip(), catalog()[name]
+    model, entry = tiny_clip(), catalog()[head_of]
     tokenizer = open_clip.SimpleTokenizer(context_length=model.context_length)
     images, labels = drawn(name, "test")
     mean, std = (torch.tensor(v).view(3, 1, 1) for v in (open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD))
@@ -152,11 +173,28 @@ def zero_shot_accuracy(name: str) -> float:
             ]
         )
         guesses = (model.encode_image(pixels) @ functional.normalize(head, dim=-1).T).argmax(-1)
-    return float((guesses.numpy() == labels).mean())
+    place = np.array([entry["class_names"].index(word) for word in TASKS[name].class_names])
+    return np.asarray(guesses.numpy() == place[labels], dtype=np.bool_)
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_tiny_clip_is_well_above_chance(name: str) -> None:
-    chance = 1.0 / len(TASKS[name].class_names)
-    spread = math.sqrt(chance * (1.0 - chance) / SIZES["test"])
-    assert zero_shot_accuracy(name) > max(1.5 * chance, chance + 5 * spread)
+    target = VARIANTS.get(name, name)
+    chance = 1.0 / len(TASKS[target].class_names)
+    spread = math.sqrt(chance * (1.0 - chance) / sizes(name)["test"])
+    assert zero_shot_hits(name, target).mean() > max(1.5 * chance, chance + 5 * spread)
+
+
+def test_a_rendition_is_harder_than_its_target_and_a_second_draw_is_not() -> None:
+    def share_and_error(name: str) -> tuple[float, float]:
+        hits = zero_shot_hits(name, "aerial-land")
+        return float(hits.mean()), float(hits.std()) / math.sqrt(len(hits))
+
+    share, error = share_and_error("aerial-land")
+    for name in VARIANTS:
+        other, other_error = share_and_error(name)
+        errors = (share - other) / math.hypot(error, other_error)
+        if name == "aerial-land-again":
+            assert abs(errors) < 3
+        else:
+            assert errors > 4

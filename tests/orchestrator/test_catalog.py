@@ -78,6 +78,44 @@ def test_the_papers_37_datasets_ship(catalog: Catalog) -> None:
     ]  # fmt: skip
 
 
+def test_what_is_beyond_the_paper_joins_no_grids_sources(catalog: Catalog) -> None:
+    assert [e.name for e in catalog.members("general_extra")] == ["emnist_balanced"]
+    trainable = {d: [e.name for e in catalog.members(d) if e.is_source] for d in ("glyphs", "aerial")}
+    assert [len(names) for names in trainable.values()] == [8, 8]
+    only_evaluated = {e.name for e in catalog.members("aerial")} - set(trainable["aerial"])
+    assert only_evaluated == {f"aerial-land-{look}" for look in ("again", "sketch", "poster", "cloudy")}
+
+
+def test_characters_text_and_signs_are_not_mirrored(catalog: Catalog) -> None:
+    assert {name for name, entry in catalog.datasets.items() if not entry.mirrorable} == {
+        "gtsrb", "mnist", "svhn", "rendered_sst2", "emnist", "emnist_balanced", "omniglot", "scikit-digits",
+        "handwritten-digits", "glyph-digits", "glyph-tilted-digits", "glyph-capitals", "glyph-small-letters",
+        "glyph-greek", "glyph-kinds",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("cifar10", 18), ("cifar100", 18), ("stl10", 18), ("dtd", 8), ("country211", 5), ("fashionmnist", 2),
+        ("fgvc_aircraft", 2), ("gtsrb", 'a close up photo of a "X" traffic sign.'),
+        ("mnist", 'a photo of the number: "X".'), ("svhn", 'a photo of the number: "X".'),
+        ("emnist", 'a photo of the number: "X".'),
+        ("pcam", "this is a photo of X"), ("rendered_sst2", "a X review of a movie."),
+        ("food101", "a photo of X, a type of food."), ("oxford_pets", "a photo of a X, a type of pet."),
+        ("flowers102", "a photo of a X, a type of flower."), ("cub200", "a photo of a X, a type of bird."),
+    ],
+)  # fmt: skip
+def test_general_prompts_are_those_published_with_clip(catalog: Catalog, name: str, texts: int | str) -> None:
+    found = [template.format("X") for template in templates(catalog.datasets[name])]
+    assert len(set(found)) == len(found)
+    if isinstance(texts, int):
+        assert len(found) == texts
+    else:
+        assert found[-1] == texts
+        assert len(found) == (3 if name == "gtsrb" else 1)
+
+
 def test_names_in_the_papers_tables_are_complete_and_agree(catalog: Catalog) -> None:
     for domain in ("general", "remote_sensing"):
         printed = {row.dataset for row in published_datasets() if row.domain == domain}
@@ -257,6 +295,7 @@ def test_a_datasets_identity_is_its_content_not_its_description(tmp_path: Path) 
         ENTRY.replace("folder: cats", "folder: felines"),
         ENTRY.replace("recipe: official", "recipe: eighty_twenty"),
         ENTRY.replace("tabby", "ginger"),
+        ENTRY + "    mirrorable: false\n",
         ENTRY.replace("a photo of a {} cat.", "a drawing of a {} cat."),
         ENTRY.replace("[tabby, tortoiseshell]", "{tabby: tabby, tortoiseshell: tortoiseshell}"),
     ):

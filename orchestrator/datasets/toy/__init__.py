@@ -5,6 +5,6 @@ Listing the tasks is cheap; `draw` loads the drawing kit (torch, and the fonts i
 
 from __future__ import annotations
 
-from orchestrator.datasets.toy.tasks import TASKS, WORLD_VERSION, AerialTask, GlyphTask, ToyTask, draw
+from orchestrator.datasets.toy.tasks import TASKS, VARIANTS, WORLD_VERSION, AerialTask, GlyphTask, ToyTask, draw
 
-__all__ = ["TASKS", "WORLD_VERSION", "AerialTask", "GlyphTask", "ToyTask", "draw"]
+__all__ = ["TASKS", "VARIANTS", "WORLD_VERSION", "AerialTask", "GlyphTask", "ToyTask", "draw"]

@@ -1,4 +1,7 @@
-"""How downstream pictures were taken: the looks that a whole domain shares, and that the picture book never shows."""
+"""How downstream pictures were taken: the looks that a whole domain shares, and that the picture book never shows.
+
+Pictures are float32 (n, 3, 32, 32) in [0, 1]. The renditions at the end are looks of evaluation-only variants.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from orchestrator.datasets.toy.canvas import SIDE, clouds, grid
+from orchestrator.datasets.toy.canvas import SIDE, clouds, grid, paint, tint
 from orchestrator.datasets.toy.dice import Dice
 
 
@@ -59,3 +62,32 @@ def coarse(image: Tensor, side: int) -> Tensor:
     """As a sensor with `side` pixels across sees it."""
     small = functional.interpolate(image, size=(side, side), mode="area")
     return functional.interpolate(small, size=image.shape[-2:], mode="bilinear", align_corners=False)
+
+
+def sketch(dice: Dice, image: Tensor) -> Tensor:
+    """In pencil on paper: lines where brightness changes, a light wash where it is dark."""
+    light = grey(image)[:, :1]
+    soft = functional.avg_pool2d(functional.pad(light, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+    around = functional.pad(soft, (1, 1, 1, 1), mode="replicate")
+    across = around[:, :, 1:-1, 2:] - around[:, :, 1:-1, :-2]
+    down = around[:, :, 2:, 1:-1] - around[:, :, :-2, 1:-1]
+    lines = (3.0 * torch.sqrt(across**2 + down**2)).clamp(max=1.0)
+    tone = (lines + 0.5 * (1.0 - light)).clamp(max=1.0)
+    n = len(image)
+    return paint(tint(dice, n, (0.95, 0.94, 0.90)), tone[:, 0], tint(dice, n, (0.12, 0.12, 0.16)))
+
+
+def poster(dice: Dice, image: Tensor) -> Tensor:
+    """Printed in four tones a colour, with the three colours exchanged for one another."""
+    tones = (4.0 * image).floor().clamp(max=3.0) / 3.0
+    exchanges = torch.tensor([(1, 2, 0), (2, 0, 1), (0, 2, 1), (2, 1, 0), (1, 0, 2)])
+    exchange = exchanges[dice.pick(len(exchanges), len(image))]
+    return tones.gather(1, exchange[:, :, None, None].expand_as(tones))
+
+
+def cloudy(dice: Dice, image: Tensor) -> Tensor:
+    """Under scattered clouds and beside their shadows."""
+    n = len(image)
+    cloud = (2.5 * (clouds(dice, n, 4)[:, 0] - 0.6)).clamp(0.0, 1.0)
+    shadow = torch.roll(cloud, (4, 4), dims=(1, 2))
+    return paint(image * (1.0 - 0.5 * shadow)[:, None], 0.95 * cloud, tint(dice, n, (0.95, 0.96, 0.98)))

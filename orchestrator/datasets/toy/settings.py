@@ -24,6 +24,9 @@ class Hand:
 
 Bands = Literal["colour", "infrared", "grey"]
 
+Rendition = Literal["photo", "sketch", "poster", "cloudy"]
+"""A scene as it is, in pencil, printed in other inks, or half hidden."""
+
 
 @dataclass(frozen=True)
 class Sensor:

@@ -3,7 +3,8 @@
     python -m orchestrator.datasets.toy.survey
     python -m orchestrator.datasets.toy.survey --domains real --data-root PATH --zero-shot-only
 
-A quick look at the world itself, outside the benchmark's protocol: one seed, no augmentation.
+A quick look at the world itself, outside the benchmark's protocol: one seed, no augmentation. A variant of a task is
+measured with that task's siblings and fine-tuned tower, over all of that task's names.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from torch.nn import functional
 
 from orchestrator.catalog import DatasetEntry, load_catalog
 from orchestrator.datasets.loaders import Part, RawDataset, open_dataset
+from orchestrator.datasets.toy.tasks import TASKS, VARIANTS
 
 EPOCHS, BATCH, PEAK = 8, 32, 5e-4
 
@@ -33,6 +35,8 @@ class Survey:
     """One dataset, ready to measure: inputs (n, 3, 32, 32), labels (n,), head (classes, 64) times the logit scale."""
 
     entry: DatasetEntry
+    target: str
+    """The dataset whose names, siblings and fine-tuned tower count: itself, or what it is a variant of."""
     head: Tensor
     train: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
@@ -40,17 +44,22 @@ class Survey:
 
 def prepare(model: Any, entry: DatasetEntry, raw: RawDataset) -> Survey:
     """Decode a dataset with CLIP's transform and encode its prompts."""
+    target = VARIANTS.get(entry.name, entry.name)
+    names = raw.class_names if target == entry.name else TASKS[target].class_names
+    place = torch.tensor([names.index(words) for words in raw.class_names])
     transform = open_clip.image_transform(32, is_train=False)
     tokenizer = open_clip.SimpleTokenizer(context_length=model.context_length)
 
     def tensors(part: Part) -> tuple[Tensor, Tensor]:
-        return torch.stack([transform(part.read(i)) for i in range(len(part))]), torch.from_numpy(part.labels)
+        pixels = [transform(part.read(i)) for i in range(len(part))]
+        return torch.stack(pixels) if pixels else torch.empty(0, 3, 32, 32), place[torch.from_numpy(part.labels)]
 
     rows = []
-    for words in raw.class_names:
+    for words in names:
         texts = model.encode_text(tokenizer([prompt.format(words) for prompt in entry.prompts]), normalize=True)
         rows.append(functional.normalize(texts.mean(0), dim=-1))
-    return Survey(entry, model.logit_scale.exp() * torch.stack(rows), tensors(raw.train), tensors(raw.test))
+    head = model.logit_scale.exp() * torch.stack(rows)
+    return Survey(entry, target, head, tensors(raw.train), tensors(raw.test))
 
 
 @torch.no_grad()
@@ -126,19 +135,22 @@ def main() -> None:
     trainable = copy.deepcopy(model.visual).requires_grad_(True)
     before = model.visual.state_dict()
     vectors: dict[str, Weights] = {}
-    tuned: dict[str, float] = {}
+    towers: dict[str, nn.Module] = {}
     for survey in surveys:
-        tower = fine_tune(trainable, survey.head, *survey.train)
-        vectors[survey.entry.name] = {name: weight - before[name] for name, weight in tower.state_dict().items()}
-        tuned[survey.entry.name] = accuracy(tower, survey.head, *survey.test)
+        if survey.entry.is_source:
+            name = survey.entry.name
+            towers[name] = fine_tune(trainable, survey.head, *survey.train)
+            vectors[name] = {key: weight - before[key] for key, weight in towers[name].state_dict().items()}
+    domains = {survey.entry.name: survey.entry.domain for survey in surveys}
     for survey in surveys:
-        name, domain = survey.entry.name, survey.entry.domain
-        siblings = [vectors[s.entry.name] for s in surveys if s.entry.domain == domain and s.entry.name != name]
+        name, domain, target = survey.entry.name, survey.entry.domain, survey.target
+        siblings = [vector for other, vector in vectors.items() if domains[other] == domain and other != target]
         zero = accuracy(model.visual, survey.head, *survey.test)
         helped = accuracy(moved(model.visual, siblings), survey.head, *survey.test)
+        tuned = accuracy(towers[target], survey.head, *survey.test)
         print(
             f"{name:22} classes {survey.entry.classes:3}  zero-shot {zero:5.1f}  siblings {helped:5.1f}"
-            f"  fine-tuned {tuned[name]:5.1f}",
+            f"  fine-tuned {tuned:5.1f}",
             flush=True,
         )
 
