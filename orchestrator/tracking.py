@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.events import one_line
 from orchestrator.results import Result
-from orchestrator.runs import CONTENT, KEY, Describe, Labels, TrackedRun, cell_run, summary_runs, summing_up
+from orchestrator.run_summaries import summary_runs
+from orchestrator.runs import CONTENT, KEY, Describe, Labels, TrackedRun, cell_run, summing_up
 from orchestrator.tracking_ui import HOST, VIEWS, experiment_tags, view_link
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ _VIEWS: dict[str, dict[str, Any]] = {
         "searchFilter": "tags.kind = 'cell'",
         "selectedColumns": [
             *("params.`method`", "params.`dataset`", "params.`k`", "params.`seed`", "params.`backbone`"),
+            *("params.`track`", "params.`protocol`", "tags.`selects_on_test`"),
             *("metrics.`accuracy`", "metrics.`gain_over_zero_shot`", "metrics.`delta_published`"),
             *("metrics.`trainable_parameters`", "metrics.`fit_seconds`"),
         ],
@@ -34,6 +35,7 @@ _VIEWS: dict[str, dict[str, Any]] = {
         "searchFilter": "tags.kind = 'aggregate'",
         "selectedColumns": [
             *("params.`method`", "params.`dataset`", "params.`k`", "params.`backbone`"),
+            *("params.`track`", "params.`protocol`", "tags.`selects_on_test`"),
             *("metrics.`accuracy_mean`", "metrics.`accuracy_std`", "metrics.`n`"),
             *("metrics.`gain_over_zero_shot`", "metrics.`delta_published`"),
         ],
@@ -41,7 +43,8 @@ _VIEWS: dict[str, dict[str, Any]] = {
     "curves": {
         "searchFilter": "tags.kind = 'curve'",
         "selectedColumns": [
-            *("params.`method`", "params.`domain`", "params.`backbone`", "metrics.`accuracy_by_shots`"),
+            *("params.`method`", "params.`domain`", "params.`backbone`", "params.`track`", "params.`protocol`"),
+            *("tags.`selects_on_test`", "metrics.`accuracy_by_shots`", "metrics.`accuracy_by_epoch`"),
         ],
     },
 }

@@ -19,7 +19,8 @@ import pytest
 
 from orchestrator.errors import UserError
 from orchestrator.results import Evaluation, Result
-from orchestrator.runs import Labels, accuracies, cell_run, summary_runs
+from orchestrator.run_summaries import summary_runs
+from orchestrator.runs import Labels, accuracies, cell_run
 from orchestrator.tracking import SyncReport, Tracker, TrackerThread, links
 from orchestrator.tracking_ui import serve_ui, ui_command
 from tests.orchestrator import samples

@@ -1,0 +1,204 @@
+"""The tracked runs that sum cells up: means over seeds, curves over k and over epochs, and the grid as a whole."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+
+from orchestrator.cell import Cell
+from orchestrator.results import Result
+from orchestrator.runs import (
+    SELECTED,
+    Describe,
+    Labels,
+    Metric,
+    TrackedRun,
+    accuracies,
+    grouping,
+    marked_name,
+    milliseconds,
+    safe_name,
+    shifted_accuracy,
+    tags_of,
+)
+
+
+def summary_runs(
+    results: Sequence[Result], describe: Describe, grid: str, report: Path | None = None
+) -> list[TrackedRun]:
+    """Aggregates, curves and, last, the grid's own run. Nothing for no results."""
+    if not results:
+        return []
+    labels = {result.cell.id: describe(result) for result in results}
+    seeds: dict[tuple[str, ...], list[Result]] = defaultdict(list)
+    lines: dict[tuple[str, ...], list[Result]] = defaultdict(list)
+    for result in results:
+        cell, label = result.cell, labels[result.cell.id]
+        line = (cell.track, cell.protocol.name, cell.sources_rule, cell.backbone.name, cell.domain, label.method)
+        lines[line].append(result)
+        seeds[(*line, cell.dataset.name, str(cell.shots))].append(result)
+    runs = [_aggregate(key, group, labels[group[0].cell.id], grid) for key, group in sorted(seeds.items())]
+    drawn: dict[tuple[str, ...], set[int]] = defaultdict(set)
+    for result in results:
+        drawn[_panel(result.cell)].add(result.cell.shots)
+    runs += [
+        _curve(key, group, labels[group[0].cell.id], grid, sorted(drawn[_panel(group[0].cell)] - {0}))
+        for key, group in sorted(lines.items())
+    ]
+    return [*runs, _grid(results, labels, grid, report)]
+
+
+def _aggregate(key: tuple[str, ...], group: Sequence[Result], labels: Labels, grid: str) -> TrackedRun:
+    cell = group[0].cell
+    scores = [accuracies(result) for result in group]
+    mean = fmean(score for score, _ in scores)
+    metrics = {
+        **{f"accuracy_{name}": value for name, value in _mean_and_std([score for score, _ in scores]).items()},
+        "n": float(len(group)),
+        "gain_over_zero_shot": mean - fmean(zero_shot for _, zero_shot in scores),
+    }
+    if labels.published is not None:
+        metrics |= {"accuracy_published": labels.published, "delta_published": mean - labels.published}
+    if cell.track == "ood":
+        shifted = [value for result in group if (value := shifted_accuracy(result)) is not None]
+        metrics |= {f"accuracy_shifted_{name}": value for name, value in _mean_and_std(shifted).items()}
+    where = {"dataset": cell.dataset.name, "k": str(cell.shots)}
+    return _summary(
+        "aggregate",
+        key,
+        marked_name(f"{labels.method} {cell.dataset.name} k{cell.shots} mean", cell),
+        tags=tags_of(cell, labels, grid) | where,
+        params=grouping(cell, labels) | where,
+        metrics=tuple((name, value, 0) for name, value in metrics.items()),
+        group=group,
+    )
+
+
+def _mean_and_std(values: Sequence[float]) -> dict[str, float]:
+    """Mean and sample standard deviation; no deviation of one value, nothing of none."""
+    found = {"mean": fmean(values)} if values else {}
+    return found | ({"std": stdev(values)} if len(values) > 1 else {})
+
+
+def _panel(cell: Cell) -> tuple[str, ...]:
+    """What curves are drawn together for."""
+    return (cell.track, cell.protocol.name, cell.backbone.name, cell.domain)
+
+
+def _curve(
+    key: tuple[str, ...], group: Sequence[Result], labels: Labels, grid: str, drawn: Sequence[int]
+) -> TrackedRun:
+    """Accuracy against k: per seed the mean over datasets, then mean and sample deviation of those over seeds.
+
+    Only seeds that have every dataset count. A method without a support has one accuracy, shown at each of the k that
+    are ``drawn`` for the others.
+    """
+    cell = group[0].cell
+    by_shots: dict[int, dict[int, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    for result in group:
+        by_shots[result.cell.shots][result.cell.seed][result.cell.dataset.name] = accuracies(result)[0]
+    if set(by_shots) == {0} and drawn:
+        by_shots = defaultdict(lambda: defaultdict(dict), dict.fromkeys(drawn, by_shots[0]))
+    metrics: list[Metric] = []
+    for shots, seeds in sorted(by_shots.items()):
+        datasets = {name for scores in seeds.values() for name in scores}
+        means = [fmean(scores.values()) for scores in seeds.values() if scores.keys() == datasets]
+        metrics += _points("accuracy_by_shots", means, shots)
+    if cell.track == "meta":
+        metrics += _epoch_points(group)
+    return _summary(
+        "curve",
+        key,
+        marked_name(f"{labels.method} {cell.domain} {cell.backbone.name}", cell),
+        tags=tags_of(cell, labels, grid),
+        params=grouping(cell, labels),
+        metrics=tuple(metrics),
+        group=group,
+    )
+
+
+def _points(name: str, means: Sequence[float], step: int) -> list[Metric]:
+    """Mean and deviation of one step of a curve."""
+    suffix = {"mean": "", "std": "_std"}
+    return [(name + suffix[what], value, step) for what, value in _mean_and_std(means).items()]
+
+
+def _epoch_points(group: Sequence[Result]) -> list[Metric]:
+    """Accuracy after each epoch at the largest k: per seed the mean over targets, where all of them have the epoch."""
+    most = max(result.cell.shots for result in group)
+    curves: dict[int, dict[str, tuple[float, ...]]] = defaultdict(dict)
+    for result in group:
+        if result.cell.shots == most:
+            curves[result.cell.seed][result.cell.dataset.name] = result.curves.get("accuracy", ())
+    targets = {name for own in curves.values() for name in own}
+    whole = [own for own in curves.values() if own.keys() == targets]
+    points: list[Metric] = []
+    for epoch in range(1, max((len(curve) for own in whole for curve in own.values()), default=0) + 1):
+        reached = [own for own in whole if all(len(curve) >= epoch for curve in own.values())]
+        points += _points("accuracy_by_epoch", [fmean(c[epoch - 1] for c in own.values()) for own in reached], epoch)
+    return points
+
+
+def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, report: Path | None) -> TrackedRun:
+    """Headline numbers: each method at the largest k it was run at, the mean over datasets, backbones and seeds.
+
+    Tracks and protocols are never averaged together: where a grid has several, they are part of the metric's name.
+    """
+    groups: dict[tuple[str, str], dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
+    for result in results:
+        groups[result.cell.track, result.cell.protocol.name][labels[result.cell.id].method].append(result)
+    metrics: list[Metric] = [
+        ("cells", float(len(results)), 0),
+        ("fit_seconds_total", sum(result.timings.fit_seconds for result in results), 0),
+    ]
+    for (track, protocol), by_method in sorted(groups.items()):
+        prefix = f"{track}/{safe_name(protocol)}/" if len(groups) > 1 else ""
+        for method, group in sorted(by_method.items()):
+            most = max(result.cell.shots for result in group)
+            scores = [accuracies(result) for result in group if result.cell.shots == most]
+            mean = fmean(score for score, _ in scores)
+            gain = mean - fmean(zero_shot for _, zero_shot in scores)
+            metrics.append((f"accuracy/{prefix}{safe_name(method)}", mean, 0))
+            metrics.append((f"gain_over_zero_shot/{prefix}{safe_name(method)}", gain, 0))
+    selects = any(result.cell.protocol.selects_on_test for result in results)
+    methods = sorted({label.method for label in labels.values()})
+    return _summary(
+        "grid",
+        (grid,),
+        f"{grid} ({len(results)} cells)" + (f" (some {SELECTED})" if selects else ""),
+        tags={"grid": grid, "selects_on_test": str(selects).lower()},
+        params={"grid": grid, "methods": ", ".join(methods)},
+        metrics=tuple(metrics),
+        group=results,
+        folder=report if report is not None and report.is_dir() else None,
+    )
+
+
+def _summary(
+    kind: str,
+    key: Iterable[str],
+    name: str,
+    *,
+    tags: Mapping[str, str],
+    params: Mapping[str, str],
+    metrics: tuple[Metric, ...],
+    group: Sequence[Result],
+    folder: Path | None = None,
+) -> TrackedRun:
+    ends = [milliseconds(result.manifest.finished_at) for result in group]
+    cells = sorted(f"{result.cell.id} {result.manifest.finished_at}" for result in group)
+    return TrackedRun(
+        key=f"{kind}:{'/'.join(key)}",
+        kind=kind,
+        name=name,
+        tags=tags,
+        params=params,
+        metrics=metrics,
+        start=min(ends),
+        end=max(ends),
+        folder=folder,
+        inputs=hashlib.sha256("\n".join(cells).encode()).hexdigest(),
+    )
