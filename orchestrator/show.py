@@ -95,8 +95,7 @@ def _cell_table(plan: Plan) -> Table:
     for backbone in (*backbones, "in all"):
         table.add_column(backbone, justify="right")
     for track in scores:
-        of_track = {method for t, method, _ in counts if t == track}
-        methods = list(dict.fromkeys(plan.grid.label(cell) for cell in plan.cells if plan.grid.label(cell) in of_track))
+        methods = list(dict.fromkeys(plan.grid.label(cell) for cell in plan.grid.cells if cell.track == track))
         sums = [sum(counts[track, method, backbone] for method in methods) for backbone in backbones]
         title = track if scores[track] == sum(sums) else f"{track} ({scores[track]} scores)"
         table.add_row(title, *(f"{count:,}" for count in (*sums, sum(sums))), style="bold")

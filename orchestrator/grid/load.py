@@ -98,10 +98,11 @@ def load_grid(
             raise UserError(f"the limit is {limit}; at least one cell must be left", where="--limit")
         cells = cells[:limit]
     file = _read(path)
-    sources = {ref: expander.sources[ref] for pool in dict.fromkeys(cell.sources for cell in cells) for ref in pool}
+    used = dict.fromkeys(ref for pool in dict.fromkeys(cell.sources for cell in cells) for ref in pool)
+    sources = {ref: expander.sources[ref] for ref in used if ref in expander.sources}  # the others are images
     datasets = dict.fromkeys(ref.name for cell in cells for ref in cell.evaluate_on)
     datasets |= dict.fromkeys(cell.dataset.name for cell in cells)
-    datasets |= dict.fromkeys(ref.dataset for ref in sources)
+    datasets |= dict.fromkeys(ref.dataset for ref in used)
     return Grid(
         name=path.stem,
         title=file.title,

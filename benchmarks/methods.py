@@ -1,0 +1,352 @@
+"""What one training step of every method costs, beside the least it could cost and the way it is usually written.
+
+    python benchmarks/methods.py                       # both shapes, few blocks on a CPU, all on a GPU
+    python benchmarks/methods.py --shape B/32 --rounds 9
+
+Every candidate lives in a process of its own, so that its memory is its own; the processes take turns, step by step.
+
+    limit            the frozen network's forward and input gradient: no method that trains inside the tower can do less
+    bolt             coefficients on 16 sources' bases; `bolt, written` rebuilds W0 + U diag(s) V^T as it stands
+    atlas            16 task vectors; `atlas, plain` composes the weights under autograd, as the official code does
+    lora             rank 16 on q, k, v, attention output and MLP; `lora, peft` is peft on open_clip's own tower
+    dora, layer_norm, full_finetune: the other methods that train inside the tower
+
+Memory is the highest resident (on a GPU: allocated) memory over all steps, beyond what was there once the frozen tower
+and, for atlas, the task vectors were loaded. A second part times the methods on frozen features.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from step import SHAPES, make_step, random_bases, random_tower, rebuild
+from torch import Tensor, nn
+
+from bolt.backbone import Backbone, layer_norm_names
+from bolt.coefficients import attach
+from bolt.composition import Composition
+from bolt.methods import METHODS
+from bolt.methods.atlas import composed_tensors, trainable
+from bolt.methods.lora import LoraSettings, attach_adapters
+from bolt.protocol import STRICT
+from bolt.seeds import torch_generator
+from bolt.support import batch_order, draw_support
+from bolt.task import Support, Task
+from bolt.tower import ImageTower, TowerShape
+
+SOURCES, TOP_K = 16, 12
+GOALS = {("atlas", "atlas, plain"): (0.25, 1.0)}
+"""(candidate, rival): at most so much of its memory, and of its time."""
+
+Forward = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A candidate, loaded but not begun: ``begin()`` gives its forward pass and what it trains."""
+
+    begin: Callable[[], tuple[Forward, list[Tensor]]]
+    update: bool = True
+
+
+def limit(tower: ImageTower) -> Ready:
+    # Where a few blocks stand for all, every candidate computes the first one's input gradient: that of the class
+    # embedding. In a whole network the first block is one of many.
+    return Ready(lambda: (tower, [tower.class_embedding.requires_grad_()]), update=False)
+
+
+def bolt(tower: ImageTower, written: bool = False) -> Ready:
+    bases, start = random_bases(tower, SOURCES, TOP_K)
+
+    def begin() -> tuple[Forward, list[Tensor]]:
+        spectral, coefficients = attach(tower, bases, start)
+        if written:
+            spectral, coefficients = rebuild(tower, spectral, tower.shape.layers, as_written=True)
+        spectral.class_embedding.requires_grad_()
+        return spectral, list(coefficients.values())
+
+    return Ready(begin)
+
+
+def random_stacks(tower: ImageTower) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    stacks = {}
+    for name, tensor in composed_tensors(tower, tower.state_dict_open_clip()).items():
+        stacks[name] = (1e-3 * torch.randn(SOURCES, tensor.numel(), generator=generator)).to(tensor.device)
+    return stacks
+
+
+def atlas(tower: ImageTower) -> Ready:
+    stacks = random_stacks(tower)
+
+    def begin() -> tuple[Forward, list[Tensor]]:
+        ours = trainable(tower, Composition(composed_tensors(tower, stacks), stacks))
+        return ours.encode, list(ours.parameters)
+
+    return Ready(begin)
+
+
+def atlas_plain(tower: ImageTower) -> Ready:
+    """theta0 + sum_n lambda_n tau_n, tensor by tensor, every product in the graph."""
+    stacks = random_stacks(tower)
+
+    def begin() -> tuple[Forward, list[Tensor]]:
+        base = dict(tower.named_parameters())
+        names = dict(zip(composed_tensors(tower, tower.state_dict_open_clip()), _paths(tower), strict=True))
+        lambdas = torch.zeros(SOURCES, len(stacks), device=tower.class_embedding.device, requires_grad=True)
+
+        def encode(images: Tensor) -> Tensor:
+            composed = {}
+            for column, (name, stack) in enumerate(stacks.items()):
+                own = base[names[name]]
+                products = [coefficient * tau for coefficient, tau in zip(lambdas[:, column], stack, strict=True)]
+                composed[names[name]] = own + sum(products[1:], products[0]).view(own.shape)
+            return torch.func.functional_call(tower, composed, (images,))
+
+        return encode, [lambdas]
+
+    return Ready(begin)
+
+
+def _paths(tower: ImageTower) -> list[str]:
+    from bolt.tower import tensor_names
+
+    return list(tensor_names(tower.shape.layers).values())
+
+
+def lora(tower: ImageTower, dora: bool = False) -> Ready:
+    def begin() -> tuple[Forward, list[Tensor]]:
+        wrapped, adapters = attach_adapters(tower, LoraSettings(), dora)
+        return wrapped, adapters
+
+    return Ready(begin)
+
+
+def lora_peft(tower: ImageTower) -> Ready:
+    """peft on open_clip's own vision transformer, its fused attention as one target."""
+    from open_clip.transformer import VisionTransformer, QuickGELU  # noqa: I001
+    from peft import LoraConfig, get_peft_model
+
+    shape = tower.shape
+    visual = VisionTransformer(
+        shape.image_size, shape.patch_size, shape.width, shape.layers, shape.heads, shape.mlp_width / shape.width,
+        output_dim=shape.embed_dim, act_layer=QuickGELU,
+    ).to(tower.class_embedding.device)  # fmt: skip
+    visual.load_state_dict(tower.state_dict_open_clip())
+    visual.requires_grad_(False)
+
+    def begin() -> tuple[Forward, list[Tensor]]:
+        adapted = get_peft_model(visual, LoraConfig(r=16, lora_alpha=16, target_modules=["attn", "c_fc", "c_proj"]))
+        return adapted, [tensor for tensor in adapted.parameters() if tensor.requires_grad]
+
+    return Ready(begin)
+
+
+def some_of_the_tower(tower: ImageTower, names: Iterable[str]) -> Ready:
+    def begin() -> tuple[Forward, list[Tensor]]:
+        twin = tower.copy(trainable=names)
+        return twin, [tensor for tensor in twin.parameters() if tensor.requires_grad]
+
+    return Ready(begin)
+
+
+CANDIDATES: dict[str, Callable[[ImageTower], Ready]] = {
+    "limit": limit,
+    "bolt": bolt,
+    "bolt, written": lambda tower: bolt(tower, written=True),
+    "atlas": atlas,
+    "atlas, plain": atlas_plain,
+    "lora": lora,
+    "lora, peft": lora_peft,
+    "dora": lambda tower: lora(tower, dora=True),
+    "layer_norm": lambda tower: some_of_the_tower(tower, layer_norm_names(tower.state_dict_open_clip())),
+    "full_finetune": lambda tower: some_of_the_tower(tower, tower.state_dict_open_clip()),
+}
+
+
+def _live(pipe: Connection, name: str, shape_name: str, blocks: int, arguments: argparse.Namespace) -> None:
+    """A candidate's process: load, say how much it trains, then a step for every message; the memory at last."""
+    torch.set_num_threads(arguments.threads)
+    shape, batch, _, _ = SHAPES[shape_name]
+    device = arguments.device
+    generator = torch.Generator().manual_seed(2)
+    images = torch.randn(batch, 3, 224, 224, generator=generator).to(device)
+    labels = torch.randint(0, 100, (batch,), generator=generator).to(device)
+    ready = CANDIDATES[name](random_tower(replace(shape, layers=blocks), device))
+    before = _resident(device)
+    _reset_peak(device)
+    forward, trained = ready.begin()
+    step = make_step(forward, trained, images, labels, ready.update)
+    pipe.send(sum(tensor.numel() for tensor in trained) if ready.update else 0)
+    while pipe.recv():
+        started = time.perf_counter()
+        step()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        pipe.send(time.perf_counter() - started)
+    pipe.send(_peak(device) - before)
+
+
+def _status(field: str) -> float:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    return int(line.split()[1]) / 1024
+
+
+def _resident(device: str) -> float:
+    return _status("VmRSS") if device == "cpu" else torch.cuda.memory_allocated() / 2**20
+
+
+def _reset_peak(device: str) -> None:
+    if device == "cpu":
+        Path("/proc/self/clear_refs").write_text("5")
+    else:
+        torch.cuda.reset_peak_memory_stats()
+
+
+def _peak(device: str) -> float:
+    return _status("VmHWM") if device == "cpu" else torch.cuda.max_memory_allocated() / 2**20
+
+
+def trained_numbers(name: str, shape: TowerShape) -> int:
+    """How many numbers a candidate trains in the whole network, from counts at one and two blocks: the rest repeat."""
+    one, two = (
+        sum(t.numel() for t in CANDIDATES[name](random_tower(replace(shape, layers=n), "cpu")).begin()[1])
+        for n in (1, 2)
+    )
+    return one + (shape.layers - 1) * (two - one)
+
+
+def measure(shape_name: str, arguments: argparse.Namespace) -> float:
+    """One shape: all candidates step by step in turn. Returns a BOLT step's seconds, scaled to all blocks."""
+    shape, batch, few, _ = SHAPES[shape_name]
+    blocks = arguments.blocks or (few if arguments.device == "cpu" else shape.layers)
+    context = multiprocessing.get_context("spawn")
+    pipes, processes, counts = {}, [], {}
+    for name in CANDIDATES:
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_live, args=(theirs, name, shape_name, blocks, arguments), daemon=True)
+        process.start()
+        pipes[name] = ours
+        processes.append(process)
+        counts[name] = ours.recv()  # one after the other: loading is not to run out of memory
+    times: dict[str, list[float]] = {name: [] for name in CANDIDATES}
+    for round_ in range(arguments.rounds + 1):
+        for name, pipe in pipes.items():
+            pipe.send(True)
+            seconds = pipe.recv()
+            if round_:  # the first one warms up
+                times[name].append(seconds)
+    memory = {}
+    for name, pipe in pipes.items():
+        pipe.send(False)
+        memory[name] = pipe.recv()
+    for process in processes:
+        process.join()
+
+    def ratio(name: str, rival: str) -> float:
+        return statistics.median(a / b for a, b in zip(times[name], times[rival], strict=True))
+
+    tokens = batch * ((shape.image_size // shape.patch_size) ** 2 + 1)
+    print(
+        f"\nViT-{shape_name}, {blocks} of {shape.layers} blocks, {tokens} tokens, {SOURCES} sources, "
+        f"{arguments.device}, {arguments.threads} threads, {arguments.rounds} rounds, medians"
+    )
+    print(f"{'':15}{'ms a step':>10}{'x limit':>9}{'peak MiB':>10}{'trained, all blocks':>21}")
+    for name in CANDIDATES:
+        whole = 0 if name == "limit" else trained_numbers(name, shape)
+        print(
+            f"{name:15}{1e3 * statistics.median(times[name]):10.1f}{ratio(name, 'limit'):9.2f}"
+            f"{memory[name]:10.0f}{whole:21,}"
+        )
+    for name, rival in (("bolt", "bolt, written"), ("atlas", "atlas, plain"), ("lora", "lora, peft")):
+        share = memory[name] / memory[rival]
+        line = f"{name} takes {ratio(name, rival):.2f} of the time and {share:.2f} of the memory of {rival!r}"
+        goal = GOALS.get((name, rival))
+        print(line + (f"  (goals {goal[1]:g} and {goal[0]:g})" if goal else ""))
+    return statistics.median(times["bolt"]) * shape.layers / blocks
+
+
+def features_part(step_seconds: float, batch: int, arguments: argparse.Namespace) -> None:
+    """All k and seeds of one dataset for the methods on frozen features, against one cell that trains in the tower."""
+    classes, width, tests, views, seeds, most = 100, 512, 10_000, 20, (1, 2, 3), 16
+    shape = replace(SHAPES["B/32"][0], layers=1)
+    # A real backbone whose tower is never run: these methods read features alone.
+    backbone = Backbone(
+        "B/32", random_tower(shape, "cpu"), nn.Identity(), lambda texts: torch.zeros(0), 100.0, (0,) * 3, (1,) * 3
+    )
+    noise = torch_generator("benchmark")
+    centres = torch.randn(classes, width, generator=noise)
+    head = nn.functional.normalize(centres + torch.randn(classes, width, generator=noise), dim=-1)
+    labels = torch.arange(classes).repeat(most).numpy()
+    stored = centres[torch.from_numpy(labels)] + 2 * torch.randn(views + 1, len(labels), width, generator=noise)
+    tests_ND = centres[torch.randint(classes, (tests,), generator=noise)] + 2 * torch.randn(
+        tests, width, generator=noise
+    )
+    print(f"\nmethods on frozen features: {classes} classes, k = 1, 2, 4, 8, 16, 3 seeds, {tests:,} test images scored")
+    total = 0.0
+    for name in ("linear_probe", "tip_adapter", "lp_plus_plus"):
+        started = time.perf_counter()
+        method = METHODS[name]
+        for k in (1, 2, 4, 8, 16):
+            for seed in seeds:
+                support = support_of(labels, stored, k, seed)
+                task = Task(backbone, head, support, None, STRICT, "benchmark", seed)
+                adapted = method.run(task, method.configure({}))
+                with torch.inference_mode():
+                    adapted.classify(tests_ND)
+        seconds = time.perf_counter() - started
+        total += seconds
+        print(f"  {name:14}{seconds:8.1f} s for 15 cells")
+    print(f"  {'together':14}{total:8.1f} s for 45 cells")
+    for k in (1, 16):
+        steps = METHODS["bolt"].configure({}).steps(classes * k)
+        cell = steps * step_seconds
+        print(
+            f"  one BOLT cell at ViT-B/32, k = {k}: {steps} steps of {batch}, {cell:,.0f} s by the step above "
+            f"(alpha and scoring not counted): together they take {total / cell:.3f} of it"
+            + ("  (goal < 1)" if k == 16 else "")
+        )
+
+
+def support_of(labels: NDArray[np.int64], stored_VND: Tensor, k: int, seed: int) -> Support:
+    """A support whose frozen features are at hand."""
+    rows = torch.from_numpy(draw_support(labels, k, dataset="benchmark", seed=seed))
+    return Support(
+        torch.from_numpy(labels)[rows],
+        rows,
+        pixels=_never,
+        features=lambda view: stored_VND[view, rows],
+        order=lambda epoch: batch_order(len(rows), dataset="benchmark", seed=seed, epoch=epoch),
+    )
+
+
+def _never(view: int, rows: Tensor) -> Tensor:
+    raise AssertionError("a method on frozen features asked for pixels")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=list(SHAPES), action="append", help="default: both")
+    parser.add_argument("--blocks", type=int, help="transformer blocks (default: few on a CPU, all on a GPU)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    seconds = {shape: measure(shape, arguments) for shape in arguments.shape or SHAPES}
+    if "B/32" in seconds:
+        features_part(seconds["B/32"], SHAPES["B/32"][1], arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""A small world with every track and every method, built once per test process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bolt.methods import METHODS
+from orchestrator.catalog import Catalog, load_catalog
+from orchestrator.cell import Cell
+from orchestrator.grid import Grid, load_grid
+from orchestrator.plan import make_plan
+from orchestrator.settings import RunSettings
+from orchestrator.stages.build import build
+from orchestrator.store import Store
+from orchestrator.workbench import Workbench
+
+DATASETS = ["glyph-inks", "glyph-digits", "aerial-roofs"]
+"""One may be mirrored, one may not, one is of another domain."""
+
+
+def tiny(name: str) -> Any:
+    """A method's entry in a grid, with the settings its tests run it with."""
+    return {name: {key: list(v) if isinstance(v, tuple) else v for key, v in METHODS[name].tiny.items()}}
+
+
+def grid_text(protocol: Any = "strict", datasets: list[str] | None = None) -> str:
+    """A grid of every method on every track it can be measured on."""
+    blocks = []
+    for track in ("fewshot", "tta", "meta"):
+        methods = [tiny(name) for name, method in METHODS.items() if track in method.tracks]
+        block = {
+            "track": track,
+            "backbones": ["tiny-clip"],
+            "datasets": (datasets or DATASETS[:1]) if track == "fewshot" else DATASETS[:1],
+            "sources": {"rule": "leave_one_out", "datasets": DATASETS},
+            "seeds": [1],
+            "methods": methods,
+        }
+        blocks.append(block if track == "tta" else {**block, "shots": [1, 2] if track == "fewshot" else [2]})
+    recipe = {"epochs": 1, "batch_size": 32, "learning_rate": 5.0e-4, "warmup_steps": 5}
+    return yaml.safe_dump({"title": "Small world", "protocol": protocol, "fine_tuning": recipe, "blocks": blocks})
+
+
+@dataclass(frozen=True)
+class World:
+    """A grid, and a store in which everything its cells need is built."""
+
+    grid: Grid
+    catalog: Catalog
+    settings: RunSettings
+
+    @property
+    def bench(self) -> Workbench:
+        return Workbench(self.settings)
+
+    def pick(self, method: str, track: str = "fewshot", dataset: str = DATASETS[0], shots: int = 2) -> Cell:
+        """One cell of the grid."""
+        return next(
+            cell
+            for cell in self.grid.cells
+            if (cell.method.name, cell.track, cell.dataset.name) == (method, track, dataset)
+            and cell.shots in (shots, 0)
+        )
+
+
+def build_world(folder: Path, text: str) -> World:
+    """Read a grid from its text and build all its artifacts under a folder."""
+    catalog = load_catalog()
+    path = folder / "world.yaml"
+    path.write_text(text)
+    grid = load_grid(path, catalog)
+    settings = RunSettings(str(folder / "store"), device="cpu")
+    for need in make_plan(grid, catalog, Store(settings.store_url)).missing:
+        build(need, settings)
+    return World(grid, catalog, settings)
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """The small world under the strict protocol."""
+    return build_world(tmp_path_factory.mktemp("world"), grid_text())
