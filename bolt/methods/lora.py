@@ -134,7 +134,7 @@ _PRESETS: dict[str, dict[str, Any]] = {
         "warmup_fraction": 0.0,
         "clip_norm": 0.0,
     },
-    # As many numbers as BOLT trains (9,216 of its 9,408 at ViT-B, 18,432 of its 18,624 at ViT-L/14), at BOLT's own rate.
+    # As many numbers as BOLT trains (9,216 of its 9,408 at ViT-B, 18,432 of its 18,624 at ViT-L/14), at BOLT's rate.
     "matched": {"targets": ("v",), "rank": 1, "alpha": 1, "match_sources": 16, "learning_rate": 1e-3},
 }
 
