@@ -121,7 +121,8 @@ def adapted(task: Task, trainable: Trainable, **more: Any) -> Adapted:
 def oversampling(size: int, batch_size: int, least_batches: int) -> int:
     """How often a support is repeated so that an epoch has at least ``least_batches`` batches.
 
-    As aTLAS does it: where ``r = size / batch_size`` is below the least, ``int(least / r) + 1`` times.
+    As aTLAS does it: where ``r = size / batch_size`` is below the least, ``int(least / r) + 1`` times. An epoch has a
+    batch in any case, so a least of 1 repeats nothing.
     """
     batches = size / batch_size
-    return 1 if batches >= least_batches else int(least_batches / batches) + 1
+    return 1 if least_batches <= 1 or batches >= least_batches else int(least_batches / batches) + 1
