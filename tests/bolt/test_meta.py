@@ -240,6 +240,21 @@ def test_reptile_goes_its_share_of_the_way_to_the_inner_end(backbone: Backbone) 
         torch.testing.assert_close(half[name], (end[name] + origin[name]) / 2, rtol=1e-5, atol=1e-7)
 
 
+def test_reptile_goes_to_the_mean_of_the_inner_ends(backbone: Backbone) -> None:
+    tasks, recipe = datasets(backbone, 2), replace(QUICK_REPTILE, steps=1)
+    one, other, both = (meta_learn(backbone, chosen, recipe, seed=1) for chosen in (tasks[:1], tasks[1:], tasks))
+    for name, end in both.items():
+        torch.testing.assert_close(end, (one[name] + other[name]) / 2, rtol=1e-5, atol=1e-7)
+
+
+def test_the_outer_gradient_is_clipped(backbone: Backbone) -> None:
+    """A gradient far below AdamW's epsilon moves nothing."""
+    origin, tasks = backbone.tower.state_dict_open_clip(), datasets(backbone, 1)
+    for clip_norm, moves in ((1e-12, False), (0.0, True)):
+        start = meta_learn(backbone, tasks, replace(QUICK, clip_norm=clip_norm), seed=1)
+        assert (max(float((start[name] - origin[name]).abs().max()) for name in origin) > 1e-4) == moves
+
+
 @pytest.mark.parametrize("recipe", [QUICK, QUICK_REPTILE], ids=lambda recipe: recipe.variant)
 def test_an_interrupted_training_ends_where_it_would_have(
     recipe: MetaRecipe, backbone: Backbone, monkeypatch: pytest.MonkeyPatch

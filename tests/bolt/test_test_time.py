@@ -160,13 +160,15 @@ def test_the_given_start_is_trusted(backbone: Backbone) -> None:
     start = backbone.tower.copy(trainable=["proj"])
     with torch.no_grad():
         start.proj.weight.neg_()  # every cosine changes its sign, and so does the order of images and classes
-    trusted = []
+    trusted, unlabelled = [], []
     for tower in (None, backbone.tower, start):
         rows = unlabelled_losses(task, task.unlabelled, whole_tower(task), Recipe(batch_size=8), tower).order(0)
         trusted.append({int(row) - 30 for row in rows if row >= 30})
+        unlabelled.append({int(row) for row in rows if row < 30})
     features = task.unlabelled.features()
     logits = backbone.logit_scale * torch.nn.functional.normalize(features, dim=-1) @ task.head_CD.T
     assert trusted[0] == trusted[1] == set(logits.softmax(dim=1).argmax(dim=0).tolist())
+    assert all(labelled.isdisjoint(rest) for labelled, rest in zip(trusted, unlabelled, strict=True))
     assert trusted[2] == set((-logits).softmax(dim=1).argmax(dim=0).tolist()) != trusted[0]
 
 
