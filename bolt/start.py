@@ -44,7 +44,8 @@ class StartSettings:
     top_k: directions per source and matrix, fewer where the matrix is too small for all sources.
     alphas: candidate scales of the pooled start, the smallest of the best is used; a single one as it is.
     alpha_by: best is the most accurate on the labelled ``support``, or by ``entropy`` the most informative on its
-        images; see :mod:`bolt.selection`, also for the test-time track, where this setting has no say.
+        images (:mod:`bolt.selection`). At test time there are no labels: it is by entropy, unless the protocol asks
+        the oracle.
     orthogonalisation: ``polar`` factors of the stacked directions, or their ``whitening`` with
         ``whitening_epsilon``, the paper's other form. They differ where sources resemble one another.
     pooling: coefficients are the sources' ``mean``, their ``sum``, or per coefficient their ``max``.

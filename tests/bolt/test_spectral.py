@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -133,7 +134,7 @@ def test_directions_are_the_leading_singular_triplets(m: int, n: int, dtype: tor
     k = min(5, m, n)
     assert (found.u.shape, found.s.shape, found.v.shape) == ((m, k), (k,), (n, k))
     assert {part.dtype for part in (found.u, found.s, found.v)} == {dtype}
-    tolerance = {"rtol": 1e-5, "atol": 1e-6, "check_dtype": False}
+    tolerance: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-6, "check_dtype": False}
     torch.testing.assert_close(found.s, s[:k], **tolerance)
     torch.testing.assert_close(found.u * found.s @ found.v.mT, u[:, :k] * s[:k] @ vh[:k], **tolerance)
 
