@@ -55,6 +55,7 @@ def test_every_method_runs_and_repeats_bit_for_bit(
     assert all(torch.equal(one.coefficients[key], other.coefficients[key]) for key in one.coefficients)
     assert one.trainable_parameters == other.trainable_parameters
     assert (one.tower is not None) == METHODS[name].trains_tower
+    assert one.tower is None or not any(tensor.requires_grad for tensor in one.tower.parameters())
     after = backbone.tower.state_dict_open_clip()
     assert all(torch.equal(before[key], after[key]) for key in before), "the backbone must not move"
 
