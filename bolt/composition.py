@@ -1,6 +1,6 @@
 """Weights composed of task vectors, theta0 + sum_n lambda_n tau_n for every tensor, with only the lambdas trained.
 
-Autograd through that sum costs several passes over every task vector, and it runs what was recorded first last: the
+Autograd through that sum costs several passes over every task vector. And it runs last what was recorded first: the
 gradients of all weights wait in memory until the composition's own turn comes. Here the composed weights are leaves of
 the graph instead. As soon as backward has the gradient of one of them, it is contracted with each task vector,
 d loss / d lambda_n = <d loss / d theta, tau_n>, and dropped. A step reads the task vectors twice and keeps, beyond
