@@ -154,6 +154,7 @@ def test_the_weights_fit_their_config_and_the_repository() -> None:
     assert tiny_clip().logit_scale.exp().item() <= 100.5
 
 
+@cache
 def zero_shot_hits(name: str, head_of: str) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
     """Whether the tiny CLIP names each test picture right, (N,), among the class names and prompts of ``head_of``."""
     import open_clip
