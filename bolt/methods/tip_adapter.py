@@ -1,124 +1,73 @@
 """Tip-Adapter, training-free: a cache of the support's features beside the text head (Zhang et al., 2022).
 
-Keys are the support images' features, averaged over augmented passes and then normalised; values are their labels.
-``logits = scale f T^T + alpha sum_i exp(-beta (1 - f . key_i)) onehot(y_i)``.
+:mod:`bolt.cache` has the cache, and how alpha and beta are chosen without a validation split.
 
-The paper searches alpha and beta on a labelled validation split, which a few-shot task does not have. Here the search
-runs on the support alone: each support image is classified by its un-augmented feature with its own key taken out of
-the cache. Where a class has a single image, taking it out would leave the class without a key, and the search could
-only find that the cache does harm; the fixed values are used then, and ``details`` says so.
+The switch ``tip_adapter: as_published`` does as the BOLT authors' code: the cache holds one augmented view, and alpha
+and beta start at 2 and 1 and are trained for 20 epochs. Their loader shuffles the images, but the cached features are
+picked by counting steps: the labels of a batch belong to other images than its features. Nothing is learned but that
+the cache is of no use. Each image also finds its own key in the cache, with a cosine of 1.
 
-Shape legend: N support images, B queries, C classes, D joint embedding width, A passes.
+Shape legend: N support images, B batch, C classes, D joint embedding width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from bolt.cache import CacheSettings, build_cache, searched
+from bolt.frozen import support_features
 from bolt.methods.base import Method, register
-from bolt.task import EVALUATION_VIEW, Adapted, Task
+from bolt.objectives import cross_entropy
+from bolt.task import Adapted, Task
+from bolt.training import Recipe, fit
 
-_BETA_STEPS, _ALPHA_STEPS = 200, 20
-_CHUNK = 4_000_000
-"""Affinities held at once during the search, to bound its memory."""
+PUBLISHED_ALPHA, PUBLISHED_BETA = 2.0, 1.0
+PUBLISHED_RECIPE = Recipe(epochs=20, batch_size=32, learning_rate=1e-3, warmup_fraction=0.0)
 
 
 @dataclass(frozen=True)
-class TipAdapterSettings:
-    """Attributes:
-    alpha: weight of the cache (the paper's default).
-    beta: its sharpness (the paper's default).
-    search: ``loo`` chooses both by leave-one-out on the support; ``fixed`` keeps those above.
-    beta_max, alpha_max: ends of the search grid; the medians of the official per-dataset configurations.
-    passes: augmented passes averaged into the keys.
-    """
-
-    alpha: float = 1.0
-    beta: float = 5.5
-    search: str = "loo"
-    beta_max: float = 12.0
-    alpha_max: float = 10.0
-    passes: int = 10
-
-    def __post_init__(self) -> None:
-        if self.search not in ("loo", "fixed"):
-            raise ValueError(f"search is 'loo' or 'fixed', not {self.search!r}")
-        if self.passes < 1 or min(self.alpha, self.beta) < 0 or min(self.alpha_max, self.beta_max) <= 0.1:
-            raise ValueError("passes is at least 1, alpha and beta are not negative, the grid's ends exceed 0.1")
-
-
-def cache_keys(passes: Sequence[Tensor]) -> Tensor:
-    """Keys (N, D) from A passes of raw features (N, D): averaged first, normalised after."""
-    return F.normalize(torch.stack(list(passes)).mean(dim=0), dim=-1)
-
-
-def cache_logits(affinity_BN: Tensor, values_NC: Tensor, beta: float) -> Tensor:
-    """What the cache adds at alpha = 1, (B, C), from cosines of queries and keys."""
-    return torch.exp(-beta * (1 - affinity_BN)) @ values_NC
-
-
-def search_grid(beta_max: float, alpha_max: float) -> tuple[list[float], list[float]]:
-    """The official grid: 200 betas and 20 alphas from 0.1, ends excluded."""
-    betas = [0.1 + step * (beta_max - 0.1) / _BETA_STEPS for step in range(_BETA_STEPS)]
-    alphas = [0.1 + step * (alpha_max - 0.1) / _ALPHA_STEPS for step in range(_ALPHA_STEPS)]
-    return betas, alphas
-
-
-def search(
-    text_logits_BC: Tensor,
-    affinity_BN: Tensor,
-    values_NC: Tensor,
-    labels_B: Tensor,
-    betas: Sequence[float],
-    alphas: Sequence[float],
-) -> tuple[float, float]:
-    """The (beta, alpha) with the most correct queries, the first one in case of a tie (beta is the outer loop).
-
-    An affinity of minus infinity takes a key out of a query's cache.
-    """
-    correct = torch.zeros(len(betas), len(alphas), dtype=torch.long, device=labels_B.device)
-    rows = max(1, _CHUNK // affinity_BN.shape[1])
-    chunks = zip(*(torch.split(part, rows) for part in (text_logits_BC, affinity_BN, labels_B)), strict=True)
-    for text_BC, affinity, labels in chunks:
-        for position, beta in enumerate(betas):
-            cache_BC = cache_logits(affinity, values_NC, beta)
-            for place, alpha in enumerate(alphas):
-                correct[position, place] += ((text_BC + alpha * cache_BC).argmax(dim=-1) == labels).sum()
-    # argmax over a count does not promise the first maximum, a comparison of Python numbers does
-    flat = cast(list[int], correct.flatten().tolist())
-    beta_at, alpha_at = divmod(flat.index(max(flat)), len(alphas))
-    return betas[beta_at], alphas[alpha_at]
+class TipAdapterSettings(CacheSettings):
+    """The cache's settings."""
 
 
 def adapt(task: Task, settings: TipAdapterSettings) -> Adapted:
     """Build the cache and, if asked to, choose alpha and beta on it."""
-    scale, head_CD = task.backbone.logit_scale, task.head_CD.to(task.backbone.device)
-    support, labels_N = task.support, task.support.labels_N.to(task.backbone.device)
-    keys_ND = cache_keys([support.features(view).to(head_CD) for view in range(1, settings.passes + 1)])
-    values_NC = F.one_hot(labels_N, len(head_CD)).to(keys_ND.dtype)
-    beta, alpha, chosen = settings.beta, settings.alpha, "fixed"
-    if settings.search == "loo":
-        counts = values_NC.sum(dim=0)
-        if counts[counts > 0].min() < 2:
-            chosen = "fixed: a class has one image, none to leave out"
-        else:
-            queries_ND = F.normalize(support.features(EVALUATION_VIEW).to(head_CD), dim=-1)
-            affinity_NN = (queries_ND @ keys_ND.T).fill_diagonal_(-torch.inf)
-            grid = search_grid(settings.beta_max, settings.alpha_max)
-            beta, alpha = search(scale * queries_ND @ head_CD.T, affinity_NN, values_NC, labels_N, *grid)
-            chosen = "leave one out"
+    if task.protocol.tip_adapter == "as_published":
+        return _adapt_as_published(task)
+    cache, chosen = searched(task, build_cache(task, settings.passes, settings.alpha, settings.beta), settings)
+    return cache.adapted(search=chosen)
 
-    def classify(features_BD: Tensor) -> Tensor:
-        unit_BD = F.normalize(features_BD, dim=-1)
-        return scale * unit_BD @ head_CD.T + alpha * cache_logits(unit_BD @ keys_ND.T, values_NC, beta)
 
-    return Adapted(classify=classify, details={"alpha": alpha, "beta": beta, "search": chosen})
+def _adapt_as_published(task: Task) -> Adapted:
+    """Train alpha and beta on features and labels that do not belong together."""
+    device, order = task.backbone.device, task.support.order
+    alpha = torch.tensor(PUBLISHED_ALPHA, device=device, requires_grad=True)
+    beta = torch.tensor(PUBLISHED_BETA, device=device, requires_grad=True)
+    cache = build_cache(task, 1, alpha, beta)
+    features_ND = support_features(task, 1)
+    labels_N = task.support.labels_N.to(device)
+    in_order = torch.arange(len(labels_N))
+
+    def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
+        return cross_entropy(cache.logits(features_ND[rows.to(device)]), labels_N[order(epoch)[rows].to(device)])
+
+    def adapted() -> Adapted:
+        frozen = replace(cache, alpha=float(alpha.detach()), beta=float(beta.detach()))
+        return frozen.adapted(2, search="as published: trained, features and labels not matching")
+
+    fit(
+        [alpha, beta],
+        loss_of_rows,
+        lambda epoch: in_order,
+        PUBLISHED_RECIPE,
+        task.protocol.with_switches(schedule_offset=False),  # of BOLT's training only
+        task.report,
+        on_epoch_end=lambda epoch, state: task.after_epoch(epoch, adapted),
+    )
+    return adapted()
 
 
 register(
@@ -128,6 +77,7 @@ register(
         paper="https://arxiv.org/abs/2207.09519",
         settings=TipAdapterSettings,
         adapt=adapt,
+        baseline=True,
         support_views=lambda settings: settings.passes,
         tiny={"passes": 2},
     )

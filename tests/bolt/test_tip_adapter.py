@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.backbone import Backbone
+from bolt.cache import build_cache, cache_keys, cache_logits, search, search_grid, searched
 from bolt.methods import METHODS
-from bolt.methods.tip_adapter import TipAdapterSettings, adapt, cache_keys, cache_logits, search, search_grid
+from bolt.methods.tip_adapter import TipAdapterSettings, adapt
+from bolt.methods.tip_adapter_f import TipAdapterFSettings
+from bolt.protocol import STRICT
+from tests.bolt.frozen_tasks import clip_like, frozen_task
 from tests.bolt.samples import make_task
 
 
@@ -105,3 +111,90 @@ def test_settings_out_of_range_are_refused() -> None:
         METHODS["tip_adapter"].configure({"search": "test"})
     with pytest.raises(ValueError, match="passes"):
         METHODS["tip_adapter"].configure({"passes": 0})
+
+
+# ------------------------------------------------------------------------------------------------------- as published
+
+AS_PUBLISHED = STRICT.with_switches(tip_adapter="as_published")
+
+
+def test_as_published_trains_two_numbers_on_one_view(backbone: Backbone) -> None:
+    problem = clip_like(backbone, shots=4, protocol=AS_PUBLISHED)
+    read: list[int] = []
+    features = problem.task.support.features
+
+    def watched(view: int) -> Tensor:
+        read.append(view)
+        return features(view)
+
+    task = frozen_task(backbone, watched, problem.task.support.labels_N, problem.task.head_CD, protocol=AS_PUBLISHED)
+    adapted = adapt(task, TipAdapterSettings())
+    assert set(read) == {1}
+    assert adapted.trainable_parameters == 2
+    alpha, beta = float(adapted.details["alpha"]), float(adapted.details["beta"])
+    assert 0 < abs(alpha - 2) < 0.05
+    assert 0 < abs(beta - 1) < 0.05
+
+
+def test_as_published_labels_do_not_belong_to_the_features(backbone: Backbone) -> None:
+    """Features that the text head solves without error still cost more than guessing: the labels are others'."""
+    labels = torch.arange(4).repeat(8)
+    head = torch.eye(4, 8)
+    losses: list[float] = []
+    task = frozen_task(backbone, lambda view: head[labels], labels, head, AS_PUBLISHED)
+    adapt(replace(task, report=lambda epoch, row: losses.append(row["train_loss"])), TipAdapterSettings())
+    assert len(losses) == 20
+    assert min(losses) > 10
+
+
+# ------------------------------------------------------------------------------------------------------ Tip-Adapter-F
+
+
+def test_untrained_keys_are_tip_adapters(backbone: Backbone) -> None:
+    problem = clip_like(backbone, shots=4)
+    still = TipAdapterFSettings(epochs=1, learning_rate=1e-12, weight_decay=0.0)
+    trained = METHODS["tip_adapter_f"].adapt(problem.task, still)
+    free = adapt(problem.task, TipAdapterSettings())
+    assert trained.details == free.details
+    torch.testing.assert_close(trained.classify(problem.test_ND), free.classify(problem.test_ND))
+    assert trained.trainable_parameters == len(problem.task.support) * problem.task.head_CD.shape[1]
+
+
+@pytest.mark.parametrize("how", ["loo", "fixed"])
+def test_training_the_keys_helps(how: str, backbone: Backbone) -> None:
+    problem = clip_like(backbone, shots=16)
+    trained = METHODS["tip_adapter_f"].adapt(problem.task, TipAdapterFSettings(search=how))
+    free = adapt(problem.task, TipAdapterSettings(search=how))
+    assert problem.accuracy(trained) > problem.accuracy(free) + 2
+    assert problem.accuracy(free) > problem.zero_shot() + 2
+
+
+def test_the_first_step_of_the_keys_follows_the_recipe(backbone: Backbone) -> None:
+    """One full batch: AdamW moves an entry by rate x g / (|g| + epsilon), after a decay of rate x 0.01."""
+    problem = clip_like(backbone, shots=2)
+    moved: list[Tensor] = []
+    task = replace(problem.task, after_epoch=lambda epoch, make: moved.append(make().classify(problem.test_ND)))
+    settings = TipAdapterFSettings(epochs=1, search="fixed")
+    METHODS["tip_adapter_f"].adapt(task, settings)
+
+    cache = build_cache(task, settings.passes, settings.alpha, settings.beta)
+    keys = cache.keys_ND.requires_grad_()
+    F.cross_entropy(cache.logits(task.support.features(1)), task.support.labels_N).backward()
+    assert keys.grad is not None
+    step = 1e-3 * keys.grad / (keys.grad.abs() + 1e-4)
+    expected = replace(cache, keys_ND=(keys * (1 - 1e-5) - step).detach())
+    torch.testing.assert_close(moved[0], expected.logits(problem.test_ND), rtol=1e-5, atol=1e-4)
+
+
+def test_the_search_hides_an_images_own_key(backbone: Backbone) -> None:
+    """Keys that know nothing but their own image are of no use to others, so the first pair wins."""
+    labels = torch.arange(3).repeat(2)
+    features = torch.eye(6, 9)
+    head = F.normalize(torch.eye(3, 9)[[1, 2, 0]] + 0.01, dim=-1)
+    task = frozen_task(backbone, lambda view: features, labels, head)
+    cache = build_cache(task, 1, 1.0, 5.5)
+    chosen, how = searched(task, cache, TipAdapterSettings(alpha_max=200.0))
+    assert how == "leave one out"
+    assert chosen.beta == 0.1
+    shown = search(100 * features @ head.T, features @ cache.keys_ND.T, cache.values_NC, labels, [5.5], [0.1, 190.0])
+    assert shown == (5.5, 190.0), "an image that finds itself would ask for all of the cache"
