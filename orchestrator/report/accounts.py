@@ -52,9 +52,13 @@ def costs_table(rows: Sequence[Row], track: str, styles: Styles) -> Table:
     groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
     for row in {row.cell_id: row for row in rows}.values():
         groups[row.backbone, row.protocol, row.method].append(row)
-    order = list(styles)
+    methods, protocols = list(styles), list(dict.fromkeys(row.protocol for row in rows))
+
+    def place(group: tuple[str, str, str]) -> tuple[str, int, int]:
+        return group[0], protocols.index(group[1]), methods.index(group[2])
+
     lines = []
-    for (backbone, protocol, method), own in sorted(groups.items(), key=lambda item: _place(item[0], order)):
+    for (backbone, protocol, method), own in sorted(groups.items(), key=lambda item: place(item[0])):
         parameters = sorted({row.trainable_parameters for row in own})
         ends = dict.fromkeys((f"{parameters[0]:,}", f"{parameters[-1]:,}"))
         fits = [[row.fit_seconds for row in own if row.k in (0, k)] for k in ks or [0]]
@@ -80,11 +84,6 @@ def costs_table(rows: Sequence[Row], track: str, styles: Styles) -> Table:
         words=3,
     )
     return without_constant_columns(table, 2, 3)
-
-
-def _place(group: tuple[str, str, str], order: Sequence[str]) -> tuple[str, str, int]:
-    backbone, protocol, method = group
-    return backbone, protocol, order.index(method)
 
 
 def short_classes_table(study: Study) -> Table:
@@ -131,7 +130,8 @@ def published_table(study: Study) -> Table | None:
         rows.append(flagged(line, any(row.selects_on_test for row in own)))
     header = ("dataset", "method", "track", "protocol", "domain", "backbone", "k", "measured", "published", "delta")
     note = "Measured (mean ± sample standard deviation over seeds) beside the published accuracy, in per cent."
-    return Table("published", "Measured beside published", note, header, tuple(rows), words=6)
+    table = Table("published", "Measured beside published", note, header, tuple(rows), words=6)
+    return without_constant_columns(table, 2, 6)
 
 
 def missing_table(study: Study) -> Table:

@@ -173,6 +173,11 @@ def ranks_table(panel: Panel, styles: Styles) -> Table:
     )
 
 
+def probability(p: float | None, why_not: str = "") -> Entry:
+    """An entry of one p; none is so small that it would print as zero."""
+    return Entry("< 0.0001", value=p) if p is not None and p < 0.0001 else number(p, ".4f", note=why_not)
+
+
 def pairs_table(panel: Panel, k: int) -> Table:
     """Every pair of methods at one k: difference, wins, ties and losses over datasets, test."""
     ranks = {method: place for place, (method, _) in enumerate(panel.ranking(k))}
@@ -191,8 +196,8 @@ def pairs_table(panel: Panel, k: int) -> Table:
                 number(pair.wins, "d"),
                 number(pair.ties, "d"),
                 number(pair.losses, "d"),
-                number(pair.p, ".4f", note=pair.why_not),
-                number(pair.p_holm, ".4f", note=pair.why_not),
+                probability(pair.p, pair.why_not),
+                probability(pair.p_holm, pair.why_not),
             )
         )
     at = f" at k = {k}" if k else ""

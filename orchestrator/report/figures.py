@@ -116,6 +116,10 @@ MOST_BARS = 8
 """With more methods, bars are too thin to be told apart, and a map of gains is drawn in their place."""
 
 
+_LOSS_TO_GAIN = ("#f0a54a", "#f5f4f2", "#a79bd0")
+"""Orange and purple stay apart for every reader, and are pale enough for numbers to be read on them."""
+
+
 def by_dataset(panel: Panel, k: int, styles: Mapping[str, Style]) -> FigureFile | None:
     """Accuracy per dataset as bars or, of many methods, the gain over zero-shot as a map."""
     return dataset_bars(panel, k, styles) if len(panel.methods) <= MOST_BARS else gain_map(panel, k)
@@ -129,12 +133,17 @@ def gain_map(panel: Panel, k: int) -> FigureFile | None:
     known = [abs(gain) for line in gains for gain in line if gain is not None]
     if not known:
         return None
+    from matplotlib.colors import LinearSegmentedColormap
+
     with canvas(2.0 + 0.5 * len(methods), 1.4 + 0.24 * len(tests)) as figure:
         axes = figure.add_subplot()
         # The strongest colours stand for the upper quartile and beyond: one collapse would else bleach all the rest.
         most = max(sorted(known)[len(known) * 3 // 4], 1.0)
         shades = [[float("nan") if gain is None else gain for gain in line] for line in gains]
-        axes.imshow(shades, cmap="PuOr", vmin=-most, vmax=most, aspect="auto", alpha=0.75)
+        colours = LinearSegmentedColormap.from_list("gains", _LOSS_TO_GAIN)
+        axes.pcolormesh(range(len(methods)), range(len(tests)), shades, cmap=colours, vmin=-most, vmax=most,
+                        shading="nearest", edgecolors="white", linewidth=0.6)  # fmt: skip
+        axes.invert_yaxis()
         for y, line in enumerate(gains):
             for x, gain in enumerate(line):
                 text = DASH if gain is None else signed(gain, 1)

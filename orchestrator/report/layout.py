@@ -36,14 +36,14 @@ class PanelTables:
         lead: what answers the track's question; shown at once.
         ablations: variants of one method, a table for each method that has some.
         ranks, pairs: average ranks, and every pair of methods at each k.
-        datasets: accuracy by dataset at each k, for files; the page has all of them in one table.
+        beside: for files only; the page has the same numbers in other tables.
     """
 
     lead: tuple[Table, ...]
     ablations: tuple[Table, ...]
     ranks: Table
     pairs: tuple[Table, ...]
-    datasets: tuple[Table, ...]
+    beside: tuple[Table, ...]
 
 
 @dataclass(frozen=True)
@@ -56,20 +56,25 @@ class PanelFigures:
 
 def panel_tables(study: Study, panel: Panel, styles: Styles) -> PanelTables:
     """The tables of one panel."""
+    main = main_table(panel, styles)
     datasets = tuple(dataset_table(panel, k, styles) for k in panel.ks)
-    lead: list[Table] = [main_table(panel, styles)]
+    ablations = tuple(ablation_tables(study, panel, styles))
+    lead: list[Table] = [main]
     if panel.key.track == "ood":
-        lead += [shift_table(panel, k, styles) for k in panel.ks]
+        shifts = [shift_table(panel, k, styles) for k in panel.ks]
+        lead = shifts if len(shifts) == 1 else [main, *shifts]  # at one k, it holds the main table's only column
     elif panel.key.track == "tta":
         lead += datasets
     elif panel.key.track == "meta":
         lead += [table for k in panel.ks if (table := epochs_table(panel, study.curves, k, styles)) is not None]
+    if [len(table.rows) for table in ablations] == [len(panel.methods)]:  # the variants are all there is
+        lead, ablations = [*ablations, *lead[1:]], ()
     return PanelTables(
         lead=tuple(lead),
-        ablations=tuple(ablation_tables(study, panel, styles)),
+        ablations=ablations,
         ranks=ranks_table(panel, styles),
         pairs=tuple(pairs_table(panel, k) for k in panel.ks),
-        datasets=datasets,
+        beside=(main, *datasets),
     )
 
 
@@ -86,7 +91,7 @@ def panel_figures(study: Study, panel: Panel, styles: Styles) -> PanelFigures:
 
 def tables_of_panel(tables: PanelTables) -> tuple[Table, ...]:
     """All of a panel's tables, each once."""
-    every = (*tables.lead, *tables.ablations, tables.ranks, *tables.pairs, *tables.datasets)
+    every = (*tables.lead, *tables.ablations, tables.ranks, *tables.pairs, *tables.beside)
     return tuple({table.name: table for table in every}.values())
 
 

@@ -33,7 +33,7 @@ class Shown:
 
     html: Markup
     note: str
-    long: bool
+    narrow: bool
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def shown(table: Table, *, element_id: str = "") -> Shown:
     """A table for the page; one with an id can be sorted and, where it is long, filtered and searched."""
     filters = tuple(i for i, name in enumerate(table.header) if name in _FILTERED) if len(table.rows) > 12 else ()
     html = to_html(table, sortable=bool(element_id), filters=filters, element_id=element_id)
-    return Shown(html, table.caption, len(table.rows) > 12)
+    return Shown(html, table.caption, len(table.header) <= 3)
 
 
 def source_means(study: Study) -> list[dict[str, Any]]:

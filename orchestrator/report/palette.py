@@ -25,8 +25,8 @@ _HOME = {
 }  # fmt: skip
 """Places of the methods that this project has; any other name hashes to one."""
 
-_SHADES = (0.45, -0.45, 0.7, -0.25, 0.25, -0.6)
-"""How far the variants of a method are mixed towards white (positive) or black (negative), in turn."""
+_LIGHTEST, _DARKEST = 0.55, -0.6
+"""How far the first and the last variant of a method are mixed towards white (positive) and black (negative)."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
 
     Each name has a home in the palette, so a method keeps its colour from grid to grid; two that meet at one home
     are told apart by moving the later one, in alphabetical order, to the next free place. Several labels of one method
-    share its colour in shades, the shortest label having the colour itself.
+    share its colour in shades from light to dark, in the order given; a label that begins all others has the colour
+    itself.
     """
     labels: dict[str, list[str]] = {}
     for label, name in method_names.items():
@@ -51,16 +52,19 @@ def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
     taken: set[int] = set()
     styles: dict[str, Style] = {}
     for name in sorted(labels, key=lambda name: (name not in _HOME, name)):
-        first = min(labels[name], key=lambda label: (len(label), label))
-        variants = [first, *(label for label in labels[name] if label != first)]
-        if name == "zero_shot":
-            styles.update({label: _variant(NEUTRAL, "", "--", 0, i) for i, label in enumerate(variants)})
-            continue
-        place = _place(name, taken)
-        taken.add(place)
-        colour, line = _COLOURS[place % len(_COLOURS)], _LINES[place // len(_COLOURS) % len(_LINES)]
-        marker = _MARKERS[place % len(_MARKERS)]
-        styles.update({label: _variant(colour, marker, line, place, i) for i, label in enumerate(variants)})
+        place, style = -1, Style(NEUTRAL, "", "--")
+        if name != "zero_shot":
+            place = _place(name, taken)
+            taken.add(place)
+            line = _LINES[place // len(_COLOURS) % len(_LINES)]
+            style = Style(_COLOURS[place % len(_COLOURS)], _MARKERS[place % len(_MARKERS)], line)
+        plain = min(labels[name], key=len)
+        if not all(label.casefold().startswith(plain.casefold()) for label in labels[name]):
+            plain = ""
+        shaded = [label for label in labels[name] if label != plain]
+        styles.update({label: _variant(style, place, i, len(shaded)) for i, label in enumerate(shaded)})
+        if plain:
+            styles[plain] = style
     return {label: styles[label] for label in method_names}
 
 
@@ -72,13 +76,12 @@ def _place(name: str, taken: set[int]) -> int:
     return next(p for step in range(size) if (p := lap * size + (home + step) % size) not in taken)
 
 
-def _variant(colour: str, marker: str, line: str, place: int, index: int) -> Style:
-    """The ``index``-th label of one method: 0 is the method itself, the others have a shade and a marker each."""
-    if index == 0:
-        return Style(colour, marker, line)
-    lap, shade = divmod(index - 1, len(_SHADES))
-    marker = _MARKERS[(place + index) % len(_MARKERS)]
-    return Style(_mixed(colour, _SHADES[shade]), marker, _LINES[(_LINES.index(line) + lap) % len(_LINES)])
+def _variant(style: Style, place: int, index: int, count: int) -> Style:
+    """The ``index``-th of ``count`` labels of one method that stands at ``place``: a shade and a marker of its own."""
+    amount = _LIGHTEST + (_DARKEST - _LIGHTEST) * (index / (count - 1) if count > 1 else 0)
+    marker = _MARKERS[(place + 1 + index) % len(_MARKERS)]
+    line = _LINES[(_LINES.index(style.line) + index // len(_MARKERS)) % len(_LINES)]
+    return Style(_mixed(style.colour, amount), marker, line)
 
 
 def _mixed(colour: str, amount: float) -> str:

@@ -75,7 +75,10 @@ def _verdict(panel: Panel, k: int) -> Verdict | None:
 def _lead(panel: Panel, second: str, accuracy: Summary, runner_up: Summary, pair: Pair) -> str:
     """How far ahead of the runner-up, against the spread over seeds, and on how many datasets."""
     ahead = accuracy.mean - runner_up.mean
-    record = f"against it, {pair.wins} wins, {pair.ties} ties and {pair.losses} losses over {pair.datasets} datasets"
+    record = (
+        f"against it, {_count(pair.wins, 'win')}, {_count(pair.ties, 'tie')} and {_count(pair.losses, 'loss')} over "
+        f"{_count(pair.datasets, 'dataset')}"
+    )
     alone = accuracy.std is None and pair.first not in panel.fixed
     spread = 0.0 if alone else max(accuracy.std or 0.0, runner_up.std or 0.0)
     if round(ahead, 2) == 0:
@@ -84,12 +87,20 @@ def _lead(panel: Panel, second: str, accuracy: Summary, runner_up: Summary, pair
     return f"{ahead:.2f} points ahead of {second}{size}; {record}."
 
 
+def _count(number: int, what: str) -> str:
+    plural = f"{what}es" if what.endswith("s") else f"{what}s"
+    return f"{number} {what if number == 1 else plural}"
+
+
 def _belief(panel: Panel, k: int, pair: Pair) -> tuple[Belief, str]:
     tested = sum(other.p is not None for other in panel.pairs(k))
     if pair.p is None or pair.p_holm is None:
         if pair.seeds < MIN_SEEDS:
             return "untested", "One seed: another draw of the support could turn it around, so nothing is claimed."
-        return "untested", f"Only {pair.datasets} datasets: too few for a test across them, so nothing is claimed."
+        return (
+            "untested",
+            f"Only {_count(pair.datasets, 'dataset')}: too few for a test across them, so nothing is claimed.",
+        )
     test = (
         f"paired Wilcoxon test over {pair.datasets} datasets, means over {pair.seeds} seeds: p = {_p(pair.p)}, "
         f"{_p(pair.p_holm)} after Holm's correction for {tested} pair{'s' if tested > 1 else ''}"
@@ -120,7 +131,10 @@ def headline(verdicts: Sequence[Verdict]) -> str:
     supported = sum(verdict.belief == "supported" for verdict in verdicts)
     total = len(verdicts)
     places = f"{total} comparison{'s' if total > 1 else ''} (domain and k)"
-    if len(names) > 1:
+    if total == 1:
+        level = f"{' and '.join(names)} are level at the highest mean accuracy"
+        who = level if len(names) > 1 else f"{names[0]} has the highest mean accuracy"
+    elif len(names) > 1:
         who = f"{' and '.join(names)} share the lead: each has the highest mean in {most} of {places}"
     else:
         who = f"{names[0]} has the highest mean accuracy in {most} of {places}"

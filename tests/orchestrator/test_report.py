@@ -20,12 +20,16 @@ from bolt.protocol import PUBLISHED, STRICT, Protocol
 from orchestrator.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.report import SourceRow, rows_of, terminal_summary, write_report
 from orchestrator.report import write as report_write
+from orchestrator.report.ablation import ablation_tables
 from orchestrator.report.build import dataset_table, main_table, pairs_table, ranks_table
 from orchestrator.report.drawing import inline_svg
-from orchestrator.report.figures import accuracy_against_k, dataset_bars
+from orchestrator.report.effects import effects_of, effects_table
+from orchestrator.report.epochs import epochs_table
+from orchestrator.report.figures import accuracy_after_epochs, accuracy_against_k, by_dataset, dataset_bars
 from orchestrator.report.formats import latex_escape, to_csv, to_html, to_latex, to_markdown
 from orchestrator.report.palette import NEUTRAL, styles_of
 from orchestrator.report.rows import labels_of
+from orchestrator.report.shift import shift_table
 from orchestrator.report.statistics import (
     Scores,
     average_ranks,
@@ -36,7 +40,7 @@ from orchestrator.report.statistics import (
     wilcoxon,
     wins_ties_losses,
 )
-from orchestrator.report.study import study_of
+from orchestrator.report.study import base_protocol, study_of
 from orchestrator.report.tables import DASH, Entry, Table, marked, measured, signed, word
 from orchestrator.report.verdict import headline, verdicts_of
 from orchestrator.results import Evaluation, Failure, Manifest, Result, Timings
@@ -490,6 +494,380 @@ def test_one_seed_has_no_band_and_one_k_no_line() -> None:
     assert "no band" in figure.caption
     arranged = study(grid({"bolt": 60.0}, ks=(4,)))
     assert accuracy_against_k(arranged.panels[0], styles_of(arranged.method_names)) is None
+
+
+# --- tracks -------------------------------------------------------------------------------------------------------
+
+
+def at_test_time(method: str, dataset: str, seed: int, accuracy: float, protocol: Protocol = STRICT) -> Result:
+    of = replace(cell(method, dataset, track="tta", protocol=protocol), shots=0, seed=seed)
+    return result(of, accuracy)
+
+
+def test_tracks_have_panels_tables_and_sentences_of_their_own(tmp_path: Path) -> None:
+    adapted = [at_test_time("bolt", dataset, seed, 90.0) for dataset in DATASETS for seed in (1, 2)]
+    results = [*grid({"bolt": 60.0, "linear_probe": 55.0}), *adapted]
+    arranged = study(results)
+    assert [panel.key.track for panel in arranged.panels] == ["fewshot", "tta"]
+    first, second = (panel.mean("BOLT", panel.ks[-1]).accuracy for panel in arranged.panels)
+    assert first is not None
+    assert second is not None
+    assert (first.mean, second.mean) == (pytest.approx(60 + 4 + 3.5 + 1.35), 90.0)
+    page = write(tmp_path, results).page.read_text(encoding="utf-8")
+    assert page.count('class="headline"') == 2
+    costs = (tmp_path / "tables" / "costs_tta.csv").read_text(encoding="utf-8").splitlines()
+    assert costs[1].endswith(",16")
+
+
+def test_at_test_time_zero_shot_stays_a_line_and_the_others_have_seeds() -> None:
+    results = [at_test_time("zero_shot", d, 0, 50.0) for d in DATASETS]
+    results += [at_test_time("bolt", d, seed, 60.0 + seed) for d in DATASETS for seed in (1, 2, 3)]
+    arranged = study(results)
+    (panel,) = arranged.panels
+    assert (panel.ks, panel.seeds, panel.fixed) == ((0,), (1, 2, 3), {"Zero-shot"})
+    table = main_table(panel, styles_of(arranged.method_names))
+    assert [row[1].plain for row in table.rows] == ["50.00", "62.00 ± 1.00 (+12.00)"]
+    by_dataset = dataset_table(panel, 0, styles_of(arranged.method_names))
+    assert [row[0].text for row in by_dataset.rows[-2:]] == ["mean", "average rank (8 datasets)"]
+    assert [entry.text for entry in by_dataset.rows[-2][1:]] == ["50.00", "62.00"]
+
+
+def shifted(method: str, seed: int, values: dict[str, tuple[float, float, float | None, float | None]]) -> Result:
+    """By test set: accuracy and zero-shot accuracy, among all classes and among its own."""
+    of = cell(method, "imagenet", 4, seed, track="ood", evaluate_on=tuple(values))
+    made = result(of, *(value[0] for value in values.values()))
+    evaluations = tuple(
+        replace(
+            evaluation,
+            accuracy_zero_shot=zero_shot,
+            accuracy_own_classes=own,
+            accuracy_zero_shot_own_classes=own_zero_shot,
+        )
+        for evaluation, (_, zero_shot, own, own_zero_shot) in zip(made.evaluations, values.values(), strict=True)
+    )
+    return replace(made, evaluations=evaluations)
+
+
+def test_shift_is_told_among_all_classes_and_among_a_test_sets_own() -> None:
+    results = [
+        shifted(
+            "bolt",
+            seed,
+            {
+                "imagenet": (70.0, 60.0, None, None),
+                "rare": (20.0 + seed, 10.0, 40.0 + 3 * seed, 30.0),
+                "sketch": (50.0 + seed, 45.0, None, None),
+            },
+        )
+        for seed in (1, 2)
+    ]
+    lacking = shifted("linear_probe", 1, {"rare": (22.0, 10.0, None, None), "sketch": (52.0, 45.0, None, None)})
+    arranged = study([*results, lacking])
+    (panel,) = arranged.panels
+    table = shift_table(panel, 4, styles_of(arranged.method_names))
+    assert table.header == (
+        *("method", "mean of shifted", "mean, own classes", "imagenet (target)", "rare", "rare, own classes"),
+        "sketch",
+    )
+    row = next(row for row in table.rows if row[0].text == "BOLT")
+    # Seeds: (21 + 51) / 2 = 36 and 37; own classes: (43 + 51) / 2 = 47 and (46 + 52) / 2 = 49, zero-shot 37.5.
+    assert (row[1].value, row[1].spread, row[1].gain) == (36.5, pytest.approx(math.sqrt(0.5)), 9.0)
+    assert (row[2].value, row[2].spread, row[2].gain) == (48.0, pytest.approx(math.sqrt(2)), 10.5)
+    assert [entry.value for entry in row[3:]] == [70.0, 21.5, 44.5, 51.5]
+    other = next(row for row in table.rows if row[0].text == "Linear probe")
+    assert [entry.value for entry in (other[1], other[2], other[5])] == [37.0, None, None]
+
+
+def learning(method: str, dataset: str, seed: int, curve: Sequence[float]) -> Result:
+    made = result(cell(method, dataset, 4, seed, track="meta"), curve[-1] if curve else ZERO_SHOT)
+    return replace(made, curves={"accuracy": tuple(curve)} if curve else {})
+
+
+def test_accuracy_after_each_epoch_is_a_mean_over_targets_with_a_deviation_over_seeds() -> None:
+    results = [
+        learning("bolt", dataset, seed, [base + seed * 2 + epoch for epoch in range(1, 13)])
+        for dataset, base in (("ants", 40.0), ("bees", 60.0))
+        for seed in (1, 2)
+    ]
+    results += [learning("zero_shot", dataset, 0, []) for dataset in ("ants", "bees")]
+    results += [learning("linear_probe", dataset, 1, [30.0]) for dataset in ("ants", "bees")]
+    arranged = study(results)
+    (panel,) = arranged.panels
+    table = epochs_table(panel, arranged.curves, 4, styles_of(arranged.method_names))
+    assert table is not None
+    assert table.header == ("method", "epoch 1", "epoch 2", "epoch 5", "epoch 10", "epoch 12")
+    by_label = {row[0].text: row[1:] for row in table.rows}
+    assert [entry.value for entry in by_label["BOLT"]] == [54.0, 55.0, 58.0, 63.0, 65.0]
+    assert by_label["BOLT"][0].spread == pytest.approx(np.std([53.0, 55.0], ddof=1))
+    assert [entry.text for entry in by_label["Zero-shot"]] == ["50.00"] * 5
+    assert [entry.value for entry in by_label["Linear probe"]] == [30.0, None, None, None, None]
+    figure = accuracy_after_epochs(panel, arranged.curves, 4, styles_of(arranged.method_names))
+    assert figure is not None
+    assert "± one sample standard deviation over n = 2 seeds" in figure.caption
+    (plain,) = study(grid({"bolt": 60.0})).panels
+    assert epochs_table(plain, {}, 4, {}) is None
+    assert accuracy_after_epochs(plain, {}, 4, {}) is None
+
+
+# --- protocols ----------------------------------------------------------------------------------------------------
+
+
+def under(protocol: Protocol, results: Sequence[Result], more: float = 0.0) -> list[Result]:
+    """The results under another protocol, ``more`` points higher by the number of the dataset."""
+    moved = []
+    for r in results:
+        accuracy = r.evaluations[0].accuracy + more * DATASETS.index(r.cell.dataset.name)
+        evaluation = replace(r.evaluations[0], accuracy=accuracy)
+        moved.append(replace(r, cell=replace(r.cell, protocol=protocol), evaluations=(evaluation,)))
+    return moved
+
+
+def test_the_effect_of_a_switch_is_a_mean_of_paired_differences() -> None:
+    strict = grid({"bolt": 60.0, "zero_shot": 0.0})
+    bolt, zero_shot = [r for r in strict if r.cell.shots], [r for r in strict if not r.cell.shots]
+    relu = STRICT.with_switches(sigma_sign="relu")
+    changed = [*under(relu, bolt[:-4], more=0.5), *under(relu, zero_shot)]
+    effects = {effect.method: effect for effect in effects_of(study([*strict, *changed]))}
+    differences = [0.5 * DATASETS.index(r.cell.dataset.name) for r in bolt[:-4]]
+    assert effects["BOLT"].differences == pytest.approx(differences)
+    assert effects["BOLT"].changes == "sigma_sign = relu"
+    table = effects_table(study([*strict, *changed]))
+    assert table is not None
+    rows = {row[2].text: row for row in table.rows}
+    assert rows["BOLT"][3].text == f"{sum(d > 0 for d in differences)} of 28 differ"
+    assert rows["BOLT"][4].value == pytest.approx(np.mean(differences))
+    assert rows["BOLT"][4].spread == pytest.approx(np.std(differences, ddof=1))
+    assert rows["BOLT"][5].value == 28
+    assert [entry.text for entry in rows["Zero-shot"][3:]] == ["no effect", "0.00", "8"]
+
+
+def test_no_effect_means_the_same_counts_of_every_class() -> None:
+    strict = grid({"bolt": 60.0, "linear_probe": 50.0})
+    same = under(STRICT.with_switches(flips="always"), strict)
+    table = effects_table(study([*strict, *same]))
+    assert table is not None
+    assert [entry.text for entry in table.rows[0]] == [
+        "flips = always",
+        "strict",
+        "every method",
+        "no effect",
+        "0.00",
+        "64",
+    ]
+    other = replace(same[0].evaluations[0], per_class=((1, 100),))
+    moved = [replace(same[0], evaluations=(other,)), *same[1:]]
+    (first, *_) = effects_of(study([*strict, *moved]))
+    assert (first.method, first.changed, set(first.differences)) == ("BOLT", 1, {0.0})
+
+
+def test_cells_are_paired_by_settings_then_by_label_and_never_at_random() -> None:
+    relu = STRICT.with_switches(sigma_sign="relu")
+    plain = [
+        result(cell("bolt", "ants", settings=(("rate", rate),)), accuracy) for rate, accuracy in ((1, 60.0), (2, 70.0))
+    ]
+    turned = [result(cell("bolt", "ants", settings=(("rate", 2),), protocol=relu), 73.0)]
+    (effect,) = effects_of(study([*plain, *turned]))
+    assert effect.differences == (3.0,)
+    relabelled = [result(cell("bolt", "ants", settings=(("rate", 3),), protocol=relu), 65.0)]
+    (effect,) = effects_of(study([plain[0], *relabelled]))
+    assert effect.differences == (5.0,)
+    (nothing,) = effects_of(study([*plain, *relabelled]))  # two candidates, neither of them the one
+    assert nothing.differences == ()
+    table = effects_table(study([*plain, *relabelled]))
+    assert table is not None
+    assert [entry.text for entry in table.rows[0][2:5]] == [DASH, "no cell in common", DASH]
+
+
+def test_a_switch_is_measured_against_the_nearest_protocol_present() -> None:
+    twice = "strict+flips=always+sigma_sign=relu"
+    assert base_protocol(twice, {"strict", "strict+flips=always"}) == "strict+flips=always"
+    assert base_protocol(twice, {"strict", "published"}) == "strict"
+    assert base_protocol("published+flips=where_valid", {"strict"}) is None
+    assert base_protocol("strict", {"strict"}) is None
+    assert effects_table(study(grid({"bolt": 60.0}))) is None
+
+
+def test_single_switches_enter_no_verdict(tmp_path: Path) -> None:
+    strict = grid({"bolt": 60.0, "linear_probe": 55.0})
+    arranged = study([*strict, *under(STRICT.with_switches(sigma_sign="relu"), strict)])
+    assert [panel.key.protocol for panel in arranged.leading] == ["strict"]
+    page = write(tmp_path, arranged.results).page.read_text(encoding="utf-8")
+    assert page.count('class="headline"') == 1
+    assert "What single switches do" in page
+    assert "as strict, but sigma_sign = relu" in page
+
+
+def test_what_test_labels_chose_is_marked_in_every_format(tmp_path: Path) -> None:
+    strict = grid({"bolt": 60.0, "linear_probe": 55.0, "zero_shot": 0.0})
+    chosen = under(PUBLISHED, strict, more=0.1)
+    files = write(tmp_path, [*strict, *chosen], published_of=lambda row: 61.0)
+    for path in files.tables:
+        text = path.read_text(encoding="utf-8")
+        if "_strict" in path.name or path.name.startswith(("missing", "cells_", "sources")):
+            assert "†" not in text
+            assert "selected_on_test" not in text
+        elif path.suffix == ".csv":
+            lines = list(csv.DictReader(io.StringIO(text)))
+            assert {line["selected_on_test"] for line in lines} <= {"true", "false"}, path.name
+            for line in lines:
+                published = line.get("protocol", "published") == "published"
+                assert (line["selected_on_test"] == "true") == published, path.name
+        elif path.suffix == ".md":
+            assert text.count("†") >= 2
+            assert "Selected on the test set" in text
+        else:
+            assert r"$^{\dagger}$" in text
+            assert "Selected on the test set" in text
+    for path in files.figures:
+        if path.suffix == ".svg":
+            assert ("selected on the test set" in path.read_text(encoding="utf-8")) == ("_published" in path.name)
+    page = files.page.read_text(encoding="utf-8")
+    assert page.count('<p class="selected">') == 2  # in the verdict and at the panel
+    assert "published: selected on the test set" in page
+    assert "† selects on the test set" in page
+    with files.rows.open(encoding="utf-8") as stream:
+        for row in csv.DictReader(stream):
+            assert row["selects_on_test"] == str(row["protocol"] == "published")
+    arranged = study(chosen)
+    figure = dataset_bars(arranged.panels[0], 4, styles_of(arranged.method_names))
+    assert figure is not None
+    assert figure.title.endswith("†")
+    assert "Selected on the test set" in figure.caption
+    console = Console(width=100, file=io.StringIO(), force_terminal=False)
+    console.print(terminal_summary(results=chosen, label_of=label))
+    assert "BOLT†" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+# --- variants, short classes --------------------------------------------------------------------------------------
+
+
+def test_variants_of_a_method_stand_in_the_order_of_the_grid() -> None:
+    results = [
+        result(cell("bolt", dataset, k, seed, settings=(("rate", 0.001), ("top_k", rank))), 50.0 + rank + seed)
+        for rank in (12, 3, 24)
+        for dataset in ("ants", "bees")
+        for k in (1, 4)
+        for seed in (0, 1)
+    ]
+    named = study_of(
+        results=results[::-1],
+        failures=(),
+        planned=[r.cell for r in results],
+        label_of=lambda c: f"BOLT, rank {c.method.settings_dict()['top_k']}",
+    )
+    (table,) = ablation_tables(named, named.panels[0], styles_of(named.method_names))
+    assert table.header == ("variant", "top k", "k = 1", "k = 4")
+    assert [(row[0].text, row[1].text) for row in table.rows] == [
+        ("BOLT, rank 12", "12"),
+        ("BOLT, rank 3", "3"),
+        ("BOLT, rank 24", "24"),
+    ]
+    assert [row[3].plain for row in table.rows] == [f"{50.5 + r:.2f} ± 0.71 (+{0.5 + r:.2f})" for r in (12, 3, 24)]
+    assert [row[3].mark for row in table.rows] == ["second", "", "best"]
+    (plain,) = study(grid({"bolt": 60.0, "linear_probe": 55.0})).panels
+    assert list(ablation_tables(study(grid({"bolt": 60.0})), plain, {})) == []
+
+
+def test_short_classes_are_counted_and_shown(tmp_path: Path) -> None:
+    results = grid({"bolt": 60.0})
+    short = [replace(r, details={"short_classes": 1}) if _is(r, "bolt", "cats", 4) else r for r in results]
+    page = write(tmp_path, short).page.read_text(encoding="utf-8")
+    assert "cats: 1 of 1 classes have fewer than 4 training images; all were taken." in page
+    listed = (tmp_path / "tables" / "short_classes.csv").read_text(encoding="utf-8").splitlines()
+    assert listed == ["dataset,domain,protocol,k,short classes,classes", "cats,general,strict,4,1,1"]
+    assert "short_classes" not in " ".join(path.name for path in write(tmp_path, results).tables)
+
+
+def test_methods_scored_on_other_images_are_named() -> None:
+    results = grid({"bolt": 60.0, "linear_probe": 55.0, "zero_shot": 0.0})
+    fewer = [
+        replace(r, evaluations=(replace(r.evaluations[0], total=90),)) if r.cell.method.name == "bolt" else r
+        for r in results
+    ]
+    (panel,) = study([r for r in fewer if r.cell.shots in (0, 4) and r.cell.seed == 0]).panels
+    assert panel.uneven == ("BOLT",)
+    assert "Scored on other images than the rest: BOLT" in main_table(panel, styles_of(study(fewer).method_names)).note
+    assert study(results).panels[0].uneven == ()
+
+
+# --- many methods -------------------------------------------------------------------------------------------------
+
+
+def test_many_methods_get_a_map_of_gains_and_a_verdict() -> None:
+    methods = {name: 50.0 + place for place, name in enumerate(NAMED)}
+    arranged = study(grid(methods | {"zero_shot": 0.0}, ks=(4,)))
+    (panel,) = arranged.panels
+    styles = styles_of(arranged.method_names)
+    figure = by_dataset(panel, 4, styles)
+    assert figure is not None
+    assert figure.name.startswith("gains_")
+    assert "+19.0" in figure.svg  # 50 + 14 + 4 + 1 over zero-shot at 50, on the first dataset
+    (verdict,) = verdicts_of(panel)
+    assert verdict.best == (label(cell(NAMED[-1])),)
+    assert verdict.rank == "average rank 1.00 of 16 over 8 datasets"
+    few = by_dataset(study(grid({"bolt": 60.0})).panels[0], 4, styles)
+    assert few is not None
+    assert few.name.startswith("bars_")
+
+
+NAMED = (
+    *("linear_probe", "logistic_probe", "tip_adapter", "tip_adapter_f", "lp_plus_plus", "lora", "dora", "atlas"),
+    *("bolt", "bolt_pooled", "full_finetune", "task_arithmetic", "tsv_merge", "layer_norm", "meta_init"),
+)
+
+
+def test_named_methods_keep_colours_that_every_reader_can_tell_apart() -> None:
+    together = styles_of({name: name for name in ("zero_shot", "somebody_elses", *NAMED)})
+    assert all(styles_of({name: name})[name] == together[name] for name in NAMED)
+    for vision in VISIONS.values():
+        points = [_oklab(together[name].colour, vision) for name in NAMED]
+        apart = [math.dist(a, b) for i, a in enumerate(points) for b in points[i + 1 :]]
+        assert min(apart) > 0.06  # three times a just noticeable difference of about 0.02
+
+
+VISIONS = {
+    "normal": np.eye(3),
+    "protanopia": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+    "deuteranopia": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    ),
+}
+"""Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB."""
+
+
+def _oklab(colour: str, vision: np.ndarray) -> np.ndarray:
+    """The colour as a reader sees it, in Ottosson's OKLab, where distances are about as large as they look."""
+    channels = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    cones = np.array(
+        [
+            [0.4122214708, 0.5363325363, 0.0514459929],
+            [0.2119034982, 0.6806995451, 0.1073969566],
+            [0.0883024619, 0.2817188376, 0.6299787005],
+        ]
+    )
+    lab = np.array(
+        [
+            [0.2104542553, 0.7936177850, -0.0040720468],
+            [1.9779984951, -2.4285922050, 0.4505937099],
+            [0.0259040371, 0.7827717662, -0.8086757660],
+        ]
+    )
+    seen: np.ndarray = lab @ np.cbrt(cones @ np.clip(vision @ linear, 0, 1))
+    return seen
+
+
+def test_variants_share_their_methods_colour_in_shades() -> None:
+    ranks = [f"BOLT, rank {rank}" for rank in (1, 3, 5, 8, 12, 16, 24)]
+    styles = styles_of(dict.fromkeys(("bolt", *ranks), "bolt") | {"tip_adapter": "tip_adapter"})
+    assert styles["bolt"] == styles_of({"bolt": "bolt"})["bolt"]
+    assert styles["tip_adapter"] == styles_of({"tip_adapter": "tip_adapter"})["tip_adapter"]
+    brightness = [sum(int(styles[rank].colour[i : i + 2], 16) for i in (1, 3, 5)) for rank in ranks]
+    assert brightness == sorted(brightness, reverse=True)
+    many = styles_of({f"v{i}": "bolt" for i in range(40)})
+    assert len({(style.colour, style.marker, style.line) for style in many.values()}) == 40
 
 
 # --- the page -----------------------------------------------------------------------------------------------------

@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
+from bolt.protocol import PUBLISHED
 from orchestrator.errors import UserError
 from orchestrator.results import Evaluation, Result
 from orchestrator.run_summaries import summary_runs
-from orchestrator.runs import Labels, accuracies, cell_run
+from orchestrator.runs import Labels, TrackedRun, accuracies, cell_run
 from orchestrator.tracking import SyncReport, Tracker, TrackerThread, links
 from orchestrator.tracking_ui import serve_ui, ui_command
 from tests.orchestrator import samples
@@ -334,6 +335,71 @@ def test_a_curve_deviates_over_seeds_not_over_datasets_and_zero_shot_is_a_line()
     assert {step for _, step in bolt} == {1, 4}
     fixed = {(name, step): value for name, value, step in runs["zero_shot glyphs tiny"].metrics}
     assert fixed == {("accuracy_by_shots", 1): 50.0, ("accuracy_by_shots", 4): 50.0}
+
+
+def metrics_of(run: TrackedRun) -> dict[tuple[str, int], float]:
+    return {(name, step): value for name, value, step in run.metrics}
+
+
+def test_what_test_labels_chose_is_said_by_the_runs_name_and_tag() -> None:
+    fair = some_results()
+    chosen = [replace(result, cell=replace(result.cell, protocol=PUBLISHED)) for result in fair]
+    for results, selects in ((fair, "false"), (chosen, "true")):
+        runs = [cell_run(result, describe(result), GRID) for result in results] + summary_runs(results, describe, GRID)
+        assert {run.tags["selects_on_test"] for run in runs} == {selects}
+        assert {"selected on the test set" in run.name for run in runs} == {selects == "true"}
+
+
+def test_the_grids_headline_numbers_keep_tracks_and_protocols_apart() -> None:
+    fair = [samples.result(samples.cell(seed), accuracy=60.0 + seed) for seed in (1, 2)]
+    chosen = [samples.result(replace(samples.cell(seed), protocol=PUBLISHED), accuracy=80.0 + seed) for seed in (1, 2)]
+    adapted = [samples.result(replace(samples.cell(1, shots=0), track="tta"), accuracy=99.0)]
+    grid = summary_runs([*fair, *chosen, *adapted], describe, GRID)[-1]
+    numbers = {name: value for name, value, _ in grid.metrics if name.startswith("accuracy/")}
+    assert numbers == {
+        "accuracy/fewshot/published/bolt": 81.5,
+        "accuracy/fewshot/strict/bolt": 61.5,
+        "accuracy/tta/strict/bolt": 99.0,
+    }
+    assert grid.tags["selects_on_test"] == "true"
+    alone = summary_runs(fair, describe, GRID)[-1]
+    assert metrics_of(alone)["accuracy/bolt", 0] == 61.5
+
+
+def test_own_classes_and_details_are_tracked() -> None:
+    result = samples.result(replace(samples.cell(), track="ood"))
+    target, rare, sketch = (
+        replace(result.evaluations[0], dataset=name, accuracy=accuracy)
+        for name, accuracy in (("digits", 90.0), ("rare", 20.0), ("sketch", 50.0))
+    )
+    rare = replace(rare, accuracy_own_classes=40.0)
+    details = {"short_classes": 3, "alpha": 5.0, "selected_learning_rate": "0.01"}
+    run = cell_run(replace(result, evaluations=(target, rare, sketch), details=details), describe(result), GRID)
+    metrics = metrics_of(run)
+    assert metrics["accuracy", 0] == 90.0
+    assert metrics["accuracy_shifted", 0] == 35.0
+    assert metrics["accuracy_own_classes/rare", 0] == 40.0
+    assert ("accuracy_own_classes/sketch", 0) not in metrics
+    assert (metrics["detail/short_classes", 0], metrics["detail/alpha", 0]) == (3.0, 5.0)
+    assert run.params["detail_selected_learning_rate"] == "0.01"
+
+
+def test_a_meta_curve_stands_beside_the_final_accuracy_and_is_averaged_over_targets(tracker: Tracker) -> None:
+    results = []
+    for dataset, base in (("easy", 80.0), ("hard", 20.0)):
+        for seed in (1, 2):
+            cell = replace(samples.cell(seed, dataset=dataset, shots=4), track="meta")
+            curve = tuple(base + 4 * seed + epoch for epoch in (1, 2, 3))
+            results.append(replace(samples.result(cell, accuracy=curve[-1]), curves={"accuracy": curve}))
+    tracker.sync(results, describe)
+    run = next(run for run in runs_of(tracker, "cell") if run.info.run_name == "bolt easy k4 s1")
+    assert run.data.metrics["accuracy"] == 87.0
+    history = tracker._client.get_metric_history(run.info.run_id, "accuracy_by_epoch")
+    assert [(point.step, point.value) for point in history] == [(1, 85.0), (2, 86.0), (3, 87.0)]
+    curve_run = next(run for run in summary_runs(results, describe, GRID) if run.kind == "curve")
+    points = metrics_of(curve_run)
+    assert [points["accuracy_by_epoch", epoch] for epoch in (1, 2, 3)] == [57.0, 58.0, 59.0]
+    assert points["accuracy_by_epoch_std", 1] == pytest.approx(statistics.stdev([55.0, 59.0]))
 
 
 CREATE = """
