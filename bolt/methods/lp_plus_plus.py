@@ -6,12 +6,12 @@ the classes of (mean feature . text embedding), about 60 for CLIP, so that the t
 
 Step sizes. The Hessian of the cross-entropy in the logits is at most 1/2 (Boehning, 1992). With F1 the features with a
 one appended for the bias, the gradient in (w, b) of all classes together is Lipschitz with
-``lambda_max(F1^T F1) / (2 N)``, and that in alpha with ``max_c sum_i (t_c . f_i)^2 / (2 N)``. Without momentum, steps of
-the inverse of these cannot raise the loss. The official step in w, ``4 N / lambda_max(F^T F)``, bounds each class alone
-and forgets the bias: it is four to six times too long for such a promise, and momentum 0.9 goes ten times as far again.
-Here momentum 0.75 makes up for the shorter step: in the long run it goes about as far as the official step without its
-momentum. On drawn features of 10 and 50 classes, no momentum left 300 steps too few for many classes and shots, and 0.9
-forgot the text at one or two shots.
+``lambda_max(F1^T F1) / (2 N)``, and that in alpha with ``max_c sum_i (t_c . f_i)^2 / (2 N)``. Without momentum, steps
+of the inverse of these cannot raise the loss. The official step in w, ``4 N / lambda_max(F^T F)``, bounds each class
+alone and forgets the bias: it is four to six times too long for such a promise, and momentum 0.9 goes ten times as far
+again. Here momentum 0.75 makes up for the shorter step: in the long run it goes about as far as the official step
+without its momentum. On drawn features of 10 and 50 classes, no momentum left 300 steps too few for many classes and
+shots, and 0.9 forgot the text at one or two shots.
 
 Each of the ``steps`` sees the next of ``views`` augmented views, over and over, with the smallest of the views' sizes;
 one view is the paper's method. No label but the support's is used: the last step is kept, where the official code
