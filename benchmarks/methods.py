@@ -32,17 +32,17 @@ from numpy.typing import NDArray
 from step import SHAPES, make_step, random_bases, random_tower, rebuild
 from torch import Tensor, nn
 
+from bolt.adapters import AdapterSettings, attach_to_tower
 from bolt.backbone import Backbone, layer_norm_names
 from bolt.coefficients import attach
-from bolt.composition import Composition
+from bolt.composition import Composition, compose_by_autograd
 from bolt.methods import METHODS
 from bolt.methods.atlas import composed_tensors, trainable
-from bolt.methods.lora import LoraSettings, attach_adapters
 from bolt.protocol import STRICT
 from bolt.seeds import torch_generator
 from bolt.support import batch_order, draw_support
 from bolt.task import Support, Task
-from bolt.tower import ImageTower, TowerShape
+from bolt.tower import ImageTower, TowerShape, tensor_names
 
 SOURCES, TOP_K = 16, 12
 GOALS = {("atlas", "atlas, plain"): (0.25, 1.0)}
@@ -97,37 +97,28 @@ def atlas(tower: ImageTower) -> Ready:
 
 
 def atlas_plain(tower: ImageTower) -> Ready:
-    """theta0 + sum_n lambda_n tau_n, tensor by tensor, every product in the graph."""
     stacks = random_stacks(tower)
 
     def begin() -> tuple[Forward, list[Tensor]]:
-        base = dict(tower.named_parameters())
-        names = dict(zip(composed_tensors(tower, tower.state_dict_open_clip()), _paths(tower), strict=True))
-        lambdas = torch.zeros(SOURCES, len(stacks), device=tower.class_embedding.device, requires_grad=True)
+        base, path = composed_tensors(tower, stacks), tensor_names(tower.shape.layers)
+        lambdas_NP = torch.zeros(SOURCES, len(stacks), device=tower.class_embedding.device, requires_grad=True)
 
         def encode(images: Tensor) -> Tensor:
-            composed = {}
-            for column, (name, stack) in enumerate(stacks.items()):
-                own = base[names[name]]
-                products = [coefficient * tau for coefficient, tau in zip(lambdas[:, column], stack, strict=True)]
-                composed[names[name]] = own + sum(products[1:], products[0]).view(own.shape)
-            return torch.func.functional_call(tower, composed, (images,))
+            composed = compose_by_autograd(base, stacks, lambdas_NP)
+            return torch.func.functional_call(tower, {path[name]: t for name, t in composed.items()}, (images,))
 
-        return encode, [lambdas]
+        return encode, [lambdas_NP]
 
     return Ready(begin)
 
 
-def _paths(tower: ImageTower) -> list[str]:
-    from bolt.tower import tensor_names
-
-    return list(tensor_names(tower.shape.layers).values())
-
-
 def lora(tower: ImageTower, dora: bool = False) -> Ready:
     def begin() -> tuple[Forward, list[Tensor]]:
-        wrapped, adapters = attach_adapters(tower, LoraSettings(), dora)
-        return wrapped, adapters
+        twin = tower.copy()
+        attach_to_tower(twin, AdapterSettings(), dora, "benchmark")
+        adapters = [tensor for tensor in twin.parameters() if tensor.requires_grad]
+        twin.class_embedding.requires_grad_()
+        return twin, adapters
 
     return Ready(begin)
 
@@ -147,12 +138,14 @@ def lora_peft(tower: ImageTower) -> Ready:
 
     def begin() -> tuple[Forward, list[Tensor]]:
         adapted = get_peft_model(visual, LoraConfig(r=16, lora_alpha=16, target_modules=["attn", "c_fc", "c_proj"]))
-        return adapted, [tensor for tensor in adapted.parameters() if tensor.requires_grad]
+        adapters = [tensor for tensor in adapted.parameters() if tensor.requires_grad]
+        visual.class_embedding.requires_grad_()
+        return adapted, adapters
 
     return Ready(begin)
 
 
-def some_of_the_tower(tower: ImageTower, names: Iterable[str]) -> Ready:
+def part_of_the_tower(tower: ImageTower, names: Iterable[str]) -> Ready:
     def begin() -> tuple[Forward, list[Tensor]]:
         twin = tower.copy(trainable=names)
         return twin, [tensor for tensor in twin.parameters() if tensor.requires_grad]
@@ -169,8 +162,8 @@ CANDIDATES: dict[str, Callable[[ImageTower], Ready]] = {
     "lora": lora,
     "lora, peft": lora_peft,
     "dora": lambda tower: lora(tower, dora=True),
-    "layer_norm": lambda tower: some_of_the_tower(tower, layer_norm_names(tower.state_dict_open_clip())),
-    "full_finetune": lambda tower: some_of_the_tower(tower, tower.state_dict_open_clip()),
+    "layer_norm": lambda tower: part_of_the_tower(tower, layer_norm_names(tower.state_dict_open_clip())),
+    "full_finetune": lambda tower: part_of_the_tower(tower, tower.state_dict_open_clip()),
 }
 
 

@@ -29,14 +29,14 @@ def build_meta_start(need: MetaStart, bench: Workbench, builder: Builder) -> Non
         [_task(need, dataset, bench) for dataset in need.datasets],
         need.recipe,
         seed=META_SEED,
-        report=lambda step, metrics: curve.append(metrics["train_loss"]),
+        report=lambda stretch, metrics: curve.append(metrics["meta_loss"]),
     )
     save_file(
         {name: value.detach().cpu().contiguous() for name, value in tensors.items()},
         builder.folder / "tower.safetensors",
     )
     builder.meta.update(
-        backbone=need.backbone.name, datasets=[dataset.name for dataset in need.datasets], train_loss=curve
+        backbone=need.backbone.name, datasets=[dataset.name for dataset in need.datasets], meta_loss=curve
     )
 
 
