@@ -81,7 +81,7 @@ def _split(cell: Cell, dataset: DatasetRef, bench: Workbench) -> Split:
     labels = bench.labels_among(cell.dataset, dataset, size)
     frozen = bench.test_features(cell.backbone, dataset)
     if cell.track == "ood" and cell.protocol.ood_support == "test" and dataset == cell.dataset:
-        # The support was drawn from this very split; the rest of it is scored.
+        # The support was drawn from this very split; what is left of it after the largest one is scored, at every k.
         drawn = bench.support_pictures(artifacts.support_images(cell)).indices
         kept = torch.ones(len(labels), dtype=torch.bool)
         kept[torch.from_numpy(drawn)] = False

@@ -224,7 +224,9 @@ def serve_tracking_ui(store: Store, grid: str | None, port: int, console: Consol
 def _print_end(plan: Plan, ran: Ran, files: ReportFiles, store: Store, console: Console, tracked: str) -> None:
     from orchestrator.report import terminal_summary
 
-    summary = terminal_summary(results=plan.done, failures=plan.failed, planned=plan.grid.cells, label_of=plan.grid.label)
+    summary = terminal_summary(
+        results=plan.done, failures=plan.failed, planned=plan.grid.cells, label_of=plan.grid.label
+    )
     lines = (
         f"this run: {ran.built} artifacts built, {ran.trials} trials started",
         tracked,

@@ -97,6 +97,6 @@ register(
         meta=meta_recipe,
         trains_tower=True,
         work=lambda support_size, settings: Work(training=settings.epochs * support_size),
-        tiny={"epochs": 2, "batch_size": 8},
+        tiny={"epochs": 2, "batch_size": 8, "meta_steps": 2, "meta_support": 8, "meta_query": 8},
     )
 )

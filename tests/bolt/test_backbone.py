@@ -30,6 +30,7 @@ def named_tensors(architecture: str) -> dict[str, torch.Tensor]:
 def test_census_of_real_architectures(
     architecture: str, tensors: int, two_dimensional: int, matrices: int, layer_norm: int
 ) -> None:
+    """Reference vector TV17."""
     state = named_tensors(architecture)
     counted = census(state)
     assert (counted.tensors, counted.two_dimensional) == (tensors, two_dimensional)
@@ -117,6 +118,7 @@ def test_prompts_are_normalised_before_and_after_the_mean() -> None:
 
 
 def test_zero_shot_head(backbone: Backbone) -> None:
+    """Reference vector TV16."""
     names, templates = ["cat", "d{o}g"], ["a {}.", "the {} of {}"]
     head = backbone.zero_shot_head(names, templates)
     for row, name in zip(head, names, strict=True):

@@ -68,6 +68,7 @@ def tsv_merge_of(matrices: Sequence[Tensor]) -> Tensor:
 
 
 def test_tsv_merge_reproduces_the_reference() -> None:
+    """Reference vector TV9."""
     merged = tsv_merge_of(reference_matrices())
     assert float(merged.norm()) == pytest.approx(9.067336, abs=1e-6)
     close(torch.linalg.svdvals(merged), [4.022961, 3.904365, 3.883092, 3.632517, 3.422903, 3.286100])
@@ -103,6 +104,7 @@ def test_tsv_merge_of_nothing_is_zero() -> None:
 
 
 def test_basis_and_coefficients_reproduce_the_reference() -> None:
+    """Reference vector TV10."""
     matrices = reference_matrices()
     directions = [top_directions(matrix, 2) for matrix in matrices]
     for side, expected in {

@@ -34,7 +34,7 @@ def test_a_class_trusts_a_tenth_of_its_share(images: int, classes: int, expected
 
 
 def test_trusted_are_the_most_probable_of_every_class_and_not_everything() -> None:
-    """The official script marks the last class's whole ranking, which is every image there is."""
+    """The official script marks the last class's whole ranking, which is every image there is. (Reference vector TV7.)"""
     logits = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
     probabilities = logits.softmax(dim=1)
     trusted = trusted_samples(probabilities, 3)
@@ -76,6 +76,7 @@ def streams(unlabelled: int, trusted: int, batch_size: int) -> TwoStreams:
 
 
 def test_two_streams_of_the_official_sizes() -> None:
+    """Reference vector TV15."""
     two = streams(1000, 37, 128)
     rows = two.order(0)
     assert len(rows) == 15 * 128

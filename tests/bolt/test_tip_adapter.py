@@ -44,6 +44,7 @@ VALUES = F.one_hot(LABELS, 3).float()
     ],
 )
 def test_logits_reproduce_the_reference(beta: float, alpha: float, cache: list[float], logits: list[float]) -> None:
+    """Reference vector TV1."""
     added = cache_logits(QUERIES @ KEYS.T, VALUES, beta)
     torch.testing.assert_close(added[0], torch.tensor(cache), rtol=0, atol=1e-4)
     total = 100 * QUERIES @ HEAD.T + alpha * added
@@ -51,6 +52,7 @@ def test_logits_reproduce_the_reference(beta: float, alpha: float, cache: list[f
 
 
 def test_the_search_grid_is_the_official_one() -> None:
+    """Reference vector TV2."""
     betas, alphas = search_grid(7, 3)
     assert (len(betas), len(alphas)) == (200, 20)
     assert betas[:2] == pytest.approx([0.1, 0.1345])
@@ -74,6 +76,7 @@ def test_the_search_finds_what_only_some_settings_solve() -> None:
 
 
 def test_keys_are_averaged_first_and_normalised_after() -> None:
+    """Reference vector TV3."""
     passes = [torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 1.0]])]
     torch.testing.assert_close(cache_keys(passes), F.normalize(torch.tensor([[1.5, 0.5]]), dim=-1))
     normalised_first = F.normalize(torch.stack([F.normalize(p, dim=-1) for p in passes]).mean(dim=0), dim=-1)

@@ -46,6 +46,7 @@ def regression() -> tuple[Tensor, Callable[[int, Tensor], Tensor]]:
     ],
 )
 def test_learning_rate(base: float, warmup: int, total: int, step: int, expected: float) -> None:
+    """Reference vector TV8."""
     assert learning_rate(base, step, total, warmup) == pytest.approx(expected, rel=1e-6)
 
 

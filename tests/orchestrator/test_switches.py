@@ -18,7 +18,7 @@ from orchestrator.catalog import backbone_ref, dataset_ref
 from orchestrator.cell import Cell
 from orchestrator.grid.schema import resolve_protocol
 from orchestrator.results import Result
-from orchestrator.stages.artifacts import closure
+from orchestrator.stages.artifacts import closure, support_images
 from orchestrator.stages.build import build
 from orchestrator.stages.needs import direct_needs
 from orchestrator.trial import Recorder, make_task, run_cell
@@ -75,7 +75,7 @@ def test_a_swapped_activation_is_another_backbone_with_the_same_sources(world: W
 def test_fresh_draws_are_those_of_numpys_seeded_generator(world: World) -> None:
     cell = turned(world.pick("tip_adapter"), support_draw="fresh")
     support = task_of(world, cell).support
-    labels = world.bench.images(cell.dataset, "train", 32).labels
+    labels = world.bench.support_pictures(support_images(cell)).labels_of_split
     np.random.seed(cell.seed)  # noqa: NPY002 - the very call of the authors' code
     expected = [np.random.choice(np.flatnonzero(labels == c), 2, replace=False) for c in range(8)]  # noqa: NPY002
     assert set(support.indices_N.tolist()) == set(np.concatenate(expected).tolist())
@@ -103,7 +103,7 @@ def test_only_datasets_that_survive_it_are_mirrored(world: World, dataset: str, 
     entry = world.catalog.dataset(dataset)
     assert entry.mirrorable == mirrorable
     cell = replace(
-        world.pick("zero_shot"), dataset=dataset_ref(entry), method=world.pick("bolt").method, shots=4, seed=1
+        world.pick("zero_shot"), dataset=dataset_ref(entry, None), method=world.pick("bolt").method, shots=4, seed=1
     )
     strict = task_of(world, replace(cell, sources=()))
     always = task_of(world, turned(replace(cell, sources=()), flips="always"))
@@ -160,4 +160,5 @@ def test_published_supports_of_the_ood_track_come_from_the_test_split_and_are_no
     cell = replace(world.pick("linear_probe"), track="ood")
     (strict,) = measure(world, cell).evaluations
     (other,) = measure(world, turned(cell, ood_support="test")).evaluations
-    assert strict.total - other.total == 2 * 8
+    # The largest support is left out, not the cell's own two a class, so that every k is scored on the same images.
+    assert strict.total - other.total == 16 * 8
