@@ -174,7 +174,12 @@ def source_rows(plan: Plan, catalog: Catalog, store: Store, data_root: Path | No
     from orchestrator.report import SourceRow
 
     model_of = source_models(plan.grid, catalog, data_root)
-    models = {model_of(cell, source) for cell in plan.cells for source in cell.sources}
+    models = {
+        model_of(cell, source)
+        for cell in plan.cells
+        for source in cell.sources
+        if source in plan.grid.sources  # a meta-learned start's sources are images
+    }
     rows = []
     for model in sorted(models, key=lambda model: (model.backbone.name, model.dataset.name)):
         artifact = store.artifact(model.address)

@@ -74,7 +74,7 @@ class Expander:
             self.catalog.backbone(name, str(at("backbones") / index))
         targets = self._targets(block, place)
         methods = [
-            (self._method(choice, block.track, at("methods") / index), choice.label, at("methods") / index)
+            (self._method(choice, block.track, at("methods") / index), _label(choice), at("methods") / index)
             for index, choice in enumerate(block.methods)
         ]
         self._check_support(block, chosen, targets, [method for (method, _), _, _ in methods], place)
@@ -275,24 +275,31 @@ def _configured(method: Method, changes: Mapping[str, Any], track: str, place: P
         raise UserError(str(error), where=str(place)) from None
 
 
+def _label(choice: MethodChoice) -> str | None:
+    """The label a grid gives a method: its ``as``, or the preset it takes."""
+    preset = choice.settings.get("preset")
+    return choice.label or (f"{choice.name}[{preset}]" if preset else None)
+
+
 def _words(entry: DatasetEntry) -> tuple[str, ...]:
     """The class words a catalog entry states itself."""
     names = entry.class_names
     return tuple(names.values()) if isinstance(names, dict) else names if isinstance(names, tuple) else ()
 
 
-def default_labels(planned: Mapping[Cell, Planned]) -> dict[MethodRef, str]:
-    """Labels of the cells without one: the method's name, and the settings that vary if they do in this grid."""
-    variants: dict[str, dict[MethodRef, dict[str, Any]]] = {}
+def default_labels(planned: Mapping[Cell, Planned]) -> dict[tuple[str, MethodRef], str]:
+    """Labels of the cells without one, by track: the method's name, and the settings that vary there if any do."""
+    variants: dict[tuple[str, str], dict[MethodRef, dict[str, Any]]] = {}
     for one in planned.values():
         if one.label is None:
-            variants.setdefault(one.cell.method.name, {})[one.cell.method] = one.cell.method.settings_dict()
+            method = one.cell.method
+            variants.setdefault((one.cell.track, method.name), {})[method] = method.settings_dict()
     labels = {}
-    for name, refs in variants.items():
+    for (track, name), refs in variants.items():
         names = [key for key in next(iter(refs.values())) if len({repr(s.get(key)) for s in refs.values()}) > 1]
         for ref, settings in refs.items():
             varying = ",".join(f"{key}={_spelled(settings[key])}" for key in names)
-            labels[ref] = f"{name}[{varying}]" if varying else name
+            labels[track, ref] = f"{name}[{varying}]" if varying else name
     return labels
 
 

@@ -173,7 +173,7 @@ def _labels(planned: Mapping[Cell, Planned]) -> dict[Cell, str]:
     labels: dict[Cell, str] = {}
     meanings: dict[str, set[MethodRef]] = {}
     for cell, one in planned.items():
-        labels[cell] = defaults[cell.method] if one.label is None else one.label
+        labels[cell] = defaults[cell.track, cell.method] if one.label is None else one.label
         meanings.setdefault(labels[cell], set()).add(cell.method)
     rows: dict[Cell, Planned] = {}
     for cell, label in labels.items():

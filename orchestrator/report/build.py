@@ -29,7 +29,7 @@ Styles = Mapping[str, Style]
 def panel_slug(panel: Panel) -> str:
     """A panel's part of a file name."""
     key = panel.key
-    return slug(f"{key.track}_{key.domain}_{key.backbone}_{key.protocol}")
+    return slug(f"{key.track}_{key.domain}_{key.backbone}_{key.protocol}{'_ablations' * key.ablations}")
 
 
 def k_title(k: int) -> str:
@@ -137,7 +137,7 @@ def dataset_table(panel: Panel, k: int, styles: Styles) -> Table:
 
 def explorer_table(study: Study, track: str) -> Table:
     """Every dataset, backbone and k of a track in one long table, to be filtered and sorted."""
-    panels = [panel for panel in study.panels if panel.key.track == track]
+    panels = [panel for panel in study.panels if panel.key.track == track and not panel.key.ablations]
     methods = [method for method in study.methods if any(method in panel.methods for panel in panels)]
     methods.sort(key=lambda m: not any(m in panel.fixed for panel in panels))
     rows = []

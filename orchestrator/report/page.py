@@ -120,7 +120,7 @@ def render_page(
 def _view(panel: Panel, tables: PanelTables, figures: PanelFigures, index: int) -> PanelView:
     return PanelView(
         panel=panel,
-        verdicts=verdicts_of(panel),
+        verdicts=[] if panel.key.ablations else verdicts_of(panel),
         lead=[shown(table) for table in tables.lead],
         ablations=[shown(table) for table in tables.ablations],
         figures=figures,

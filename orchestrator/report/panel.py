@@ -40,12 +40,13 @@ class DomainMean:
 
 @dataclass(frozen=True)
 class PanelKey:
-    """What the rows of a panel share."""
+    """What the rows of a panel share; ``ablations`` of some methods on some of the datasets are a panel of their own."""
 
     track: str
     protocol: str
     backbone: str
     domain: str
+    ablations: bool = False
 
 
 class Panel:

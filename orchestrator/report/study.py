@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.cell import Cell
 from orchestrator.report.panel import SELECTED, TRACK_TITLES, Panel, PanelKey
@@ -70,7 +70,7 @@ def study_of(
         labels=labels,
         methods=methods,
         method_names={labels[id_]: cell.method.name for id_, cell in cells.items()},
-        panels=_panels(rows, cells.values(), methods),
+        panels=_panels(rows, cells.values(), methods, _ablations(cells.values(), labels)),
         missing=tuple(cell for cell in planned if cell.id not in by_id and cell.id not in failed),
         curves={
             id_: tuple(result.curves["accuracy"])
@@ -80,13 +80,43 @@ def study_of(
     )
 
 
-def _panels(rows: Sequence[Row], cells: Iterable[Cell], methods: Sequence[str]) -> tuple[Panel, ...]:
-    """The panels that have rows, in the order of the plan, titled by what tells them apart."""
+def _ablations(cells: Iterable[Cell], labels: Mapping[str, str]) -> dict[tuple[PanelKey, str], str]:
+    """Labels that are planned on fewer of a panel's datasets than another label of the same method, and that method."""
+    datasets: dict[tuple[PanelKey, str], dict[str, set[str]]] = {}
+    for cell in cells:
+        key = PanelKey(cell.track, cell.protocol.name, cell.backbone.name, cell.domain)
+        datasets.setdefault((key, cell.method.name), {}).setdefault(labels[cell.id], set()).add(cell.dataset.name)
+    return {
+        (key, label): name
+        for (key, name), of_labels in datasets.items()
+        for label, own in of_labels.items()
+        if any(own < other for other in of_labels.values())
+    }
+
+
+def _panels(
+    rows: Sequence[Row], cells: Iterable[Cell], methods: Sequence[str], ablations: Mapping[tuple[PanelKey, str], str]
+) -> tuple[Panel, ...]:
+    """The panels that have rows, in the order of the plan, titled by what tells them apart.
+
+    Ablations stand in a panel of their own beside their method as it is, on the same datasets, k and seeds: in a mean
+    over all datasets they would only be gaps.
+    """
     by_key: dict[PanelKey, list[Row]] = {}
     for cell in cells:
         by_key.setdefault(PanelKey(cell.track, cell.protocol.name, cell.backbone.name, cell.domain), [])
+    covered: dict[PanelKey, set[tuple[str, str, int, int]]] = {}
     for row in rows:
-        by_key[PanelKey(row.track, row.protocol, row.backbone, row.domain)].append(row)
+        key = PanelKey(row.track, row.protocol, row.backbone, row.domain)
+        if (key, row.method) in ablations:
+            own = replace(key, ablations=True)
+            by_key.setdefault(own, []).append(row)
+            covered.setdefault(own, set()).add((row.method_name, row.test, row.k, row.seed))
+        else:
+            by_key[key].append(row)
+    for own, places in covered.items():
+        whole = by_key[replace(own, ablations=False)]
+        by_key[own] += [row for row in whole if (row.method_name, row.test, row.k, row.seed) in places]
     keys = [key for key, own in by_key.items() if own]
     tracks = list(TRACK_TITLES)
     keys.sort(key=lambda key: tracks.index(key.track) if key.track in tracks else len(tracks))
@@ -101,6 +131,8 @@ def _panels(rows: Sequence[Row], cells: Iterable[Cell], methods: Sequence[str]) 
             words.append(TRACK_TITLES.get(key.track, key.track))
         if several["protocol"] or key.protocol != "strict":
             words.append(key.protocol)
+        if key.ablations:
+            words.append("ablations")
         if any(row.selects_on_test for row in by_key[key]):
             words[-1] += f" {SELECTED}"
         return " · ".join(words)

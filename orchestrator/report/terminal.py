@@ -60,6 +60,8 @@ def _headlines(study: Study) -> list[str]:
     """One sentence per track and protocol, which are never counted together."""
     verdicts: dict[tuple[str, str], list[Verdict]] = {}
     for panel in study.leading:
+        if panel.key.ablations:
+            continue
         verdicts.setdefault((panel.key.track, panel.key.protocol), []).extend(verdicts_of(panel))
     if len(verdicts) == 1:
         return [headline(own) for own in verdicts.values()]

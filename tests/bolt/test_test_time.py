@@ -34,7 +34,7 @@ def test_a_class_trusts_a_tenth_of_its_share(images: int, classes: int, expected
 
 
 def test_trusted_are_the_most_probable_of_every_class_and_not_everything() -> None:
-    """The official script marks the last class's whole ranking, which is every image there is. (Reference vector TV7.)"""
+    """The official script marks the last class's whole ranking, which is every image there is (TV7)."""
     logits = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
     probabilities = logits.softmax(dim=1)
     trusted = trusted_samples(probabilities, 3)
