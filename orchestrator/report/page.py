@@ -94,7 +94,7 @@ def render_page(
         study=study,
         panels=panels,
         switch_panels=[view for view in views if view.panel.of_switch],
-        groups=groups_of(panels),
+        groups=groups_of([view for view in panels if not view.panel.key.ablations]),
         selecting=sorted({panel.key.protocol for panel in study.panels if panel.selects_on_test}),
         selected_note=SELECTED_NOTE,
         beliefs=BELIEF_WORDS,

@@ -43,8 +43,8 @@ def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
 
     Each name has a home in the palette, so a method keeps its colour from grid to grid; two that meet at one home
     are told apart by moving the later one, in alphabetical order, to the next free place. Several labels of one method
-    share its colour in shades from light to dark, in the order given; a label that begins all others has the colour
-    itself.
+    share its colour in shades from light to dark, in the order given; the method's own name, or else a label that
+    begins all others, has the colour itself.
     """
     labels: dict[str, list[str]] = {}
     for label, name in method_names.items():
@@ -58,8 +58,8 @@ def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
             taken.add(place)
             line = _LINES[place // len(_COLOURS) % len(_LINES)]
             style = Style(_COLOURS[place % len(_COLOURS)], _MARKERS[place % len(_MARKERS)], line)
-        plain = min(labels[name], key=len)
-        if not all(label.casefold().startswith(plain.casefold()) for label in labels[name]):
+        plain = name if name in labels[name] else min(labels[name], key=len)
+        if plain != name and not all(label.casefold().startswith(plain.casefold()) for label in labels[name]):
             plain = ""
         shaded = [label for label in labels[name] if label != plain]
         styles.update({label: _variant(style, place, i, len(shaded)) for i, label in enumerate(shaded)})

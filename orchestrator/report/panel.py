@@ -40,7 +40,7 @@ class DomainMean:
 
 @dataclass(frozen=True)
 class PanelKey:
-    """What the rows of a panel share; ``ablations`` of some methods on some of the datasets are a panel of their own."""
+    """What its rows share; ``ablations`` of some methods on some of the datasets have a panel of their own."""
 
     track: str
     protocol: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ class World:
     catalog: Catalog
     settings: RunSettings
 
-    @property
+    @cached_property
     def bench(self) -> Workbench:
         return Workbench(self.settings)
 

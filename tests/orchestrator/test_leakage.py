@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,12 +13,13 @@ from torch import Tensor
 from bolt.methods import METHODS
 from bolt.task import Adapted
 from orchestrator.cell import Cell
+from orchestrator.evaluation import evaluate
 from orchestrator.plan import make_plan
 from orchestrator.settings import RunSettings
 from orchestrator.stages.artifacts import Images, SourceModel
 from orchestrator.stages.build import build
 from orchestrator.store import Store
-from orchestrator.trial import Recorder, make_task, run_cell
+from orchestrator.trial import Recorder, make_task
 from orchestrator.workbench import Workbench
 from tests.orchestrator.conftest import World
 
@@ -43,7 +43,7 @@ def wrong_labels(world: World, tmp_path_factory: pytest.TempPathFactory) -> Work
     """The same store, with the labels of every test split replaced by others."""
     folder = tmp_path_factory.mktemp("poisoned") / "store"
     shutil.copytree(world.settings.store_url, folder)
-    for labels in folder.glob("images/*-test-*/labels.npy"):
+    for labels in folder.glob("images/*.test.*/**/labels.npy"):
         right = np.load(labels)
         np.save(labels, (right + 1) % (right.max() + 1))
     return Workbench(RunSettings(str(folder), device="cpu"))
@@ -58,7 +58,9 @@ def test_poisoned_test_labels_change_the_accuracy_and_nothing_else(
     poisoned, again = adapt(cell, wrong_labels)
     assert torch.equal(logits, again)
     assert clean.details == poisoned.details
-    assert run_cell(cell, world.bench).evaluations != run_cell(cell, wrong_labels).evaluations
+    right = evaluate(cell, cell.dataset, clean, world.bench)
+    wrong = evaluate(cell, cell.dataset, poisoned, wrong_labels)
+    assert right.accuracy > wrong.accuracy
 
 
 @pytest.mark.parametrize("name", sorted(name for name, method in METHODS.items() if method.uses_sources))
@@ -82,7 +84,9 @@ def poisoned_model(world: World, tmp_path_factory: pytest.TempPathFactory) -> Wo
     for need in make_plan(world.grid, world.catalog, Store(folder)).missing:
         build(need, settings)
         if isinstance(need, SourceModel) and need.dataset == target:
-            path = Path(folder) / need.address / "tower.safetensors"
+            found = Store(folder).artifact(need.address)
+            assert found is not None
+            path = found.path("tower.safetensors")
             noise = torch.Generator().manual_seed(1)
             save_file({n: t + torch.randn(t.shape, generator=noise) for n, t in load_file(path).items()}, path)
     return Workbench(settings)

@@ -768,6 +768,27 @@ def test_variants_of_a_method_stand_in_the_order_of_the_grid() -> None:
     assert list(ablation_tables(study(grid({"bolt": 60.0})), plain, {})) == []
 
 
+def test_ablations_on_some_datasets_stand_beside_their_method_on_the_same_cells() -> None:
+    """In the domain's own table they once were rows of gaps."""
+    whole = grid({"zero_shot": 0.0, "bolt": 60.0, "probe": 55.0})
+    few = [result(cell("bolt", "ants", 4, 1, settings=(("top_k", 3),)), 58.0)]
+    cells = [one.cell for one in (*whole, *few)]
+
+    def named(one: Cell) -> str:
+        return "rank 3" if one.method.settings else one.method.name
+
+    arranged = study_of(results=[*whole, *few], failures=[], planned=cells, label_of=named)
+    main, ablations = arranged.panels
+    assert "rank 3" not in main.methods
+    assert ablations.methods == ("bolt", "rank 3")
+    assert {(row.method, row.dataset, row.k, row.seed) for row in ablations.rows} == {
+        ("bolt", "ants", 4, 1),
+        ("rank 3", "ants", 4, 1),
+    }
+    assert ablations.title.endswith("ablations")
+    assert main.mean("bolt", 4) == study(whole).panels[0].mean("BOLT", 4)
+
+
 def test_short_classes_are_counted_and_shown(tmp_path: Path) -> None:
     results = grid({"bolt": 60.0})
     short = [replace(r, details={"short_classes": 1}) if _is(r, "bolt", "cats", 4) else r for r in results]
