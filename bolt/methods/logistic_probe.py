@@ -97,7 +97,7 @@ def fit_logistic(data_ND: Features, labels_N: Labels, c: float, max_iterations: 
     classes = np.unique(labels_N)
     if len(classes) == 1:
         return Fitted(classes, np.zeros((1, data_ND.shape[1])), np.zeros(1), converged=True)
-    import threadpoolctl  # type: ignore[import-untyped]
+    import threadpoolctl
     from sklearn.exceptions import ConvergenceWarning  # a second to import, and few methods need it
     from sklearn.linear_model import LogisticRegression
 

@@ -270,7 +270,8 @@ def _configured(method: Method, changes: Mapping[str, Any], track: str, place: P
     try:
         return method.configure(changes, track)
     except UnknownSetting as error:
-        raise unknown_name(f"setting of {method.name}", error.name, error.known, where=str(place)) from None
+        kind = "preset" if error.where.startswith("presets") else "setting"
+        raise unknown_name(f"{kind} of {method.name}", error.name, error.known, where=str(place)) from None
     except (ValueError, TypeError) as error:
         raise UserError(str(error), where=str(place)) from None
 

@@ -624,3 +624,76 @@ def test_an_expansion_is_the_product_once(
     assert len(grid.cells) == len(expected)
     assert set(keys(grid)) == expected
     assert len({cell.id for cell in grid.cells}) == len(grid.cells)
+
+
+# -- tracks and sources ----------------------------------------------------------------------------------------------
+
+
+def test_a_count_draws_a_subset_of_the_sources_that_grows_with_it(load: Load) -> None:
+    def drawn(count: int) -> dict[tuple[str, int], set[str]]:
+        grid = load(GRID.replace("    shots:", f"    sources: {{rule: leave_one_out, count: {count}}}\n    shots:"))
+        trained = [cell for cell in grid.cells if cell.method.name == "trained"]
+        return {(cell.dataset.name, cell.seed): {source.dataset for source in cell.sources} for cell in trained}
+
+    one, two, three = drawn(1), drawn(2), drawn(3)
+    assert all(len(one[key]) == 1 and len(two[key]) == 2 and len(three[key]) == 3 for key in one)
+    assert all(one[key] < two[key] < three[key] for key in one)
+    assert len({frozenset(two["one", seed]) | {str(seed)} for seed in (1, 2)}) == 2
+    assert all(target not in names for (target, _), names in three.items())
+
+
+def test_more_sources_than_there_are_is_refused(load: Load) -> None:
+    text = GRID.replace("    shots:", "    sources: {rule: leave_one_out, count: 9}\n    shots:")
+    with pytest.raises(UserError, match=r"sources\.count: count is 9, but one has 3 sources"):
+        load(text)
+
+
+def test_a_meta_learned_start_has_images_as_sources(load: Load) -> None:
+    text = GRID.replace("fewshot", "meta").replace("      - plain\n      - trained", "      - meta_init\n      - bolt")
+    grid = load(text)
+    by_method = {cell.method.name: cell for cell in grid.cells if cell.dataset.name == "one"}
+    images, models = by_method["meta_init"].sources, by_method["bolt"].sources
+    assert [source.dataset for source in images] == [source.dataset for source in models]
+    assert not {source.digest for source in images} & {source.digest for source in models}
+    assert set(grid.sources) == {source for cell in grid.cells if cell.method.name == "bolt" for source in cell.sources}
+    recipe_changed = load(text.replace("epochs: 2", "epochs: 3"))
+    assert [c for c in grid.cells if c.method.name == "meta_init"] == [
+        c for c in recipe_changed.cells if c.method.name == "meta_init"
+    ]
+
+
+def test_at_test_time_methods_have_seeds_and_settings_of_their_own(load: Load) -> None:
+    few_shot = load(GRID.replace("- trained", "- atlas"))
+    text = GRID.replace("fewshot", "tta").replace("    shots: [1, 4]\n", "").replace("- trained", "- atlas")
+    grid = load(text)
+    adapted = [cell for cell in grid.cells if cell.method.name == "atlas"]
+    assert {(cell.shots, cell.seed) for cell in adapted} == {(0, 1), (0, 2)}
+    assert {cell.seed for cell in grid.cells if cell.method.name == "plain"} == {0}
+    epochs = {cell.track: dict(cell.method.settings)["epochs"] for cell in (*adapted, *few_shot.cells)
+              if cell.method.name == "atlas"}  # fmt: skip
+    assert epochs["tta"] == 1 < epochs["fewshot"]
+    both = load(text + GRID.partition("blocks:")[2].replace("- trained", "- atlas"))
+    assert {both.label(cell) for cell in both.cells} == {"plain", "atlas"}
+
+
+def test_a_preset_names_its_label_and_leaves_only_its_settings_in_the_cell(load: Load) -> None:
+    grid = load(GRID.replace("- trained", "- lora\n      - lora: {preset: clip_lora}"))
+    labels = {grid.label(cell): dict(cell.method.settings) for cell in grid.cells if cell.method.name == "lora"}
+    assert labels["lora[clip_lora]"]["rank"] == 2
+    assert labels["lora"]["rank"] == 16
+    with pytest.raises(UserError, match=r"unknown preset of lora 'clip-lora'\s+did you mean 'clip_lora'"):
+        load(GRID.replace("- trained", "- lora: {preset: clip-lora}"))
+
+
+def test_a_swapped_activation_swaps_the_backbone_and_keeps_its_sources(load: Load) -> None:
+    strict = load(GRID)
+    swapped = load(GRID + "    protocol: {name: strict, activation: swapped}\n")
+    assert {cell.backbone for cell in strict.cells}.isdisjoint({cell.backbone for cell in swapped.cells})
+    assert set(strict.sources) == set(swapped.sources)
+
+
+def test_variants_may_hold_some_of_the_targets_classes_but_no_others(load: Load) -> None:
+    text = GRID.replace("fewshot", "ood").replace("[one, two, four]", "[aerial-land]")
+    assert load(text.replace("    shots:", "    evaluate_on: [aerial-land, aerial-land-cloudy]\n    shots:"))
+    with pytest.raises(UserError, match=r"glyph-kinds has the class '.*', which aerial-land with its 12 does not have"):
+        load(text.replace("    shots:", "    evaluate_on: [aerial-land, glyph-kinds]\n    shots:"))
