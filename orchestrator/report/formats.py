@@ -46,7 +46,7 @@ def to_csv(table: Table) -> str:
 
 def _exact(value: float | None) -> str:
     """Six digits after the point are beyond what any test split resolves; no rounding noise, no trailing zeros."""
-    return "" if value is None else f"{round(value, 6):.6f}".rstrip("0").rstrip(".")
+    return "" if value is None else f"{round(value, 6) + 0.0:.6f}".rstrip("0").rstrip(".")
 
 
 def to_markdown(table: Table) -> str:

@@ -38,7 +38,7 @@ def summary_of(study: Study) -> RenderableType:
         table = main_table(panel, styles)
         parts += [Text(table.title, style="bold"), _table(table)]
     if (effects := effects_table(study)) is not None:
-        parts += [Text(effects.title, style="bold"), _table(effects)]
+        parts += [Text(effects.title, style="bold"), _table(effects, ("switch", "method", "points", "n"))]
     if any(panel.selects_on_test for panel in study.panels):
         parts.append(Text(SELECTED_NOTE, style="yellow"))
     if study.panels:
@@ -68,11 +68,13 @@ def _headlines(study: Study) -> list[str]:
     return [f"{TRACK_TITLES.get(track, track)}, {name}: {headline(own)}" for (track, name), own in verdicts.items()]
 
 
-def _table(table: Table) -> RichTable:
+def _table(table: Table, columns: Sequence[str] = ()) -> RichTable:
+    """The table, or the ``columns`` of it that fit into a terminal of 80."""
     rich = RichTable(header_style="dim")
-    for i, title in enumerate(table.header):
-        rich.add_column(title, justify="left" if i < table.words else "right", no_wrap=i >= table.words)
+    shown = [i for i, title in enumerate(table.header) if not columns or title in columns]
+    for i in shown:
+        rich.add_column(table.header[i], justify="left" if i < table.words else "right", no_wrap=i >= table.words)
     for row in table.rows:
         # Without the gains, so that five k fit into a terminal of 80 columns.
-        rich.add_row(*(Text(replace(entry, gain=None).plain, style=_MARKS[entry.mark]) for entry in row))
+        rich.add_row(*(Text(replace(row[i], gain=None).plain, style=_MARKS[row[i].mark]) for i in shown))
     return rich
