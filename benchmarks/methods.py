@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from step import SHAPES, make_step, random_bases, random_tower, rebuild
 from torch import Tensor, nn
 
-from bolt.adapters import AdapterSettings, attach_to_tower
+from bolt.adapters import AdapterSettings, attach_to_tower, bolt_coefficients, numbers_per_block
 from bolt.backbone import Backbone, layer_norm_names
 from bolt.coefficients import attach
 from bolt.composition import Composition, compose_by_autograd
@@ -210,29 +210,43 @@ def _peak(device: str) -> float:
     return _status("VmHWM") if device == "cpu" else torch.cuda.max_memory_allocated() / 2**20
 
 
-def trained_numbers(name: str, shape: TowerShape) -> int:
-    """How many numbers a candidate trains in the whole network, from counts at one and two blocks: the rest repeat."""
-    one, two = (
-        sum(t.numel() for t in CANDIDATES[name](random_tower(replace(shape, layers=n), "cpu")).begin()[1])
-        for n in (1, 2)
-    )
-    return one + (shape.layers - 1) * (two - one)
+def trained_numbers(shape: TowerShape) -> dict[str, int]:
+    """How many numbers each candidate trains in a network of that shape, from arithmetic."""
+    with torch.device("meta"):
+        state = ImageTower(shape).state_dict_open_clip()
+    bolt_count, settings = bolt_coefficients(shape, SOURCES), AdapterSettings()
+    return {
+        "limit": 0,
+        "bolt": bolt_count,
+        "bolt, written": bolt_count,
+        "atlas": SOURCES * len(state),
+        "atlas, plain": SOURCES * len(state),
+        "lora": shape.layers * numbers_per_block(shape, settings),
+        # One adapter on the fused query, key and value, (3W, W), where ours are three.
+        "lora, peft": shape.layers * (numbers_per_block(shape, settings) - 2 * settings.rank * shape.width),
+        "dora": shape.layers * numbers_per_block(shape, settings, dora=True),
+        "layer_norm": sum(state[name].numel() for name in layer_norm_names(state)),
+        "full_finetune": sum(tensor.numel() for tensor in state.values()),
+    }
 
 
-def measure(shape_name: str, arguments: argparse.Namespace) -> float:
-    """One shape: all candidates step by step in turn. Returns a BOLT step's seconds, scaled to all blocks."""
+def measure(shape_name: str, arguments: argparse.Namespace) -> float | None:
+    """One shape: all candidates, step by step in turn. Returns a BOLT step's seconds, scaled to all blocks."""
     shape, batch, few, _ = SHAPES[shape_name]
     blocks = arguments.blocks or (few if arguments.device == "cpu" else shape.layers)
     context = multiprocessing.get_context("spawn")
     pipes, processes, counts = {}, [], {}
-    for name in CANDIDATES:
+    names = [name for name in CANDIDATES if name in (arguments.only or CANDIDATES)]
+    for name in names:
         ours, theirs = context.Pipe()
         process = context.Process(target=_live, args=(theirs, name, shape_name, blocks, arguments), daemon=True)
         process.start()
         pipes[name] = ours
         processes.append(process)
         counts[name] = ours.recv()  # one after the other: loading is not to run out of memory
-    times: dict[str, list[float]] = {name: [] for name in CANDIDATES}
+    computed = trained_numbers(replace(shape, layers=blocks))
+    assert counts == {name: computed[name] for name in names}, f"{counts} trained, {computed} computed"
+    times: dict[str, list[float]] = {name: [] for name in names}
     for round_ in range(arguments.rounds + 1):
         for name, pipe in pipes.items():
             pipe.send(True)
@@ -255,21 +269,26 @@ def measure(shape_name: str, arguments: argparse.Namespace) -> float:
         f"{arguments.device}, {arguments.threads} threads, {arguments.rounds} rounds, medians"
     )
     print(f"{'':15}{'ms a step':>10}{'x limit':>9}{'peak MiB':>10}{'trained, all blocks':>21}")
-    for name in CANDIDATES:
-        whole = 0 if name == "limit" else trained_numbers(name, shape)
-        print(
-            f"{name:15}{1e3 * statistics.median(times[name]):10.1f}{ratio(name, 'limit'):9.2f}"
-            f"{memory[name]:10.0f}{whole:21,}"
-        )
+    whole = trained_numbers(shape)
+    for name in names:
+        slower = f"{ratio(name, 'limit'):9.2f}" if "limit" in names else f"{'':9}"
+        print(f"{name:15}{1e3 * statistics.median(times[name]):10.1f}{slower}{memory[name]:10.0f}{whole[name]:21,}")
     for name, rival in (("bolt", "bolt, written"), ("atlas", "atlas, plain"), ("lora", "lora, peft")):
+        if name not in names or rival not in names:
+            continue
         share = memory[name] / memory[rival]
         line = f"{name} takes {ratio(name, rival):.2f} of the time and {share:.2f} of the memory of {rival!r}"
         goal = GOALS.get((name, rival))
         print(line + (f"  (goals {goal[1]:g} and {goal[0]:g})" if goal else ""))
-    return statistics.median(times["bolt"]) * shape.layers / blocks
+        if goal and "limit" in names:
+            beyond = (memory[name] - memory["limit"]) / (memory[rival] - memory["limit"])
+            print(
+                f"  beyond the limit's, which are the activations that every method keeps, {beyond:.2f} of the memory"
+            )
+    return statistics.median(times["bolt"]) * shape.layers / blocks if "bolt" in names else None
 
 
-def features_part(step_seconds: float, batch: int, arguments: argparse.Namespace) -> None:
+def features_part(step_seconds: float, batch: int) -> None:
     """All k and seeds of one dataset for the methods on frozen features, against one cell that trains in the tower."""
     classes, width, tests, views, seeds, most = 100, 512, 10_000, 20, (1, 2, 3), 16
     shape = replace(SHAPES["B/32"][0], layers=1)
@@ -331,14 +350,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=list(SHAPES), action="append", help="default: both")
     parser.add_argument("--blocks", type=int, help="transformer blocks (default: few on a CPU, all on a GPU)")
+    parser.add_argument("--only", choices=list(CANDIDATES), action="append", help="candidates; default: all")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     seconds = {shape: measure(shape, arguments) for shape in arguments.shape or SHAPES}
-    if "B/32" in seconds:
-        features_part(seconds["B/32"], SHAPES["B/32"][1], arguments)
+    if (step := seconds.get("B/32")) is not None:
+        features_part(step, SHAPES["B/32"][1])
 
 
 if __name__ == "__main__":
