@@ -144,7 +144,7 @@ def test_merged_equals_unmerged(dora: bool, deep: Backbone) -> None:
             {"attn.in_proj_weight", "attn.out_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight"},
         ),
     ],
-    ids=str,
+    ids=["v", "k and out", "c_fc", "all"],
 )
 def test_exactly_the_chosen_matrices_of_the_last_blocks_change(
     dora: bool, targets: tuple[str, ...], matrices: set[str], deep: Backbone
