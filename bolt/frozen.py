@@ -1,15 +1,19 @@
 """The frozen features of a support, checked: what the methods that never touch the tower learn from.
 
-Shape legend: N support images, B queries, D joint embedding width.
+Shape legend: N support images, B queries, C classes, D joint embedding width.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.task import Task
+from bolt.objectives import cross_entropy
+from bolt.task import Adapted, Task
+from bolt.training import Recipe, fit
 
 
 def support_features(task: Task, view: int) -> Tensor:
@@ -35,3 +39,41 @@ def unit_support_features(task: Task, view: int) -> Tensor:
 def unit(features_BD: Tensor, like: Tensor) -> Tensor:
     """Features normalised in the precision, and on the device, of a classifier's own tensor."""
     return F.normalize(features_BD.to(like), dim=-1)
+
+
+def train_on_features(
+    task: Task,
+    parameters: Sequence[Tensor],
+    logits_of: Callable[[Tensor], Tensor],
+    recipe: Recipe,
+    adapted: Callable[[], Adapted],
+) -> Adapted:
+    """Train a classifier of frozen features by cross-entropy; each epoch sees the features of its own augmented view.
+
+    Args:
+        parameters: the leaf tensors that move.
+        logits_of: raw features (B, D) -> logits (B, C), differentiable in them.
+        adapted: the classifier as it stands; asked for at the end, and after every epoch by whoever listens.
+
+    Raises ``ValueError`` as :func:`support_features`, and :class:`bolt.training.Diverged`.
+    """
+    labels_N = task.support.labels_N.to(task.backbone.device)
+    features: dict[int, Tensor] = {}
+
+    def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
+        if epoch not in features:
+            features.clear()
+            features[epoch] = support_features(task, epoch + 1)
+        rows = rows.to(labels_N.device)
+        return cross_entropy(logits_of(features[epoch][rows]), labels_N[rows])
+
+    fit(
+        parameters,
+        loss_of_rows,
+        task.support.order,
+        recipe,
+        task.protocol.with_switches(schedule_offset=False),  # of BOLT's training only
+        task.report,
+        on_epoch_end=lambda epoch, state: task.after_epoch(epoch, adapted),
+    )
+    return adapted()

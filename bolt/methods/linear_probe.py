@@ -21,11 +21,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.frozen import support_features, unit
+from bolt.frozen import train_on_features, unit
 from bolt.methods.base import Method, register
-from bolt.objectives import cross_entropy
 from bolt.task import Adapted, Task
-from bolt.training import Recipe, fit
+from bolt.training import Recipe
 
 
 @dataclass(frozen=True)
@@ -41,33 +40,18 @@ def adapt(task: Task, settings: LinearProbeSettings) -> Adapted:
         folded, recipe = scale, replace(settings, schedule="halving")
     weight_CD = (folded * task.head_CD.to(device)).requires_grad_()
     bias_C = torch.zeros(len(weight_CD), device=device, requires_grad=True)
-    labels_N = task.support.labels_N.to(device)
-    features: dict[int, Tensor] = {}
 
     def logits_of(features_BD: Tensor, weight_CD: Tensor, bias_C: Tensor) -> Tensor:
         return scale / folded * F.linear(unit(features_BD, weight_CD), weight_CD, bias_C)
-
-    def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
-        if epoch not in features:
-            features.clear()
-            features[epoch] = support_features(task, epoch + 1)
-        rows = rows.to(device)
-        return cross_entropy(logits_of(features[epoch][rows], weight_CD, bias_C), labels_N[rows])
 
     def adapted() -> Adapted:
         head, bias = weight_CD.detach().clone(), bias_C.detach().clone()
         return Adapted(lambda features_BD: logits_of(features_BD, head, bias), None, head.numel() + bias.numel())
 
-    fit(
-        [weight_CD, bias_C],
-        loss_of_rows,
-        task.support.order,
-        recipe,
-        task.protocol.with_switches(schedule_offset=False),  # of BOLT's training only
-        task.report,
-        on_epoch_end=lambda epoch, state: task.after_epoch(epoch, adapted),
-    )
-    return adapted()
+    def current_logits(features_BD: Tensor) -> Tensor:
+        return logits_of(features_BD, weight_CD, bias_C)
+
+    return train_on_features(task, [weight_CD, bias_C], current_logits, recipe, adapted)
 
 
 register(

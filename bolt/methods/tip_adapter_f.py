@@ -20,14 +20,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from torch import Tensor
-
 from bolt.cache import CacheSettings, build_cache, searched
-from bolt.frozen import support_features
+from bolt.frozen import train_on_features
 from bolt.methods.base import Method, register
-from bolt.objectives import cross_entropy
 from bolt.task import Adapted, Task
-from bolt.training import Recipe, fit
+from bolt.training import Recipe
 
 
 @dataclass(frozen=True)
@@ -51,30 +48,12 @@ def adapt(task: Task, settings: TipAdapterFSettings) -> Adapted:
     """Train the keys, then choose alpha and beta."""
     cache = build_cache(task, settings.passes, settings.alpha, settings.beta)
     keys_ND = cache.keys_ND.requires_grad_()
-    labels_N = task.support.labels_N.to(keys_ND.device)
-    features: dict[int, Tensor] = {}
-
-    def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
-        if epoch not in features:
-            features.clear()
-            features[epoch] = support_features(task, epoch + 1)
-        rows = rows.to(labels_N.device)
-        return cross_entropy(cache.logits(features[epoch][rows]), labels_N[rows])
 
     def adapted() -> Adapted:
         trained, chosen = searched(task, replace(cache, keys_ND=keys_ND.detach().clone()), settings)
         return trained.adapted(keys_ND.numel(), search=chosen)
 
-    fit(
-        [keys_ND],
-        loss_of_rows,
-        task.support.order,
-        settings,
-        task.protocol.with_switches(schedule_offset=False),  # of BOLT's training only
-        task.report,
-        on_epoch_end=lambda epoch, state: task.after_epoch(epoch, adapted),
-    )
-    return adapted()
+    return train_on_features(task, [keys_ND], cache.logits, settings, adapted)
 
 
 register(
