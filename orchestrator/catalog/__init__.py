@@ -3,8 +3,9 @@
 Nothing in here imports torch or open_clip, so that a plan or an error message costs no seconds.
 """
 
-from orchestrator.catalog.availability import DATA_VARIABLE, data_root_of, missing_data, missing_weights
-from orchestrator.catalog.entries import BackboneEntry, DatasetEntry, DomainEntry
+from orchestrator.catalog.availability import DATA_VARIABLE, data_root_of, dataset_folder, missing_data, missing_weights
+from orchestrator.catalog.backbones import BackboneEntry
+from orchestrator.catalog.entries import DatasetEntry, DomainEntry
 from orchestrator.catalog.load import Catalog, load_catalog
 from orchestrator.catalog.reading import grids_folder
 from orchestrator.catalog.references import LOADER_VERSION, backbone_ref, class_words, dataset_ref, templates
@@ -19,6 +20,7 @@ __all__ = [
     "backbone_ref",
     "class_words",
     "data_root_of",
+    "dataset_folder",
     "dataset_ref",
     "grids_folder",
     "load_catalog",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from orchestrator.catalog.entries import BackboneEntry, DatasetEntry, FolderRoute, ManualRoute
+from orchestrator.catalog.backbones import BackboneEntry
+from orchestrator.catalog.entries import DatasetEntry
 from orchestrator.catalog.reading import grids_folder, shown
 from orchestrator.catalog.references import architecture_path, weights_path
+from orchestrator.catalog.routes import FolderRoute, ManualRoute
 from orchestrator.errors import UserError
 
 DATA_VARIABLE = "BOLT_DATA"
@@ -20,6 +22,12 @@ def data_root_of(option: Path | str | None) -> Path | None:
     return Path(chosen).expanduser() if chosen else None
 
 
+def dataset_folder(entry: DatasetEntry, data_root: Path | None) -> Path:
+    """The folder a dataset's files are in: its route's own, else the one of its name. Drawn datasets look at none."""
+    folder = entry.route.folder if isinstance(entry.route, FolderRoute) else entry.name
+    return (data_root or Path()) / folder
+
+
 def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
     """``None`` when a dataset is at hand; otherwise the error that says how to get it.
 
@@ -29,14 +37,13 @@ def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | Non
     route = entry.route
     if route.kind in ("toy", "sklearn"):
         return None
-    folder = route.folder if isinstance(route, FolderRoute) else entry.name
+    where = dataset_folder(entry, data_root)
     if data_root is None:
         return UserError(
             f"dataset {entry.name} lies in a folder, and no data root is given",
-            hint=f"pass --data-root PATH or set {DATA_VARIABLE}; the images are then read from PATH/{folder}"
+            hint=f"pass --data-root PATH or set {DATA_VARIABLE}; the images are then read from PATH/{where}"
             + ("" if isinstance(route, FolderRoute) else f"\n  {_how_to_get(entry)}"),
         )
-    where = data_root / folder
     if isinstance(route, FolderRoute):
         wanted = ("train", "test") if entry.splits.recipe == "official" else ("all",)
         absent = [name for name in wanted if not (where / name).is_dir()]
@@ -44,7 +51,7 @@ def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | Non
             need = " and ".join(f"{where / name}/" for name in wanted)
             return UserError(
                 f"dataset {entry.name} is not there: it needs class folders of images in {need}",
-                hint=f"point --data-root (or {DATA_VARIABLE}) to the folder that holds {folder}/"
+                hint=f"point --data-root (or {DATA_VARIABLE}) to the folder that holds {route.folder}/"
                 + (f"; the images come from {entry.source} ({entry.licence})" if entry.source else ""),
             )
         return None

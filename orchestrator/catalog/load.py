@@ -7,15 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orchestrator.catalog.entries import (
-    OPEN_CLIP,
-    BackboneEntry,
-    DatasetEntry,
-    DomainEntry,
-    Entry,
-    check_templates,
-    key_error,
-)
+from orchestrator.catalog.backbones import BackboneEntry
+from orchestrator.catalog.entries import DatasetEntry, DomainEntry
+from orchestrator.catalog.fields import OPEN_CLIP, Entry, check_templates, key_error
 from orchestrator.catalog.reading import Place, as_mapping, grids_folder, read_mapping, shown, validated
 from orchestrator.errors import UserError, unknown_name
 

@@ -10,7 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from orchestrator.catalog.entries import OPEN_CLIP, BackboneEntry, DatasetEntry
+from orchestrator.catalog.backbones import BackboneEntry
+from orchestrator.catalog.entries import DatasetEntry
+from orchestrator.catalog.fields import OPEN_CLIP
 from orchestrator.catalog.reading import grids_folder, shown
 from orchestrator.cell import BackboneRef, DatasetRef
 from orchestrator.errors import UserError

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from orchestrator.datasets.loaders import Part
+from orchestrator.datasets.part import Part
 from orchestrator.errors import UserError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import numpy as np
 
 from bolt.support import draw_support
 from orchestrator.datasets.images import evaluation_pixels, support_pixels, training_pixels, write_images
-from orchestrator.datasets.loaders import open_dataset
+from orchestrator.datasets.opening import open_dataset
 from orchestrator.stages.artifacts import Images, SupportImages
 from orchestrator.store import Builder
 from orchestrator.workbench import Workbench

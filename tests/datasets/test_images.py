@@ -12,7 +12,7 @@ from PIL import Image
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.datasets.images import evaluation_pixels, read_images, training_pixels, write_images
-from orchestrator.datasets.loaders import open_dataset
+from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.splits import split_indices
 from orchestrator.errors import UserError
 

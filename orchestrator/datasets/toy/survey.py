@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from orchestrator.catalog import DatasetEntry, load_catalog
-from orchestrator.datasets.loaders import Part, RawDataset, open_dataset
+from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.part import Part, RawDataset
 from orchestrator.datasets.toy.tasks import TASKS, VARIANTS
 
 EPOCHS, BATCH, PEAK = 8, 32, 5e-4

@@ -1,0 +1,39 @@
+"""What all catalog entries share: the base class, the checked kinds of fields, and what a name may look like."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
+
+OPEN_CLIP = "open_clip."
+"""Lists that open_clip ships (1,000 ImageNet names, 80 templates) are named ``open_clip.NAME``, not typed again."""
+
+Scalar = StrictBool | StrictInt | Annotated[float, Field(strict=True)] | str
+Number = Annotated[float, Field(strict=True, gt=0)]
+Count = Annotated[StrictInt, Field(ge=1)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
+
+
+class Entry(BaseModel):
+    """What all entries share: no unknown field, no change after reading."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def check_templates(value: Any) -> Any:
+    """A list of prompt templates. Raises ``ValueError`` for an empty list or a template without ``{}``."""
+    if not isinstance(value, list | tuple) or not value:
+        raise ValueError(f"{value!r} is neither a list of templates nor the name of a set")
+    for template in value:
+        if not isinstance(template, str) or "{}" not in template:
+            raise ValueError(f"the template {template!r} has no {{}} for the class name")
+    return value
+
+
+def key_error(name: str) -> str | None:
+    """What is wrong with a key, if anything: it names files and addresses, so it must be plain."""
+    if re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", name):
+        return None
+    return f"the name {name!r} may hold lower-case letters, digits, '_', '-' and '.' only"

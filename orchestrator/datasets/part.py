@@ -1,0 +1,92 @@
+"""Labelled images that are read one at a time, and a dataset's two parts made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Part:
+    """Labelled images, decoded one at a time.
+
+    Attributes:
+        labels: class of each image, (N,).
+        read: index -> image, as stored (any size, any mode).
+        origin: index -> where it came from, for messages; the same on every machine, so without the data root.
+        indices: position of each image among those its route lists, (N,); what a split recipe chose.
+    """
+
+    labels: NDArray[np.int64]
+    read: Callable[[int], Image.Image]
+    origin: Callable[[int], str]
+    indices: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def subset(self, chosen: NDArray[np.int64]) -> Part:
+        """The images at the positions ``chosen``, in that order."""
+        return Part(
+            self.labels[chosen],
+            lambda i: self.read(int(chosen[i])),
+            lambda i: self.origin(int(chosen[i])),
+            self.indices[chosen],
+        )
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a route's reader finds.
+
+    Attributes:
+        names: the data's own names of the classes, in label order (folder names, a file's list of names).
+        parts: ``train`` and ``test``, or one part ``all`` that a split recipe divides.
+    """
+
+    names: Sequence[str]
+    parts: Mapping[str, Part]
+
+
+@dataclass(frozen=True)
+class RawDataset:
+    """A dataset as it lies on disk or is drawn: class words in label order, and its two parts."""
+
+    class_names: tuple[str, ...]
+    train: Part
+    test: Part
+
+    def part(self, split: str) -> Part:
+        """``train`` or ``test``."""
+        return {"train": self.train, "test": self.test}[split]
+
+
+def whole_part(labels: Sequence[int] | NDArray[np.int64], read: Callable[[int], Image.Image],
+               origin: Callable[[int], str]) -> Part:  # fmt: skip
+    """A part of all images a route lists."""
+    found = np.asarray(labels, dtype=np.int64)
+    return Part(found, read, origin, np.arange(len(found)))
+
+
+def array_part(pixels: NDArray[np.uint8], labels: NDArray[np.int64], origin: str) -> Part:
+    """Images held as one uint8 array, (N, H, W, 3)."""
+    return whole_part(labels, lambda i: Image.fromarray(pixels[i]), lambda i: f"{origin}[{i}]")
+
+
+def file_part(files: Sequence[Path], labels: Sequence[int], root: Path) -> Part:
+    """Images that are files under ``root``."""
+
+    def read(index: int) -> Image.Image:
+        with Image.open(files[index]) as image:
+            image.load()
+            return image
+
+    return whole_part(labels, read, lambda i: files[i].relative_to(root).as_posix())

@@ -1,0 +1,17 @@
+"""How the images of each kind of route are read; a new kind is one function here and one entry in ``READERS``.
+
+A reader gets the catalog entry and the folder its files are in, decodes nothing, and gives the data's own class names
+and its parts. Everything downstream (words, splits, decoding, features, supports) is the same for every dataset.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from orchestrator.catalog import DatasetEntry
+from orchestrator.datasets.part import Found
+from orchestrator.datasets.routes.drawn import read_sklearn, read_toy
+from orchestrator.datasets.routes.folder import read_folder
+
+Reader = Callable[[DatasetEntry, Path], Found]
+
+READERS: dict[str, Reader] = {"toy": read_toy, "sklearn": read_sklearn, "folder": read_folder}

@@ -1,0 +1,28 @@
+"""Routes whose images need no file of the user's: the drawn world, and what scikit-learn ships."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator.catalog import DatasetEntry
+from orchestrator.datasets.part import Found, array_part
+
+
+def read_toy(entry: DatasetEntry, folder: Path) -> Found:
+    """A task of the drawn world."""
+    from orchestrator.datasets.toy.tasks import TASKS, draw
+
+    task: str = entry.route.task  # type: ignore[union-attr]
+    parts = {}
+    for split in ("train", "test"):
+        pixels, labels = draw(task, split)
+        parts[split] = array_part(pixels, labels, f"{task}/{split}")
+    return Found(TASKS[task].class_names, parts)
+
+
+def read_sklearn(entry: DatasetEntry, folder: Path) -> Found:
+    """The handwritten digits of scikit-learn."""
+    from orchestrator.datasets.toy.handwritten import load
+
+    pixels, labels = load()
+    return Found([str(digit) for digit in range(10)], {"all": array_part(pixels, labels, entry.name)})

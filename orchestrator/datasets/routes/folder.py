@@ -1,0 +1,41 @@
+"""Class folders of images under the data root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator.catalog import DatasetEntry
+from orchestrator.datasets.part import Found, file_part
+from orchestrator.errors import UserError
+
+IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm"})
+
+
+def read_folder(entry: DatasetEntry, folder: Path) -> Found:
+    """``train/`` and ``test/`` of class folders, or one ``all/`` that a recipe splits.
+
+    Raises ``UserError`` for a class without images, or one that only one of the parts has.
+    """
+    present = ["train", "test"] if entry.splits.recipe == "official" else ["all"]
+    names = [path.name for path in class_folders(folder / present[0])]
+    label_of = {name: label for label, name in enumerate(names)}
+    parts = {}
+    for split in present:
+        files, labels = [], []
+        for class_folder in class_folders(folder / split):
+            if class_folder.name not in label_of:
+                raise UserError(
+                    f"class folder {class_folder.name!r} is in {split}/ but not in {present[0]}/", where=str(folder)
+                )
+            found = sorted(p for p in class_folder.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES)
+            if not found:
+                raise UserError("the class folder holds no images", where=str(class_folder))
+            files += found
+            labels += [label_of[class_folder.name]] * len(found)
+        parts[split] = file_part(files, labels, folder)
+    return Found(names, parts)
+
+
+def class_folders(folder: Path) -> list[Path]:
+    """The sub-folders that stand for classes, by name."""
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
