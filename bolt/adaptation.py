@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from bolt.objectives import cross_entropy
-from bolt.protocol import Protocol
 from bolt.task import Adapted, Task, cosine_classifier
 from bolt.test_time import unlabelled_losses
-from bolt.tower import ImageTower
+from bolt.tower import ImageTower, tensor_names
 from bolt.training import NO_MISTAKES, Curve, Mistakes, Recipe, fit
 
 
@@ -40,12 +39,23 @@ class Trainable:
     classify: Callable[[Tensor], Tensor] | None = None
 
 
+def moving(tower: ImageTower, *others: Tensor, classify: Callable[[Tensor], Tensor] | None = None) -> Trainable:
+    """A tower in training whose own tensors move, those that require a gradient, and ``others`` with them."""
+    own = dict(tower.named_parameters())
+    names = [theirs for theirs, ours in tensor_names(tower.shape.layers).items() if own[ours].requires_grad]
+    return Trainable(
+        encode=tower,
+        parameters=[*(tensor for tensor in own.values() if tensor.requires_grad), *others],
+        current=lambda: tower.copy(trainable=names).requires_grad_(False),
+        classify=classify,
+    )
+
+
 def train(
     task: Task,
     trainable: Trainable,
     recipe: Recipe,
     *,
-    protocol: Protocol | None = None,
     least_batches: int = 1,
     start: ImageTower | None = None,
     relative_rates: Sequence[float] | None = None,
@@ -54,7 +64,6 @@ def train(
     """Train on what the task offers: its labelled support or, on the test-time track, its unlabelled images.
 
     Args:
-        protocol: the task's by default.
         least_batches: the support is repeated, in other views, until an epoch has so many batches (aTLAS).
         start: at test time, the tower whose most confident predictions are trusted; the frozen one by default.
         recipe, relative_rates, mistakes: see :func:`bolt.training.fit`.
@@ -71,7 +80,7 @@ def train(
         losses.of_rows,
         losses.order,
         recipe,
-        protocol or task.protocol,
+        task.protocol,
         task.report,
         on_epoch_end=lambda epoch, state: task.after_epoch(epoch, lambda: adapted(task, trainable)),
         relative_rates=relative_rates,

@@ -72,7 +72,7 @@ def train_on_features(
         loss_of_rows,
         task.support.order,
         recipe,
-        task.protocol.with_switches(schedule_offset=False),  # of BOLT's training only
+        task.protocol,
         task.report,
         on_epoch_end=lambda epoch, state: task.after_epoch(epoch, adapted),
     )

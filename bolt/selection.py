@@ -58,6 +58,11 @@ def choose_scale(
     return Choice(candidates[scores.index(max(scores))], by_what)
 
 
+def images_judged(scales: Sequence[float], images: int) -> int:
+    """How many forward passes the choice among ``scales`` costs: none where there is nothing to choose."""
+    return len(scales) * images if len(scales) > 1 else 0
+
+
 def information(probabilities: Iterator[Tensor]) -> float:
     """Mutual information of image and predicted class, H(mean p) - mean H(p) in nats, of batches of p (B, C)."""
     total_C, entropies, count = torch.zeros(()), 0.0, 0

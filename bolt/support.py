@@ -73,7 +73,7 @@ def validation_tenth(size: int) -> NDArray[np.int64]:
     """Positions of the images that the task-vector repositories set aside of a training split of ``size``.
 
     A tenth, at most 5,000, the same for everyone: the tail of ``torch.randperm`` seeded by 0, as their ``random_split``
-    takes it. The check value of methods.md holds: of MNIST's 60,000 the first image left for training is 36,044.
+    takes it. With it, of MNIST's 60,000 the first image left for training is 36,044, as in theirs.
     """
     held_out = min(size // 10, 5000)
     order = torch.randperm(size, generator=torch.Generator().manual_seed(0))

@@ -77,17 +77,19 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Mistakes:
-    """What the authors' training loops do wrong, for the ``as_published`` baselines.
+    """What the authors' training loops do wrong, each for the methods they do it to.
 
     Attributes:
         gradient_scale: the gradient is clipped after it was multiplied by the scale of a mixed-precision scaler, and
             divided by it only then, so that its norm never exceeds ``clip_norm / gradient_scale``.
         step_on_full_batches: with ``accumulate`` = 2, only every second batch of an epoch makes a step. An odd last
             batch makes none; its gradient leaks into the next epoch. One batch an epoch never makes any.
+        late_schedule: every rate takes effect one step late, and the first step has the full rate (their BOLT).
     """
 
     gradient_scale: float = 1.0
     step_on_full_batches: bool = False
+    late_schedule: bool = False
 
 
 NO_MISTAKES = Mistakes()
@@ -126,7 +128,7 @@ def fit(
         loss_of_rows: mean loss of the given rows in the given epoch (from 0).
         order: the rows of an epoch, (N,), the same number in every epoch. What a row stands for is the caller's.
         recipe: see :class:`Recipe`.
-        protocol: its ``schedule_offset`` and ``epoch_selection`` are obeyed.
+        protocol: its ``epoch_selection`` is obeyed.
         report: called after each epoch with its row.
         on_epoch_end: called after each epoch with it and a function that snapshots the training (tensors, numbers,
             lists and dictionaries only, so that ``torch.save`` and a ``weights_only`` load will do).
@@ -163,7 +165,7 @@ def fit(
         steps = [batches[at : at + recipe.accumulate] for at in range(0, len(batches), recipe.accumulate)]
         losses = []
         for position, step_batches in enumerate(steps):
-            rate = _rate(recipe, protocol, epoch * len(steps) + position, len(steps))
+            rate = _rate(recipe, mistakes.late_schedule, epoch * len(steps) + position, len(steps))
             for group in optimiser.param_groups:
                 group["lr"] = rate * group["share"]
             if not leaking:
@@ -196,13 +198,13 @@ def fit(
     return curve
 
 
-def _rate(recipe: Recipe, protocol: Protocol, step: int, steps_per_epoch: int) -> float:
+def _rate(recipe: Recipe, late: bool, step: int, steps_per_epoch: int) -> float:
     """The rate of update ``step``, counted from 0 over all epochs."""
     if recipe.schedule == "halving":
         return recipe.learning_rate * 0.5 ** (step // steps_per_epoch)
     total = recipe.epochs * steps_per_epoch
     warmup = int(recipe.warmup_fraction * total) if recipe.warmup_steps is None else recipe.warmup_steps
-    if protocol.schedule_offset:
+    if late:
         return learning_rate(recipe.learning_rate, step - 1, total, warmup) if step else recipe.learning_rate
     return learning_rate(recipe.learning_rate, step, total, warmup)
 

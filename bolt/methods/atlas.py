@@ -147,7 +147,6 @@ def adapt(task: Task, settings: AtlasSettings) -> Adapted:
         task,
         composed,
         settings,
-        protocol=task.protocol.with_switches(schedule_offset=False),
         least_batches=1 if published else LEAST_BATCHES,
         mistakes=Mistakes(gradient_scale=65536, step_on_full_batches=True) if published else NO_MISTAKES,
     )

@@ -15,9 +15,10 @@ from torch import Tensor
 from bolt.adaptation import Trainable, adapted, train
 from bolt.coefficients import merged
 from bolt.methods.base import Method, Work, register
+from bolt.selection import images_judged
 from bolt.start import Start, StartSettings, pooled_start
 from bolt.task import Adapted, Task, cosine_classifier
-from bolt.training import Recipe
+from bolt.training import Mistakes, Recipe
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,13 @@ def adapt(task: Task, settings: BoltSettings) -> Adapted:
         parameters=list(start.coefficients.values()),
         current=lambda: merged(start.tower),
     )
-    train(task, trainable, settings, start=None if task.unlabelled is None else merged(start.tower))
+    train(
+        task,
+        trainable,
+        settings,
+        start=None if task.unlabelled is None else merged(start.tower),
+        mistakes=Mistakes(late_schedule=task.protocol.schedule_offset),
+    )
     trained = {f"trained/{name}": value.detach().clone() for name, value in start.coefficients.items()}
     return adapted(task, trainable, details=start.details, coefficients=_pooled(start) | trained)
 
@@ -68,9 +75,8 @@ def _candidates(settings: BoltSettings) -> Sequence[BoltSettings]:
 
 
 def _work(support_size: int, settings: StartSettings) -> Work:
-    sweep = len(settings.alphas) * support_size if len(settings.alphas) > 1 else 0
     epochs = settings.epochs if isinstance(settings, BoltSettings) else 0
-    return Work(forward=sweep, training=epochs * support_size)
+    return Work(forward=images_judged(settings.alphas, support_size), training=epochs * support_size)
 
 
 PAPER = "https://github.com/jhpark-ai/BOLT"

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bolt.adaptation import Trainable, adapted, train
+from bolt.adaptation import adapted, moving, train
 from bolt.methods.base import Method, Work, register
 from bolt.task import Adapted, Task, cosine_classifier
-from bolt.tower import ImageTower
 from bolt.training import Recipe
 
 
@@ -33,18 +32,12 @@ def adapt(task: Task, settings: FullFinetuneSettings) -> Adapted:
     """Train a copy of the tower and, if asked to, of the head."""
     tower = task.backbone.tower.copy(task.backbone.tower.state_dict_open_clip())
     head_CD = task.head_CD.to(task.backbone.device).clone().requires_grad_(settings.train_head)
-
-    def current() -> ImageTower:
-        return tower.copy(tower.state_dict_open_clip()).requires_grad_(False)
-
-    trainable = Trainable(
-        encode=tower,
-        parameters=[*tower.parameters(), *([head_CD] if settings.train_head else [])],
-        current=current,
+    trainable = moving(
+        tower,
+        *([head_CD] if settings.train_head else []),
         classify=cosine_classifier(head_CD, task.backbone.logit_scale),
     )
-    # The late schedule is a quirk of the authors' BOLT alone.
-    train(task, trainable, settings, protocol=task.protocol.with_switches(schedule_offset=False))
+    train(task, trainable, settings)
     head_CD.requires_grad_(False)
     return adapted(task, trainable)
 

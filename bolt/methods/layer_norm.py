@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bolt.adaptation import Trainable, adapted, train
+from bolt.adaptation import adapted, moving, train
 from bolt.backbone import layer_norm_names
 from bolt.methods.base import Method, Work, register
 from bolt.task import Adapted, Task
@@ -31,13 +31,8 @@ def adapt(task: Task, settings: LayerNormSettings) -> Adapted:
     """Train the layer norms on the test images. Raises ``ValueError`` for a task without unlabelled images."""
     if task.unlabelled is None:
         raise ValueError("layer_norm adapts to unlabelled test images, and this task has none; use the tta track")
-    names = layer_norm_names(task.backbone.tower.state_dict_open_clip())
-    tower = task.backbone.tower.copy(trainable=names)
-    trainable = Trainable(
-        encode=tower,
-        parameters=[tensor for tensor in tower.parameters() if tensor.requires_grad],
-        current=lambda: tower.copy(trainable=names).requires_grad_(False),
-    )
+    frozen = task.backbone.tower
+    trainable = moving(frozen.copy(trainable=layer_norm_names(frozen.state_dict_open_clip())))
     train(task, trainable, settings)
     return adapted(task, trainable)
 
@@ -50,6 +45,7 @@ def _work(size: int, settings: LayerNormSettings) -> Work:
 register(
     Method(
         name="layer_norm",
+        version=2,
         title="LayerNorm",
         paper="https://arxiv.org/abs/2006.10726",
         settings=LayerNormSettings,

@@ -153,6 +153,7 @@ for _name, _title, _paper, _dora in (
     register(
         Method(
             name=_name,
+            version=2,
             title=_title,
             paper=_paper,
             settings=LoraSettings,

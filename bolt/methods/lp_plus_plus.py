@@ -196,7 +196,7 @@ def _train_as_published(
         loss_of_rows,
         task.support.order,
         recipe,
-        task.protocol.with_switches(schedule_offset=False),  # of BOLT's training only
+        task.protocol,
         task.report,
         on_epoch_end=lambda epoch, state: task.after_epoch(epoch, blend.adapted),
         relative_rates=[1.0, rates[1] / rates[0]],

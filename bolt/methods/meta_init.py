@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.adaptation import Trainable, adapted, train
+from bolt.adaptation import adapted, moving, train
 from bolt.meta import MetaRecipe, Variant
 from bolt.methods.base import Method, Work, register
 from bolt.task import Adapted, Task
@@ -68,12 +68,7 @@ def adapt(task: Task, settings: MetaInitSettings) -> Adapted:
     def classify(features_BD: Tensor) -> Tensor:
         return F.linear(F.normalize(features_BD, dim=-1), head_CD)
 
-    trainable = Trainable(
-        encode=tower,
-        parameters=[*tower.parameters(), head_CD],
-        current=lambda: tower.copy(trainable=tower.state_dict_open_clip()).requires_grad_(False),
-        classify=classify,
-    )
+    trainable = moving(tower, head_CD, classify=classify)
     train(task, trainable, settings)
     head_CD.requires_grad_(False)
     return adapted(task, trainable)
@@ -82,6 +77,7 @@ def adapt(task: Task, settings: MetaInitSettings) -> Adapted:
 register(
     Method(
         name="meta_init",
+        version=2,
         title="Meta-learned start (MAML)",
         paper="https://arxiv.org/abs/1703.03400",
         settings=MetaInitSettings,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from bolt.merging import adapt_by_merging, mean_update, sources_of
 from bolt.methods.base import Method, Work, register
+from bolt.selection import images_judged
 from bolt.task import Adapted, Task
 
 
@@ -35,10 +36,6 @@ def adapt(task: Task, settings: TaskArithmeticSettings) -> Adapted:
     return adapt_by_merging(task, total, settings.alphas)
 
 
-def _work(support_size: int, settings: TaskArithmeticSettings) -> Work:
-    return Work(forward=len(settings.alphas) * support_size if len(settings.alphas) > 1 else 0)
-
-
 register(
     Method(
         name="task_arithmetic",
@@ -51,7 +48,7 @@ register(
         directions=lambda settings, width, sources: 0,
         sums_sources=True,
         trains_tower=True,
-        work=_work,
+        work=lambda support_size, settings: Work(forward=images_judged(settings.alphas, support_size)),
         tiny={"alphas": (0.1, 0.3)},
     )
 )

@@ -63,7 +63,7 @@ def _adapt_as_published(task: Task) -> Adapted:
         loss_of_rows,
         lambda epoch: in_order,
         PUBLISHED_RECIPE,
-        task.protocol.with_switches(schedule_offset=False),  # of BOLT's training only
+        task.protocol,
         task.report,
         on_epoch_end=lambda epoch, state: task.after_epoch(epoch, adapted),
     )

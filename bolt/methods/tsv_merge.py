@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from bolt.backbone import matrix_names
 from bolt.merging import adapt_by_merging, mean_update, sources_of
 from bolt.methods.base import Method, Work, register
+from bolt.selection import images_judged
 from bolt.spectral import tsv_merge
 from bolt.task import Adapted, Task
 
@@ -49,10 +50,6 @@ def _directions(settings: TsvMergeSettings, width: int, sources: int) -> int:
     return max(1, width // sources)
 
 
-def _work(support_size: int, settings: TsvMergeSettings) -> Work:
-    return Work(forward=len(settings.alphas) * support_size if len(settings.alphas) > 1 else 0)
-
-
 register(
     Method(
         name="tsv_merge",
@@ -65,7 +62,7 @@ register(
         directions=_directions,
         sums_sources=True,
         trains_tower=True,
-        work=_work,
+        work=lambda support_size, settings: Work(forward=images_judged(settings.alphas, support_size)),
         tiny={"alphas": (0.3, 1.0)},
     )
 )

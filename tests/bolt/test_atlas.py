@@ -228,14 +228,6 @@ def test_one_batch_an_epoch_never_steps_as_published(backbone: Backbone) -> None
     assert sound.coefficients["lambda"].abs().max() > 0.1
 
 
-def test_the_schedule_offset_is_not_for_atlas(backbone: Backbone) -> None:
-    one, other = (
-        adapt(make_task(backbone, protocol=STRICT.with_switches(schedule_offset=offset)), TINY).coefficients["lambda"]
-        for offset in (False, True)
-    )
-    assert torch.equal(one, other)
-
-
 # ------------------------------------------------------------------------------------------------------------ test time
 
 

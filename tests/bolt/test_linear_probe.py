@@ -50,14 +50,6 @@ def test_as_published_no_weight_moves_further_than_all_rates_together(backbone: 
     assert moved(problem, adapt(problem.task, LinearProbeSettings())) <= 1.5 * reach * (WIDTH**0.5 + 1)
 
 
-def test_the_schedule_offset_is_bolts_alone(backbone: Backbone) -> None:
-    ends = []
-    for protocol in (STRICT, STRICT.with_switches(schedule_offset=True)):
-        problem = clip_like(backbone, shots=2, protocol=protocol)
-        ends.append(adapt(problem.task, LinearProbeSettings(epochs=3)).classify(problem.test_ND))
-    assert torch.equal(*ends)
-
-
 def test_the_authors_two_rates_are_tried_and_the_better_on_test_is_kept(backbone: Backbone) -> None:
     method = METHODS["linear_probe"]
     problem = clip_like(backbone, shots=8, protocol=PUBLISHED.with_switches(linear_probe="sound"))

@@ -11,7 +11,6 @@ from torch import Tensor
 from bolt.backbone import Backbone, matrix_names
 from bolt.merging import moved
 from bolt.methods import METHODS
-from bolt.protocol import STRICT
 from bolt.selection import information
 from bolt.spectral import top_directions
 from bolt.task import Adapted, Task, cosine_classifier
@@ -213,11 +212,6 @@ def test_the_head_is_trained_only_when_asked(backbone: Backbone) -> None:
     assert not adapted.classify(features).requires_grad
     assert (adapted.classify(features) - plain.classify(features)).abs().max() > 1e-2
     assert torch.equal(task.head_CD, head)
-
-
-def test_the_late_schedule_is_bolts_alone(backbone: Backbone) -> None:
-    late = make_task(backbone, protocol=STRICT.with_switches(schedule_offset=True))
-    assert torch.equal(run("full_finetune", late)[1], run("full_finetune", make_task(backbone))[1])
 
 
 @pytest.mark.parametrize(("shots", "classes"), [(1, 3), (4, 1), (1, 1)])

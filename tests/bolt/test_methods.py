@@ -67,6 +67,15 @@ def test_no_method_touches_the_global_generator(name: str, track: str, backbone:
     assert torch.equal(before, torch.get_rng_state())
 
 
+@pytest.mark.parametrize(("name", "track"), MEASURED)
+def test_the_late_schedule_is_bolts_alone(name: str, track: str, backbone: Backbone) -> None:
+    late = STRICT.with_switches(schedule_offset=True)
+    one, other = (
+        run(name, make_task(backbone, protocol=protocol, unlabelled=track == "tta"))[1] for protocol in (STRICT, late)
+    )
+    assert torch.equal(one, other) == (name != "bolt")
+
+
 @pytest.mark.parametrize("name", ["linear_probe", "bolt", "full_finetune"])
 def test_trained_methods_report_their_curve(name: str, backbone: Backbone) -> None:
     seen: list[tuple[int, Mapping[str, float]]] = []

@@ -14,7 +14,7 @@ from torch import Tensor
 from bolt.objectives import cross_entropy
 from bolt.protocol import STRICT
 from bolt.support import batch_order
-from bolt.training import Diverged, Recipe, fit, learning_rate
+from bolt.training import NO_MISTAKES, Diverged, Mistakes, Recipe, fit, learning_rate
 
 ROWS = 10
 INPUTS = torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(0))
@@ -50,7 +50,7 @@ def test_learning_rate(base: float, warmup: int, total: int, step: int, expected
     assert learning_rate(base, step, total, warmup) == pytest.approx(expected, rel=1e-6)
 
 
-def rates_of(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, **switches: Any) -> list[float]:
+def rates_of(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, mistakes: Mistakes = NO_MISTAKES) -> list[float]:
     seen: list[float] = []
     step = torch.optim.AdamW.step
 
@@ -60,7 +60,7 @@ def rates_of(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, **switches: Any) -
 
     monkeypatch.setattr(torch.optim.AdamW, "step", record)
     weight, loss = regression()
-    fit([weight], loss, order, recipe, STRICT.with_switches(**switches))
+    fit([weight], loss, order, recipe, mistakes=mistakes)
     return seen
 
 
@@ -77,7 +77,7 @@ def test_a_fixed_warmup_wins_over_the_fraction(monkeypatch: pytest.MonkeyPatch) 
 def test_the_published_offset_starts_at_full_rate_and_lags(monkeypatch: pytest.MonkeyPatch) -> None:
     strict = rates_of(SHORT, monkeypatch)
     monkeypatch.undo()
-    published = rates_of(SHORT, monkeypatch, schedule_offset=True)
+    published = rates_of(SHORT, monkeypatch, Mistakes(late_schedule=True))
     assert published == [1e-2, *strict[:-1]]
 
 
