@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bolt.images import normalised
 from bolt.tower import Activation, ImageTower
 
 _NOT_A_MATRIX = ("text_projection", "positional", "token_embedding")
@@ -83,10 +84,8 @@ class Backbone:
         return self
 
     def normalise(self, pixels_B3SS: Tensor) -> Tensor:
-        """uint8 pixels (B, 3, S, S) -> float32 tower input on the backbone's device; the steps of CLIP's own."""
-        images = pixels_B3SS.to(self.device, non_blocking=True).float().div_(255)
-        mean, std = (images.new_tensor(values).view(3, 1, 1) for values in (self.mean, self.std))
-        return images.sub_(mean).div_(std)
+        """uint8 pixels (B, 3, S, S) -> float32 tower input on the backbone's device."""
+        return normalised(pixels_B3SS, self.mean, self.std, self.device)
 
     def encode_images(self, pixels_B3SS: Tensor, tower: ImageTower | None = None, batch_size: int = 256) -> Tensor:
         """Raw (not normalised) float32 features (B, D) of uint8 pixels, by the frozen tower or the one given.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
+from bolt.images import evaluation_pixels, rgb_pixels
 from orchestrator.datasets.part import Part
 from orchestrator.errors import UserError
 
@@ -24,14 +25,15 @@ if TYPE_CHECKING:
 
 SHORT_SIDE_CAP = 2
 
-
-def evaluation_pixels(image: Image.Image, size: int) -> NDArray[np.uint8]:
-    """uint8 (3, size, size): resize, centre-crop and RGB in the order open_clip does them."""
-    from torchvision.transforms import InterpolationMode
-    from torchvision.transforms import functional as F
-
-    resized = F.resize(image, size, interpolation=InterpolationMode.BICUBIC)
-    return _rgb(F.center_crop(resized, [size, size]))
+__all__ = [
+    "SHORT_SIDE_CAP",
+    "Images",
+    "evaluation_pixels",
+    "read_images",
+    "support_pixels",
+    "training_pixels",
+    "write_images",
+]
 
 
 def training_pixels(image: Image.Image, size: int) -> NDArray[np.uint8]:
@@ -41,16 +43,12 @@ def training_pixels(image: Image.Image, size: int) -> NDArray[np.uint8]:
     if shortest > cap:
         width, height = (round(side * cap / shortest) for side in image.size)
         image = image.convert("RGB").resize((width, height), Image.Resampling.BICUBIC)
-    return _rgb(image)
+    return rgb_pixels(image)
 
 
 def support_pixels(image: Image.Image) -> NDArray[np.uint8]:
     """uint8 (3, H, W): the image in RGB at its own size."""
-    return _rgb(image)
-
-
-def _rgb(image: Image.Image) -> NDArray[np.uint8]:
-    return np.ascontiguousarray(np.asarray(image.convert("RGB")).transpose(2, 0, 1))
+    return rgb_pixels(image)
 
 
 @dataclass(frozen=True)
