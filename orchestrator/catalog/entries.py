@@ -41,6 +41,7 @@ class DatasetEntry(Entry):
         route: how its images are had.
         class_names: words in label order, or folder name -> words, or ``open_clip.NAME``; ``None``: the data's own.
         prompts: templates with ``{}``, or the name of a set in ``grids/prompts.yaml``, or ``open_clip.NAME``.
+        renamed: better words for some of the data's own class names, where ``class_names`` does not give them all.
         classes: how many classes the head has.
         mirrorable: whether a mirrored image keeps its class, as a mirrored b or an arrow to the left does not; where
             it does not, views of the support are not flipped.
@@ -49,6 +50,10 @@ class DatasetEntry(Entry):
         splits: the recipe that makes the parts; the official ones by default.
         kin: key of the group that shares content; its members leave together under ``leave_group_out``.
         licence: under which terms the images come.
+        access: ``open``: anybody may fetch them; ``gated``: an account or an agreement comes first; ``manual``: no
+            address serves them to a program.
+        access_step: what the user must do before the images can be had, in words.
+        download_bytes: size of the download; rounded where only a rounded one is published.
         source: address of the page they come from, where the route does not say it.
         note: where sources disagree.
         published_as: its name in the paper's result tables.
@@ -61,6 +66,7 @@ class DatasetEntry(Entry):
     domain: Name
     route: Route
     class_names: tuple[str, ...] | dict[str, str] | str | None = None
+    renamed: dict[str, str] = Field(default={})
     prompts: tuple[str, ...] | str
     classes: Annotated[StrictInt, Field(ge=2)]
     mirrorable: StrictBool = True
@@ -69,6 +75,9 @@ class DatasetEntry(Entry):
     splits: Splits = Splits(recipe="official")
     kin: str | None = None
     licence: str
+    access: Literal["open", "gated", "manual"] = "open"
+    access_step: str = ""
+    download_bytes: Count | None = None
     source: str | None = None
     note: str = ""
     published_as: str | None = None
@@ -104,6 +113,12 @@ class DatasetEntry(Entry):
             twice = sorted({text for text in texts if texts.count(text) > 1})
             if twice:
                 raise ValueError(f"two classes are called {twice[0]!r}; the text head could not tell them apart")
+        if self.renamed and words is not None:
+            raise ValueError("renamed corrects the data's own names, and class_names replaces them; give one of the two")
+        if self.access == "gated" and not self.access_step:
+            raise ValueError("a gated dataset needs access_step: what its user must do first")
+        if (self.access == "manual") != (self.route.kind == "manual"):
+            raise ValueError("access: manual goes with a manual route, and with no other")
         if self.smallest_class is not None and self.smallest_class * self.classes > self.sizes.train:
             raise ValueError(f"smallest_class {self.smallest_class} x {self.classes} classes exceeds sizes.train")
         return self

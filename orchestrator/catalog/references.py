@@ -38,9 +38,11 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
         "prompts": entry.prompts,
         "mirrorable": entry.mirrorable,
     }
+    if entry.renamed:
+        content["renamed"] = entry.renamed
     if entry.route.kind == "toy":
         content["world"] = _world_version(entry)
-    if entry.route.kind == "folder":
+    if entry.route.kind in ("folder", "manifest"):
         content["files"] = None if data_root is None else _listing(data_root / entry.route.folder)
     return DatasetRef(entry.name, fingerprint(content))
 

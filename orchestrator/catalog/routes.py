@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StrictBool, field_validator
+from pydantic import AfterValidator, Field, StrictBool
 
 from orchestrator.catalog.fields import Entry, Scalar
 
@@ -25,18 +25,43 @@ class SklearnRoute(Entry):
     loader: str
 
 
+def is_inside(path: str) -> bool:
+    """Whether a path with forward slashes is a plain relative one: no root, no ``.`` or ``..``, no empty part."""
+    return not any(part in ("", ".", "..") for part in path.split("/")) and "\\" not in path
+
+
+def _check_inside(folder: str) -> str:
+    if not is_inside(folder):
+        raise ValueError(f"{folder!r} is not a path inside the data root")
+    return folder
+
+
+Inside = Annotated[str, AfterValidator(_check_inside)]
+
+
 class FolderRoute(Entry):
     """Class folders of images under the data root: ``train/`` and ``test/``, or one ``all/`` that a recipe splits."""
 
     kind: Literal["folder"]
-    folder: str
+    folder: Inside
 
-    @field_validator("folder")
-    @classmethod
-    def _inside(cls, folder: str) -> str:
-        if folder.startswith("/") or any(part in ("", ".", "..") for part in folder.split("/")):
-            raise ValueError(f"{folder!r} is not a path inside the data root")
-        return folder
+
+class ManifestRoute(Entry):
+    """A table of images under the data root: their paths, their labels and, if it says so, their part.
+
+    Attributes:
+        folder: where the table and the images are, under the data root.
+        file: the table's name in that folder, CSV (with a header line) or parquet.
+        columns: names of its columns; the one of the split may be absent, then a recipe makes the parts. A path is
+            relative to the folder, with forward slashes; a split is ``train`` or ``test``.
+    """
+
+    kind: Literal["manifest"]
+    folder: Inside
+    file: Annotated[Inside, Field(pattern=r"\.(csv|parquet)$")] = "manifest.csv"
+    columns: dict[Literal["path", "label", "split"], str] = Field(
+        default={"path": "path", "label": "label", "split": "split"}
+    )
 
 
 class TorchvisionRoute(Entry):
@@ -55,20 +80,23 @@ class TorchvisionRoute(Entry):
 
 
 class HuggingFaceRoute(Entry):
-    """Parquet shards of a Hugging Face dataset repository.
+    """A Hugging Face dataset repository, its files at their own relative paths.
 
     Attributes:
         repo: ``owner/name``.
         revision: commit to pin, if one is known.
+        layout: parquet shards, or image files in class folders.
         config: configuration, if the repository has several.
         splits: per part, the name of the repository's split.
-        files: per part, the file that holds it, where it cannot be told from the split's name.
+        files: per part, the file (or a pattern with ``*``) that holds it, where it cannot be told from the split's
+            name.
         columns: names of the image and the label column.
     """
 
     kind: Literal["huggingface"]
     repo: str
     revision: str | None = None
+    layout: Literal["parquet", "class_folders"] = "parquet"
     config: str | None = None
     splits: dict[PartName, str]
     files: dict[PartName, str] = Field(default={})
@@ -91,13 +119,24 @@ class ArchiveRoute(Entry):
 
 
 class ManualRoute(Entry):
-    """A dataset only its user can get; ``instructions`` say from where and how it must lie."""
+    """A dataset only its user can get; ``instructions`` say from where and how it must lie.
+
+    The class folders may lie at any one depth below the dataset's folder.
+    """
 
     kind: Literal["manual"]
     instructions: str
+    layout: Literal["class_folders"] = "class_folders"
 
 
 Route = Annotated[
-    ToyRoute | SklearnRoute | FolderRoute | TorchvisionRoute | HuggingFaceRoute | ArchiveRoute | ManualRoute,
+    ToyRoute
+    | SklearnRoute
+    | FolderRoute
+    | ManifestRoute
+    | TorchvisionRoute
+    | HuggingFaceRoute
+    | ArchiveRoute
+    | ManualRoute,
     Field(discriminator="kind"),
 ]
