@@ -185,20 +185,7 @@ class ImageTower(nn.Module):
             theirs: own[ours][::-1] if theirs == PROJECTION else own[ours]
             for theirs, ours in tensor_names(self.shape.layers).items()
         }
-        complaints = [
-            *_first("missing", [name for name in expected if name not in tensors]),
-            *_first("unexpected", [name for name in tensors if name not in expected]),
-            *_first(
-                "of another shape",
-                [
-                    f"{name} {tuple(tensors[name].shape)} instead of {size}"
-                    for name, size in expected.items()
-                    if name in tensors and tuple(tensors[name].shape) != size
-                ],
-            ),
-        ]
-        if complaints:
-            raise TensorMismatch("tensors do not fit the image tower: " + "; ".join(complaints))
+        check_fit(tensors, expected)
 
     def _assign(self, tensors: Mapping[str, Tensor]) -> None:
         """Make the given tensors this tower's own, without copying their values where the layout is the same."""
@@ -269,6 +256,27 @@ def replace_matrix(tower: ImageTower, name: str, make: Callable[[nn.Linear], nn.
     module = make(cast(nn.Linear, getattr(holder, attribute)))
     setattr(holder, attribute, module)
     return module
+
+
+def check_fit(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise ``TensorMismatch`` that lists the first missing, unexpected and wrongly shaped tensors.
+
+    ``expected`` maps each open_clip visual name to its shape.
+    """
+    complaints = [
+        *_first("missing", [name for name in expected if name not in tensors]),
+        *_first("unexpected", [name for name in tensors if name not in expected]),
+        *_first(
+            "of another shape",
+            [
+                f"{name} {tuple(tensors[name].shape)} instead of {size}"
+                for name, size in expected.items()
+                if name in tensors and tuple(tensors[name].shape) != size
+            ],
+        ),
+    ]
+    if complaints:
+        raise TensorMismatch("tensors do not fit the image tower: " + "; ".join(complaints))
 
 
 def _first(what: str, names: list[str], shown: int = 3) -> list[str]:

@@ -1,0 +1,70 @@
+"""Which files hold a checkpoint's tensors. Nothing is read but a list of parts, and nothing heavy is imported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
+
+IN_A_FOLDER = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "open_clip_model.safetensors",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "open_clip_pytorch_model.bin",
+)
+"""The names under which transformers and open_clip save weights, the safest first."""
+
+
+class UnreadableCheckpoint(ValueError):
+    """A file that holds no tensors this project can or will read; the message says what to do."""
+
+
+def checkpoint_files(path: Path) -> tuple[Path, ...]:
+    """The file or files that hold the tensors, in a fixed order.
+
+    Args:
+        path: a checkpoint file, the index of one in parts, or a folder that holds one of either.
+
+    Raises:
+        UnreadableCheckpoint: when there is nothing there, several that it could be, or an index that cannot be used.
+    """
+    if path.is_dir():
+        path = _in_folder(path)
+    if not path.is_file():
+        raise UnreadableCheckpoint(f"{path} does not exist")
+    if path.name.endswith(".index.json"):
+        return _parts(path)
+    if path.suffix not in SUFFIXES:
+        raise UnreadableCheckpoint(f"{path} is none of {', '.join(SUFFIXES)}")
+    return (path,)
+
+
+def config_file(path: Path) -> Path | None:
+    """The ``config.json`` in a checkpoint's folder or beside its file, if there is one."""
+    found = (path if path.is_dir() else path.parent) / "config.json"
+    return found if found.is_file() else None
+
+
+def _in_folder(folder: Path) -> Path:
+    for name in IN_A_FOLDER:
+        if (folder / name).is_file():
+            return folder / name
+    found = sorted(item for item in folder.iterdir() if item.suffix in SUFFIXES)
+    if len(found) == 1:
+        return found[0]
+    what = f"{len(found)} checkpoints ({', '.join(f.name for f in found[:3])}, ...)" if found else "no checkpoint"
+    raise UnreadableCheckpoint(f"the folder {folder} holds {what}; name one file")
+
+
+def _parts(index: Path) -> tuple[Path, ...]:
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise UnreadableCheckpoint(f"{index} is not an index of a checkpoint in parts ({error!r})") from None
+    for name in names:
+        if Path(name).name != name or not (index.parent / name).is_file():
+            raise UnreadableCheckpoint(f"{index} names the part {name!r}, which does not lie beside it")
+    return tuple(index.parent / name for name in names)
