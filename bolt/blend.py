@@ -14,28 +14,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.frozen import unit
+from bolt.classifiers import BlendClassifier, with_one
 from bolt.objectives import cross_entropy
 from bolt.task import Adapted
 
 _ALPHA_FACTOR = 250.0
 
 
-@dataclass(frozen=True)
-class Blend:
-    """Attributes:
-    head_CD: unit text embeddings, which stay.
-    weight_CE: w with b as its last column.
-    alpha_C: weight of each class's text embedding.
-    """
-
-    head_CD: Tensor
-    weight_CE: Tensor
-    alpha_C: Tensor
-
-    def logits(self, unit_BD: Tensor) -> Tensor:
-        """Unit features -> logits (B, C)."""
-        return with_one(unit_BD) @ self.weight_CE.T + self.alpha_C * (unit_BD @ self.head_CD.T)
+@dataclass(frozen=True, eq=False)
+class Blend(BlendClassifier):
+    """The classifier while it is trained: its tensors are moved in place."""
 
     def gradients(self, unit_ND: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The mean cross-entropy, and its gradients in ``weight_CE`` and ``alpha_C``."""
@@ -46,17 +34,12 @@ class Blend:
 
     def adapted(self) -> Adapted:
         """The classifier of raw features as it now stands."""
-        now = Blend(self.head_CD, self.weight_CE.detach().clone(), self.alpha_C.detach().clone())
+        now = BlendClassifier(self.head_CD, self.weight_CE.detach().clone(), self.alpha_C.detach().clone())
         return Adapted(
-            lambda features_BD: now.logits(unit(features_BD, now.head_CD)),
+            now,
             trainable_parameters=now.weight_CE.numel() + now.alpha_C.numel(),
             details={"alpha_mean": float(now.alpha_C.mean())},
         )
-
-
-def with_one(features_BD: Tensor) -> Tensor:
-    """A one appended to every feature, for the bias to multiply: (B, E)."""
-    return F.pad(features_BD, (0, 1), value=1.0)
 
 
 def start(unit_ND: Tensor, labels_N: Tensor, head_CD: Tensor, weights: Literal["mean", "sum"]) -> Blend:

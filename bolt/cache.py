@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.frozen import support_features, unit, unit_support_features
+from bolt.classifiers import CacheClassifier, cache_logits
+from bolt.frozen import support_features, unit_support_features
 from bolt.task import EVALUATION_VIEW, Adapted, Task
 
 _BETA_STEPS, _ALPHA_STEPS = 200, 20
@@ -53,32 +54,17 @@ class CacheSettings:
             raise ValueError("passes is at least 1, alpha and beta are not negative, the grid's ends exceed 0.1")
 
 
-@dataclass(frozen=True)
-class Cache:
-    """A text head with a cache beside it.
-
-    Attributes:
-        head_CD: unit text embeddings, multiplied by ``scale`` in the logits.
-        keys_ND: of unit norm until they are trained.
-        values_NC: one-hot labels.
-    """
-
-    head_CD: Tensor
-    scale: float
-    keys_ND: Tensor
-    values_NC: Tensor
-    alpha: float | Tensor
-    beta: float | Tensor
+@dataclass(frozen=True, eq=False)
+class Cache(CacheClassifier):
+    """A text head with a cache beside it, while alpha, beta or the keys are still being chosen."""
 
     def logits(self, features_BD: Tensor) -> Tensor:
         """Raw features -> logits (B, C)."""
-        unit_BD = unit(features_BD, self.head_CD)
-        added_BC = cache_logits(unit_BD @ self.keys_ND.T, self.values_NC, self.beta)
-        return self.scale * unit_BD @ self.head_CD.T + self.alpha * added_BC
+        return self(features_BD)
 
     def adapted(self, trained: int = 0, **details: str) -> Adapted:
         """The classifier, with what it was built with in its details."""
-        return Adapted(self.logits, None, trained, {"alpha": float(self.alpha), "beta": float(self.beta), **details})
+        return Adapted(self, None, trained, {"alpha": float(self.alpha), "beta": float(self.beta), **details})
 
 
 def build_cache(task: Task, passes: int, alpha: float | Tensor, beta: float | Tensor) -> Cache:
@@ -86,17 +72,12 @@ def build_cache(task: Task, passes: int, alpha: float | Tensor, beta: float | Te
     head_CD = task.head_CD.to(task.backbone.device, torch.float32)
     keys_ND = cache_keys([support_features(task, view) for view in range(1, passes + 1)])
     values_NC = F.one_hot(task.support.labels_N.to(head_CD.device), len(head_CD)).to(head_CD.dtype)
-    return Cache(head_CD, task.backbone.logit_scale, keys_ND, values_NC, alpha, beta)
+    return Cache(head_CD, keys_ND, values_NC, task.backbone.logit_scale, alpha, beta)
 
 
 def cache_keys(passes: Sequence[Tensor]) -> Tensor:
     """Keys (N, D) from A passes of raw features (N, D): averaged first, normalised after."""
     return F.normalize(torch.stack(list(passes)).mean(dim=0), dim=-1)
-
-
-def cache_logits(affinity_BN: Tensor, values_NC: Tensor, beta: float | Tensor) -> Tensor:
-    """What the cache adds at alpha = 1, (B, C), from cosines of queries and keys."""
-    return torch.exp(-beta * (1 - affinity_BN)) @ values_NC
 
 
 def searched(task: Task, cache: Cache, settings: CacheSettings) -> tuple[Cache, str]:

@@ -102,7 +102,7 @@ class CacheClassifier(Classifier):
         head_CD: unit text embeddings.
         keys_ND: of unit norm until they are trained.
         values_NC: one-hot labels.
-        alpha, beta: weight and sharpness of the cache.
+        alpha, beta: weight and sharpness of the cache; tensors while they are trained.
     """
 
     kind: ClassVar[str] = "cache"
@@ -111,12 +111,12 @@ class CacheClassifier(Classifier):
     keys_ND: Tensor
     values_NC: Tensor
     scale: float
-    alpha: float
-    beta: float
+    alpha: float | Tensor
+    beta: float | Tensor
 
     def __call__(self, features_BD: Tensor) -> Tensor:
         unit_BD = F.normalize(features_BD.to(self.head_CD), dim=-1)
-        added_BC = torch.exp(-self.beta * (1 - unit_BD @ self.keys_ND.T)) @ self.values_NC
+        added_BC = cache_logits(unit_BD @ self.keys_ND.T, self.values_NC, self.beta)
         return self.scale * unit_BD @ self.head_CD.T + self.alpha * added_BC
 
     @property
@@ -129,8 +129,9 @@ class BlendClassifier(Classifier):
     """LP++'s: ``w_c . f + b_c + alpha_c (t_c . f)`` of unit features f and unit text embeddings t_c.
 
     Attributes:
-        head_CD: the text embeddings.
+        head_CD: unit text embeddings, which stay.
         weight_CE: w with b as its last column.
+        alpha_C: weight of each class's text embedding.
     """
 
     kind: ClassVar[str] = "blend"
@@ -140,13 +141,25 @@ class BlendClassifier(Classifier):
     alpha_C: Tensor
 
     def __call__(self, features_BD: Tensor) -> Tensor:
-        unit_BD = F.normalize(features_BD.to(self.head_CD), dim=-1)
-        own_BC = F.pad(unit_BD, (0, 1), value=1.0) @ self.weight_CE.T
-        return own_BC + self.alpha_C * (unit_BD @ self.head_CD.T)
+        return self.logits(F.normalize(features_BD.to(self.head_CD), dim=-1))
+
+    def logits(self, unit_BD: Tensor) -> Tensor:
+        """Unit features -> logits (B, C)."""
+        return with_one(unit_BD) @ self.weight_CE.T + self.alpha_C * (unit_BD @ self.head_CD.T)
 
     @property
     def class_count(self) -> int:
         return len(self.head_CD)
+
+
+def cache_logits(affinity_BN: Tensor, values_NC: Tensor, beta: float | Tensor) -> Tensor:
+    """What the cache adds at alpha = 1, (B, C), from cosines of queries and keys."""
+    return torch.exp(-beta * (1 - affinity_BN)) @ values_NC
+
+
+def with_one(features_BD: Tensor) -> Tensor:
+    """A one appended to every feature, for the bias to multiply: (B, E)."""
+    return F.pad(features_BD, (0, 1), value=1.0)
 
 
 KINDS: Mapping[str, type[Classifier]] = {

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from typing import Protocol as Interface
 
-import torch
 from torch import Tensor
 
+from bolt.classifiers import CosineClassifier
 from bolt.protocol import Protocol
 from bolt.spectral import Directions, PooledBasis, pooled_basis
 
@@ -142,7 +142,7 @@ class Adapted:
     """What a method returns: a classifier of images, as an image tower and a classifier of its features.
 
     Attributes:
-        classify: raw features (B, D) -> logits (B, C).
+        classify: raw features (B, D) -> logits (B, C); a :class:`bolt.classifiers.Classifier` can be saved as well.
         tower: the adapted image tower; ``None`` says the frozen one serves, so cached features can be used.
         trainable_parameters: how many numbers were trained.
         details: what the method chose, e.g. ``{"alpha": 3.0}``; shown in the tracker and the report.
@@ -156,11 +156,6 @@ class Adapted:
     coefficients: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-def cosine_classifier(head_CD: Tensor, logit_scale: float) -> Callable[[Tensor], Tensor]:
+def cosine_classifier(head_CD: Tensor, logit_scale: float) -> CosineClassifier:
     """The zero-shot classifier: features (B, D) -> ``logit_scale * cos(feature, class)``, (B, C)."""
-
-    def classify(features_BD: Tensor) -> Tensor:
-        unit_BD = torch.nn.functional.normalize(features_BD, dim=-1)
-        return logit_scale * unit_BD @ head_CD.T
-
-    return classify
+    return CosineClassifier(head_CD, logit_scale)

@@ -18,10 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
-from torch.nn import functional as F
 
-from bolt.frozen import train_on_features, unit
+from bolt.classifiers import LinearClassifier
+from bolt.frozen import train_on_features
 from bolt.methods.base import Method, register
 from bolt.task import Adapted, Task
 from bolt.training import Recipe
@@ -41,17 +40,13 @@ def adapt(task: Task, settings: LinearProbeSettings) -> Adapted:
     weight_CD = (folded * task.head_CD.to(device)).requires_grad_()
     bias_C = torch.zeros(len(weight_CD), device=device, requires_grad=True)
 
-    def logits_of(features_BD: Tensor, weight_CD: Tensor, bias_C: Tensor) -> Tensor:
-        return scale / folded * F.linear(unit(features_BD, weight_CD), weight_CD, bias_C)
+    current = LinearClassifier(weight_CD, bias_C, scale / folded)
 
     def adapted() -> Adapted:
         head, bias = weight_CD.detach().clone(), bias_C.detach().clone()
-        return Adapted(lambda features_BD: logits_of(features_BD, head, bias), None, head.numel() + bias.numel())
+        return Adapted(LinearClassifier(head, bias, scale / folded), None, head.numel() + bias.numel())
 
-    def current_logits(features_BD: Tensor) -> Tensor:
-        return logits_of(features_BD, weight_CD, bias_C)
-
-    return train_on_features(task, [weight_CD, bias_C], current_logits, recipe, adapted)
+    return train_on_features(task, [weight_CD, bias_C], current, recipe, adapted)
 
 
 register(

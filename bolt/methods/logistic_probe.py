@@ -25,9 +25,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
-from bolt.frozen import unit, unit_support_features
+from bolt.classifiers import LinearClassifier
+from bolt.frozen import unit_support_features
 from bolt.methods.base import Method, register
 from bolt.task import EVALUATION_VIEW, Adapted, Task
 
@@ -163,7 +163,7 @@ def adapt(task: Task, settings: LogisticProbeSettings) -> Adapted:
     fitted = fit_logistic(data_ND, labels_N, c, settings.max_iterations)
     weight_CD, bias_C = (part.to(features_ND) for part in fitted.over(len(task.head_CD)))
     return Adapted(
-        lambda features_BD: F.linear(unit(features_BD, weight_CD), weight_CD, bias_C),
+        LinearClassifier(weight_CD, bias_C),
         trainable_parameters=weight_CD.numel() + bias_C.numel(),
         details={"c": c, "search": chosen, "converged": "yes" if fitted.converged else "no"},
     )

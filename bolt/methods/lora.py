@@ -23,11 +23,11 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from bolt.adaptation import Trainable, adapted, train
 from bolt.adapters import AdapterSettings, adapted_blocks, attach_to_tower
 from bolt.attention import folded_weight
+from bolt.classifiers import LinearClassifier
 from bolt.methods.base import Method, Work, register
 from bolt.seeds import isolated
 from bolt.task import Adapted, Task
@@ -96,11 +96,7 @@ def with_head(task: Task, tower: Trainable) -> Trainable:
     """The head trained along: ``100 T`` with a bias that starts at zero, on unit features."""
     head_CD = (task.backbone.logit_scale * task.head_CD.to(task.backbone.device)).requires_grad_()
     bias_C = torch.zeros(len(head_CD), device=head_CD.device, requires_grad=True)
-
-    def classify(features_BD: Tensor) -> Tensor:
-        return F.linear(F.normalize(features_BD, dim=-1), head_CD, bias_C)
-
-    return replace(tower, parameters=[*tower.parameters, head_CD, bias_C], classify=classify)
+    return replace(tower, parameters=[*tower.parameters, head_CD, bias_C], classify=LinearClassifier(head_CD, bias_C))
 
 
 def adapt(task: Task, settings: LoraSettings, dora: bool = False) -> Adapted:

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from torch import Tensor
-from torch.nn import functional as F
-
 from bolt.adaptation import adapted, moving, train
+from bolt.classifiers import LinearClassifier
 from bolt.meta import MetaRecipe, Variant
 from bolt.methods.base import Method, Work, register
 from bolt.task import Adapted, Task
@@ -64,11 +62,7 @@ def adapt(task: Task, settings: MetaInitSettings) -> Adapted:
     tower = task.backbone.tower.copy(trainable=task.initial)
     tower.load_open_clip(task.initial)
     head_CD = (task.backbone.logit_scale * task.head_CD.to(device)).requires_grad_()
-
-    def classify(features_BD: Tensor) -> Tensor:
-        return F.linear(F.normalize(features_BD, dim=-1), head_CD)
-
-    trainable = moving(tower, head_CD, classify=classify)
+    trainable = moving(tower, head_CD, classify=LinearClassifier(head_CD))
     train(task, trainable, settings)
     head_CD.requires_grad_(False)
     return adapted(task, trainable)
