@@ -3,15 +3,25 @@
 Nothing in here imports torch or open_clip, so that a plan or an error message costs no seconds.
 """
 
-from orchestrator.catalog.availability import DATA_VARIABLE, data_root_of, dataset_folder, missing_data, missing_weights
+from orchestrator.catalog.availability import how_to_get, missing_data, missing_weights
 from orchestrator.catalog.backbones import BackboneEntry
 from orchestrator.catalog.entries import DatasetEntry, DomainEntry
 from orchestrator.catalog.load import Catalog, load_catalog
+from orchestrator.catalog.places import (
+    DATA_VARIABLE,
+    DRAWN,
+    data_root_of,
+    dataset_folder,
+    excluded_file,
+    excluded_images,
+    partial_folder,
+)
 from orchestrator.catalog.reading import grids_folder
 from orchestrator.catalog.references import LOADER_VERSION, backbone_ref, class_words, dataset_ref, templates
 
 __all__ = [
     "DATA_VARIABLE",
+    "DRAWN",
     "LOADER_VERSION",
     "BackboneEntry",
     "Catalog",
@@ -22,9 +32,13 @@ __all__ = [
     "data_root_of",
     "dataset_folder",
     "dataset_ref",
+    "excluded_file",
+    "excluded_images",
     "grids_folder",
+    "how_to_get",
     "load_catalog",
     "missing_data",
     "missing_weights",
+    "partial_folder",
     "templates",
 ]

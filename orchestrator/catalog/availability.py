@@ -2,62 +2,68 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 from pathlib import Path
 
 from orchestrator.catalog.backbones import BackboneEntry
 from orchestrator.catalog.entries import DatasetEntry
+from orchestrator.catalog.places import DATA_VARIABLE, DRAWN, dataset_folder, partial_folder
 from orchestrator.catalog.reading import grids_folder, shown
 from orchestrator.catalog.references import architecture_path, weights_path
-from orchestrator.catalog.routes import FolderRoute, ManualRoute
+from orchestrator.catalog.routes import FolderRoute, ManifestRoute, ManualRoute
 from orchestrator.errors import UserError
-
-DATA_VARIABLE = "BOLT_DATA"
-"""Environment variable that names the data root where no ``--data-root`` is given."""
-
-
-def data_root_of(option: Path | str | None) -> Path | None:
-    """The folder of real datasets: the option, else ``BOLT_DATA``, else none."""
-    chosen = option or os.environ.get(DATA_VARIABLE)
-    return Path(chosen).expanduser() if chosen else None
-
-
-def dataset_folder(entry: DatasetEntry, data_root: Path | None) -> Path:
-    """The folder a dataset's files are in: its route's own, else the one of its name. Drawn datasets look at none."""
-    folder = entry.route.folder if isinstance(entry.route, FolderRoute) else entry.name
-    return (data_root or Path()) / folder
 
 
 def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
     """``None`` when a dataset is at hand; otherwise the error that says how to get it.
 
     Drawn and scikit-learn datasets always are. A folder dataset needs its folder under ``data_root`` with the
-    sub-folders its recipe wants; any other needs ``data_root/<name>``.
+    sub-folders its recipe wants; a manifest its table; any other ``data_root/<name>``, which ``data prepare`` makes
+    in one step once everything is there.
     """
     route = entry.route
-    if route.kind in ("toy", "sklearn"):
+    if route.kind in DRAWN:
         return None
     where = dataset_folder(entry, data_root)
     if data_root is None:
         return UserError(
             f"dataset {entry.name} lies in a folder, and no data root is given",
             hint=f"pass --data-root PATH or set {DATA_VARIABLE}; the images are then read from PATH/{where}"
-            + ("" if isinstance(route, FolderRoute) else f"\n  {_how_to_get(entry)}"),
+            + ("" if isinstance(route, FolderRoute | ManifestRoute) else f"\n  {how_to_get(entry, None)}"),
         )
     if isinstance(route, FolderRoute):
-        wanted = ("train", "test") if entry.splits.recipe == "official" else ("all",)
-        absent = [name for name in wanted if not (where / name).is_dir()]
-        if not where.is_dir() or absent:
-            need = " and ".join(f"{where / name}/" for name in wanted)
-            return UserError(
-                f"dataset {entry.name} is not there: it needs class folders of images in {need}",
-                hint=f"point --data-root (or {DATA_VARIABLE}) to the folder that holds {route.folder}/"
-                + (f"; the images come from {entry.source} ({entry.licence})" if entry.source else ""),
-            )
-        return None
+        return _missing_folders(entry, route, where)
+    if isinstance(route, ManifestRoute):
+        if (where / route.file).is_file():
+            return None
+        return UserError(f"dataset {entry.name} is not there: {where / route.file} does not exist")
     if where.is_dir():
         return None
-    return UserError(f"dataset {entry.name} is not there: {where} does not exist", hint=_how_to_get(entry))
+    begun = partial_folder(entry, data_root).is_dir()
+    what = "only partly there" if begun else f"not there: {where} does not exist"
+    return UserError(f"dataset {entry.name} is {what}", hint=how_to_get(entry, data_root))
+
+
+def _missing_folders(entry: DatasetEntry, route: FolderRoute, where: Path) -> UserError | None:
+    """What a folder dataset lacks: ``train/`` and ``test/``, or, for a recipe, ``all/`` or class folders right here."""
+    official = entry.splits.recipe == "official"
+    wanted = ("train", "test") if official else ("all",)
+    if where.is_dir():
+        absent = [name for name in wanted if not (where / name).is_dir()]
+        if not absent or (not official and holds_class_folders(where)):
+            return None
+    need = " and ".join(f"{where / name}/" for name in wanted)
+    return UserError(
+        f"dataset {entry.name} is not there: it needs class folders of images in {need}",
+        hint=f"point --data-root (or {DATA_VARIABLE}) to the folder that holds {route.folder}/"
+        + (f"; the images come from {entry.source} ({entry.licence})" if entry.source else ""),
+    )
+
+
+def holds_class_folders(folder: Path) -> bool:
+    """Whether a folder holds sub-folders that can be classes: neither hidden nor called like a part."""
+    parts = ("train", "test", "all")
+    return any(p.is_dir() and not p.name.startswith(".") and p.name not in parts for p in folder.iterdir())
 
 
 def missing_weights(entry: BackboneEntry) -> UserError | None:
@@ -77,18 +83,27 @@ def missing_weights(entry: BackboneEntry) -> UserError | None:
     return None
 
 
-def _how_to_get(entry: DatasetEntry) -> str:
-    """Where the images come from and what must be done with them; nothing is downloaded in this version."""
+def how_to_get(entry: DatasetEntry, data_root: Path | None) -> str:
+    """The command that gets a dataset's images, what its user must do before, where they come from, their licence."""
+    root = shlex.quote(str(data_root)) if data_root else "PATH"
+    lines = [f"python -m orchestrator data prepare {entry.name} --data-root {root}"]
+    if isinstance(entry.route, ManualRoute):
+        lines = [f"no program can fetch it; by hand, into {root}/{entry.name}: {entry.route.instructions}"]
+    elif entry.access_step and entry.access != "open":
+        lines.append(f"before that: {entry.access_step}")
+    if origin := origin_of(entry):
+        lines.append(f"from {origin}")
+    lines.append(f"licence: {entry.licence}")
+    return "\n  ".join(lines)
+
+
+def origin_of(entry: DatasetEntry) -> str:
+    """Where a dataset's images are fetched from; empty where no program fetches them."""
     route = entry.route
     if route.kind == "torchvision":
-        origin = f"torchvision.datasets.{route.dataset} gets it"
-    elif route.kind == "huggingface":
-        origin = f"it is at https://huggingface.co/datasets/{route.repo}"
-    elif route.kind == "archive":
-        origin = f"it is at {route.url}" + (f" ({route.checksum})" if route.checksum else "")
-    else:
-        origin = route.instructions if isinstance(route, ManualRoute) else ""
-    return (
-        "automatic download is not in this version: get the images yourself, agree to their licence "
-        f"({entry.licence}), and put them into <data root>/{entry.name}\n  {origin}"
-    )
+        return f"torchvision.datasets.{route.dataset}"
+    if route.kind == "huggingface":
+        return f"https://huggingface.co/datasets/{route.repo}"
+    if route.kind == "archive":
+        return route.url + (f" ({route.checksum})" if route.checksum else "")
+    return ""

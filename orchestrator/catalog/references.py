@@ -13,7 +13,9 @@ from typing import Any
 from orchestrator.catalog.backbones import BackboneEntry
 from orchestrator.catalog.entries import DatasetEntry
 from orchestrator.catalog.fields import OPEN_CLIP
+from orchestrator.catalog.places import dataset_folder, excluded_images
 from orchestrator.catalog.reading import grids_folder, shown
+from orchestrator.catalog.routes import FolderRoute, ManifestRoute
 from orchestrator.cell import BackboneRef, DatasetRef
 from orchestrator.errors import UserError
 from orchestrator.identity import fingerprint
@@ -26,7 +28,7 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
     """The dataset's identity: what it is made of, not what is said about it.
 
     A folder's files enter by relative path and size once the folder is there, so a plan made without the data names
-    other cells than a run with it.
+    other cells than a run with it. So do the images that are left out on record, where there are any.
 
     Raises ``UserError`` for a toy dataset in an installation without the toy world.
     """
@@ -40,10 +42,17 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
     }
     if entry.renamed:
         content["renamed"] = entry.renamed
+    if entry.exif_rotation:
+        content["exif_rotation"] = True
     if entry.route.kind == "toy":
         content["world"] = _world_version(entry)
-    if entry.route.kind in ("folder", "manifest"):
+    if isinstance(entry.route, FolderRoute | ManifestRoute):
         content["files"] = None if data_root is None else _listing(data_root / entry.route.folder)
+    if isinstance(entry.route, ManifestRoute):  # other labels in a table of the same size are another dataset
+        table = dataset_folder(entry, data_root) / entry.route.file
+        content["table"] = _sha256(table) if table.is_file() else None
+    if excluded := excluded_images(entry, data_root):
+        content["excluded"] = sorted(excluded)
     return DatasetRef(entry.name, fingerprint(content))
 
 
