@@ -15,6 +15,7 @@ class RunSettings:
         threads: CPU threads for the arithmetic; noted in every manifest, since sums depend on how they are split.
         device: ``cpu``, ``cuda``, or ``None`` for the best there is.
         catalog_files: the user's own catalog files.
+        snapshot_seconds: between two snapshots of a training that makes an artifact; shorter ones are made anew.
     """
 
     store_url: str
@@ -22,3 +23,4 @@ class RunSettings:
     threads: int = 1
     device: str | None = None
     catalog_files: tuple[str, ...] = ()
+    snapshot_seconds: float = 60.0

@@ -4,6 +4,7 @@ Layout::
 
     <kind>/<readable-name>--<8hex>/manifest.json       an artifact counts as built when its manifest is there
     <kind>/<readable-name>--<8hex>/<attempt>/<file>    the files the manifest names, of the attempt that finished
+    <kind>/<readable-name>--<8hex>/unfinished.*        how far its builder is, while there is one (snapshots.py)
     results/<cell id>.json                             one finished cell
     failures/<cell id or artifact>.json                one that could not be made; never served as a result
     logs/  reports/<grid>/  mlflow/  status/
@@ -14,6 +15,7 @@ artifact behind that looks whole, and two builders of the same artifact cannot m
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -21,8 +23,8 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,13 +32,24 @@ from typing import Any
 from orchestrator.cell import Cell
 from orchestrator.errors import UserError
 from orchestrator.files import Files
+from orchestrator.how_far import HowFar
 from orchestrator.identity import canonical_json, encode
 from orchestrator.results import Failure, Result
+from orchestrator.snapshots import Snapshots
 
 HASHED_BYTES = 256 * 2**20
 """Files up to this size are checked by content when an artifact is verified; larger ones by size only."""
 
-STALE_ATTEMPT_SECONDS = 3600.0
+STALE_ATTEMPT_SECONDS = 24 * 3600.0
+"""Nothing was written into an attempt's folder for so long: its builder is gone. Fine-tuning can take most of a day
+before it writes anything."""
+
+_UNWRITABLE = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the disk takes no file of that size",
+    errno.EROFS: "the disk is read-only",
+}
 
 
 class Corrupt(Exception):
@@ -135,14 +148,17 @@ class Store:
         """Build an artifact: write files into ``builder.folder``, note things in ``builder.meta``.
 
         When the block ends without an error, the files are hashed and the manifest is written; only then does the
-        artifact exist. An error leaves nothing behind.
+        artifact exist. An error leaves nothing behind but the builder's last snapshot, if it kept one.
+
+        Raises ``UserError`` when the disk is full or may not be written to.
         """
         attempt = f"{int(time.time())}-{uuid.uuid4().hex[:8]}"
         with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
             folder = self.files.local_path(f"{address}/{attempt}") if self.files.is_local else Path(scratch)
-            folder.mkdir(parents=True, exist_ok=True)
-            builder = Builder(folder, {})
+            said = HowFar(self.files, address)
+            builder = Builder(folder, {}, said.tell, Snapshots(self.files, address, canonical_json(encode(identity))))
             try:
+                _make(folder)
                 yield builder
                 files = {}
                 for path in sorted(p for p in folder.iterdir() if p.is_file()):
@@ -150,21 +166,33 @@ class Store:
                     if not self.files.is_local:
                         self.files.upload(path, stored)
                     files[path.name] = (stored, path.stat().st_size, _sha256(path))
-            except BaseException:
+            except BaseException as error:
                 shutil.rmtree(folder, ignore_errors=True)
+                if isinstance(error, OSError) and (reason := _UNWRITABLE.get(error.errno or 0)):
+                    raise UserError(f"{address} cannot be built: {reason}", where=self.url) from error
                 raise
+            finally:
+                said.end()
             body = {"address": address, "identity": encode(identity), "meta": builder.meta, "files": files}
             self.files.write(f"{address}/manifest.json", json.dumps(body, indent=1).encode())
+        builder.snapshots.remove()
         self._sweep_attempts(address, attempt)
+
+    def how_far(self, address: str) -> str:
+        """How far the builder of an artifact is, as it said last; empty if it has not. Of local stores only."""
+        return HowFar(self.files, address).read()
 
     def _sweep_attempts(self, address: str, finished: str) -> None:
         """Remove what crashed builders left; a younger attempt may still be someone's work."""
         if not self.files.is_local:
             return
         for entry in os.scandir(self.files.local_path(address)):
-            stale = time.time() - entry.stat().st_mtime > STALE_ATTEMPT_SECONDS
-            if entry.is_dir() and entry.name != finished and stale:
-                shutil.rmtree(entry.path, ignore_errors=True)
+            if not entry.is_dir() or entry.name == finished:
+                continue
+            with suppress(FileNotFoundError):  # another builder sweeps as well
+                written = max(item.stat().st_mtime for item in (Path(entry), *Path(entry).iterdir()))
+                if time.time() - written > STALE_ATTEMPT_SECONDS:
+                    shutil.rmtree(entry.path, ignore_errors=True)
 
     # -- results and failures ----------------------------------------------------------------------------------
 
@@ -240,10 +268,26 @@ class Store:
 
 @dataclass(frozen=True)
 class Builder:
-    """Where a builder writes: ``folder`` for files, ``meta`` for what it wants to note down."""
+    """Where a builder writes.
+
+    Attributes:
+        folder: for files.
+        meta: what it wants to note down.
+        progress: to be called with how much is done, of how much.
+        snapshots: where a long training leaves its state, to go on from when it is started again.
+    """
 
     folder: Path
     meta: dict[str, Any]
+    progress: Callable[[int, int], None]
+    snapshots: Snapshots
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (PermissionError, NotADirectoryError) as error:
+        raise UserError(f"the store cannot be written to: {error}", where=str(folder.parent.parent)) from None
 
 
 def _sha256(path: Path) -> str:

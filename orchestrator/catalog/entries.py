@@ -45,6 +45,8 @@ class DatasetEntry(Entry):
         classes: how many classes the head has.
         mirrorable: whether a mirrored image keeps its class, as a mirrored b or an arrow to the left does not; where
             it does not, views of the support are not flipped.
+        exif_rotation: whether images are turned as their EXIF orientation says. Benchmarks are not: published numbers
+            were measured without. One's own photographs should be.
         sizes: expected images per part; ``train: 0`` for a set that can only be evaluated on.
         smallest_class: training images of the smallest class, where it is known.
         splits: the recipe that makes the parts; the official ones by default.
@@ -70,6 +72,7 @@ class DatasetEntry(Entry):
     prompts: tuple[str, ...] | str
     classes: Annotated[StrictInt, Field(ge=2)]
     mirrorable: StrictBool = True
+    exif_rotation: StrictBool = False
     sizes: Sizes
     smallest_class: Count | None = None
     splits: Splits = Splits(recipe="official")
@@ -114,7 +117,9 @@ class DatasetEntry(Entry):
             if twice:
                 raise ValueError(f"two classes are called {twice[0]!r}; the text head could not tell them apart")
         if self.renamed and words is not None:
-            raise ValueError("renamed corrects the data's own names, and class_names replaces them; give one of the two")
+            raise ValueError(
+                "renamed corrects the data's own names, and class_names replaces them; give one of the two"
+            )
         if self.access == "gated" and not self.access_step:
             raise ValueError("a gated dataset needs access_step: what its user must do first")
         if (self.access == "manual") != (self.route.kind == "manual"):

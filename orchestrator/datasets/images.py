@@ -1,13 +1,17 @@
 """Decode once: each split becomes memory-mapped uint8 pixels that every later reader shares.
 
-The test split is stored as the tower sees it: shortest side resized (bicubic), centre-cropped, RGB - bit-equal to
-open_clip's evaluation transform up to normalisation. Support images keep their own size for random crops. The
-whole training split, which only fine-tuning a source reads, has its shortest side capped at twice the tower's.
+The test split is stored as the tower sees it (:func:`evaluation_pixels`). Support images keep their own size for
+random crops. The whole training split, which only fine-tuning a source reads, has its shortest side capped.
+
+Shape legend: N images, B images of a batch, H, W height and width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,39 +19,37 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from bolt.images import evaluation_pixels, rgb_pixels
+from bolt.images import UNREADABLE, evaluation_pixels, rgb_or_grey, rgb_pixels
 from orchestrator.datasets.part import Part
+from orchestrator.doctor import usable_processors
 from orchestrator.errors import UserError
+from orchestrator.events import one_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+__all__ = ["Images", "evaluation_pixels", "read_images", "rgb_pixels", "training_pixels", "write_images"]
+
 SHORT_SIDE_CAP = 2
+"""A stored training image has its shortest side capped at so many times the tower's."""
 
-__all__ = [
-    "SHORT_SIDE_CAP",
-    "Images",
-    "evaluation_pixels",
-    "read_images",
-    "support_pixels",
-    "training_pixels",
-    "write_images",
-]
+MOST_THREADS = 4
+"""Pillow decodes and resizes without the interpreter's lock; what is left under it feeds about so many threads. Several
+splits being decoded at once on one machine share its processors without harm: these threads never wait for one another,
+and each holds a few images."""
+
+IN_FLIGHT = 4
+"""Images per thread that are decoded ahead of the one being written; what bounds the memory."""
 
 
-def training_pixels(image: Image.Image, size: int) -> NDArray[np.uint8]:
+def training_pixels(image: Image.Image, size: int, *, exif_rotation: bool = False) -> NDArray[np.uint8]:
     """uint8 (3, H, W): the image in RGB with its shortest side at most ``SHORT_SIDE_CAP * size``."""
-    cap = SHORT_SIDE_CAP * size
-    shortest = min(image.size)
+    image = rgb_or_grey(image, exif_rotation)
+    cap, shortest = SHORT_SIDE_CAP * size, min(image.size)
     if shortest > cap:
         width, height = (round(side * cap / shortest) for side in image.size)
-        image = image.convert("RGB").resize((width, height), Image.Resampling.BICUBIC)
-    return rgb_pixels(image)
-
-
-def support_pixels(image: Image.Image) -> NDArray[np.uint8]:
-    """uint8 (3, H, W): the image in RGB at its own size."""
+        image = image.resize((width, height), Image.Resampling.BICUBIC)
     return rgb_pixels(image)
 
 
@@ -86,31 +88,71 @@ class Images:
         return torch.from_numpy(pixels.reshape(-1, 3, height, width))
 
 
-def write_images(part: Part, transform: Callable[[Image.Image], NDArray[np.uint8]], folder: Path) -> None:
-    """Decode ``part`` into ``folder``.
+def write_images(
+    part: Part,
+    transform: Callable[[Image.Image], NDArray[np.uint8]],
+    folder: Path,
+    *,
+    dataset: str = "NAME",
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> None:
+    """Decode ``part`` into ``folder``, several images at a time, in order.
+
+    Args:
+        part: the images; its ``read`` is called from several threads.
+        transform: image -> uint8 (3, H, W).
+        folder: where the files go.
+        dataset: its name, for the hint of an error.
+        progress: called with the number of images done, and of all.
 
     Raises ``UserError`` listing every image that cannot be decoded, with its path and the reason.
     """
     shapes = np.zeros((len(part), 2), dtype=np.int32)
     broken: list[str] = []
     with open(folder / "pixels.bin", "wb") as stream:
-        for index in range(len(part)):
-            try:
-                pixels = transform(part.read(index))
-            except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-                broken.append(f"{part.origin(index)}: {error}")
-                continue
-            shapes[index] = pixels.shape[1:]
-            stream.write(pixels.tobytes())
+        for index, pixels in enumerate(_decoded(part, transform)):
+            if isinstance(pixels, str):
+                broken.append(f"{part.origin(index)}: {pixels}")
+            elif not broken:  # otherwise only to find the others
+                shapes[index] = pixels.shape[1:]
+                stream.write(pixels.data)
+            progress(index + 1, len(part))
+        stream.flush()
+        os.fsync(stream.fileno())  # the manifest must not survive a power failure that its pixels do not
     if broken:
-        shown = "\n  ".join(broken[:10]) + (f"\n  ... and {len(broken) - 10} more" if len(broken) > 10 else "")
         raise UserError(
-            f"{len(broken)} of {len(part)} images cannot be decoded:\n  {shown}", hint="mend or remove them"
+            f"{len(broken)} of {len(part)} images cannot be decoded:\n  " + "\n  ".join(broken),
+            hint=f"mend them, or leave them out on record: python -m orchestrator data verify {dataset} "
+            "--exclude-broken",
         )
     sizes = 3 * shapes.astype(np.int64).prod(axis=1)
     np.save(folder / "labels.npy", part.labels)
     np.save(folder / "shapes.npy", shapes)
     np.save(folder / "offsets.npy", np.concatenate([[0], np.cumsum(sizes)]))
+
+
+def _decoded(part: Part, transform: Callable[[Image.Image], NDArray[np.uint8]]) -> Iterator[NDArray[np.uint8] | str]:
+    """Every image's pixels, or why there are none, in order."""
+
+    def decode(index: int) -> NDArray[np.uint8] | str:
+        try:
+            return transform(part.read(index))
+        except UNREADABLE as error:
+            return one_line(error)
+
+    threads = min(MOST_THREADS, usable_processors())
+    pending: deque[Future[NDArray[np.uint8] | str]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="decoding") as pool:
+        try:
+            for index in range(len(part)):
+                pending.append(pool.submit(decode, index))
+                if len(pending) >= IN_FLIGHT * threads:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:  # when the writer gave up
+            for future in pending:
+                future.cancel()
 
 
 def read_images(path: Callable[[str], Path]) -> Images:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from bolt.support import draw_support
-from orchestrator.datasets.images import evaluation_pixels, support_pixels, training_pixels, write_images
+from orchestrator.datasets.images import evaluation_pixels, rgb_pixels, training_pixels, write_images
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.stages.artifacts import Images, SupportImages
 from orchestrator.store import Builder
@@ -16,9 +18,10 @@ def build_images(need: Images, bench: Workbench, builder: Builder) -> None:
     """Decode one split of one dataset; notes class words, counts and what differs from the catalog."""
     entry = bench.dataset_entry(need.dataset)
     raw = open_dataset(entry, bench.data_root)
-    transform = evaluation_pixels if need.split == "test" else training_pixels
+    pixels_of = evaluation_pixels if need.split == "test" else training_pixels
+    transform = partial(pixels_of, size=need.image_size, exif_rotation=entry.exif_rotation)
     part = raw.part("train" if need.split == "train" else "test")
-    write_images(part, lambda image: transform(image, need.image_size), builder.folder)
+    write_images(part, transform, builder.folder, dataset=entry.name, progress=builder.progress)
     found = {"classes": len(raw.class_names), need.split.partition("_")[0]: len(part)}
     stated = {"classes": entry.classes, **entry.sizes.model_dump()}
     builder.meta.update(
@@ -41,7 +44,8 @@ def build_support_images(need: SupportImages, bench: Workbench, builder: Builder
         class_count=len(raw.class_names), draw=need.draw, pool=need.pool,
     )  # fmt: skip
     indices = np.sort(drawn)
-    write_images(part.subset(indices), support_pixels, builder.folder)
+    transform = partial(rgb_pixels, exif_rotation=entry.exif_rotation)
+    write_images(part.subset(indices), transform, builder.folder, dataset=entry.name)
     np.save(builder.folder / "indices.npy", indices)
     np.save(builder.folder / "labels_of_split.npy", part.labels)
     builder.meta.update(class_names=list(raw.class_names), images=len(indices))

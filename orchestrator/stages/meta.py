@@ -5,12 +5,15 @@ Shape legend: N images, S image side.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
 from bolt.augment import augmented_view
-from bolt.meta import MetaTask, meta_learn
+from bolt.meta import STRETCH, MetaTask, meta_learn
 from orchestrator.cell import DatasetRef
 from orchestrator.stages import artifacts
 from orchestrator.stages.artifacts import MetaStart
@@ -23,13 +26,21 @@ META_SEED = 0
 
 def build_meta_start(need: MetaStart, bench: Workbench, builder: Builder) -> None:
     """Meta-learn a start on the training splits of the datasets."""
-    curve: list[float] = []
+    kept = builder.snapshots.load()
+    curve: list[float] = kept["meta_loss"] if kept else []
+
+    def on_stretch_end(stretch: int, state: Callable[[], dict[str, Any]]) -> None:
+        builder.progress(min((stretch + 1) * STRETCH, need.recipe.steps), need.recipe.steps)
+        builder.snapshots.offer(lambda: {"training": state(), "meta_loss": curve}, bench.settings.snapshot_seconds)
+
     tensors = meta_learn(
         bench.backbone(need.backbone),
         [_task(need, dataset, bench) for dataset in need.datasets],
         need.recipe,
         seed=META_SEED,
         report=lambda stretch, metrics: curve.append(metrics["meta_loss"]),
+        on_stretch_end=on_stretch_end,
+        resume=kept["training"] if kept else None,
     )
     save_file(
         {name: value.detach().cpu().contiguous() for name, value in tensors.items()},

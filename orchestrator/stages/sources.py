@@ -1,11 +1,13 @@
-"""Stage ``sources``: one fine-tuned image tower per backbone and dataset.
+"""Stage ``sources``: one fine-tuned image tower per backbone and dataset; a training that was killed goes on.
 
 Shape legend: N images, C classes, S image side.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -31,7 +33,9 @@ def build_source(need: SourceModel, bench: Workbench, builder: Builder) -> None:
     images = bench.images(need.dataset, "train", need.image_size)
     backbone = bench.backbone(need.backbone)
     head_CD = bench.head(need.backbone, need.dataset)
-    curve: list[float] = []
+    recipe = Recipe(**asdict(need.recipe))
+    resume = builder.snapshots.load()
+    curve = [row["train_loss"] for row in resume["curve"]] if resume else []
 
     def pixels(view: int, rows: Tensor) -> Tensor:
         return torch.stack(
@@ -41,14 +45,20 @@ def build_source(need: SourceModel, bench: Workbench, builder: Builder) -> None:
             ]
         )
 
+    def on_epoch_end(epoch: int, state: Callable[[], dict[str, Any]]) -> None:
+        builder.progress(epoch + 1, recipe.epochs)
+        builder.snapshots.offer(state, bench.settings.snapshot_seconds)
+
     tensors = finetune_source(
         backbone,
         head_CD,
         torch.from_numpy(images.labels),
         pixels,
         lambda epoch: batch_order(len(images), dataset=name, seed=SOURCE_SEED, epoch=epoch),
-        Recipe(**asdict(need.recipe)),
+        recipe,
         lambda epoch, metrics: curve.append(metrics["train_loss"]),
+        on_epoch_end=on_epoch_end,
+        resume=resume,
     )
     save_file(
         {key: value.detach().cpu().contiguous() for key, value in tensors.items()}, builder.folder / "tower.safetensors"

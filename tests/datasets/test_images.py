@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import open_clip
 import pytest
-import torch
 from PIL import Image
 
 from orchestrator.catalog import DatasetEntry
@@ -19,29 +17,9 @@ from orchestrator.errors import UserError
 SIZE = 32
 
 
-def picture(width: int, height: int, mode: str, seed: int = 0) -> Image.Image:
+def picture(width: int, height: int, seed: int = 0) -> Image.Image:
     """A picture with detail at every scale."""
-    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    noise[: height // 2, :, 0] = 200
-    image = Image.fromarray(noise)
-    if mode == "RGBA":
-        image.putalpha(Image.fromarray(noise[..., 0]))
-        return image
-    return image.convert(mode)
-
-
-@pytest.mark.parametrize("mode", ["RGB", "L", "P", "RGBA", "1", "CMYK"])
-@pytest.mark.parametrize("shape", [(100, 75), (31, 90), (32, 32), (28, 28), (33, 47)])
-def test_evaluation_pixels_equal_open_clips_transform_bit_for_bit(mode: str, shape: tuple[int, int]) -> None:
-    image = picture(*shape, mode)
-    theirs = open_clip.image_transform(SIZE, is_train=False, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))(image)
-    ours = torch.from_numpy(evaluation_pixels(image, SIZE)).float().div(255)
-    assert torch.equal(ours, theirs)
-
-
-def test_training_pixels_keep_the_shape_and_cap_the_short_side() -> None:
-    assert training_pixels(picture(60, 50, "L"), SIZE).shape == (3, 50, 60)
-    assert training_pixels(picture(400, 200, "RGB"), SIZE).shape == (3, 64, 128)
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
 def folder_entry(name: str = "shapes", recipe: str = "official", **changes: object) -> DatasetEntry:
@@ -68,7 +46,7 @@ def write_folder(
             (root / split / name).mkdir(parents=True)
             for index in range(n):
                 kind = ("png", "jpg", "bmp")[index % 3]
-                picture(20 + index, 30, "RGB", seed=100 * label + index).save(root / split / name / f"{index}.{kind}")
+                picture(20 + index, 30, seed=100 * label + index).save(root / split / name / f"{index}.{kind}")
 
 
 def test_a_folder_with_its_own_splits(tmp_path: Path) -> None:

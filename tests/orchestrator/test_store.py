@@ -59,6 +59,7 @@ def test_what_a_killed_builder_left_is_not_the_artifact_and_is_swept_later(tmp_p
     (orphan / "numbers.bin").write_bytes(b"1")
     assert store.artifact(ADDRESS) is None
     long_ago = time.time() - 2 * STALE_ATTEMPT_SECONDS
+    os.utime(orphan / "numbers.bin", (long_ago, long_ago))
     os.utime(orphan, (long_ago, long_ago))
     build(store)
     assert not orphan.exists()

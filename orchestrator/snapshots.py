@@ -1,0 +1,135 @@
+"""The last state of a training that is under way, so that one that was killed goes on from there.
+
+It lies beside the artifact it will become, as ``<address>/unfinished.safetensors``: tensors as such, everything else
+of the state as JSON in the file's header, and the artifact's identity. Of several builders of one artifact each
+replaces the file whole, and all would write the same states, so any of them may go on from any of it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.files import Files
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NAME = "unfinished.safetensors"
+
+logger = logging.getLogger(__name__)
+
+
+class Snapshots:
+    """Where the builder of one artifact leaves its state, in any store.
+
+    Args:
+        files: the store's files.
+        address: the artifact's folder.
+        identity: the artifact's identity as canonical JSON; a state of anything else is not taken up.
+    """
+
+    def __init__(self, files: Files, address: str, identity: str) -> None:
+        self._files, self._address, self._identity = files, address, identity
+        self._kept = time.monotonic()
+
+    @property
+    def _name(self) -> str:
+        return f"{self._address}/{NAME}"
+
+    def offer(self, state: Callable[[], Any], seconds: float) -> None:
+        """Keep the state unless the last one was kept, or the building began, less than so many seconds ago.
+
+        The state is made of tensors, numbers, texts, ``None``, lists, tuples and dictionaries. That it could not be
+        kept (a full disk) is logged and does not end the training.
+        """
+        if time.monotonic() - self._kept < seconds:
+            return
+        from safetensors import SafetensorError
+
+        try:
+            self._write(state())
+        except (OSError, SafetensorError) as error:
+            logger.warning("%s goes on, but its state could not be kept: %s", self._address, error)
+        self._kept = time.monotonic()
+
+    def load(self) -> Any | None:
+        """The state that was kept last, tensors on the CPU; ``None`` without one, or one that is not whole."""
+        from safetensors import SafetensorError, safe_open
+
+        with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
+            try:
+                path = self._files.local_path(self._name) if self._files.is_local else Path(scratch, NAME)
+                if not self._files.is_local:
+                    self._files.download(self._name, path)
+                with safe_open(path, "pt") as stored:
+                    header = stored.metadata()
+                    if header["identity"] != self._identity:
+                        return None
+                    tensors = {name: stored.get_tensor(name).clone() for name in stored.keys()}  # noqa: SIM118
+                return _unpacked(json.loads(header["state"]), tensors)
+            except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+                return None
+
+    def remove(self) -> None:
+        """Remove the state, and what writers that were killed left of theirs."""
+        if not self._files.is_local:
+            self._files.remove(self._name)
+            return
+        for path in self._files.local_path(self._address).glob(f"*{NAME}*"):
+            path.unlink(missing_ok=True)
+
+    def _write(self, state: Any) -> None:
+        from safetensors.torch import save_file
+
+        tensors: dict[str, Tensor] = {}
+        header = {"identity": self._identity, "state": json.dumps(_packed(state, tensors))}
+        part = f"{self._address}/.{NAME}.{uuid.uuid4().hex[:8]}.part"
+        if self._files.is_local:
+            path = self._files.local_path(part)
+            try:
+                save_file(tensors, path, header)
+                os.replace(path, self._files.local_path(self._name))
+            finally:
+                path.unlink(missing_ok=True)
+            return
+        with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
+            save_file(tensors, Path(scratch, NAME), header)
+            self._files.upload(Path(scratch, NAME), part)
+        self._files.move(part, self._name)
+
+
+def _packed(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """The state as JSON types, with its tensors taken out. Raises ``TypeError`` for anything else."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        name = str(len(tensors))
+        tensors[name] = value.detach().cpu().contiguous()
+        return {"tensor": name}
+    if isinstance(value, dict):
+        return {"dict": [[_packed(key, tensors), _packed(item, tensors)] for key, item in value.items()]}
+    if isinstance(value, list | tuple):
+        return {type(value).__name__: [_packed(item, tensors) for item in value]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a state cannot hold {type(value).__name__}")
+
+
+def _unpacked(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "dict":
+        return {_unpacked(key, tensors): _unpacked(item, tensors) for key, item in content}
+    items = [_unpacked(item, tensors) for item in content]
+    return tuple(items) if kind == "tuple" else items
