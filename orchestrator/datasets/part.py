@@ -90,3 +90,22 @@ def file_part(files: Sequence[Path], labels: Sequence[int], root: Path) -> Part:
             return image
 
     return whole_part(labels, read, lambda i: files[i].relative_to(root).as_posix())
+
+
+def joined(parts: Sequence[Part]) -> Part:
+    """One part of several, in their order."""
+    starts = np.cumsum([0, *(len(part) for part in parts)])
+
+    def within(index: int) -> tuple[Part, int]:
+        number = int(np.searchsorted(starts, index, side="right")) - 1
+        return parts[number], index - int(starts[number])
+
+    def read(index: int) -> Image.Image:
+        part, position = within(index)
+        return part.read(position)
+
+    def origin(index: int) -> str:
+        part, position = within(index)
+        return part.origin(position)
+
+    return whole_part(np.concatenate([part.labels for part in parts]), read, origin)

@@ -5,18 +5,74 @@
 ``eighty_ten_ten``  80 % train, 10 % validation (left out), 10 % test, drawn per class
 ``published``       what the BOLT authors' code does: 80/20 at random with seed 42, then 10 % (at most 5000) of the
                     training part left out with seed 0
+
+Shape legend: N images of a dataset.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import hashlib
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from orchestrator.catalog import DatasetEntry
+    from orchestrator.datasets.part import RawDataset
+
 PUBLISHED_VALIDATION_CAP = 5000
+
+
+@dataclass(frozen=True)
+class SplitManifest:
+    """Which images are in which part, told apart by a checksum.
+
+    Attributes:
+        dataset: key in the catalog.
+        recipe: what made the parts.
+        classes: how many classes the data has.
+        counts: images per part.
+        sha256: per part, of its images' positions among those the route lists and of their labels, in the part's
+            order: the same number is the same split of the same list.
+    """
+
+    dataset: str
+    recipe: str
+    classes: int
+    counts: dict[str, int]
+    sha256: dict[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data, to be written down."""
+        return asdict(self)
+
+    def differs(self, entry: DatasetEntry) -> list[str]:
+        """What the catalog says otherwise of class count and sizes, in words; empty where they agree."""
+        stated = {"classes": entry.classes, **entry.sizes.model_dump()}
+        found = {"classes": self.classes, **self.counts}
+        return [f"{key}: catalog {stated[key]}, data {found[key]}" for key in stated if stated[key] != found[key]]
+
+
+def split_manifest(entry: DatasetEntry, raw: RawDataset) -> SplitManifest:
+    """The manifest of an opened dataset."""
+    parts = {"train": raw.train, "test": raw.test}
+    return SplitManifest(
+        entry.name,
+        entry.splits.recipe,
+        len(raw.class_names),
+        {name: len(part) for name, part in parts.items()},
+        {name: _checksum(part.indices, part.labels) for name, part in parts.items()},
+    )
+
+
+def _checksum(*arrays: NDArray[np.int64]) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(array.astype("<i8").tobytes())
+    return digest.hexdigest()
 
 
 def split_indices(labels: NDArray[np.int64], recipe: str, dataset: str) -> dict[str, NDArray[np.int64]]:

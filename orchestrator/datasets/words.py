@@ -11,18 +11,53 @@ from orchestrator.errors import UserError
 def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, ...]:
     """The words that go into prompts, in label order.
 
-    The catalog may name classes as a list in label order or as a mapping from folder name; otherwise the data's own
-    names serve, underscores read as spaces.
+    The catalog may name classes as a list in label order or as a mapping from the data's own name; otherwise the data's
+    own names serve, underscores read as spaces, but for those that the entry renames. Copies of a dataset spell its
+    names in several ways, so a mapping's keys count whatever their case, spaces, underscores and hyphens.
+
+    Raises ``UserError`` when the numbers of names differ, a mapping lacks a class, or two classes get the same words.
     """
     given = class_words(entry)
-    if given is None:
-        return tuple(name.replace("_", " ") for name in from_data)
     where = f"dataset {entry.name}, field class_names"
+    if given is None:
+        renamed = _Spellings(entry.renamed)
+        return _told_apart(
+            [renamed.get(name) or name.replace("_", " ").strip() for name in from_data], from_data, where
+        )
     if isinstance(given, Mapping):
-        missing = [name for name in from_data if name not in given]
+        spellings = _Spellings(given)
+        words = [spellings.get(name) for name in from_data]
+        missing = [name for name, word in zip(from_data, words, strict=True) if word is None]
         if missing:
             raise UserError(f"no words for the class folder(s) {', '.join(missing[:5])}", where=where)
-        return tuple(given[name] for name in from_data)
+        return _told_apart([word for word in words if word is not None], from_data, where)
     if len(given) != len(from_data):
         raise UserError(f"{len(given)} names for {len(from_data)} classes found", where=where)
     return tuple(given)
+
+
+def _told_apart(words: Sequence[str], from_data: Sequence[str], where: str) -> tuple[str, ...]:
+    """``words`` if no two are alike to a tokenizer that reads capitals and small letters as the same."""
+    first: dict[str, str] = {}
+    for word, name in zip(words, from_data, strict=True):
+        other = first.setdefault(word.casefold(), name)
+        if other is not name:
+            raise UserError(f"the classes {other!r} and {name!r} would both be called {word!r}", where=where,
+                            hint="give them words that the text head can tell apart")  # fmt: skip
+    return tuple(words)
+
+
+class _Spellings:
+    """A mapping from names to words, looked up as written and then by letters and digits alone."""
+
+    def __init__(self, words: Mapping[str, str]) -> None:
+        self.words = words
+        plain = [_plain(name) for name in words]
+        self.by_plain = {key: words[name] for key, name in zip(plain, words, strict=True) if plain.count(key) == 1}
+
+    def get(self, name: str) -> str | None:
+        return self.words.get(name) or self.by_plain.get(_plain(name))
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum())

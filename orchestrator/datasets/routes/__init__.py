@@ -9,9 +9,22 @@ from pathlib import Path
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.datasets.part import Found
+from orchestrator.datasets.routes.archive import read_archive
 from orchestrator.datasets.routes.drawn import read_sklearn, read_toy
 from orchestrator.datasets.routes.folder import read_folder
+from orchestrator.datasets.routes.manifest import read_manifest
+from orchestrator.datasets.routes.parquet import read_huggingface
+from orchestrator.datasets.routes.torchvision_sets import read_torchvision
 
 Reader = Callable[[DatasetEntry, Path], Found]
 
-READERS: dict[str, Reader] = {"toy": read_toy, "sklearn": read_sklearn, "folder": read_folder}
+READERS: dict[str, Reader] = {
+    "toy": read_toy,
+    "sklearn": read_sklearn,
+    "folder": read_folder,
+    "manifest": read_manifest,
+    "torchvision": read_torchvision,
+    "huggingface": read_huggingface,
+    "archive": read_archive,
+    "manual": read_archive,
+}

@@ -12,28 +12,39 @@ IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".t
 
 
 def read_folder(entry: DatasetEntry, folder: Path) -> Found:
-    """``train/`` and ``test/`` of class folders, or one ``all/`` that a recipe splits.
+    """``train/`` and ``test/`` of class folders, or one ``all/`` (or the folder itself) that a recipe splits.
 
     Raises ``UserError`` for a class without images, or one that only one of the parts has.
     """
-    present = ["train", "test"] if entry.splits.recipe == "official" else ["all"]
-    names = [path.name for path in class_folders(folder / present[0])]
+    official = entry.splits.recipe == "official"
+    roots = {split: folder / split for split in ("train", "test")} if official else {"all": _whole(folder)}
+    first = next(iter(roots))
+    names = [path.name for path in class_folders(roots[first])]
     label_of = {name: label for label, name in enumerate(names)}
     parts = {}
-    for split in present:
+    for split, root in roots.items():
         files, labels = [], []
-        for class_folder in class_folders(folder / split):
+        for class_folder in class_folders(root):
             if class_folder.name not in label_of:
                 raise UserError(
-                    f"class folder {class_folder.name!r} is in {split}/ but not in {present[0]}/", where=str(folder)
+                    f"class folder {class_folder.name!r} is in {split}/ but not in {first}/", where=str(folder)
                 )
-            found = sorted(p for p in class_folder.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES)
+            found = sorted(p for p in class_folder.rglob("*") if is_image(p))
             if not found:
                 raise UserError("the class folder holds no images", where=str(class_folder))
             files += found
             labels += [label_of[class_folder.name]] * len(found)
         parts[split] = file_part(files, labels, folder)
     return Found(names, parts)
+
+
+def _whole(folder: Path) -> Path:
+    return folder / "all" if (folder / "all").is_dir() else folder
+
+
+def is_image(path: Path) -> bool:
+    """Whether a file counts as an image, by its name; hidden ones, as some systems put beside images, do not."""
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
 
 
 def class_folders(folder: Path) -> list[Path]:

@@ -1,0 +1,62 @@
+"""Unpacked archives and hand-made folders, by their layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from orchestrator.catalog import DatasetEntry
+from orchestrator.catalog.routes import ArchiveRoute, HuggingFaceRoute, ManualRoute
+from orchestrator.datasets.part import Found, file_part
+from orchestrator.datasets.routes.class_folders import read_class_folders, read_numbered_folders, read_wnid_folders
+from orchestrator.errors import UserError
+
+
+def read_archive(entry: DatasetEntry, folder: Path) -> Found:
+    """The content of an archive route, or of a manual one."""
+    assert isinstance(entry.route, ArchiveRoute | ManualRoute | HuggingFaceRoute)
+    return LAYOUTS[entry.route.layout](entry, folder)
+
+
+def read_cub(entry: DatasetEntry, folder: Path) -> Found:
+    """CUB-200-2011: lists of images, labels (from 1), parts and classes beside ``images/``.
+
+    Raises ``UserError`` when a list is missing or the lists do not agree.
+    """
+    root = next((path.parent for path in sorted(folder.rglob("train_test_split.txt"))), None)
+    if root is None:
+        raise UserError("there is no train_test_split.txt", where=str(folder))
+    names = _table(root / "classes.txt")
+    images = _table(root / "images.txt")
+    labels = _table(root / "image_class_labels.txt")
+    in_train = _table(root / "train_test_split.txt")
+    if not images.keys() == labels.keys() == in_train.keys() or not set(labels.values()) <= names.keys():
+        raise UserError("images.txt, image_class_labels.txt and train_test_split.txt differ in length", where=str(root))
+    order = {number: label for label, number in enumerate(sorted(names, key=int))}
+    parts = {}
+    for split, flag in (("train", "1"), ("test", "0")):
+        chosen = [number for number in images if in_train[number] == flag]
+        files = [root / "images" / images[number] for number in chosen]
+        parts[split] = file_part(files, [order[labels[number]] for number in chosen], folder)
+    return Found([names[number].partition(".")[2] or names[number] for number in order], parts)
+
+
+def _table(path: Path) -> dict[str, str]:
+    """Lines ``number rest`` of a text file."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot be read: {error}", where=str(path)) from None
+    pairs = (line.strip().split(" ", 1) for line in lines if line.strip())
+    try:
+        return dict(pairs)
+    except ValueError:
+        raise UserError("needs lines of a number, a space and a text", where=str(path)) from None
+
+
+LAYOUTS: dict[str, Callable[[DatasetEntry, Path], Found]] = {
+    "class_folders": read_class_folders,
+    "wnid_folders": read_wnid_folders,
+    "numbered_folders": read_numbered_folders,
+    "cub": read_cub,
+}

@@ -1,0 +1,113 @@
+"""A table that lists images and their labels: CSV or parquet."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator.catalog import DatasetEntry
+from orchestrator.catalog.routes import ManifestRoute, is_inside
+from orchestrator.datasets.part import Found, file_part
+from orchestrator.errors import UserError
+
+SHOWN = 10
+
+
+def read_manifest(entry: DatasetEntry, folder: Path) -> Found:
+    """The images a manifest lists: its own parts under the recipe ``official``, else one part ``all``.
+
+    Labels are texts; classes are numbered in the order of their names, as numbers where all of them are.
+
+    Raises:
+        UserError: the table cannot be read or lacks a column, a row is empty, a path leaves the folder or is listed
+            twice, a file is missing, a split is unknown, or there is a split column where a recipe splits.
+    """
+    route = entry.route
+    assert isinstance(route, ManifestRoute)
+    table = folder / route.file
+    columns = read_table(table)
+    path_column, label_column, split_column = (route.columns.get(key, key) for key in ("path", "label", "split"))
+    for needed in (path_column, label_column):
+        if needed not in columns:
+            raise UserError(f"has no column {needed!r}, only {', '.join(columns)}", where=str(table))
+    paths, labels = columns[path_column], columns[label_column]
+    if not paths:
+        raise UserError("lists no images", where=str(table))
+    splits = _splits(entry, columns.get(split_column), len(paths), table)
+    _check_rows(paths, labels, table)
+    _check_files(paths, folder, table)
+    names = sorted(set(labels), key=(lambda name: (int(name), name)) if all(map(str.isdecimal, labels)) else None)
+    label_of = {name: label for label, name in enumerate(names)}
+    parts = {}
+    for split in ("train", "test") if entry.splits.recipe == "official" else ("all",):
+        rows = [row for row, given in enumerate(splits) if given == split]
+        if not rows and (split != "train" or entry.is_source):
+            raise UserError(f"lists no images of the split {split!r}", where=str(table))
+        parts[split] = file_part([folder / paths[row] for row in rows], [label_of[labels[row]] for row in rows], folder)
+    return Found(names, parts)
+
+
+def read_table(path: Path) -> Mapping[str, list[str]]:
+    """Column name -> texts of a CSV file with a header line, or of a parquet file.
+
+    Raises ``UserError`` when it cannot be read.
+    """
+    try:
+        if path.suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            return {
+                name: [_text(value) for value in values] for name, values in pq.read_table(path).to_pydict().items()
+            }
+        with open(path, encoding="utf-8-sig", newline="") as stream:
+            reader = csv.DictReader(stream, strict=True)
+            rows = list(reader)
+    except (OSError, ValueError, csv.Error) as error:
+        raise UserError(f"cannot be read as a table: {error}", where=str(path)) from None
+    uneven = next((number for number, row in enumerate(rows) if None in row or None in row.values()), None)
+    if uneven is not None:
+        raise UserError(f"row {uneven + 1} has not as many fields as the header", where=str(path))
+    return {name: [row[name].strip() for row in rows] for name in reader.fieldnames or ()}
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value).strip()
+
+
+def _splits(entry: DatasetEntry, given: Sequence[str] | None, count: int, table: Path) -> Sequence[str]:
+    """The part of each row."""
+    official = entry.splits.recipe == "official"
+    if given is None:
+        if official:
+            raise UserError("has no column for the split", where=str(table),
+                            hint="add one that says train or test, or name another split recipe")  # fmt: skip
+        return ["all"] * count
+    if not official:
+        raise UserError(f"has a column for the split, and the entry's recipe {entry.splits.recipe} would split again",
+                        where=str(table), hint="take 'splits: {recipe: official}', or drop the column")  # fmt: skip
+    unknown = next((row for row, split in enumerate(given) if split not in ("train", "test")), None)
+    if unknown is not None:
+        raise UserError(f"row {unknown + 1}: the split {given[unknown]!r} is neither train nor test", where=str(table))
+    return given
+
+
+def _check_rows(paths: Sequence[str], labels: Sequence[str], table: Path) -> None:
+    seen: set[str] = set()
+    for row, (path, label) in enumerate(zip(paths, labels, strict=True), start=1):
+        if not is_inside(path):
+            raise UserError(f"row {row}: the path {path!r} does not stay inside the folder", where=str(table))
+        if not label:
+            raise UserError(f"row {row}: {path} has no label", where=str(table))
+        if path in seen:
+            raise UserError(f"row {row}: {path} is listed twice", where=str(table))
+        seen.add(path)
+
+
+def _check_files(paths: Sequence[str], folder: Path, table: Path) -> None:
+    missing = [path for path in paths if not (folder / path).is_file()]
+    if missing:
+        more = f"\n  ... and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+        listed = "\n  ".join(missing[:SHOWN]) + more
+        raise UserError(f"{len(missing)} of {len(paths)} images are not there:\n  {listed}", where=str(table))

@@ -1,0 +1,166 @@
+"""Hugging Face repositories: parquet shards whose rows hold an encoded image and a label.
+
+Labels are read without the images. An image is read with the row group it is in, of which the last few are kept, so
+that neither a pass in order nor one in disorder holds a file or reads much twice.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from orchestrator.catalog import DatasetEntry
+from orchestrator.catalog.routes import HuggingFaceRoute
+from orchestrator.datasets.part import Found, Part, whole_part
+from orchestrator.datasets.routes.archive import read_archive
+from orchestrator.datasets.routes.shards import shards_of
+from orchestrator.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from numpy.typing import NDArray
+
+KEPT_BYTES = 256 * 1024**2
+"""Encoded images kept per part; a row group is 100 to 1,000 of them."""
+
+
+def read_huggingface(entry: DatasetEntry, folder: Path) -> Found:
+    """The parts of a repository whose files lie in ``folder`` at their own paths.
+
+    Raises ``UserError`` for missing or unreadable shards, columns that are not there, and labels without names that the
+    entry does not name either.
+    """
+    route = entry.route
+    assert isinstance(route, HuggingFaceRoute)
+    if route.layout == "class_folders":
+        return read_archive(entry, folder)
+    paths = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet"))
+    shards = {}
+    for part in route.splits:
+        try:
+            shards[part] = _Shards(
+                folder, shards_of(paths, route, part), route.columns["image"], route.columns["label"]
+            )
+        except UserError as error:
+            raise UserError(error.what, where=error.where or str(folder), hint=error.hint or _again(entry)) from None
+    names = _class_names(entry, list(shards.values()), folder)
+    return Found(names, {part: found.part(names) for part, found in shards.items()})
+
+
+def _again(entry: DatasetEntry) -> str:
+    return f"get it again: python -m orchestrator data prepare {entry.name}"
+
+
+def _class_names(entry: DatasetEntry, parts: Sequence[_Shards], folder: Path) -> list[str]:
+    """In label order: from the files' metadata, or the sorted texts of the labels, or plain numbers."""
+    declared = {part.names for part in parts}
+    if len(declared) > 1:
+        raise UserError("the files of its parts do not name the same classes", where=str(folder))
+    (names,) = declared
+    if names is not None:
+        return list(names)
+    values = sorted({value for part in parts for value in part.values})
+    if any(isinstance(value, str) for value in values):
+        return [str(value) for value in values]
+    if entry.class_names is None:
+        raise UserError("its labels are numbers, and the files do not name them", where=str(folder),
+                        hint=f"give class_names in the catalog's entry of {entry.name}")  # fmt: skip
+    return [str(label) for label in range(max(values) + 1)]
+
+
+class _Shards:
+    """The parquet files of one part. Safe under threads: files are read one at a time, images decoded at once."""
+
+    def __init__(self, folder: Path, paths: Sequence[str], image: str, label: str) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self.paths = paths
+        self.image = image
+        self.files: list[pq.ParquetFile] = []
+        labels: list[Any] = []
+        named = set()
+        for path in paths:
+            try:
+                file = pq.ParquetFile(folder / path, memory_map=True)
+                absent = {image, label} - set(file.schema_arrow.names)
+                if absent:
+                    raise UserError(
+                        f"has no column {min(absent)!r}, only {', '.join(file.schema_arrow.names)}",
+                        where=str(folder / path),
+                    )
+                labels += file.read(columns=[label], use_threads=False).column(label).to_pylist()
+            except (pa.ArrowException, OSError) as error:
+                raise UserError(f"cannot be read as parquet: {error}", where=str(folder / path)) from None
+            self.files.append(file)
+            named.add(_names_in(file.schema_arrow, label))
+        if len(named) > 1:
+            raise UserError("its files do not name the same classes", where=str(folder / paths[0]))
+        if any(value is None for value in labels):
+            raise UserError(f"{labels.count(None)} images have no label", where=str(folder / paths[0]))
+        (self.names,) = named
+        self.values: list[Any] = labels
+        self.groups = [(file, group) for file in self.files for group in range(file.num_row_groups)]
+        self.starts = np.cumsum([0, *(file.metadata.row_group(group).num_rows for file, group in self.groups)])
+        self.file_starts = np.cumsum([0, *(file.metadata.num_rows for file in self.files)])
+        self.kept: OrderedDict[int, pa.ChunkedArray[Any]] = OrderedDict()
+        self.lock = threading.Lock()
+
+    def part(self, names: Sequence[str]) -> Part:
+        """The labelled images. Raises ``UserError`` for a label that has no name."""
+        number = {name: label for label, name in enumerate(names)}
+        labels = [number.get(value, -1) if isinstance(value, str) else int(value) for value in self.values]
+        beyond = [label for label in labels if not 0 <= label < len(names)]
+        if beyond:
+            raise UserError(f"the label {beyond[0]} is outside 0 to {len(names) - 1}", where=self.paths[0])
+        return whole_part(labels, self.read, self.origin)
+
+    def read(self, index: int) -> Image.Image:
+        """Decode one image. Raises ``ValueError`` for a row without one, ``OSError`` for one that is damaged."""
+        group = _interval(self.starts, index)
+        value = self._column(group)[index - int(self.starts[group])].as_py()
+        encoded = value.get("bytes") if isinstance(value, dict) else value
+        if not encoded:
+            raise ValueError("the row holds no image")
+        with Image.open(io.BytesIO(encoded)) as image:
+            image.load()
+            return image
+
+    def origin(self, index: int) -> str:
+        """File and row of an image."""
+        file = _interval(self.file_starts, index)
+        return f"{self.paths[file]}[{index - int(self.file_starts[file])}]"
+
+    def _column(self, group: int) -> pa.ChunkedArray[Any]:
+        """The encoded images of one row group, kept for the next reader."""
+        with self.lock:
+            found = self.kept.get(group)
+            if found is None:
+                file, number = self.groups[group]
+                table = file.read_row_group(number, columns=[self.image], use_threads=False)
+                found = self.kept[group] = table.column(self.image)
+                while len(self.kept) > 1 and sum(column.nbytes for column in self.kept.values()) > KEPT_BYTES:
+                    self.kept.popitem(last=False)
+            self.kept.move_to_end(group)
+            return found
+
+
+def _interval(starts: NDArray[np.int64], index: int) -> int:
+    """Which of the intervals that begin at ``starts`` holds ``index``."""
+    return int(np.searchsorted(starts, index, side="right")) - 1
+
+
+def _names_in(schema: pa.Schema, column: str) -> tuple[str, ...] | None:
+    """The class names that Hugging Face's metadata give a column, in label order; ``None`` where they give none."""
+    metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    names = metadata.get("info", {}).get("features", {}).get(column, {}).get("names")
+    return tuple(names) if names else None

@@ -1,0 +1,158 @@
+"""Datasets that torchvision has a class for: its parsing, without its checksums and without decoding for the labels.
+
+torchvision sums up whole files at every opening (170 MB for CIFAR, 3 GB for STL10); ``data prepare`` has done so once.
+What those sums also guard against is a pickle that runs code, so CIFAR's are looked through instead.
+"""
+
+from __future__ import annotations
+
+import pickletools
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from orchestrator.catalog import DatasetEntry
+from orchestrator.catalog.routes import TorchvisionRoute
+from orchestrator.datasets.part import Found, Part, joined, whole_part
+from orchestrator.errors import UserError
+
+CHECKSUM = re.compile(r"[0-9a-f]{32}")
+
+ARRAY_PICKLE = frozenset(
+    f"{module} {name}"
+    for module in ("numpy", "numpy.core.multiarray", "numpy._core.multiarray")
+    for name in ("_reconstruct", "ndarray", "dtype")
+) | {"_codecs encode"}
+"""All that a pickle of arrays and lists names."""
+
+
+def read_torchvision(entry: DatasetEntry, folder: Path) -> Found:
+    """The parts of a ``torchvision.datasets`` class whose ``root`` is ``folder``; each part joins its argument sets.
+
+    Raises ``UserError`` for a class that torchvision has not, and for files that are missing or that it cannot parse.
+    """
+    route = entry.route
+    assert isinstance(route, TorchvisionRoute)
+    reader = _reader(route.dataset)
+    parts: dict[str, Part] = {}
+    names: list[str] | None = None
+    for name, argument_sets in route.arguments.items():
+        pieces = []
+        for arguments in argument_sets:
+            try:
+                dataset = _open(reader, folder, arguments)
+            except Exception as error:  # whatever a parser says of damaged files
+                raise UserError(
+                    f"torchvision's {route.dataset}({_shown(arguments)}) cannot be read: {error}",
+                    where=str(folder),
+                    hint=f"get it again: python -m orchestrator data prepare {entry.name}",
+                ) from error
+            labels = _labels(dataset)
+            found = _class_names(dataset, int(labels.max(initial=-1)) + 1)
+            if names is None or (not hasattr(dataset, "classes") and len(found) > len(names)):
+                names = found
+            elif hasattr(dataset, "classes") and found != names:
+                raise UserError("its parts do not name the same classes", where=str(folder))
+            pieces.append(_piece(dataset, labels, route, folder, arguments))
+        parts[name] = joined(pieces)
+    return Found(names or [], parts)
+
+
+def _open(reader: type[Any], folder: Path, arguments: Mapping[str, Any]) -> Any:
+    if reader.__name__.startswith("CIFAR"):
+        for name in (reader.meta["filename"], *(name for name, _ in reader.train_list + reader.test_list)):
+            refuse_foreign_pickle(folder / reader.base_folder / name)
+    return reader(root=str(folder), **arguments)
+
+
+def _reader(name: str) -> type[Any]:
+    """torchvision's class, without checksums and without unpacking. Raises ``UserError`` for a name it has not."""
+    import torchvision.datasets
+
+    original = getattr(torchvision.datasets, name, None)
+    if original is None:
+        raise UserError(f"torchvision has no dataset class {name!r}")
+    fields: dict[str, Any] = {}
+    for base in reversed(original.__mro__):
+        for key, value in vars(base).items():
+            if isinstance(value, list | tuple | dict) and (blank := _without_checksums(value)) != value:
+                fields[key] = blank
+    if name == "ImageNet":
+        fields["parse_archives"] = _refuse_archives
+    return type(original.__name__, (original,), fields)  # by its own name, from which torchvision makes paths
+
+
+def _without_checksums(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_checksums(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_without_checksums(inner) for inner in value)
+    return None if isinstance(value, str) and CHECKSUM.fullmatch(value) else value
+
+
+def _refuse_archives(dataset: Any) -> None:
+    """In place of torchvision's own step, which unpacks 150 GB beside its reader."""
+    for path in (Path(dataset.root) / "meta.bin", Path(dataset.split_folder)):
+        if not path.exists():
+            raise FileNotFoundError(f"{path} is not there")
+
+
+def refuse_foreign_pickle(path: Path) -> None:
+    """Look through a pickle of the second protocol, as CIFAR's are, without running it.
+
+    Raises ``ValueError`` when it names anything but arrays, or in a way that cannot be told from outside.
+    """
+    for opcode, argument, _ in pickletools.genops(path.read_bytes()):
+        if opcode.name in ("STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4"):
+            raise ValueError(f"{path.name} is not the original pickle")
+        if opcode.name == "GLOBAL" and argument not in ARRAY_PICKLE:
+            raise ValueError(f"{path.name} is a pickle that calls {argument}; the original holds arrays only")
+
+
+def _labels(dataset: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The label of each image, (N,), from whichever list torchvision keeps, without decoding."""
+    for name in ("targets", "_labels", "labels"):
+        found = getattr(dataset, name, None)
+        if found is not None:
+            return np.asarray(found, dtype=np.int64)
+    return np.asarray([label for _, label in dataset._samples], dtype=np.int64)
+
+
+def _class_names(dataset: Any, count: int) -> list[str]:
+    """In label order; numbers where torchvision has no names. ImageNet's classes have several, of which the first."""
+    names: Sequence[Any] = getattr(dataset, "classes", [str(label) for label in range(count)])
+    return [name if isinstance(name, str) else name[0] for name in names]
+
+
+def _piece(dataset: Any, labels: np.ndarray[Any, np.dtype[np.int64]], route: TorchvisionRoute, folder: Path,
+           arguments: Mapping[str, Any]) -> Part:  # fmt: skip
+    files = _files(dataset)
+
+    def read(index: int) -> Image.Image:
+        image: Image.Image = dataset[index][0]
+        return image.transpose(Image.Transpose.TRANSPOSE) if route.transpose else image
+
+    def origin(index: int) -> str:
+        if files is None:
+            return f"{route.dataset}({_shown(arguments)})[{index}]"
+        return Path(files[index]).relative_to(folder).as_posix()
+
+    return whole_part(labels, read, origin)
+
+
+def _files(dataset: Any) -> Sequence[str | Path] | None:
+    """The file of each image; ``None`` where they are held as one array."""
+    for name in ("_image_files", "_images"):
+        found: Sequence[str | Path] | None = getattr(dataset, name, None)
+        if found is not None:
+            return found
+    samples = getattr(dataset, "samples", None) or getattr(dataset, "_samples", None)
+    return None if samples is None else [path for path, _ in samples]
+
+
+def _shown(arguments: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in arguments.items())
