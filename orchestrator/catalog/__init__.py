@@ -3,8 +3,9 @@
 Nothing in here imports torch or open_clip, so that a plan or an error message costs no seconds.
 """
 
-from orchestrator.catalog.availability import how_to_get, missing_data, missing_weights
+from orchestrator.catalog.availability import how_to_get, missing_data, missing_weights, origin_of
 from orchestrator.catalog.backbones import BackboneEntry
+from orchestrator.catalog.checkpoints import CheckpointEntry, checkpoint_digest, missing_checkpoint
 from orchestrator.catalog.entries import DatasetEntry, DomainEntry
 from orchestrator.catalog.load import Catalog, load_catalog
 from orchestrator.catalog.places import (
@@ -25,9 +26,11 @@ __all__ = [
     "LOADER_VERSION",
     "BackboneEntry",
     "Catalog",
+    "CheckpointEntry",
     "DatasetEntry",
     "DomainEntry",
     "backbone_ref",
+    "checkpoint_digest",
     "class_words",
     "data_root_of",
     "dataset_folder",
@@ -37,8 +40,10 @@ __all__ = [
     "grids_folder",
     "how_to_get",
     "load_catalog",
+    "missing_checkpoint",
     "missing_data",
     "missing_weights",
+    "origin_of",
     "partial_folder",
     "templates",
 ]

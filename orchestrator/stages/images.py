@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from bolt.support import draw_support
+from orchestrator.catalog import excluded_images
 from orchestrator.datasets.images import evaluation_pixels, rgb_pixels, training_pixels, write_images
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.stages.artifacts import Images, SupportImages
@@ -27,6 +28,7 @@ def build_images(need: Images, bench: Workbench, builder: Builder) -> None:
     builder.meta.update(
         class_names=list(raw.class_names),
         images=len(part),
+        excluded=len(excluded_images(entry, bench.data_root)),  # of both parts
         smallest_class=int(np.bincount(part.labels, minlength=len(raw.class_names)).min()),
         differs=[
             f"{key}: catalog {stated[key]}, data {value}" for key, value in found.items() if stated.get(key) != value

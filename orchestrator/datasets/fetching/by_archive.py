@@ -1,0 +1,35 @@
+"""One archive at a fixed address: fetched, checked, unpacked."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+from orchestrator.catalog import DatasetEntry
+from orchestrator.catalog.routes import ArchiveRoute
+from orchestrator.datasets.fetching.download import announced_size, digest_of, download
+from orchestrator.datasets.fetching.unpack import unpack
+from orchestrator.datasets.fetching.workshop import Filled, Workshop
+
+
+def fill_from_archive(entry: DatasetEntry, shop: Workshop) -> Filled:
+    """Raises ``UserError`` for everything :func:`download` and :func:`unpack` refuse."""
+    assert isinstance(entry.route, ArchiveRoute)
+    shop.begin_anew()
+    archive = shop.downloads / file_name(entry.route.url)
+    download(entry.route.url, archive, checksum=entry.route.checksum, console=shop.console)
+    shop.say(f"unpacking {archive.name}")
+    unpack(archive, shop.folder)
+    return Filled(None, {archive.name: entry.route.checksum or f"sha256:{digest_of(archive, 'sha256')}"})
+
+
+def archive_size(entry: DatasetEntry) -> int | None:
+    """Bytes of the archive, as its server says."""
+    assert isinstance(entry.route, ArchiveRoute)
+    return announced_size(entry.route.url)
+
+
+def file_name(url: str) -> str:
+    """What an address's file is called here: its last part, made plain."""
+    last = PurePosixPath(unquote(urlsplit(url).path)).name
+    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in last).lstrip(".") or "archive"

@@ -1,0 +1,148 @@
+"""Hugging Face dataset repositories: the files of the parts that are needed, of one commit, checked.
+
+huggingface_hub resumes by itself and keeps its notes in ``.cache`` inside the folder, which is removed at the end.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.catalog import DatasetEntry
+from orchestrator.catalog.routes import HuggingFaceRoute
+from orchestrator.datasets.fetching.download import digest_of
+from orchestrator.datasets.fetching.workshop import Filled, Workshop
+from orchestrator.datasets.routes.folder import IMAGE_SUFFIXES
+from orchestrator.datasets.routes.shards import shards_of
+from orchestrator.errors import UserError
+
+ATTEMPTS_AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file of a repository.
+
+    Attributes:
+        path: inside the repository.
+        size: bytes, ``None`` if the hub does not say.
+        sha256: of its content, for those that the hub keeps as large files.
+    """
+
+    path: str
+    size: int | None
+    sha256: str | None
+
+
+def fill_from_hub(entry: DatasetEntry, shop: Workshop, endpoint: str | None = None) -> Filled:
+    """Fetch the files of the parts the entry names at its pinned commit, or at the newest one.
+
+    Raises:
+        UserError: the repository or a file cannot be had (gated ones say what to do), or a file has the wrong checksum.
+    """
+    from huggingface_hub import snapshot_download
+
+    assert isinstance(entry.route, HuggingFaceRoute)
+    shop.folder.mkdir(parents=True, exist_ok=True)
+    revision, files = needed_files(entry, endpoint)
+    shop.say(f"{entry.name}: {len(files)} files of {entry.route.repo} at {revision[:8]}")
+    try:
+        snapshot_download(
+            entry.route.repo,
+            repo_type="dataset",
+            revision=revision,
+            local_dir=shop.folder,
+            allow_patterns=[_literal(file.path) for file in files],
+            max_workers=ATTEMPTS_AT_ONCE,
+            endpoint=endpoint,
+        )
+    except Exception as error:
+        raise _explained(error, entry) from error
+    checksums = {}
+    for file in files:
+        path = shop.folder / file.path
+        found = digest_of(path, "sha256")
+        if file.sha256 is not None and found != file.sha256:
+            path.unlink()
+            raise UserError(
+                f"{file.path} has the wrong sha256: {found}, where the hub says {file.sha256}",
+                hint="it was removed; the same command fetches it anew",
+            )
+        checksums[file.path] = f"sha256:{found}"
+    shutil.rmtree(shop.folder / ".cache", ignore_errors=True)
+    return Filled(revision, checksums)
+
+
+def hub_size(entry: DatasetEntry) -> int | None:
+    """Bytes of the files that are needed; ``None`` where the hub cannot be asked."""
+    try:
+        return sum(file.size or 0 for file in needed_files(entry, None)[1])
+    except UserError:
+        return None
+
+
+def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, list[RemoteFile]]:
+    """The commit, and its files that hold the entry's parts. Raises ``UserError`` when the hub cannot be asked."""
+    from huggingface_hub import HfApi
+
+    route = entry.route
+    assert isinstance(route, HuggingFaceRoute)
+    try:
+        info = HfApi(endpoint=endpoint).dataset_info(route.repo, revision=route.revision, files_metadata=True)
+    except Exception as error:
+        raise _explained(error, entry) from error
+    there = {file.path: file for file in map(_remote_file, info.siblings or ())}
+    if route.layout == "class_folders":
+        wanted = [path for path in there if Path(path).suffix.lower() in IMAGE_SUFFIXES]
+    else:
+        wanted = [path for part in route.splits for path in shards_of(there, route, part)]
+    if not wanted or info.sha is None:
+        raise UserError(f"{route.repo} holds no images in the layout {route.layout!r}", where=f"dataset {entry.name}")
+    return info.sha, [there[path] for path in dict.fromkeys(wanted)]
+
+
+def _remote_file(sibling: Any) -> RemoteFile:
+    return RemoteFile(sibling.rfilename, sibling.size, sibling.lfs.sha256 if sibling.lfs else None)
+
+
+def _literal(path: str) -> str:
+    """A path as a pattern that matches only itself."""
+    return "".join(f"[{letter}]" if letter in "[*?" else letter for letter in path)
+
+
+def _explained(error: Exception, entry: DatasetEntry) -> Exception:
+    """The user's error behind one of huggingface_hub; anything else as it is."""
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    assert isinstance(entry.route, HuggingFaceRoute)
+    page = f"https://huggingface.co/datasets/{entry.route.repo}"
+    again = "what has come is kept; the same command goes on from there"
+    if isinstance(error, UserError):
+        return error
+    if isinstance(error, GatedRepoError):
+        return UserError(
+            f"{entry.name} is gated",
+            where=page,
+            hint=f"agree to its terms on that page, then `hf auth login` (or set HF_TOKEN), then the same command\n  "
+            f"licence: {entry.licence}",
+        )
+    if isinstance(error, RevisionNotFoundError):
+        return UserError(f"{entry.name} has no commit {entry.route.revision}", where=page)
+    if isinstance(error, RepositoryNotFoundError):
+        return UserError(f"{entry.name} is not at this address, or wants a token", where=page, hint="hf auth login")
+    if isinstance(error, OfflineModeIsEnabled):
+        return UserError(f"{entry.name} cannot be fetched: HF_HUB_OFFLINE is set", hint="unset it for this command")
+    if isinstance(error, HfHubHTTPError | LocalEntryNotFoundError | ConnectionError | TimeoutError):
+        return UserError(f"{entry.name} cannot be fetched: {error}", where=page, hint=again)
+    if type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "requests", "urllib3"):
+        return UserError(f"{entry.name} cannot be fetched: {error}", where=page, hint=again)
+    return error

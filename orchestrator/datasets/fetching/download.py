@@ -1,0 +1,234 @@
+"""One file over HTTP, whole or not at all: resumed where it stopped, tried again, checked.
+
+A file under way is ``NAME.part``; beside it ``NAME.part.json`` holds its address and the server's own mark of that
+version (ETag, else Last-Modified). The next attempt asks for the rest on the condition that the mark still holds
+(RFC 9110, Range and If-Range); a server that cannot do so sends everything, and the file begins anew. Only a file
+of the announced length, and of the right checksum where one is known, is renamed to ``NAME``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import requests
+from rich.console import Console
+
+from orchestrator.datasets.fetching.display import TransferDisplay
+from orchestrator.errors import UserError
+from orchestrator.show import human_bytes
+
+CONNECT_SECONDS, READ_SECONDS = 15.0, 60.0
+PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Seconds before each further attempt, as long as none of them brings a byte."""
+
+CHUNK = 1 << 20
+TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+NETWORK_FAULTS = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
+
+HEADERS = {"User-Agent": "bolt-orchestrator", "Accept-Encoding": "identity"}
+"""Identity: byte ranges and lengths must be those of the file, not of its compressed form."""
+
+
+class _TryAgain(Exception):
+    """The server or the network failed in a way that may pass."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What is known of a file under way.
+
+    Attributes:
+        url: where it comes from.
+        mark: value for ``If-Range``: a strong ETag, else the date of the last change; empty without either.
+    """
+
+    url: str
+    mark: str
+
+
+def download(
+    url: str,
+    target: Path,
+    *,
+    checksum: str | None = None,
+    console: Console | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Path:
+    """Fetch ``url`` to ``target``; a file that is there and has the right checksum is left as it is.
+
+    Args:
+        checksum: ``sha256:...`` or ``md5:...``; ``None`` where none is published.
+        console: where progress is shown.
+        pause: waits so many seconds between attempts.
+
+    Raises:
+        UserError: the server refuses, sends a web page, or cannot be reached in several attempts; the disk is full;
+            the checksum is wrong (the file is then set aside as ``NAME.wrong``).
+    """
+    console = console or Console(stderr=True)
+    if not target.is_file():
+        _fetch(url, target, console, pause)
+    if checksum is not None:
+        _check(target, checksum, url)
+    return target
+
+
+def announced_size(url: str) -> int | None:
+    """Bytes behind an address as the server says, ``None`` if it does not or cannot be reached."""
+    try:
+        response = requests.head(url, headers=HEADERS, timeout=(CONNECT_SECONDS, READ_SECONDS), allow_redirects=True)
+        length = response.headers.get("Content-Length", "")
+        is_page = response.headers.get("Content-Type", "").startswith("text/html")
+        return int(length) if response.ok and length.isdigit() and not is_page else None
+    except requests.RequestException:
+        return None
+
+
+def digest_of(path: Path, kind: str) -> str:
+    """A file's ``sha256`` or ``md5`` as lower-case hexadecimal digits."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, kind).hexdigest()
+
+
+def partial_path(target: Path) -> Path:
+    """The file that grows while ``target`` is fetched."""
+    return target.with_name(f"{target.name}.part")
+
+
+def _fetch(url: str, target: Path, console: Console, pause: Callable[[float], None]) -> None:
+    """Attempts until the file is whole; the count starts anew whenever one brought something."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    failures, part = 0, partial_path(target)
+    while True:
+        before = part.stat().st_size if part.exists() else 0
+        try:
+            _attempt(url, part, target.name, console)
+        except (_TryAgain, *NETWORK_FAULTS) as error:
+            now = part.stat().st_size if part.exists() else 0
+            failures = 0 if now > before else failures + 1
+            if failures > len(PAUSES):
+                raise UserError(
+                    f"{target.name} cannot be fetched: {error}",
+                    where=url,
+                    hint=f"{human_bytes(now)} are kept; the same command goes on from there",
+                ) from None
+            seconds = PAUSES[max(failures, 1) - 1]
+            console.print(f"{target.name}: {error}; again in {seconds:g} s", highlight=False, soft_wrap=True)
+            pause(seconds)
+        except requests.RequestException as error:
+            raise UserError(f"{target.name} cannot be fetched: {error}", where=url) from None
+        else:
+            os.replace(part, target)
+            _state_path(part).unlink(missing_ok=True)
+            return
+
+
+def _attempt(url: str, part: Path, name: str, console: Console) -> None:
+    """One request: the rest of the file if it was begun and can be resumed, else all of it."""
+    begun = _read_state(part)
+    have = part.stat().st_size if part.exists() else 0
+    resume = begun is not None and begun.url == url and bool(begun.mark) and have > 0
+    headers = {**HEADERS, "Range": f"bytes={have}-", "If-Range": begun.mark} if resume and begun else HEADERS
+    with requests.get(url, headers=headers, stream=True, timeout=(CONNECT_SECONDS, READ_SECONDS)) as response:
+        if resume and response.status_code == 416:  # nothing is left, or the file is another
+            if response.headers.get("Content-Range", "") == f"bytes */{have}":
+                return
+            part.unlink()
+            raise _TryAgain("the file has changed on the server")
+        _refuse(response, url, part.with_name(name))
+        start, total = _extent(response)
+        if start not in (0, have):
+            part.unlink()
+            raise _TryAgain(f"the server sent another range than asked for (from byte {start})")
+        if start == 0:
+            _write_state(part, Begun(url, _mark(response)))
+        with TransferDisplay(name, console, start, total) as display, open(part, "ab" if start else "wb") as stream:
+            for chunk in response.iter_content(CHUNK):
+                stream.write(chunk)
+                display.advance(len(chunk))
+            stream.flush()
+            os.fsync(stream.fileno())
+    found = part.stat().st_size
+    if total is not None and found < total:
+        raise _TryAgain(f"the connection ended after {human_bytes(found)} of {human_bytes(total)}")
+    if total is not None and found > total:
+        part.unlink()
+        raise _TryAgain(f"{found} bytes came where {total} were announced")
+
+
+def _refuse(response: requests.Response, url: str, target: Path) -> None:
+    """Raise for an answer that is not the file."""
+    code = response.status_code
+    if code in TRY_AGAIN:
+        raise _TryAgain(f"the server answered {code} {response.reason}")
+    if code >= 400:
+        hint = {
+            401: "it wants an account or a token; see the dataset's page",
+            403: "it wants an account or a token, or refuses programs; see the dataset's page",
+            404: f"the address is gone; a file that you get elsewhere counts too: put it there as {target}",
+        }.get(code, "")
+        raise UserError(f"the server answered {code} {response.reason}", where=url, hint=hint)
+    if response.headers.get("Content-Type", "").startswith("text/html"):
+        drive = (urlsplit(url).hostname or "").endswith(("drive.google.com", "drive.usercontent.google.com"))
+        asks = "Google Drive asks for a click before it gives large files" if drive else "the address shows a page"
+        raise UserError(
+            f"{asks}, so {target.name} cannot be fetched by a program",
+            where=url,
+            hint=f"fetch it with a browser, put it there as {target}, and run the same command again",
+        )
+
+
+def _extent(response: requests.Response) -> tuple[int, int | None]:
+    """First byte of the answer, and bytes of the whole file if the server says."""
+    if response.status_code == 206:
+        match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
+        if match is None:
+            raise _TryAgain("the server sent a part without saying which")
+        return int(match[1]), None if match[2] == "*" else int(match[2])
+    length = response.headers.get("Content-Length", "")
+    encoded = response.headers.get("Content-Encoding", "identity") != "identity"  # then it is not the file's length
+    return 0, int(length) if length.isdigit() and not encoded else None
+
+
+def _mark(response: requests.Response) -> str:
+    """What ``If-Range`` may hold: never a weak ETag, which other bytes may share."""
+    tag = response.headers.get("ETag", "")
+    return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified", "")
+
+
+def _check(target: Path, checksum: str, url: str) -> None:
+    kind, _, wanted = checksum.partition(":")
+    found = digest_of(target, kind)
+    if found != wanted:
+        aside = target.with_name(f"{target.name}.wrong")
+        os.replace(target, aside)
+        raise UserError(
+            f"{target.name} has the wrong {kind}: {found}, where {wanted} is expected",
+            where=url,
+            hint=f"it was set aside as {aside}; run the same command to fetch it anew, and if it is wrong again, "
+            "the file at that address is not the one the catalog means",
+        )
+
+
+def _state_path(part: Path) -> Path:
+    return part.with_name(f"{part.name}.json")
+
+
+def _write_state(part: Path, begun: Begun) -> None:
+    part.unlink(missing_ok=True)  # first, so that no other version's bytes ever stand beside this mark
+    _state_path(part).write_text(json.dumps(asdict(begun)))
+
+
+def _read_state(part: Path) -> Begun | None:
+    try:
+        return Begun(**json.loads(_state_path(part).read_text()))
+    except (OSError, ValueError, TypeError):
+        return None

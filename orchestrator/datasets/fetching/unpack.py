@@ -1,0 +1,162 @@
+"""Unpacking archives of strangers: tar (plain, gzip, bzip2, xz) and zip, into one folder and nowhere else.
+
+Refused: absolute paths, ``..``, links that leave the folder, paths that pass through a link, devices and pipes, and
+archives that grow beyond a ratio or the free space. Nothing is skipped: an archive that holds one such member is
+refused as a whole.
+"""
+
+from __future__ import annotations
+
+import lzma
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Self
+
+from orchestrator.errors import UserError
+from orchestrator.show import human_bytes
+
+MOST_GROWTH = 100
+"""Unpacked bytes per packed byte. Photographs hardly grow, tables and label files by ten; a bomb by thousands."""
+
+ALWAYS_ALLOWED = 256 << 20
+"""Bytes that any archive may unpack to: small ones of blank images are not worth refusing."""
+
+SPACE_KEPT = 64 << 20
+"""Bytes of the disk that unpacking leaves free."""
+
+CHUNK = 1 << 20
+DAMAGED = (tarfile.ReadError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError)
+
+
+class _Member(tarfile.TarInfo):
+    """A tar member whose archive ends where tar says it ends; tarfile takes any odd block for the end."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> Self:
+        """The next member. Raises ``tarfile.ReadError`` where there is neither one nor the mark of the end."""
+        try:
+            return super().fromtarfile(tarfile_)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # typeshed has only its base
+            raise
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError(f"it ends early ({error})") from None
+
+
+class _Budget:
+    """Counts the bytes to come against what the archive's size and the disk allow."""
+
+    def __init__(self, archive: Path, folder: Path, growth: int, allowed: int) -> None:
+        self._archive, self._folder = archive, folder
+        self._growth = growth
+        self._most = max(growth * archive.stat().st_size, allowed)
+        self._spent = 0
+
+    def spend(self, size: int, member: str) -> None:
+        """Raise ``UserError`` where ``size`` bytes more are too many."""
+        self._spent += size
+        if self._spent > self._most:
+            raise _refused(
+                self._archive, member, f"it unpacks to more than {self._growth} times its size, as a zip bomb does"
+            )
+        free = shutil.disk_usage(self._folder).free
+        if size + SPACE_KEPT > free:
+            raise UserError(
+                f"the disk has {human_bytes(free)} left, too little for {member} ({human_bytes(size)})",
+                where=str(self._folder),
+                hint="free some space and run the same command again; what was downloaded is kept",
+            )
+
+
+def unpack(
+    archive: Path,
+    folder: Path,
+    *,
+    advance: Callable[[int], None] = lambda count: None,
+    growth: int = MOST_GROWTH,
+    allowed: int = ALWAYS_ALLOWED,
+) -> None:
+    """Unpack ``archive`` into ``folder``, which is made.
+
+    Args:
+        advance: told the bytes of every member that is written.
+        growth, allowed: an archive may unpack to ``growth`` times its size, or to ``allowed`` bytes if that is more.
+
+    Raises:
+        UserError: neither tar nor zip, damaged or truncated, or refused for the reasons above. What was written
+            until then is still in ``folder``; the caller throws it away.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    budget = _Budget(archive, folder, growth, allowed)
+    try:
+        if zipfile.is_zipfile(archive):
+            _unpack_zip(archive, folder, budget, advance)
+        else:
+            _unpack_tar(archive, folder, budget, advance)
+    except DAMAGED as error:
+        raise UserError(
+            f"{archive.name} is damaged, truncated or no archive: {error}",
+            where=str(archive),
+            hint="remove it and run the same command to fetch it again",
+        ) from None
+
+
+def _unpack_tar(archive: Path, folder: Path, budget: _Budget, advance: Callable[[int], None]) -> None:
+    """One pass over the stream, so that a compressed archive is decompressed once."""
+    with tarfile.open(archive, "r|*", tarinfo=_Member) as stream:
+        for member in stream:
+            _check_path(archive, folder, member.name)
+            budget.spend(member.size if member.isreg() else 0, member.name)
+            try:
+                stream.extract(member, folder, filter="data")
+            except tarfile.FilterError as error:
+                raise _refused(archive, member.name, str(error)) from None
+            advance(member.size)
+
+
+def _unpack_zip(archive: Path, folder: Path, budget: _Budget, advance: Callable[[int], None]) -> None:
+    with zipfile.ZipFile(archive) as opened:
+        for member in opened.infolist():
+            kind = stat.S_IFMT(member.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise _refused(archive, member.filename, "it is a link or a device")
+            if member.flag_bits & 1:
+                raise _refused(archive, member.filename, "it is encrypted")
+            target = _check_path(archive, folder, member.filename)
+            if member.is_dir():
+                target.mkdir(parents=True, exist_ok=True)
+                continue
+            budget.spend(member.file_size, member.filename)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with opened.open(member) as source, open(target, "wb") as sink:  # never more than file_size bytes
+                shutil.copyfileobj(source, sink, CHUNK)
+            advance(member.file_size)
+
+
+def _check_path(archive: Path, folder: Path, name: str) -> Path:
+    """Where a member goes. Raises ``UserError`` for a path that leaves ``folder`` or passes through a link."""
+    plain = name.replace("\\", "/")
+    path = PurePosixPath(plain)
+    if path.is_absolute() or ".." in path.parts or (plain[1:2] == ":" and plain[:1].isalpha()):
+        raise _refused(archive, name, "its path leaves the folder")
+    target = folder / path
+    for above in target.parents:
+        if above == folder:
+            break
+        if above.is_symlink():
+            raise _refused(archive, name, "its path passes through a link")
+    if target.is_symlink():
+        raise _refused(archive, name, "it would write through a link")
+    return target
+
+
+def _refused(archive: Path, member: str, why: str) -> UserError:
+    return UserError(
+        f"{archive.name} is refused because of its member {member!r}: {why}",
+        where=str(archive),
+        hint="nothing of it is used; get the archive from a source you trust",
+    )

@@ -1,0 +1,210 @@
+"""``data prepare``: from a name to a dataset that is there, whole, or not there at all.
+
+``ROOT/NAME.partial`` is a data root of its own: the dataset is put together in ``ROOT/NAME.partial/NAME``, opened there
+by the same reader that cells use, counted, and only then renamed to ``ROOT/NAME``. Whatever ends the command before
+that leaves nothing that another command takes for whole, and the next ``prepare`` goes on from it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from orchestrator.catalog import (
+    DRAWN,
+    DatasetEntry,
+    dataset_folder,
+    missing_data,
+    origin_of,
+    partial_folder,
+)
+from orchestrator.datasets.fetching import FILLERS, SIZES, SPACE_PER_BYTE
+from orchestrator.datasets.fetching.workshop import Filled, Workshop
+from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.shelf import Record, bytes_in, only_builder, read_record, write_record
+from orchestrator.datasets.splits import split_manifest
+from orchestrator.errors import UserError
+from orchestrator.show import human_bytes
+
+NOT_WRITABLE = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: "the disk is read-only",
+    errno.EACCES: "this folder may not be written to",
+    errno.EPERM: "this folder may not be written to",
+    errno.ENOTDIR: "this is not a folder",
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A dataset that is to be fetched.
+
+    Attributes:
+        entry: its catalog entry.
+        size: bytes to fetch, ``None`` if nobody says.
+        begun: bytes that an earlier attempt left.
+    """
+
+    entry: DatasetEntry
+    size: int | None
+    begun: int
+
+    @property
+    def space(self) -> int:
+        """Bytes of disk that are still needed, 0 where that is not known."""
+        return max(0, round((self.size or 0) * SPACE_PER_BYTE[self.entry.route.kind]) - self.begun)
+
+    @property
+    def line(self) -> str:
+        """What is fetched from where, how much, and under which licence."""
+        size = human_bytes(self.size) if self.size is not None else "size unknown"
+        begun = f", {human_bytes(self.begun)} of it begun" if self.begun else ""
+        lines = [f"{self.entry.name}: {size}{begun} from {origin_of(self.entry)}", f"licence: {self.entry.licence}"]
+        if self.entry.access_step and self.entry.access != "open":
+            lines.append(f"before that: {self.entry.access_step}")
+        return "\n  ".join(lines)
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """What a call of ``prepare`` is about: what is there, what can be fetched, and what only its user can get."""
+
+    there: tuple[str, ...]
+    jobs: tuple[Job, ...]
+    by_hand: tuple[DatasetEntry, ...]
+
+
+def sort_out(entries: Iterable[DatasetEntry], data_root: Path) -> Sorted:
+    """Look at what is there and ask for the sizes of what is not."""
+    there, jobs, by_hand = [], [], []
+    for entry in entries:
+        if entry.route.kind in DRAWN:
+            there.append(f"{entry.name} needs no files")
+        elif missing_data(entry, data_root) is None:
+            record = read_record(entry, data_root)
+            found = f", prepared {record.date[:10]}" if record else ""
+            there.append(f"{entry.name} is there: {dataset_folder(entry, data_root)}{found}")
+        elif entry.route.kind not in FILLERS:
+            by_hand.append(entry)
+        else:
+            ask = SIZES.get(entry.route.kind)
+            size = entry.download_bytes or (ask(entry) if ask else None)
+            jobs.append(Job(entry, size, bytes_in(partial_folder(entry, data_root))))
+    return Sorted(tuple(there), tuple(jobs), tuple(by_hand))
+
+
+def check_space(jobs: Sequence[Job], data_root: Path) -> str:
+    """What the jobs need beside what is free, in one line. Raises ``UserError`` where they cannot fit."""
+    free = shutil.disk_usage(_existing(data_root)).free
+    needed = sum(job.space for job in jobs)
+    unknown = sum(job.size is None for job in jobs)
+    line = f"about {human_bytes(needed)} of disk needed" + (f", and {unknown} of unknown size" if unknown else "")
+    if needed > free:
+        largest = sorted(jobs, key=lambda job: -job.space)[:5]
+        listed = ", ".join(f"{job.entry.name} {human_bytes(job.space)}" for job in largest)
+        raise UserError(
+            f"{line}, and {human_bytes(free)} are free",
+            where=str(data_root),
+            hint=f"prepare fewer at a time, or give another --data-root; the largest: {listed}",
+        )
+    return f"{line}, {human_bytes(free)} free"
+
+
+def prepare_one(entry: DatasetEntry, data_root: Path, console: Console) -> Record | None:
+    """Fill, open, count and rename one dataset; ``None`` if it was there by the time its lock was free.
+
+    Raises:
+        UserError: another process is at it, its files cannot be got, are not what the catalog says or cannot be read,
+            or the data root cannot be written to.
+    """
+    try:
+        with only_builder(entry.name, data_root):
+            if missing_data(entry, data_root) is None:
+                return None
+            return _fill(entry, data_root, console)
+    except OSError as error:
+        if error.errno not in NOT_WRITABLE:
+            raise
+        raise UserError(
+            f"{entry.name} cannot be prepared: {NOT_WRITABLE[error.errno]} ({error})",
+            where=str(data_root),
+            hint="mend that and run the same command again; it goes on from what is there",
+        ) from None
+
+
+def _fill(entry: DatasetEntry, data_root: Path, console: Console) -> Record:
+    inner = partial_folder(entry, data_root)  # a data root of its own
+    shop = Workshop(inner / entry.name, inner / "downloads", console)
+    shop.downloads.mkdir(parents=True, exist_ok=True)
+    filled = FILLERS[entry.route.kind](entry, shop)
+    try:
+        record = _record(entry, inner, filled, shop.folder)
+    except UserError as error:
+        raise UserError(
+            f"what was fetched cannot be read as {entry.name}: {error.what}",
+            where=error.where,
+            hint=f"it stays in {inner}; remove that folder to fetch it anew" + (f"\n  {error.hint}" * bool(error.hint)),
+        ) from None
+    write_record(record, shop.folder)
+    target = dataset_folder(entry, data_root)
+    os.rename(shop.folder, target)
+    _flush_folder(data_root)
+    shutil.rmtree(inner)
+    return record
+
+
+def _record(entry: DatasetEntry, inner: Path, filled: Filled, folder: Path) -> Record:
+    raw = open_dataset(entry, inner)
+    manifest = split_manifest(entry, raw)
+    return Record(
+        dataset=entry.name,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        origin=origin_of(entry),
+        revision=filled.revision,
+        files=dict(sorted(filled.files.items())),
+        bytes=bytes_in(folder),
+        manifest=manifest.as_dict(),
+        differs=tuple(manifest.differs(entry)),
+    )
+
+
+def by_hand_error(entries: Sequence[DatasetEntry], data_root: Path) -> UserError:
+    """The error for datasets that no program can fetch, with the steps of each."""
+    steps = [str(missing_data(entry, data_root)) for entry in entries]
+    names = " ".join(entry.name for entry in entries)
+    return UserError(
+        f"no program can fetch {names}",
+        hint="\n  ".join([*steps, f"then: python -m orchestrator data verify {names} --data-root {data_root}"]),
+    )
+
+
+def remove_leftovers(entry: DatasetEntry, data_root: Path) -> None:
+    """Remove what a command that ended between the last two steps left beside a dataset that is whole."""
+    inner = partial_folder(entry, data_root)
+    if inner.is_dir() and entry.route.kind in FILLERS and missing_data(entry, data_root) is None:
+        with only_builder(entry.name, data_root):
+            shutil.rmtree(inner, ignore_errors=True)
+
+
+def _existing(folder: Path) -> Path:
+    folder = folder.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    return folder
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make a rename survive a power failure."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

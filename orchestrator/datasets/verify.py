@@ -1,0 +1,198 @@
+"""``data verify``: every image decoded, counted and compared; what cannot be read is listed or left out on record."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import ExifTags
+
+from bolt.images import UNREADABLE, rgb_or_grey
+from orchestrator.catalog import DRAWN, DatasetEntry, excluded_file, excluded_images
+from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.part import Part, RawDataset
+from orchestrator.datasets.splits import SplitManifest, split_manifest
+from orchestrator.doctor import usable_processors
+from orchestrator.errors import UserError
+from orchestrator.events import one_line
+
+MOST_THREADS = 8
+AHEAD = 4
+"""Images per thread that are under way; what bounds the memory."""
+
+UPRIGHT = 1
+"""EXIF's orientation of an image that is stored as it is meant."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What reading one image told.
+
+    Attributes:
+        reason: why it cannot be decoded; empty if it can.
+        digest: of its pixels.
+        turned: whether its EXIF orientation says that it is stored turned.
+    """
+
+    reason: str
+    digest: bytes
+    turned: bool
+
+
+@dataclass(frozen=True)
+class Broken:
+    """An image that cannot be decoded: its part, where it comes from, its class, and why."""
+
+    part: str
+    origin: str
+    label: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was found of a dataset.
+
+    Attributes:
+        entry: its catalog entry.
+        class_names: words in label order.
+        manifest: classes, counts and checksums of the parts.
+        per_class: images of each class in train and test, (C, 2).
+        broken: images that cannot be decoded.
+        duplicates: test images with the same pixels as a training image: (test origin, train origin).
+        turned: images whose EXIF orientation says that they are stored turned.
+        excluded: images that were left out on record before.
+    """
+
+    entry: DatasetEntry
+    class_names: tuple[str, ...]
+    manifest: SplitManifest
+    per_class: tuple[tuple[int, int], ...]
+    broken: tuple[Broken, ...]
+    duplicates: tuple[tuple[str, str], ...]
+    turned: int
+    excluded: int
+
+    @property
+    def differs(self) -> list[str]:
+        """Where counts are not what the catalog says; images left out on record are said once, not twice."""
+        return self.manifest.differs(self.entry)
+
+
+def look_at(part: Part, advance: Callable[[], None] = lambda: None) -> Iterator[Look]:
+    """Decode every image of a part, several at a time, in order."""
+
+    def look(index: int) -> Look:
+        try:
+            image = part.read(index)
+            turned = image.getexif().get(ExifTags.Base.Orientation, UPRIGHT) != UPRIGHT
+            plain = rgb_or_grey(image)
+            digest = hashlib.blake2b(f"{plain.mode} {plain.size}".encode(), digest_size=16)
+            digest.update(plain.tobytes())
+            return Look("", digest.digest(), turned)
+        except UNREADABLE as error:
+            return Look(one_line(error), b"", False)
+
+    threads = min(MOST_THREADS, usable_processors())
+    pending: deque[Future[Look]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="verify") as pool:
+        try:
+            for index in range(len(part)):
+                pending.append(pool.submit(look, index))
+                if len(pending) >= AHEAD * threads:
+                    yield pending.popleft().result()
+                    advance()
+            while pending:
+                yield pending.popleft().result()
+                advance()
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+def verify_dataset(
+    entry: DatasetEntry, data_root: Path | None, advance: Callable[[int, int], None] = lambda done, of: None
+) -> Verified:
+    """Open a dataset and decode all of it.
+
+    Args:
+        advance: told the number of images done, and of all.
+
+    Raises ``UserError`` when it is not there or cannot be opened.
+    """
+    return verify_opened(entry, open_dataset(entry, data_root), len(excluded_images(entry, data_root)), advance)
+
+
+def verify_opened(
+    entry: DatasetEntry, raw: RawDataset, excluded: int, advance: Callable[[int, int], None] = lambda done, of: None
+) -> Verified:
+    """Decode all of an opened dataset."""
+    total, done = len(raw.train) + len(raw.test), 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        advance(done, total)
+
+    looks = {name: list(look_at(raw.part(name), step)) for name in ("train", "test")}
+    broken = tuple(
+        Broken(name, raw.part(name).origin(index), int(raw.part(name).labels[index]), look.reason)
+        for name in ("train", "test")
+        for index, look in enumerate(looks[name])
+        if look.reason
+    )
+    classes = len(raw.class_names)
+    counts = [np.bincount(raw.part(name).labels, minlength=classes).tolist() for name in ("train", "test")]
+    return Verified(
+        entry=entry,
+        class_names=raw.class_names,
+        manifest=split_manifest(entry, raw),
+        per_class=tuple(zip(*counts, strict=True)),
+        broken=broken,
+        duplicates=tuple(_duplicates(raw, looks["train"], looks["test"])),
+        turned=sum(look.turned for name in looks for look in looks[name]),
+        excluded=excluded,
+    )
+
+
+def _duplicates(raw: RawDataset, train: Sequence[Look], test: Sequence[Look]) -> Iterator[tuple[str, str]]:
+    first = {look.digest: index for index, look in reversed(list(enumerate(train))) if not look.reason}
+    for index, look in enumerate(test):
+        if not look.reason and look.digest in first:
+            yield raw.test.origin(index), raw.train.origin(first[look.digest])
+
+
+def exclude_broken(found: Verified, data_root: Path) -> Path:
+    """Put the broken images on the list of those left out; what stood there stays.
+
+    Raises ``UserError`` where that would leave a class without images of a part it has now, and for a drawn dataset.
+    """
+    if found.entry.route.kind in DRAWN:
+        raise UserError(f"{found.entry.name} is drawn; there is nothing to leave out")
+    for column, part in enumerate(("train", "test")):
+        lost = [broken.label for broken in found.broken if broken.part == part]
+        for label in sorted(set(lost)):
+            if lost.count(label) == found.per_class[label][column]:
+                raise UserError(
+                    f"no image of class {found.class_names[label]!r} in {part} can be read, so it would be left empty",
+                    where=f"dataset {found.entry.name}",
+                )
+    path = excluded_file(found.entry, data_root)
+    listed = excluded_images(found.entry, data_root)
+    listed |= {broken.origin: " ".join(broken.reason.split()) for broken in found.broken}
+    unlistable = [origin for origin in listed if "\t" in origin or "\n" in origin]
+    if unlistable:
+        raise UserError(f"the name {unlistable[0]!r} cannot stand in a list of one image a line", hint="rename it")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text("".join(f"{o}\t{reason}\n" for o, reason in sorted(listed.items())), encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UserError(f"the list of images to leave out cannot be written: {error}", where=str(path)) from None
+    return path
