@@ -8,13 +8,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bolt.images import normalised
-from bolt.tower import Activation, ImageTower
+from bolt.tower import Activation, ImageTower, tower_digest
 
 _NOT_A_MATRIX = ("text_projection", "positional", "token_embedding")
 _PROMPT_BATCH = 256
@@ -51,6 +52,11 @@ class Backbone:
         self.std = tuple(std)
         self._text = text.requires_grad_(False).eval()
         self._tokenizer = tokenizer
+
+    @cached_property
+    def digest(self) -> str:
+        """What the image tower is: its tensors and its activation, in sixteen hexadecimal digits."""
+        return tower_digest(self.tower)
 
     @classmethod
     def from_open_clip(cls, model: nn.Module, tokenizer: Callable[[list[str]], Tensor], name: str) -> Backbone:

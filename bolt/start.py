@@ -13,11 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from bolt.backbone import matrix_names
+from bolt.changes import BasisRecipe, SpectralChange
 from bolt.coefficients import Sign, attach, merged
 from bolt.merging import mean_update, moved, sources_of
 from bolt.seeds import torch_generator
 from bolt.selection import ScaleBy, choose_scale
 from bolt.spectral import (
+    Basis,
     PooledBasis,
     diagonal_coefficients,
     directions_per_source,
@@ -97,6 +99,7 @@ class Start:
         coefficients: by open_clip matrix name, (r,) each.
         pooled: the same before scaling.
         alpha, alpha_by: the scale, and what it was chosen by (:class:`bolt.selection.Choice`).
+        bases, recipe, sources, sign: what the coefficients are of, and how it is made again.
     """
 
     tower: ImageTower
@@ -104,6 +107,10 @@ class Start:
     pooled: Mapping[str, Tensor]
     alpha: float
     alpha_by: str
+    bases: Mapping[str, Basis]
+    recipe: BasisRecipe
+    sources: tuple[str, ...]
+    sign: Sign
 
     @property
     def details(self) -> dict[str, float | int | str]:
@@ -116,6 +123,12 @@ class Start:
             "matrices": len(self.coefficients),
         }
 
+    def change(self) -> SpectralChange:
+        """What the coefficients, as they now stand, do to the tower."""
+        free = {name: coefficient.detach().clone() for name, coefficient in self.coefficients.items()}
+        used = {name: s.relu() for name, s in free.items()} if self.sign == "relu" else free
+        return SpectralChange(used, {name: self.bases[name] for name in used}, self.recipe, self.sources)
+
 
 def pooled_start(task: Task, settings: StartSettings) -> Start:
     """Attach the sources' bases to the tower and choose the scale of the pooled coefficients.
@@ -125,8 +138,9 @@ def pooled_start(task: Task, settings: StartSettings) -> Start:
     sources, tower = sources_of(task), task.backbone.tower
     state = tower.state_dict_open_clip()
     matrices = matrix_names(state)
+    recipe = _recipe(task, settings, len(sources.names))
     starts = {
-        name: _pooled_basis(task, sources, settings, name, state[name].shape)
+        name: basis_of(sources, recipe, name, state[name].shape)
         for name in matrices
         if name.endswith(tuple(_KINDS[kind] for kind in settings.matrices))
     }
@@ -136,12 +150,9 @@ def pooled_start(task: Task, settings: StartSettings) -> Start:
         starts = _largest(sources, starts)
     if settings.other_tensors == "averaged":
         tower = moved(tower, mean_update(sources, [name for name in state if name not in matrices]))
-    adapted, coefficients = attach(
-        tower,
-        {name: start.basis for name, start in starts.items()},
-        {name: start.pooled for name, start in starts.items()},
-        "relu" if "relu" in (settings.sign, task.protocol.sigma_sign) else "free",
-    )
+    sign: Sign = "relu" if "relu" in (settings.sign, task.protocol.sigma_sign) else "free"
+    bases = {name: start.basis for name, start in starts.items()}
+    adapted, coefficients = attach(tower, bases, {name: start.pooled for name, start in starts.items()}, sign)
     if not coefficients:
         raise ValueError("every task vector of the sources is zero; there is nothing to build a basis of")
     pooled = {name: coefficient.detach().clone() for name, coefficient in coefficients.items()}
@@ -153,31 +164,35 @@ def pooled_start(task: Task, settings: StartSettings) -> Start:
         return adapted
 
     choice = choose_scale(task, settings.alphas, lambda alpha: merged(scale_by(alpha)), settings.alpha_by)
-    return Start(scale_by(choice.scale), coefficients, pooled, choice.scale, choice.by)
+    start = scale_by(choice.scale)
+    return Start(start, coefficients, pooled, choice.scale, choice.by, bases, recipe, sources.names, sign)
 
 
-def _pooled_basis(
-    task: Task, sources: Sources, settings: StartSettings, matrix: str, shape: Sequence[int]
-) -> PooledBasis:
-    """The basis of one matrix (m, n) in the form that the settings ask for, and the mean coefficients in it.
+def _recipe(task: Task, settings: StartSettings, count: int) -> BasisRecipe:
+    padding = task.protocol.task_count_basis == "padded" and settings.padded_sources > count
+    room = settings.padded_sources if padding else count
+    return BasisRecipe(settings.top_k, room, settings.orthogonalisation, settings.whitening_epsilon)
+
+
+def basis_of(sources: Sources, recipe: BasisRecipe, matrix: str, shape: Sequence[int]) -> PooledBasis:
+    """The basis of one matrix (m, n) in the form that the recipe asks for, and the mean coefficients in it.
 
     What everyone uses is asked of the sources, who may keep it from cell to cell; the rest is made here.
     """
     m, n = shape
     count, limit = len(sources.names), min(m, n)
-    padding = task.protocol.task_count_basis == "padded" and settings.padded_sources > count
-    room = settings.padded_sources if padding else count
-    per_source = directions_per_source(settings.top_k, limit, room)
-    whitening = settings.orthogonalisation == "whitening"
-    if not whitening and per_source == directions_per_source(settings.top_k, limit, count):
-        start = sources.pooled_basis(matrix, settings.top_k)
+    padding, room = recipe.room > count, recipe.room
+    per_source = directions_per_source(recipe.top_k, limit, room)
+    whitening = recipe.orthogonalisation == "whitening"
+    if not whitening and per_source == directions_per_source(recipe.top_k, limit, count):
+        start = sources.pooled_basis(matrix, recipe.top_k)
         if not padding:
             return start
         basis = start.basis
     else:
-        directions = leading(sources.directions(matrix, settings.top_k), per_source)
+        directions = leading(sources.directions(matrix, recipe.top_k), per_source)
         if whitening:
-            basis = whitened_basis(directions, (m, n), settings.whitening_epsilon)
+            basis = whitened_basis(directions, (m, n), recipe.whitening_epsilon)
         else:
             basis = orthonormal_basis(directions, (m, n))
     if padding and not whitening:  # whitening leaves the missing columns zero, and zero columns do nothing

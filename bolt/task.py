@@ -22,6 +22,7 @@ from bolt.spectral import Directions, PooledBasis, pooled_basis
 
 if TYPE_CHECKING:
     from bolt.backbone import Backbone
+    from bolt.changes import SpectralChange
     from bolt.tower import ImageTower
 
 EVALUATION_VIEW = 0
@@ -147,6 +148,8 @@ class Adapted:
         trainable_parameters: how many numbers were trained.
         details: what the method chose, e.g. ``{"alpha": 3.0}``; shown in the tracker and the report.
         coefficients: named small tensors worth keeping (BOLT's s per matrix: pooled and trained).
+        change: the tower's change as coefficients in a basis, where that is what it is; it says the same as ``tower``,
+            in less room.
     """
 
     classify: Callable[[Tensor], Tensor]
@@ -154,6 +157,7 @@ class Adapted:
     trainable_parameters: int = 0
     details: Mapping[str, float | int | str] = field(default_factory=dict)
     coefficients: Mapping[str, Tensor] = field(default_factory=dict)
+    change: SpectralChange | None = None
 
 
 def cosine_classifier(head_CD: Tensor, logit_scale: float) -> CosineClassifier:

@@ -11,6 +11,7 @@ Shape legend: B images, S image side, T tokens (the class token first), W width,
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -194,6 +195,15 @@ class ImageTower(nn.Module):
             value = tensors[theirs].T.contiguous() if theirs == PROJECTION else tensors[theirs]
             owner, _, name = ours.rpartition(".")
             setattr(self.get_submodule(owner), name, nn.Parameter(value, requires_grad=False))
+
+
+def tower_digest(tower: ImageTower) -> str:
+    """Sixteen hexadecimal digits that name a tower's tensors, by open_clip's names, and its activation."""
+    digest = hashlib.sha256(tower.shape.activation.encode())
+    for name, tensor in tower.state_dict_open_clip().items():
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.cpu().contiguous().numpy().data)
+    return digest.hexdigest()[:16]
 
 
 def tensor_names(layers: int) -> dict[str, str]:

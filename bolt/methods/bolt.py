@@ -43,6 +43,7 @@ def adapt_pooled(task: Task, settings: PooledSettings) -> Adapted:
         tower=merged(start.tower),
         details=start.details,
         coefficients=_pooled(start),
+        change=start.change(),
     )
 
 
@@ -62,7 +63,7 @@ def adapt(task: Task, settings: BoltSettings) -> Adapted:
         mistakes=Mistakes(late_schedule=task.protocol.schedule_offset),
     )
     trained = {f"trained/{name}": value.detach().clone() for name, value in start.coefficients.items()}
-    return adapted(task, trainable, details=start.details, coefficients=_pooled(start) | trained)
+    return adapted(task, trainable, details=start.details, coefficients=_pooled(start) | trained, change=start.change())
 
 
 def _pooled(start: Start) -> dict[str, Tensor]:
