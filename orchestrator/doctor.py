@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.catalog import Catalog, missing_data, missing_weights
+from orchestrator.catalog import Catalog, missing_checkpoint, missing_data, missing_weights
 from orchestrator.errors import UserError
 from orchestrator.grid import Grid
 from orchestrator.plan import make_plan
@@ -43,6 +43,10 @@ def needs_view(grid: Grid, catalog: Catalog, store: Store, data_root: Path | Non
         table.add_column(heading)
     problems = [(f"backbone {name}", missing_weights(entry)) for name, entry in sorted(grid.backbones.items())]
     problems += [(f"dataset {name}", missing_data(entry, data_root)) for name, entry in sorted(grid.datasets.items())]
+    problems += [
+        (f"checkpoint of {entry.dataset} for {entry.backbone}", missing_checkpoint(entry))
+        for entry in grid.adopted.values()
+    ]
     for name, problem in problems:
         table.add_row(name, Text("there" if problem is None else str(problem), "" if problem is None else "yellow"))
     plan = make_plan(grid, catalog, store, data_root)

@@ -12,6 +12,7 @@ from orchestrator.catalog import BackboneEntry, Catalog
 from orchestrator.cell import Cell
 from orchestrator.results import Result
 from orchestrator.stages.artifacts import (
+    AdoptedSource,
     DomainTotal,
     Head,
     Images,
@@ -158,7 +159,7 @@ def artifact_bytes(need: Need, catalog: Catalog) -> int:
         case SupportFeatures():
             rows = _support_rows(need, catalog) * (need.views + 1)
             return 4 * rows * catalog.backbone(need.backbone.name).embed_dim
-        case SourceModel() | MetaStart():
+        case SourceModel() | AdoptedSource() | MetaStart():
             return 4 * catalog.backbone(need.backbone.name).parameters
         case SourceDirections():
             return 4 * need.top_k * _matrix_sides(catalog.backbone(need.source.backbone.name))

@@ -8,13 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bolt.methods import METHODS
-from orchestrator.catalog import Catalog, backbone_ref, dataset_ref, missing_data, missing_weights
+from orchestrator.catalog import (
+    Catalog,
+    CheckpointEntry,
+    backbone_ref,
+    dataset_ref,
+    missing_checkpoint,
+    missing_data,
+    missing_weights,
+)
 from orchestrator.cell import Cell, SourceRef
 from orchestrator.errors import UserError
 from orchestrator.estimate import Estimate, artifact_bytes, estimate
 from orchestrator.grid import Grid
 from orchestrator.results import Failure, Result
-from orchestrator.stages.artifacts import Images, Need, SourceModel, SupportImages
+from orchestrator.stages.artifacts import AdoptedSource, Images, Need, Source, SourceModel, SupportImages
 from orchestrator.stages.needs import needs_of
 from orchestrator.store import Corrupt, Store
 
@@ -107,28 +115,36 @@ def is_built(store: Store, need: Need) -> bool:
     return True
 
 
-def source_models(grid: Grid, catalog: Catalog, data_root: Path | None) -> Callable[[Cell, SourceRef], SourceModel]:
-    """``(cell, source) -> SourceModel``: how the sources of the grid's cells are made, each worked out once."""
-    known: dict[SourceRef, SourceModel] = {}
+def source_models(grid: Grid, catalog: Catalog, data_root: Path | None) -> Callable[[Cell, SourceRef], Source]:
+    """``(cell, source) -> Source``: how the sources of the grid's cells are made, each worked out once."""
+    known: dict[SourceRef, Source] = {}
 
-    def model(cell: Cell, source: SourceRef) -> SourceModel:
+    def make(source: SourceRef) -> Source:
+        made = grid.recipe_for(source)
+        entry = catalog.backbone(made.backbone)
+        # Not the cell's own backbone: under a protocol that swaps the activation, sources keep their own.
+        backbone = backbone_ref(entry)
+        if isinstance(made.recipe, CheckpointEntry):
+            return AdoptedSource(backbone, made.dataset, made.recipe.sha256)
+        dataset = dataset_ref(catalog.dataset(made.dataset), data_root)
+        return SourceModel(backbone, dataset, entry.image_size, made.recipe, source.digest)
+
+    def model(cell: Cell, source: SourceRef) -> Source:
         if source not in known:
-            made = grid.recipe_for(source)
-            entry = catalog.backbone(made.backbone)
-            dataset = dataset_ref(catalog.dataset(made.dataset), data_root)
-            # Not the cell's own backbone: under a protocol that swaps the activation, sources keep their own.
-            known[source] = SourceModel(backbone_ref(entry), dataset, entry.image_size, made.recipe, source.digest)
+            known[source] = make(source)
         return known[source]
 
     return model
 
 
 def check_inputs(plan: Plan, catalog: Catalog, data_root: Path | None) -> None:
-    """Raise ``UserError`` naming every dataset and backbone that the plan needs and this machine does not have."""
+    """Raise ``UserError`` naming every dataset, backbone and checkpoint that the plan needs and that is not here."""
     backbones = {cell.backbone.name for cell in plan.todo}
     datasets = {need.dataset.name for need in plan.missing if isinstance(need, Images | SupportImages)}
     absent = [missing_weights(catalog.backbone(name)) for name in sorted(backbones)]
     absent += [missing_data(catalog.dataset(name), data_root) for name in sorted(datasets)]
+    adopted = [need for need in plan.missing if isinstance(need, AdoptedSource)]
+    absent += [missing_checkpoint(catalog.checkpoints[need.backbone.name, need.dataset]) for need in adopted]
     errors = [error for error in absent if error is not None]
     if len(errors) == 1:
         raise errors[0]

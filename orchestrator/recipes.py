@@ -1,4 +1,4 @@
-"""The recipe a source model is fine-tuned by.
+"""What a source model is: the recipe it is fine-tuned by, or the checkpoint it is.
 
 The defaults are the task-vector community's recipe (AdamW, cosine with a fixed warm-up, gradient clipping, the whole
 image tower against the frozen text head); epochs default to the dataset's own number, or to about 2,000 steps.
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bolt.checkpoints import CONVERSION_VERSION
 from orchestrator.cell import BackboneRef, DatasetRef, SourceRef
 from orchestrator.errors import UserError, unknown_name
 from orchestrator.identity import fingerprint
@@ -95,3 +96,8 @@ class SourceRecipe:
         if self.epochs is None:
             raise ValueError("a recipe names a source only once its epochs are resolved")
         return SourceRef(dataset.name, fingerprint((SOURCE_VERSION, backbone, dataset, self)))
+
+
+def adopted_source(backbone: BackboneRef, dataset: str, sha256: str) -> SourceRef:
+    """The identity of an adopted checkpoint: its content, how it is converted, and what it is measured from."""
+    return SourceRef(dataset, fingerprint(("adopted", CONVERSION_VERSION, backbone, dataset, sha256)))

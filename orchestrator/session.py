@@ -181,14 +181,14 @@ def source_rows(plan: Plan, catalog: Catalog, store: Store, data_root: Path | No
         if source in plan.grid.sources  # a meta-learned start's sources are images
     }
     rows = []
-    for model in sorted(models, key=lambda model: (model.backbone.name, model.dataset.name)):
+    for model in sorted(models, key=lambda model: (model.backbone.name, model.ref.dataset)):
         artifact = store.artifact(model.address)
-        if artifact is not None:
+        if artifact is not None and "accuracy_fine_tuned" in artifact.meta:  # an adopted one may come without images
             rows.append(
                 SourceRow(
                     model.backbone.name,
-                    catalog.dataset(model.dataset.name).domain,
-                    model.dataset.name,
+                    catalog.dataset(model.ref.dataset).domain,
+                    model.ref.dataset,
                     artifact.meta["accuracy_zero_shot"],
                     artifact.meta["accuracy_fine_tuned"],
                     artifact.meta["test_images"],

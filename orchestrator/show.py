@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.catalog import Catalog, missing_data, missing_weights
+from orchestrator.catalog import Catalog, missing_checkpoint, missing_data, missing_weights
 from orchestrator.plan import Plan, count_by_kind
 from orchestrator.store import Store
 
@@ -20,6 +20,7 @@ ARTIFACT_WORDS = {
     "TestFeatures": "test features",
     "SupportFeatures": "support features",
     "SourceModel": "source models",
+    "AdoptedSource": "adopted checkpoints",
     "SourceDirections": "source directions",
     "DomainTotal": "domain totals",
     "MetaStart": "meta-learned starts",
@@ -121,9 +122,12 @@ def _artifact_table(plan: Plan) -> Table:
 def _absent(plan: Plan, catalog: Catalog, data_root: Path | None) -> list[str]:
     """Names of the backbones and datasets that are not here."""
     datasets = {ref.name for cell in plan.todo for ref in (cell.dataset, *cell.evaluate_on)}
-    datasets |= {source.dataset for cell in plan.todo for source in cell.sources}
+    sources = {source for cell in plan.todo for source in cell.sources}
+    datasets |= {source.dataset for source in sources if source not in plan.grid.adopted}
+    checkpoints = [entry for source, entry in plan.grid.adopted.items() if source in sources]
     absent = [name for name in sorted({c.backbone.name for c in plan.todo}) if missing_weights(catalog.backbone(name))]
-    return absent + [name for name in sorted(datasets) if missing_data(catalog.dataset(name), data_root)]
+    absent += [name for name in sorted(datasets) if missing_data(catalog.dataset(name), data_root)]
+    return absent + [f"checkpoint of {entry.dataset}" for entry in checkpoints if missing_checkpoint(entry)]
 
 
 def human_bytes(count: float) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.catalog.backbones import BackboneEntry
+from orchestrator.catalog.checkpoints import CheckpointEntry, flat_checkpoints, read_checkpoints
 from orchestrator.catalog.entries import DatasetEntry, DomainEntry
 from orchestrator.catalog.fields import OPEN_CLIP, Entry, check_templates, key_error
 from orchestrator.catalog.reading import Place, as_mapping, grids_folder, read_mapping, shown, validated
@@ -15,7 +16,7 @@ from orchestrator.errors import UserError, unknown_name
 
 Kind = TypeVar("Kind", bound=Entry)
 
-SECTIONS = ("domains", "datasets", "backbones", "prompts")
+SECTIONS = ("domains", "datasets", "backbones", "prompts", "checkpoints")
 """What a catalog file may hold at its top level."""
 
 
@@ -26,12 +27,14 @@ class Catalog:
     Attributes:
         datasets, domains, backbones: the entries; prompt sets are already resolved into the datasets.
         files: (section, key) -> the file it stands in, as shown in messages.
+        checkpoints: (backbone, dataset) -> the adopted source, where there is one.
     """
 
     datasets: Mapping[str, DatasetEntry]
     domains: Mapping[str, DomainEntry]
     backbones: Mapping[str, BackboneEntry]
     files: Mapping[tuple[str, str], str]
+    checkpoints: Mapping[tuple[str, str], CheckpointEntry] = field(default_factory=dict)
 
     def dataset(self, name: str, where: str = "") -> DatasetEntry:
         """A dataset by key. Raises ``UserError`` with the nearest ones."""
@@ -61,7 +64,8 @@ def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
     """The project's catalog and the user's own files.
 
     Args:
-        extra_files: further files in the same format (``domains:``, ``datasets:``, ``backbones:``, ``prompts:``).
+        extra_files: further files in the same format (``domains:``, ``datasets:``, ``backbones:``, ``prompts:``,
+            ``checkpoints:``).
 
     Raises:
         UserError: a file that cannot be read, an unknown or wrong field (with the nearest valid one), a key that two
@@ -86,7 +90,9 @@ def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
             entry = entry.model_copy(update={"prompts": prompts[entry.prompts]})
         datasets[name] = entry
     files = {(section, name): place.file for section, named in raw.items() for name, (_, place) in named.items()}
-    return Catalog(datasets, domains, _entries(BackboneEntry, raw["backbones"]), files)
+    backbones = _entries(BackboneEntry, raw["backbones"])
+    checkpoints = read_checkpoints(raw["checkpoints"], backbones, datasets)
+    return Catalog(datasets, domains, backbones, files, checkpoints)
 
 
 def _collect(path: Path, raw: dict[str, dict[str, tuple[Any, Place]]]) -> None:
@@ -95,9 +101,12 @@ def _collect(path: Path, raw: dict[str, dict[str, tuple[Any, Place]]]) -> None:
     for section, named in read_mapping(path).items():
         if section not in SECTIONS:
             raise unknown_name("field", section, SECTIONS, where=str(top))
-        for name, value in as_mapping(named or {}, top / section).items():
+        named = as_mapping(named or {}, top / section)
+        if section == "checkpoints":
+            named = flat_checkpoints(named, top / section, path.absolute().parent)
+        for name, value in named.items():
             place = top / section / name
-            wrong = key_error(name)
+            wrong = key_error(name) if section != "checkpoints" else None  # two keys, which must exist elsewhere
             if wrong:
                 raise UserError(wrong, where=str(top / section))
             if name in raw[section]:

@@ -13,22 +13,22 @@ from bolt.methods import METHODS, Method, UnknownSetting
 from bolt.protocol import STRICT, Protocol
 from bolt.seeds import numpy_generator
 from orchestrator.backbones import activation_swapped
-from orchestrator.catalog import Catalog, DatasetEntry, backbone_ref, dataset_ref
+from orchestrator.catalog import Catalog, CheckpointEntry, DatasetEntry, backbone_ref, dataset_ref
 from orchestrator.catalog.reading import Place
 from orchestrator.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.errors import UserError, unknown_name
 from orchestrator.grid.overrides import Overrides
 from orchestrator.grid.schema import Block, MethodChoice, SourcesChoice, resolve_protocol
-from orchestrator.recipes import SourceRecipe
+from orchestrator.recipes import SourceRecipe, adopted_source
 
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """How a source model is made: on which backbone and dataset, by which (resolved) recipe."""
+    """How a source model is made: on which backbone and dataset, by which (resolved) recipe or of which checkpoint."""
 
     backbone: str
     dataset: str
-    recipe: SourceRecipe
+    recipe: SourceRecipe | CheckpointEntry
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Expander:
                         dataset=self._dataset(target),
                         evaluate_on=tuple(self._dataset(entry) for entry in evaluate_on),
                         sources_rule=block.sources.rule if method.uses_sources else "none",
-                        sources=self._sources(method, backbone, drawn, recipe),
+                        sources=self._sources(method, backbone, drawn, recipe, block.sources.adopted),
                         shots=k,
                         method=ref,
                         seed=seed,
@@ -219,22 +219,28 @@ class Expander:
         return self._pools[key]
 
     def _sources(
-        self, method: Method, backbone: str, pool: tuple[DatasetEntry, ...], recipe: SourceRecipe
+        self, method: Method, backbone: str, pool: tuple[DatasetEntry, ...], recipe: SourceRecipe, adopted: bool
     ) -> tuple[SourceRef, ...]:
-        """A method's sources: the fine-tuned models of the pool or, to meta-learn from, its images."""
-        key = (method.meta is not None, backbone, tuple(entry.name for entry in pool), recipe)
+        """A method's sources: the models of the pool, adopted or fine-tuned, or, to meta-learn from, its images."""
+        key = (method.meta is not None, backbone, tuple(entry.name for entry in pool), recipe, adopted)
         if key not in self._source_refs:
             if method.meta is not None:
                 refs = tuple(SourceRef(entry.name, self._dataset(entry).digest) for entry in pool)
             else:
-                refs = tuple(self._source(backbone, entry, recipe) for entry in pool)
+                refs = tuple(self._source(backbone, entry, recipe, adopted) for entry in pool)
             self._source_refs[key] = refs
         return self._source_refs[key]
 
-    def _source(self, backbone: str, entry: DatasetEntry, recipe: SourceRecipe) -> SourceRef:
-        resolved = recipe.resolve(entry.fine_tune_epochs, entry.sizes.train)
+    def _source(self, backbone: str, entry: DatasetEntry, recipe: SourceRecipe, adopted: bool) -> SourceRef:
         # Sources are fine-tuned with the activation of their weights, under every protocol.
-        ref = resolved.source(self._backbone(backbone, STRICT), self._dataset(entry))
+        as_trained = self._backbone(backbone, STRICT)
+        checkpoint = self.catalog.checkpoints.get((backbone, entry.name)) if adopted else None
+        if checkpoint is not None:
+            ref = adopted_source(as_trained, entry.name, checkpoint.sha256)
+            self.sources[ref] = SourcePlan(backbone, entry.name, checkpoint)
+            return ref
+        resolved = recipe.resolve(entry.fine_tune_epochs, entry.sizes.train)
+        ref = resolved.source(as_trained, self._dataset(entry))
         self.sources[ref] = SourcePlan(backbone, entry.name, resolved)
         return ref
 

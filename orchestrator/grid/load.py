@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from bolt.methods import METHODS
-from orchestrator.catalog import BackboneEntry, Catalog, DatasetEntry
+from orchestrator.catalog import BackboneEntry, Catalog, CheckpointEntry, DatasetEntry
 from orchestrator.catalog.reading import Place, grids_folder, read_mapping, shown, validated
 from orchestrator.cell import Cell, MethodRef, SourceRef
 from orchestrator.errors import UserError, unknown_name
@@ -30,7 +31,8 @@ class Grid:
         title, description: for people.
         cells: each measurement once, in the order of the file.
         sources: every source model the cells use, and how it is made.
-        datasets: the targets, what is scored on, and the sources' datasets, by name.
+        datasets: what images are read of: the targets, what is scored on, and the datasets of the sources that are
+            not adopted, by name.
         backbones: by name.
     """
 
@@ -49,6 +51,12 @@ class Grid:
         Raises ``KeyError`` for a cell of another grid.
         """
         return self._labels[cell]
+
+    @cached_property
+    def adopted(self) -> Mapping[SourceRef, CheckpointEntry]:
+        """The sources that are checkpoints of others."""
+        recipes = {source: plan.recipe for source, plan in self.sources.items()}
+        return {source: recipe for source, recipe in recipes.items() if isinstance(recipe, CheckpointEntry)}
 
     def recipe_for(self, source: SourceRef) -> SourcePlan:
         """How a source model is made. Raises ``KeyError`` for a source no cell uses."""
@@ -102,7 +110,9 @@ def load_grid(
     sources = {ref: expander.sources[ref] for ref in used if ref in expander.sources}  # the others are images
     datasets = dict.fromkeys(ref.name for cell in cells for ref in cell.evaluate_on)
     datasets |= dict.fromkeys(cell.dataset.name for cell in cells)
-    datasets |= dict.fromkeys(ref.dataset for ref in used)
+    datasets |= dict.fromkeys(
+        ref.dataset for ref in used if ref not in sources or isinstance(sources[ref].recipe, SourceRecipe)
+    )
     return Grid(
         name=path.stem,
         title=file.title,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, model_validator
 
 from bolt.protocol import PROTOCOLS, SWITCHES, Protocol
 from orchestrator.catalog.reading import Place
@@ -37,12 +37,14 @@ class SourcesChoice(Part):
         domain: the domain that gives the pool; the target's own by default.
         datasets: the pool by name, instead of a domain.
         count: a random subset of so many of them, drawn by (target, seed) alone; fewer are part of more.
+        adopted: whether a dataset's adopted checkpoint, where the catalog has one, stands in for a fine-tuned model.
     """
 
     rule: Literal["leave_one_out", "leave_group_out"] = "leave_one_out"
     domain: str | None = None
     datasets: Names | None = None
     count: Annotated[StrictInt, Field(ge=1)] | None = None
+    adopted: StrictBool = True
 
     @model_validator(mode="before")
     @classmethod

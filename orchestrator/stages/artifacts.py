@@ -14,7 +14,7 @@ from bolt.meta import MetaRecipe
 from bolt.methods import Method
 from orchestrator.cell import BackboneRef, Cell, DatasetRef, SourceRef
 from orchestrator.identity import address, encode
-from orchestrator.recipes import SourceRecipe
+from orchestrator.recipes import SourceRecipe, adopted_source
 
 DIRECTIONS_TIER = 16
 """Directions are stored in multiples of this, so that grids with different ranks share them."""
@@ -185,8 +185,13 @@ class SourceModel(Need):
     digest: str
 
     @property
+    def ref(self) -> SourceRef:
+        """What cells call it."""
+        return SourceRef(self.dataset.name, self.digest)
+
+    @property
     def address(self) -> str:
-        return source_address(self.backbone.name, SourceRef(self.dataset.name, self.digest))
+        return source_address(self.backbone.name, self.ref)
 
     @property
     def inputs(self) -> tuple[Need, ...]:
@@ -198,19 +203,48 @@ class SourceModel(Need):
 
 
 @dataclass(frozen=True)
+class AdoptedSource(Need):
+    """An image tower from a checkpoint of others: ``tower.safetensors`` as of a :class:`SourceModel`.
+
+    Attributes:
+        dataset: the name of what it was fine-tuned on, of which no image is read.
+        sha256: of the checkpoint, see :func:`orchestrator.catalog.checkpoints.checkpoint_digest`.
+    """
+
+    version: ClassVar[int] = 1
+    kind: ClassVar[str] = "sources"
+
+    backbone: BackboneRef
+    dataset: str
+    sha256: str
+
+    @property
+    def ref(self) -> SourceRef:
+        """What cells call it."""
+        return adopted_source(self.backbone, self.dataset, self.sha256)
+
+    @property
+    def address(self) -> str:
+        return source_address(self.backbone.name, self.ref)
+
+
+Source = SourceModel | AdoptedSource
+"""An image tower of one dataset, in a file ``tower.safetensors`` by open_clip's visual names."""
+
+
+@dataclass(frozen=True)
 class SourceDirections(Need):
     """The leading singular directions of every weight matrix of one source's task vector."""
 
     version: ClassVar[int] = 1
     kind: ClassVar[str] = "spectra"
 
-    source: SourceModel
+    source: Source
     top_k: int
 
     @property
     def address(self) -> str:
-        source = SourceRef(self.source.dataset.name, self.source.digest)
-        return directions_address(self.source.backbone.name, source, self.top_k)
+        return directions_address(self.source.backbone.name, self.source.ref, self.top_k)
 
     @property
     def inputs(self) -> tuple[Need, ...]:
@@ -224,7 +258,7 @@ class DomainTotal(Need):
     version: ClassVar[int] = 1
     kind: ClassVar[str] = "spectra"
 
-    sources: tuple[SourceModel, ...]
+    sources: tuple[Source, ...]
 
     @property
     def words(self) -> tuple[str | int, ...]:
@@ -232,7 +266,7 @@ class DomainTotal(Need):
 
     @property
     def identity(self) -> dict[str, Any]:
-        refs = [[source.dataset.name, source.digest] for source in self.sources]
+        refs = [[source.ref.dataset, source.ref.digest] for source in self.sources]
         return {
             "kind": "DomainTotal",
             "version": self.version,

@@ -28,6 +28,7 @@ def build(need: Need, settings: RunSettings) -> str:
 
 
 def _builder_of(need: Need) -> Callable[[Any, Workbench, Builder], None]:
+    from orchestrator.stages.adopted import build_adopted
     from orchestrator.stages.features import build_head, build_support_features, build_test_features
     from orchestrator.stages.images import build_images, build_support_images
     from orchestrator.stages.meta import build_meta_start
@@ -41,6 +42,7 @@ def _builder_of(need: Need) -> Callable[[Any, Workbench, Builder], None]:
         "TestFeatures": build_test_features,
         "SupportFeatures": build_support_features,
         "SourceModel": build_source,
+        "AdoptedSource": build_adopted,
         "SourceDirections": build_directions,
         "DomainTotal": build_total,
         "MetaStart": build_meta_start,

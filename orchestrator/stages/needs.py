@@ -13,8 +13,8 @@ from orchestrator.stages.artifacts import (
     DomainTotal,
     Images,
     Need,
+    Source,
     SourceDirections,
-    SourceModel,
     tier,
 )
 
@@ -23,7 +23,7 @@ def needs_of(
     cells: Iterable[Cell],
     grid: Iterable[Cell],
     catalog: Catalog,
-    source_model: Callable[[Cell, SourceRef], SourceModel],
+    source_model: Callable[[Cell, SourceRef], Source],
 ) -> list[Need]:
     """Every artifact ``cells`` need, each once, inputs before what reads them.
 
@@ -79,10 +79,10 @@ def direct_needs(cell: Cell, catalog: Catalog) -> Iterator[Need]:
 def _totals(
     grid: Iterable[Cell],
     pools: Set[tuple[BackboneRef, str]],
-    source_model: Callable[[Cell, SourceRef], SourceModel],
+    source_model: Callable[[Cell, SourceRef], Source],
 ) -> Iterator[DomainTotal]:
     """One total per backbone and domain, over the sources of all its cells."""
-    groups: dict[tuple[BackboneRef, str], list[dict[str, SourceModel]]] = {}
+    groups: dict[tuple[BackboneRef, str], list[dict[str, Source]]] = {}
     seen: set[tuple[SourceRef, ...]] = set()
     for cell in grid:
         uses_models = METHODS[cell.method.name].meta is None
@@ -95,7 +95,7 @@ def _totals(
             yield DomainTotal(tuple(group[name] for name in sorted(group)))
 
 
-def _join(groups: list[dict[str, SourceModel]], models: dict[str, SourceModel]) -> None:
+def _join(groups: list[dict[str, Source]], models: dict[str, Source]) -> None:
     """Add a cell's sources to the first group that has no other model of the same dataset."""
     for group in groups:
         if all(group.get(name, model) == model for name, model in models.items()):

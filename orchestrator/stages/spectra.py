@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from bolt.backbone import matrix_names
 from bolt.spectral import add_task_vector, top_directions
-from orchestrator.stages.artifacts import DomainTotal, SourceDirections, SourceModel
+from orchestrator.stages.artifacts import DomainTotal, Source, SourceDirections
 from orchestrator.store import Builder
 from orchestrator.workbench import Workbench
 
@@ -24,7 +24,7 @@ def build_directions(need: SourceDirections, bench: Workbench, builder: Builder)
             for part in ("u", "s", "v"):
                 tensors[f"{name}.{part}"] = getattr(found, part).float().cpu().contiguous()
     save_file(tensors, builder.folder / "directions.safetensors")
-    builder.meta.update(source=need.source.dataset.name, top_k=need.top_k)
+    builder.meta.update(source=need.source.ref.dataset, top_k=need.top_k)
 
 
 def build_total(need: DomainTotal, bench: Workbench, builder: Builder) -> None:
@@ -38,9 +38,9 @@ def build_total(need: DomainTotal, bench: Workbench, builder: Builder) -> None:
                 add_task_vector(total, file.get_tensor(name) - pretrained[name].cpu())
     save_file(totals, builder.folder / "total.safetensors")
     builder.meta.update(
-        backbone=backbone.digest, sources=[[source.dataset.name, source.digest] for source in need.sources]
+        backbone=backbone.digest, sources=[[source.ref.dataset, source.ref.digest] for source in need.sources]
     )
 
 
-def _weights(source: SourceModel, bench: Workbench) -> str:
+def _weights(source: Source, bench: Workbench) -> str:
     return str(bench.open(source.address).path("tower.safetensors"))

@@ -81,7 +81,7 @@ def test_a_plan_counts_what_is_there(grid: Grid, catalog: Catalog, settings: Run
     assert (len(plan.cells), len(plan.todo)) == (27, 27)  # 3 x (1 + 4 x 2)
     assert plan.missing == ()
     kinds = {type(planned.need).__name__ for planned in plan.artifacts}
-    assert kinds == {kind.__name__ for kind in Need.__subclasses__()} - {"MetaStart"}
+    assert kinds == {kind.__name__ for kind in Need.__subclasses__()} - {"MetaStart", "AdoptedSource"}
 
 
 def test_the_domain_total_stays_the_same_while_cells_finish(
