@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from bolt.images import UNREADABLE, evaluation_pixels, rgb_or_grey, rgb_pixels
 from orchestrator.datasets.part import Part
@@ -29,7 +29,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-__all__ = ["Images", "evaluation_pixels", "read_images", "rgb_pixels", "training_pixels", "write_images"]
+__all__ = [
+    "Images",
+    "evaluation_pixels",
+    "read_images",
+    "rgb_pixels",
+    "training_pixels",
+    "why_unreadable",
+    "write_images",
+]
 
 SHORT_SIDE_CAP = 2
 """A stored training image has its shortest side capped at so many times the tower's."""
@@ -88,6 +96,13 @@ class Images:
         return torch.from_numpy(pixels.reshape(-1, 3, height, width))
 
 
+def why_unreadable(error: Exception) -> str:
+    """One of ``bolt.images.UNREADABLE`` as one line."""
+    if isinstance(error, UnidentifiedImageError):
+        return "not an image of a kind that Pillow reads"  # its own words repeat the whole path
+    return one_line(error)
+
+
 def write_images(
     part: Part,
     transform: Callable[[Image.Image], NDArray[np.uint8]],
@@ -138,7 +153,7 @@ def _decoded(part: Part, transform: Callable[[Image.Image], NDArray[np.uint8]]) 
         try:
             return transform(part.read(index))
         except UNREADABLE as error:
-            return one_line(error)
+            return why_unreadable(error)
 
     threads = min(MOST_THREADS, usable_processors())
     pending: deque[Future[NDArray[np.uint8] | str]] = deque()

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,8 +20,13 @@ from PIL import Image
 from orchestrator.catalog import DatasetEntry
 from orchestrator.datasets.images import evaluation_pixels, read_images, training_pixels, write_images
 from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.part import Part
 from orchestrator.datasets.splits import split_indices
 from orchestrator.errors import UserError
+from orchestrator.store import Store
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 SIZE = 32
 
@@ -120,6 +134,133 @@ def test_every_broken_image_is_named_with_its_reason(tmp_path: Path) -> None:
     assert "2 of 8 images" in message
     assert "square/1.jpg" in message
     assert "square/2.bmp" in message
+
+
+def test_a_broken_image_leaves_nothing_and_the_hint_names_the_way_out(tmp_path: Path) -> None:
+    write_folder(tmp_path / "shapes", ("train", "test"), n=30)
+    for index in range(0, 30, 2):
+        (tmp_path / "shapes/train/square" / f"{index}.{('png', 'jpg', 'bmp')[index % 3]}").write_bytes(b"GIF89a")
+    part, store = open_dataset(folder_entry(), tmp_path).train, Store(tmp_path / "store")
+    with pytest.raises(UserError) as caught:
+        build_in(store, part)
+    assert str(caught.value).count("train/square/") == 15
+    assert "data verify shapes --exclude-broken" in str(caught.value)
+    assert store.artifact(ADDRESS) is None
+    assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
+
+
+def test_a_huge_image_is_refused_with_its_path_and_size(tmp_path: Path) -> None:
+    write_folder(tmp_path / "shapes", ("train", "test"), n=3)
+    Image.new("1", (20_000, 10_000)).save(tmp_path / "shapes/train/square/0.png")
+    part = open_dataset(folder_entry(), tmp_path).train
+    with pytest.raises(UserError, match=r"train/square/0\.png: DecompressionBombError: .*200000000 pixels"):
+        build_in(Store(tmp_path / "store"), part)
+
+
+ADDRESS, IDENTITY = "images/shapes--0123abcd", {"kind": "Images", "split": "train"}
+
+
+def transform(image: Image.Image) -> NDArray[np.uint8]:
+    return evaluation_pixels(image, SIZE)
+
+
+def build_in(store: Store, part: Part) -> None:
+    """Decode a part into a store, as the stage does."""
+    with store.building(ADDRESS, IDENTITY) as builder:
+        write_images(part, transform, builder.folder, dataset="shapes", progress=builder.progress)
+
+
+def check_whole(store: Store, part: Part) -> None:
+    """The artifact is there with every pixel."""
+    found = store.artifact(ADDRESS, IDENTITY)
+    assert found is not None
+    found.verify()
+    images = read_images(found.path)
+    assert images.labels.tolist() == part.labels.tolist()
+    for index in range(len(part)):
+        assert np.array_equal(images.image(index).numpy(), transform(part.read(index)))
+
+
+CHILD = """
+import os, resource, sys, time
+from pathlib import Path
+from tests.datasets.test_images import Store, build_in, folder_entry, open_dataset
+from dataclasses import replace
+
+part, store, how = open_dataset(folder_entry(), Path(sys.argv[1])).train, Store(sys.argv[2]), sys.argv[3]
+if how == "full":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+if how == "killed":
+    read = part.read
+    def read_half(index):
+        if index == len(part) // 2:
+            print("half", flush=True)
+            time.sleep(600)
+        return read(index)
+    part = replace(part, read=read_half)
+if how == "read-only" and os.geteuid() == 0:
+    os.setuid(65534)
+build_in(store, part)
+"""
+
+
+def child(folder: Path, store: Path, how: str) -> list[str]:
+    return [sys.executable, "-c", CHILD, str(folder), str(store), how]
+
+
+def test_a_builder_killed_half_way_leaves_nothing_that_is_taken_for_whole(tmp_path: Path) -> None:
+    write_folder(tmp_path / "shapes", ("train", "test"))
+    part, store = open_dataset(folder_entry(), tmp_path).train, Store(tmp_path / "store")
+    with subprocess.Popen(child(tmp_path, tmp_path / "store", "killed"), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"half\n"
+        os.kill(process.pid, signal.SIGKILL)
+    assert list((tmp_path / "store").rglob("pixels.bin"))
+    assert store.artifact(ADDRESS) is None
+    build_in(store, part)
+    check_whole(store, part)
+
+
+def test_two_builders_at_once_leave_one_whole_split(tmp_path: Path) -> None:
+    write_folder(tmp_path / "shapes", ("train", "test"))
+    part, store = open_dataset(folder_entry(), tmp_path).train, Store(tmp_path / "store")
+    met = threading.Barrier(2)
+    waits = set[int]()
+
+    def read(index: int) -> Image.Image:
+        if index == len(part) // 2 and threading.get_ident() not in waits:
+            waits.add(threading.get_ident())
+            met.wait(60)
+        return part.read(index)
+
+    with ThreadPoolExecutor(2) as pool:
+        for builder in [pool.submit(build_in, store, replace(part, read=read)) for _ in range(2)]:
+            builder.result(120)
+    check_whole(store, part)
+
+
+def test_a_disk_that_takes_no_more_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    write_folder(tmp_path / "shapes", ("train", "test"))
+    done = subprocess.run(child(tmp_path, tmp_path / "store", "full"), capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    assert f"{ADDRESS} cannot be built: the disk takes no file of that size" in done.stderr
+    assert Store(tmp_path / "store").artifact(ADDRESS) is None
+    assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
+
+
+def test_a_store_that_may_not_be_written_to_is_named() -> None:
+    with tempfile.TemporaryDirectory() as name:  # tmp_path lies where other users cannot look
+        folder = Path(name)
+        write_folder(folder / "shapes", ("train", "test"), n=3)
+        (folder / "store").mkdir(mode=0o555)
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o555)
+        done = subprocess.run(child(folder, folder / "store", "read-only"), capture_output=True, text=True, timeout=120)
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o755)
+        assert done.returncode != 0
+        assert "the store cannot be written to" in done.stderr
+        assert list((folder / "store").iterdir()) == []
 
 
 def test_an_empty_class_folder_is_an_error(tmp_path: Path) -> None:
