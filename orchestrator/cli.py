@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from orchestrator.commands import data
+from orchestrator.commands.export import export
+
 if TYPE_CHECKING:
     from orchestrator.catalog import Catalog
     from orchestrator.grid import Grid
@@ -25,6 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Measure CLIP adaptation methods: plan, run, resume and report every backbone x dataset x k x method cell.",
 )
+app.add_typer(data.app, name="data")
 
 GridName = Annotated[str, typer.Argument(metavar="GRID", help="a grid's name (grids/NAME.yaml) or a path to one")]
 StoreUrl = Annotated[
@@ -43,6 +47,9 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a grid's value; may be repeated")
 ]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="only the first N cells")]
+DiskBudget = Annotated[
+    str | None, typer.Option("--disk-budget", metavar="SIZE", help="what the artifacts may take, e.g. 200GB")
+]
 Retry = Annotated[bool, typer.Option("--retry-failed", help="run cells again that are on record as failed")]
 Threads = Annotated[int, typer.Option("--threads", min=1, help="CPU threads a cell's arithmetic uses")]
 Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; the best there is by default")]
@@ -102,21 +109,24 @@ def run_a_grid(
     local: Annotated[bool, typer.Option("--local", help="in this process, one cell after the other, no Ray")] = False,
     address: Annotated[str | None, typer.Option("--address", help="a running Ray cluster: auto or HOST:PORT")] = None,
     retry_failed: Retry = False,
+    disk_budget: DiskBudget = None,
     threads: Threads = 1,
     device: Device = None,
 ) -> None:
     """Plan a grid, build what is missing, run what is missing, report. The same command resumes."""
+    from orchestrator.disk import parse_bytes
     from orchestrator.errors import UserError
     from orchestrator.run import RunOptions
     from orchestrator.session import run_session
 
     if local and address:
         raise UserError("--local and --address exclude each other", hint="give one of them")
+    budget = parse_bytes(disk_budget) if disk_budget else None
     opened = _open(grid, store, data_root, catalog, only, set_, limit, threads, device)
     if plan:
-        _print_plan(opened, retry_failed)
+        _print_plan(opened, retry_failed, budget)
         return
-    options = RunOptions(local=local, address=address, retry_failed=retry_failed)
+    options = RunOptions(local=local, address=address, retry_failed=retry_failed, disk_budget=budget)
     code = run_session(opened.grid, opened.catalog, opened.store, opened.settings, options, Console())
     raise typer.Exit(code)
 
@@ -131,17 +141,21 @@ def plan_a_grid(
     data_root: DataRoot = None,
     catalog: CatalogFiles = None,
     retry_failed: Retry = False,
+    disk_budget: DiskBudget = None,
 ) -> None:
     """Say what a grid holds, what is done and what it would take. Nothing runs."""
-    _print_plan(_open(grid, store, data_root, catalog, only, set_, limit), retry_failed)
+    from orchestrator.disk import parse_bytes
+
+    budget = parse_bytes(disk_budget) if disk_budget else None
+    _print_plan(_open(grid, store, data_root, catalog, only, set_, limit), retry_failed, budget)
 
 
-def _print_plan(opened: Opened, retry_failed: bool) -> None:
+def _print_plan(opened: Opened, retry_failed: bool, disk_budget: int | None) -> None:
     from orchestrator.plan import make_plan
     from orchestrator.show import plan_view
 
     made = make_plan(opened.grid, opened.catalog, opened.store, opened.data_root, retry_failed=retry_failed)
-    Console().print(plan_view(made, opened.catalog, opened.store, opened.data_root))
+    Console().print(plan_view(made, opened.catalog, opened.store, opened.data_root, disk_budget))
 
 
 @app.command()
@@ -226,5 +240,7 @@ def doctor(
         console.print(view)
         raise typer.Exit(0 if ready else 1)
 
+
+app.command("export")(export)
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -15,9 +15,10 @@ from rich.text import Text
 from orchestrator.catalog import Catalog, missing_checkpoint, missing_data, missing_weights
 from orchestrator.errors import UserError
 from orchestrator.grid import Grid
+from orchestrator.machine import usable_processors
 from orchestrator.plan import make_plan
-from orchestrator.show import human_bytes
 from orchestrator.store import Store
+from orchestrator.units import human_bytes
 
 PACKAGES = ("torch", "torchvision", "open_clip_torch", "peft", "ray", "mlflow", "scikit-learn", "pandas", "matplotlib")
 
@@ -90,9 +91,3 @@ def _free_bytes(store: Store) -> int:
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free
-
-
-def usable_processors() -> int:
-    """Processors this process may use; a container or a batch system can grant fewer than there are."""
-    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
-    return len(affinity(0)) if affinity else os.cpu_count() or 1

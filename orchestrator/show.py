@@ -10,8 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.catalog import Catalog, missing_checkpoint, missing_data, missing_weights
+from orchestrator.disk import check_room, room_line
+from orchestrator.errors import UserError
 from orchestrator.plan import Plan, count_by_kind
 from orchestrator.store import Store
+from orchestrator.units import human_bytes
 
 ARTIFACT_WORDS = {
     "Images": "decoded image splits",
@@ -29,12 +32,18 @@ ARTIFACT_WORDS = {
 SHOWN_MISSING = 6
 
 
-def plan_view(plan: Plan, catalog: Catalog, store: Store, data_root: Path | None) -> RenderableType:
-    """Cells per track, backbone and method; artifacts with sizes; the estimate and what it is based on."""
+def plan_view(
+    plan: Plan, catalog: Catalog, store: Store, data_root: Path | None, disk_budget: int | None = None
+) -> RenderableType:
+    """Cells per track, backbone and method; artifacts with sizes and the room for them; the estimate, its grounds."""
     grid = plan.grid
     parts: list[RenderableType] = [Text(f"{grid.name}: {grid.title}", style="bold"), Text(counts_line(plan))]
     parts += [Text(), _cell_table(plan), Text(), _artifact_table(plan)]
-    parts += [Text(), Text(estimate_line(plan))]
+    parts += [Text(room_line(plan, store)), Text(), Text(estimate_line(plan))]
+    try:
+        check_room(plan, store, disk_budget)
+    except UserError as error:
+        parts.append(Text(f"\n{error}", style="yellow"))
     absent = _absent(plan, catalog, data_root)
     if absent:
         shown = ", ".join(absent[:SHOWN_MISSING]) + (
@@ -128,12 +137,3 @@ def _absent(plan: Plan, catalog: Catalog, data_root: Path | None) -> list[str]:
     absent = [name for name in sorted({c.backbone.name for c in plan.todo}) if missing_weights(catalog.backbone(name))]
     absent += [name for name in sorted(datasets) if missing_data(catalog.dataset(name), data_root)]
     return absent + [f"checkpoint of {entry.dataset}" for entry in checkpoints if missing_checkpoint(entry)]
-
-
-def human_bytes(count: float) -> str:
-    """A number of bytes as people say it."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"

@@ -31,7 +31,7 @@ from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.shelf import Record, bytes_in, only_builder, read_record, write_record
 from orchestrator.datasets.splits import split_manifest
 from orchestrator.errors import UserError
-from orchestrator.show import human_bytes
+from orchestrator.units import human_bytes
 
 NOT_WRITABLE = {
     errno.ENOSPC: "the disk is full",

@@ -18,9 +18,9 @@ from orchestrator.catalog import DRAWN, DatasetEntry, excluded_file, excluded_im
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import Part, RawDataset
 from orchestrator.datasets.splits import SplitManifest, split_manifest
-from orchestrator.doctor import usable_processors
 from orchestrator.errors import UserError
 from orchestrator.events import one_line
+from orchestrator.machine import usable_processors
 
 MOST_THREADS = 8
 AHEAD = 4

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from orchestrator.eta import in_words
-from orchestrator.show import human_bytes
+from orchestrator.units import human_bytes
 
 PLAIN_SECONDS = 5.0
 

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Self
 
 from orchestrator.errors import UserError
-from orchestrator.show import human_bytes
+from orchestrator.units import human_bytes
 
 MOST_GROWTH = 100
 """Unpacked bytes per packed byte. Photographs hardly grow, tables and label files by ten; a bomb by thousands."""

@@ -1,0 +1,194 @@
+"""``data add``: a user's own images become a catalog entry, after every one of them has been decoded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator.catalog import DatasetEntry, excluded_images, load_catalog
+from orchestrator.catalog.reading import Place, shown, validated
+from orchestrator.catalog.writing import add_entries
+from orchestrator.datasets.layouts import Layout, class_words, find_layout
+from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.part import RawDataset
+from orchestrator.datasets.verify import Verified, exclude_broken, verify_opened
+from orchestrator.errors import UserError
+
+USUAL_SHOTS = (1, 2, 4, 8, 16)
+SHOWN_BROKEN = 20
+OWN_DOMAIN = "own"
+DOMAIN_TITLES = {OWN_DOMAIN: "Own images"}
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user says of the dataset; the rest is found out.
+
+    Attributes:
+        name: its key; ``None``: from the folder's name.
+        title: as printed in tables; ``None``: from the folder's name.
+        domain: the family it belongs to; made if it is not there.
+        templates: prompts with ``{}``; none: the set ``plain``.
+        mirrorable: whether a mirrored image keeps its class.
+        licence: under which terms the images come.
+        exclude_broken: leave out what cannot be decoded, on record.
+    """
+
+    name: str | None = None
+    title: str | None = None
+    domain: str = OWN_DOMAIN
+    templates: tuple[str, ...] = ()
+    mirrorable: bool = True
+    licence: str = "own images"
+    exclude_broken: bool = False
+
+
+@dataclass(frozen=True)
+class Added:
+    """What was added.
+
+    Attributes:
+        entry: as it stands in the catalog file now.
+        data_root: what ``--data-root`` must name.
+        notes: what the user should know, in words.
+        words: the data's own class name -> words.
+    """
+
+    entry: DatasetEntry
+    data_root: Path
+    notes: tuple[str, ...]
+    words: Mapping[str, str] = field(default_factory=dict)
+
+
+def add_dataset(
+    path: Path,
+    catalog_files: Sequence[Path],
+    wishes: Wishes,
+    advance: Callable[[int, int], None] = lambda done, of: None,
+) -> Added:
+    """Look at the images, check them and write the entry.
+
+    Args:
+        path: a folder of images, or a table of them.
+        catalog_files: the user's catalog files; the last one is made or extended.
+        advance: told the number of images decoded, and of all.
+
+    Raises:
+        UserError: the layout, the names or the images are not what can be measured on; nothing is written then, except
+            the list of images to leave out if the user asked for it.
+    """
+    layout = find_layout(path)
+    words = class_words(layout.names)
+    name = wishes.name or key_of(path)
+    catalog_file = catalog_files[-1]
+    catalog = load_catalog([file for file in catalog_files if file != catalog_file or file.exists()])
+    if name in catalog.datasets:
+        raise UserError(
+            f"there is a dataset {name!r} already, in {catalog.files['datasets', name]}",
+            hint="give another one with --name, or remove that entry first",
+        )
+    fields = _fields(layout, words, wishes, path)
+    entry = _entry(name, fields, catalog_file)
+    raw = open_dataset(entry, layout.data_root)
+    _refuse_untestable(raw)
+    left_out = len(excluded_images(entry, layout.data_root))
+    found = verify_opened(entry, raw, left_out, advance)
+    if found.broken:
+        _settle_broken(found, wishes, layout.data_root)
+        raw = open_dataset(entry, layout.data_root)
+    train = [int((raw.train.labels == label).sum()) for label in range(len(raw.class_names))]
+    fields["sizes"] = {"train": len(raw.train), "test": len(raw.test)}
+    fields["smallest_class"] = min(train)
+    if found.turned:
+        fields["exif_rotation"] = True
+    _entry(name, fields, catalog_file)
+    domains = {} if wishes.domain in catalog.domains else {wishes.domain: {"title": _domain_title(wishes.domain)}}
+    add_entries(catalog_file, {"domains": domains, "datasets": {name: fields}})
+    entry = load_catalog(catalog_files).datasets[name]
+    return Added(entry, layout.data_root, (*layout.notes, *_notes(found, train, raw, wishes)), words)
+
+
+def key_of(path: Path) -> str:
+    """A dataset's key from a folder's (or a table's folder's) name.
+
+    Raises ``UserError`` where nothing is left of it.
+    """
+    path = path.expanduser().absolute()
+    text = re.sub(r"[^a-z0-9_.-]+", "-", (path.parent if path.is_file() else path).name.lower()).strip("-._")
+    if not text:
+        raise UserError(f"no name can be made from {path.name!r}", hint="give one with --name")
+    return text
+
+
+def _fields(layout: Layout, words: Mapping[str, str], wishes: Wishes, path: Path) -> dict[str, Any]:
+    """The entry's fields as they are written, with sizes to be filled in."""
+    title = wishes.title or key_of(path).replace("-", " ").replace("_", " ").capitalize()
+    return {
+        "title": title,
+        "domain": wishes.domain,
+        "route": dict(layout.route),
+        "class_names": dict(words),
+        "prompts": list(wishes.templates) or "plain",
+        "classes": len(words),
+        "mirrorable": wishes.mirrorable,
+        "sizes": {"train": 1, "test": 1},
+        "splits": {"recipe": layout.recipe},
+        "licence": wishes.licence,
+    }
+
+
+def _entry(name: str, fields: Mapping[str, Any], catalog_file: Path) -> DatasetEntry:
+    return validated(DatasetEntry, {"name": name, **fields}, Place(shown(catalog_file), f"datasets.{name}"))
+
+
+def _domain_title(domain: str) -> str:
+    return DOMAIN_TITLES.get(domain, domain.replace("-", " ").replace("_", " ").capitalize())
+
+
+def _refuse_untestable(raw: RawDataset) -> None:
+    for part, needed in (("train", "learn from"), ("test", "be tested on")):
+        present = set(raw.part(part).labels.tolist())
+        absent = [word for label, word in enumerate(raw.class_names) if label not in present]
+        if absent:
+            raise UserError(
+                f"class {absent[0]!r} has too few images: none is left to {needed}",
+                hint="a class needs two images at least when they are split 80/20"
+                + (f"; so do {', '.join(absent[1:6])}" if absent[1:] else ""),
+            )
+
+
+def _settle_broken(found: Verified, wishes: Wishes, data_root: Path) -> None:
+    """Leave broken images out on record, or refuse."""
+    if wishes.exclude_broken:
+        exclude_broken(found, data_root)
+        return
+    listed = [f"{broken.origin}: {broken.reason}" for broken in found.broken[:SHOWN_BROKEN]]
+    if len(found.broken) > SHOWN_BROKEN:
+        listed.append(f"... and {len(found.broken) - SHOWN_BROKEN} more")
+    raise UserError(
+        f"{len(found.broken)} images cannot be decoded:\n  " + "\n  ".join(listed),
+        hint="mend or remove them, or leave them out on record with --exclude-broken",
+    )
+
+
+def _notes(found: Verified, train: Sequence[int], raw: RawDataset, wishes: Wishes) -> list[str]:
+    notes = []
+    left_out = found.excluded + (len(found.broken) if wishes.exclude_broken else 0)
+    if left_out:
+        notes.append(f"{left_out} images are left out on record")
+    if found.duplicates:
+        shown = ", ".join(f"{test} = {train_}" for test, train_ in found.duplicates[:3])
+        notes.append(f"{len(found.duplicates)} test images have the same pixels as a training image: {shown}")
+    if found.turned:
+        notes.append(f"{found.turned} images say by EXIF that they are stored turned; they will be turned upright")
+    if min(train) < max(USUAL_SHOTS):
+        possible = ", ".join(str(k) for k in USUAL_SHOTS if k <= min(train))
+        smallest = raw.class_names[train.index(min(train))]
+        notes.append(
+            f"the smallest class, {smallest!r}, has {min(train)} training images: k can be {possible}; more only with "
+            "--set protocol.short_classes=take_all"
+        )
+    return notes

@@ -1,0 +1,183 @@
+"""How a user's images lie: in ``train/`` and ``test/``, in class folders side by side, or as a table lists them.
+
+Nothing is decoded here. What comes out is the route and the split recipe of a catalog entry, and the words for its
+classes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.datasets.routes.folder import class_folders, is_image
+from orchestrator.datasets.routes.manifest import read_table
+from orchestrator.errors import UserError
+
+TABLES = (".csv", ".parquet")
+COLUMNS = {
+    "path": ("path", "file", "filename", "file_name", "image", "image_path", "filepath"),
+    "label": ("label", "class", "class_name", "category", "target", "y"),
+    "split": ("split", "part", "subset", "fold"),
+}
+"""What people call the columns of such a table; the first that is there is taken."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What was found.
+
+    Attributes:
+        data_root: the folder that ``--data-root`` must name.
+        route: of the catalog entry.
+        recipe: of its splits.
+        names: the data's own class names.
+        notes: what is there and not used, in words.
+    """
+
+    data_root: Path
+    route: Mapping[str, Any]
+    recipe: str
+    names: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def find_layout(path: Path) -> Layout:
+    """Look at a folder of images or a table of them.
+
+    Raises:
+        UserError: there is no such thing, it holds no class folders, a part is missing, a class folder is empty, or
+            there are fewer than two classes.
+    """
+    path = path.expanduser().absolute()
+    if path.is_file():
+        layout = _of_table(path)
+    elif path.is_dir():
+        layout = _of_folder(path)
+    else:
+        raise UserError(f"there is no {path}", hint="give a folder of images, or a .csv or .parquet table of them")
+    if len(layout.names) < 2:
+        raise UserError(
+            f"there is one class only, {layout.names[0]!r}; there is nothing to tell apart",
+            where=str(path),
+            hint="put the images of each class into a folder of its own, side by side",
+        )
+    return layout
+
+
+def _of_folder(folder: Path) -> Layout:
+    parts = {name: folder / name for name in ("train", "test", "all") if _holds_folders(folder / name)}
+    if "train" in parts and "test" in parts:
+        roots, recipe, used = [parts["train"], parts["test"]], "official", {"train", "test"}
+    elif "train" in parts or "test" in parts:
+        here, other = ("train", "test") if "train" in parts else ("test", "train")
+        beside = ", ".join([path.name for path in class_folders(folder) if path.name not in parts][:6])
+        raise UserError(
+            f"there is {here}/ but no {other}/" + (f"; the other folders are {beside}" if beside else ""),
+            where=str(folder),
+            hint=f"rename the folder that holds the {other} images to {other}, or put all class folders side by side: "
+            "they are then split 80/20",
+        )
+    else:
+        roots, recipe, used = [parts.get("all", folder)], "eighty_twenty", {"all"} if "all" in parts else set()
+    if not used and (folder / "all").is_dir():
+        raise UserError("a class folder cannot be called 'all'", where=str(folder), hint="rename it")
+    names = [[path.name for path in class_folders(root)] for root in roots]
+    if not names[0]:
+        loose = sum(is_image(path) for path in folder.iterdir() if path.is_file())
+        found = f"it holds {loose} images and no class folders" if loose else "it holds no class folders"
+        raise UserError(found, where=str(folder), hint="put the images of each class into a folder of its own")
+    _refuse_empty(roots)
+    _check_parts(roots, names)
+    unused = [path.name for path in class_folders(folder) if used and path.name not in used]
+    notes = [f"{name}/ is not used" for name in unused]
+    files = [path for root in roots for path in root.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    if odd := sum(not is_image(path) for path in files):
+        notes.append(f"{odd} files are no images by their names and are not used")
+    return Layout(folder.parent, {"kind": "folder", "folder": folder.name}, recipe, tuple(names[0]), tuple(notes))
+
+
+def _holds_folders(path: Path) -> bool:
+    """Whether a folder is a part, with class folders in it, and not a class called like one."""
+    return path.is_dir() and bool(class_folders(path)) and not any(p.is_file() and is_image(p) for p in path.iterdir())
+
+
+def _refuse_empty(roots: Iterable[Path]) -> None:
+    empty = [
+        f"{root.name}/{path.name}"
+        for root in roots
+        for path in class_folders(root)
+        if not any(is_image(inner) for inner in path.rglob("*"))
+    ]
+    if empty:
+        raise UserError(
+            f"{len(empty)} class folders hold no images: {', '.join(empty[:8])}",
+            where=str(next(iter(roots))),
+            hint="put images into them, or remove them",
+        )
+
+
+def _check_parts(roots: list[Path], names: list[list[str]]) -> None:
+    for here, there in ((0, -1), (-1, 0)):
+        if odd := sorted(set(names[here]) - set(names[there])):
+            raise UserError(
+                f"class folder {odd[0]!r} is in {roots[here].name}/ but not in {roots[there].name}/",
+                where=str(roots[0].parent),
+                hint="every class needs images to learn from and images to be tested on",
+            )
+
+
+def _of_table(path: Path) -> Layout:
+    if path.suffix not in TABLES:
+        raise UserError(f"{path.name} is neither a folder nor a .csv or .parquet table", where=str(path))
+    columns = read_table(path)
+    chosen = {key: next((name for name in names if name in columns), None) for key, names in COLUMNS.items()}
+    for key in ("path", "label"):
+        if chosen[key] is None:
+            raise UserError(
+                f"has no column for the {key}, only {', '.join(columns)}",
+                where=str(path),
+                hint=f"call it {key}; a path is relative to the table's folder",
+            )
+    label, split = chosen["label"], chosen["split"]
+    names = tuple(dict.fromkeys(columns[label])) if label else ()
+    if not names:
+        raise UserError("lists no images", where=str(path))
+    mapping = {key: name for key, name in chosen.items() if name is not None}
+    route = {"kind": "manifest", "folder": path.parent.name, "file": path.name, "columns": mapping}
+    recipe = "eighty_twenty" if split is None else "official"
+    return Layout(path.parent.parent, route, recipe, tuple(sorted(names)), ())
+
+
+def class_words(names: Iterable[str]) -> dict[str, str]:
+    """The data's own class name -> words for prompts, as :func:`class_word` makes them.
+
+    Raises ``UserError`` naming the two classes whose words would be the same.
+    """
+    words: dict[str, str] = {}
+    first: dict[str, str] = {}
+    for name in names:
+        word = class_word(name)
+        if word in first:
+            raise UserError(
+                f"the classes {first[word]!r} and {name!r} would both be called {word!r}",
+                hint="no prompt could tell them apart; rename one of them, or join them",
+            )
+        first[word] = name
+        words[name] = word
+    return words
+
+
+def class_word(name: str) -> str:
+    """Words from a folder's name: ``001.BlackFooted_albatross`` -> ``black footed albatross``.
+
+    A leading number goes where words follow it; underscores, hyphens and the bounds of CamelCase become spaces, except
+    the hyphen after a single letter (t-shirt, x-ray); capitals become small, which is how the tokenizer reads them.
+    """
+    text = re.sub(r"^\d+[\s._-]+(?=.*[^\W\d_])", "", name)
+    text = re.sub(r"(?<=[^\W\d_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][^\W\d_A-Z])", " ", text)
+    text = re.sub(r"(?<![^\W_])([^\W\d_])-(?=[^\W\d_])", "\\1\0", text)
+    text = re.sub(r"[\s_.-]+", " ", text).replace("\0", "-").strip().lower()
+    return text or name

@@ -1,0 +1,143 @@
+"""What the ``data`` commands print: tables of what is there, what was found, and the commands that come next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.catalog import DatasetEntry, dataset_folder, excluded_file, partial_folder
+from orchestrator.datasets.adding import USUAL_SHOTS, Added
+from orchestrator.datasets.fetching import FILLERS
+from orchestrator.datasets.shelf import State, bytes_in, read_record, state_of
+from orchestrator.datasets.verify import Verified
+from orchestrator.units import human_bytes
+
+SHOWN_NAMES = 10
+SHOWN_CLASSES = 12
+HEADINGS = ("dataset", "domain", "classes", "images", "state", "size", "access", "licence")
+STYLES = {"drawn": "", "there": "green", "partial": "yellow", "missing": "dim"}
+
+
+def table_of(entries: Iterable[DatasetEntry], data_root: Path | None) -> RenderableType:
+    """Dataset, domain, classes, images, where it is, size, access and licence of every entry."""
+    rows = [_row(entry, data_root, state_of(entry, data_root)) for entry in entries]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for index, heading in enumerate(HEADINGS):
+        widest = max(len(heading), *(len(str(row[index])) for row in rows)) if rows and heading != "licence" else None
+        right = heading in ("classes", "images", "size")
+        table.add_column(heading, justify="right" if right else "left", no_wrap=True, min_width=widest)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _row(entry: DatasetEntry, data_root: Path | None, state: State) -> tuple[str | Text, ...]:
+    images = f"{entry.sizes.train + entry.sizes.test:,}"
+    access = "" if state == "drawn" else entry.access
+    size = _size(entry, data_root, state)
+    return (
+        entry.name, entry.domain, str(entry.classes), images, Text(state, STYLES[state]), size, access, entry.licence,
+    )  # fmt: skip
+
+
+def _size(entry: DatasetEntry, data_root: Path | None, state: State) -> str:
+    """On disk where it is there or begun, else of the download."""
+    if state == "there" and data_root is not None:
+        record = read_record(entry, data_root)
+        return human_bytes(record.bytes if record else bytes_in(dataset_folder(entry, data_root)))
+    fetch = human_bytes(entry.download_bytes) if entry.download_bytes else ""
+    if state == "partial" and data_root is not None:
+        begun = human_bytes(bytes_in(partial_folder(entry, data_root)))
+        return f"{begun} of {fetch}" if fetch else f"{begun} so far"
+    return fetch
+
+
+def get_line(entries: Iterable[DatasetEntry], data_root: Path | None, catalogs: Sequence[Path]) -> str:
+    """How much is there, and the command that gets what is missing."""
+    states = {entry.name: (entry, state_of(entry, data_root)) for entry in entries}
+    missing = [entry for entry, state in states.values() if state in ("partial", "missing")]
+    lines = ["", f"{len(states) - len(missing)} of {len(states)} are at hand"]
+    lines[-1] += f", looked for in {data_root}" if data_root else "; no data root is given (--data-root or BOLT_DATA)"
+    fetch = [entry.name for entry in missing if entry.route.kind in FILLERS]
+    if fetch:
+        options = [*catalog_options(catalogs), "--data-root", data_root or "PATH"]
+        lines += ["get what is missing:", f"  {command(['data', 'prepare', *fetch, *options])}"]
+    by_hand = [entry.name for entry in missing if entry.route.kind not in FILLERS]
+    if by_hand:
+        lines.append(f"by hand (`data prepare NAME` says how): {', '.join(by_hand)}")
+    return "\n".join(lines)
+
+
+def verified_view(found: Verified) -> RenderableType:
+    """Counts, what differs from the catalog, what cannot be decoded, and what is in both parts."""
+    counts = found.manifest.counts
+    head = (
+        f"{found.entry.name}: {found.manifest.classes} classes, {counts['train']:,} train and {counts['test']:,} test"
+    )
+    parts: list[RenderableType] = [Text(head, "bold"), Text(f"  images per class in train: {_spread(found)}")]
+    if found.excluded:
+        parts.append(Text(f"  {found.excluded} images were left out on record before"))
+    parts += [Text(f"  not as in the catalog: {line}", "yellow") for line in found.differs]
+    if found.duplicates:
+        line = f"  {len(found.duplicates)} test images have the same pixels as a training image"
+        parts.append(Text(line, "yellow"))
+        parts += [Text(f"    {test} = {train}") for test, train in found.duplicates[:SHOWN_NAMES]]
+    if found.turned and not found.entry.exif_rotation:
+        parts.append(Text(f"  {found.turned} images are stored turned (EXIF) and are used as stored"))
+    if found.broken:
+        parts.append(Text(f"  {len(found.broken)} images cannot be decoded:", "red"))
+        parts += [Text(f"    {broken.origin}: {broken.reason}") for broken in found.broken]
+    else:
+        parts.append(Text("  every image can be decoded"))
+    return Group(*parts)
+
+
+def _spread(found: Verified) -> str:
+    """Images per class: each one's where there are few, else the range."""
+    train = [count for count, _ in found.per_class]
+    if len(train) <= SHOWN_CLASSES:
+        return ", ".join(f"{word} {count}" for word, count in zip(found.class_names, train, strict=True))
+    return f"{min(train)} to {max(train)}"
+
+
+def added_lines(added: Added, catalogs: Sequence[Path]) -> list[str]:
+    """What was added, what its user should know, and the commands that come next."""
+    entry = added.entry
+    words = [f"{name} -> {word!r}" if name != word else repr(word) for name, word in added.words.items()]
+    more = f", ... ({len(words)} in all)" if len(words) > SHOWN_CLASSES else ""
+    lines = [
+        f"{entry.name}: {entry.classes} classes, {entry.sizes.train} images to learn from, {entry.sizes.test} to be "
+        f"tested on ({entry.splits.recipe.replace('_', ' ')})",
+        f"  classes: {', '.join(words[:SHOWN_CLASSES])}{more}",
+        f"  prompts: {', '.join(entry.prompts) if not isinstance(entry.prompts, str) else entry.prompts}",
+        *(f"  note: {note}" for note in added.notes),
+    ]
+    if excluded_file(entry, added.data_root).is_file():
+        lines.append(f"  left out: {excluded_file(entry, added.data_root)}")
+    options: list[str | Path] = [*catalog_options(catalogs), "--data-root", added.data_root]
+    options += ["--set", f"datasets=[{entry.name}]"]
+    if entry.most_shots < max(USUAL_SHOTS):
+        options += ["--set", f"shots=[{','.join(str(k) for k in USUAL_SHOTS if k <= entry.most_shots)}]"]
+    return [
+        *lines,
+        f"written to {catalogs[-1]}",
+        "next:",
+        f"  {command(['plan', 'own', *options])}",
+        f"  {command(['grid', 'own', *options])}",
+        "with a CLIP that has seen photographs (open_clip fetches its weights once): add --set 'backbones=[vit-b-32]'",
+    ]
+
+
+def catalog_options(catalogs: Iterable[Path]) -> list[str | Path]:
+    """The options that name a user's catalog files."""
+    return [word for path in catalogs for word in ("--catalog", path)]
+
+
+def command(words: Sequence[str | Path]) -> str:
+    """A command line that can be pasted into a shell."""
+    return shlex.join(["python", "-m", "orchestrator", *map(str, words)])
