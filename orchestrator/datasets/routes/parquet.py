@@ -113,6 +113,7 @@ class _Shards:
         self.starts = np.cumsum([0, *(file.metadata.row_group(group).num_rows for file, group in self.groups)])
         self.file_starts = np.cumsum([0, *(file.metadata.num_rows for file in self.files)])
         self.kept: OrderedDict[int, pa.ChunkedArray[Any]] = OrderedDict()
+        self.kept_bytes = 0
         self.lock = threading.Lock()
 
     def part(self, names: Sequence[str]) -> Part:
@@ -146,12 +147,22 @@ class _Shards:
             found = self.kept.get(group)
             if found is None:
                 file, number = self.groups[group]
-                table = file.read_row_group(number, columns=[self.image], use_threads=False)
-                found = self.kept[group] = table.column(self.image)
-                while len(self.kept) > 1 and sum(column.nbytes for column in self.kept.values()) > KEPT_BYTES:
-                    self.kept.popitem(last=False)
+                found = self.kept[group] = _read_column(file, number, self.image)
+                self.kept_bytes += found.nbytes
+                while len(self.kept) > 1 and self.kept_bytes > KEPT_BYTES:
+                    self.kept_bytes -= self.kept.popitem(last=False)[1].nbytes
             self.kept.move_to_end(group)
             return found
+
+
+def _read_column(file: pq.ParquetFile, group: int, column: str) -> pa.ChunkedArray[Any]:
+    """One column of one row group. Raises ``OSError`` when it is damaged, as an image file would."""
+    import pyarrow as pa
+
+    try:
+        return file.read_row_group(group, columns=[column], use_threads=False).column(column)
+    except pa.ArrowException as error:
+        raise OSError(f"row group {group} cannot be read: {error}") from error
 
 
 def _interval(starts: NDArray[np.int64], index: int) -> int:
