@@ -10,6 +10,7 @@ from statistics import fmean
 from bolt.methods import METHODS, Work
 from orchestrator.catalog import BackboneEntry, Catalog
 from orchestrator.cell import Cell
+from orchestrator.datasets.images import SHORT_SIDE_CAP
 from orchestrator.results import Result
 from orchestrator.stages.artifacts import (
     AdoptedSource,
@@ -35,11 +36,8 @@ CORE_TFLOPS = 0.02
 TRAINING_FACTOR = 3.0
 """Forward and backward of a network, in forwards."""
 
-TYPICAL_IMAGE_BYTES = 3 * 256 * 256
-"""A decoded support image of ordinary size; drawn and icon-sized ones are far smaller."""
-
-SHORT_SIDE_FACTOR = 4.0
-"""A stored training image has up to (2 S)^2 pixels, a test image S^2."""
+TYPICAL_SIDE = 430
+"""Side of the square that has the pixels of a 500 x 375 photograph, for datasets whose catalog entry says nothing."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +109,10 @@ def _cell_gflops(cell: Cell, catalog: Catalog) -> float:
     entry = catalog.dataset(cell.dataset.name)
     epochs = getattr(settings, "epochs", 0) if method.trains_tower else 0
     work = method.work(cell.shots * entry.classes, settings)
-    if cell.track == "tta" and method.uses_support:  # one look for the trusted samples, then two views an epoch
-        work = Work(forward=entry.sizes.test * (1 + epochs), training=entry.sizes.test * epochs)
+    if cell.track == "tta" and method.uses_support:  # one look for the trusted samples
+        # An epoch's batches are half unlabelled images, each once, and half trusted ones: two strong views per image
+        # with a gradient, and a weak one without.
+        work = Work(forward=entry.sizes.test * (1 + epochs), training=2 * entry.sizes.test * epochs)
     scored = sum(catalog.dataset(ref.name).sizes.test for ref in cell.evaluate_on) if method.trains_tower else 0
     images = work.forward + scored + TRAINING_FACTOR * work.training
     if cell.track == "meta":
@@ -146,12 +146,13 @@ def artifact_bytes(need: Need, catalog: Catalog) -> int:
     """About how many bytes an artifact takes in the store."""
     match need:
         case Images():
-            sizes = catalog.dataset(need.dataset.name).sizes
-            pixels = 3 * need.image_size**2
-            count = sizes.train if need.split == "train" else sizes.test
-            return int(count * pixels * (1 if need.split == "test" else SHORT_SIDE_FACTOR))
+            entry = catalog.dataset(need.dataset.name)
+            count = entry.sizes.train if need.split == "train" else entry.sizes.test
+            side = min(entry.image_side or TYPICAL_SIDE, SHORT_SIDE_CAP * need.image_size)
+            return count * 3 * (need.image_size if need.split == "test" else side) ** 2
         case SupportImages():
-            return catalog.dataset(need.dataset.name).classes * need.shots * TYPICAL_IMAGE_BYTES
+            entry = catalog.dataset(need.dataset.name)
+            return entry.classes * need.shots * 3 * (entry.image_side or TYPICAL_SIDE) ** 2
         case Head():
             return 4 * catalog.dataset(need.dataset.name).classes * catalog.backbone(need.backbone.name).embed_dim
         case TestFeatures():

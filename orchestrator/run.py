@@ -48,11 +48,13 @@ class RunOptions:
         local: in this process, without Ray.
         address: a running Ray cluster to join; ``None`` starts one on this machine.
         retry_failed: run cells again that are on record as failed.
+        disk_budget: bytes that the artifacts to build may take, ``None`` for what is free.
     """
 
     local: bool = False
     address: str | None = None
     retry_failed: bool = False
+    disk_budget: int | None = None
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from orchestrator.doctor import usable_processors
+from orchestrator.disk import check_room
 from orchestrator.errors import UserError
 from orchestrator.events import CellEvent, one_line
+from orchestrator.machine import usable_processors
 from orchestrator.plan import Plan, check_inputs, make_plan, source_models
 from orchestrator.progress import Progress
 from orchestrator.published import published_accuracy
@@ -43,6 +44,7 @@ def run_session(
     with only_driver(store, grid.name):
         plan = make_plan(grid, catalog, store, data_root, retry_failed=options.retry_failed)
         check_inputs(plan, catalog, data_root)
+        check_room(plan, store, options.disk_budget)
         console.print(f"{grid.name}: {grid.title}", style="bold", highlight=False)
         console.print(counts_line(plan), highlight=False, soft_wrap=True)
         ran = Ran()
@@ -86,7 +88,7 @@ def _run(
 def open_tracker(store: Store, grid: str) -> Tracker:
     """The grid's experiment: in the store's own database, or on the server that ``MLFLOW_TRACKING_URI`` names."""
     uri, artifacts = tracking_place(store)
-    return Tracker(uri, artifacts, grid)
+    return Tracker(uri, artifacts, grid, store.adapter_folder)
 
 
 def tracking_place(store: Store) -> tuple[str, str | None]:

@@ -47,6 +47,7 @@ class DatasetEntry(Entry):
             it does not, views of the support are not flipped.
         exif_rotation: whether images are turned as their EXIF orientation says. Benchmarks are not: published numbers
             were measured without. One's own photographs should be.
+        image_side: about the shortest side of its images in pixels, where it is known; their bytes are estimated by it.
         sizes: expected images per part; ``train: 0`` for a set that can only be evaluated on.
         smallest_class: training images of the smallest class, where it is known.
         splits: the recipe that makes the parts; the official ones by default.
@@ -73,6 +74,7 @@ class DatasetEntry(Entry):
     classes: Annotated[StrictInt, Field(ge=2)]
     mirrorable: StrictBool = True
     exif_rotation: StrictBool = False
+    image_side: Count | None = None
     sizes: Sizes
     smallest_class: Count | None = None
     splits: Splits = Splits(recipe="official")

@@ -21,9 +21,9 @@ from PIL import Image, UnidentifiedImageError
 
 from bolt.images import UNREADABLE, evaluation_pixels, rgb_or_grey, rgb_pixels
 from orchestrator.datasets.part import Part
-from orchestrator.doctor import usable_processors
 from orchestrator.errors import UserError
 from orchestrator.events import one_line
+from orchestrator.machine import usable_processors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
