@@ -86,6 +86,7 @@ class Expander:
                 pool: tuple[DatasetEntry, ...] = ()
                 if method.uses_sources:
                     pool = self._pool(block.sources, target, evaluate_on, at("sources"))
+                    _check_episodes(method, ref, block.track, pool, method_place)
                 for k, seed in product(shots, seeds) if method.uses_support else ((0, 0),):
                     drawn = _subset(pool, block.sources, target, seed, at("sources"))
                     cell = Cell(
@@ -269,6 +270,21 @@ def _subset(
         )
     chosen = numpy_generator("sources", target.name, seed).permutation(len(pool))[: choice.count]
     return tuple(pool[index] for index in sorted(chosen.tolist()))
+
+
+def _check_episodes(method: Method, ref: MethodRef, track: str, pool: Iterable[DatasetEntry], place: Place) -> None:
+    """Whether every dataset that a start is meta-learned on has the images of one episode."""
+    if method.meta is None:
+        return
+    recipe = method.meta(method.configure(ref.settings_dict(), track))
+    wanted = recipe.support + recipe.query
+    for entry in pool:
+        if entry.sizes.train < wanted:
+            raise UserError(
+                f"an episode of {method.name} has {wanted} images, but {entry.name} has {entry.sizes.train} to train on",
+                where=str(place),
+                hint="lower meta_support or meta_query",
+            )
 
 
 def _configured(method: Method, changes: Mapping[str, Any], track: str, place: Place) -> Any:

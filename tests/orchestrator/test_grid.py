@@ -662,6 +662,13 @@ def test_a_meta_learned_start_has_images_as_sources(load: Load) -> None:
     ]
 
 
+def test_an_episode_larger_than_a_dataset_is_refused(load: Load) -> None:
+    text = GRID.replace("fewshot", "meta").replace("- trained", "- meta_init: {meta_support: 500}")
+    with pytest.raises(UserError, match=r"an episode of meta_init has 532 images, but \w+ has \d+ to train on") as told:
+        load(text)
+    assert "blocks[0].methods[1]" in str(told.value)
+
+
 def test_at_test_time_methods_have_seeds_and_settings_of_their_own(load: Load) -> None:
     few_shot = load(GRID.replace("- trained", "- atlas"))
     text = GRID.replace("fewshot", "tta").replace("    shots: [1, 4]\n", "").replace("- trained", "- atlas")
