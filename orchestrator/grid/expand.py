@@ -281,7 +281,8 @@ def _check_episodes(method: Method, ref: MethodRef, track: str, pool: Iterable[D
     for entry in pool:
         if entry.sizes.train < wanted:
             raise UserError(
-                f"an episode of {method.name} has {wanted} images, but {entry.name} has {entry.sizes.train} to train on",
+                f"an episode of {method.name} has {wanted} images, "
+                f"but {entry.name} has {entry.sizes.train} to train on",
                 where=str(place),
                 hint="lower meta_support or meta_query",
             )
