@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from bolt.methods import METHODS
 from orchestrator.report.rows import Row
 from orchestrator.report.statistics import Pair, Scores, Summary, average_ranks, compare, seed_means, summarize
 
@@ -54,6 +55,9 @@ class Panel:
 
     A method that draws nothing has k = 0 and seed 0: it stands at every k of the panel as the same number, see
     ``fixed``. On the test-time track every cell has k = 0; the methods that adapt have seeds.
+
+    ``repeatable`` are the methods that another seed could change: where nothing in the panel has seeds, only the
+    methods themselves know.
     """
 
     def __init__(
@@ -70,8 +74,12 @@ class Panel:
         order = [m for m in methods if m in present]
         self.methods: tuple[str, ...] = tuple(sorted(order, key=lambda m: m not in self.fixed))
         self.seeds: tuple[int, ...] = tuple(sorted({row.seed for row in rows if row.method not in self.fixed}))
+        silent = {name for name, method in METHODS.items() if not method.uses_support}
+        self.repeatable = frozenset({row.method for row in rows if row.method_name not in silent} - self.fixed)
         self.selects_on_test = any(row.selects_on_test for row in rows)
         self._compared: dict[int, list[Pair]] = {}
+        self._ranked: dict[int, tuple[dict[str, float], int]] = {}
+        self._tests: dict[tuple[int, bool], tuple[str, ...]] = {}
 
     def seed_rows(self, method: str, k: int, test: str) -> Mapping[int, Row]:
         """The rows of one method on one test split, by seed; a fixed method's are the same at every k."""
@@ -79,8 +87,10 @@ class Panel:
 
     def tests(self, k: int, *, averaged: bool = False) -> tuple[str, ...]:
         """The test splits with any result at ``k`` (of a method that uses support, if there are any), sorted."""
-        rows = [row for row in self.rows if row.k == k and (row.averaged or not averaged)]
-        return tuple(sorted({row.test for row in rows or self.rows}, key=str.casefold))
+        if (k, averaged) not in self._tests:
+            rows = [row for row in self.rows if row.k == k and (row.averaged or not averaged)]
+            self._tests[k, averaged] = tuple(sorted({row.test for row in rows or self.rows}, key=str.casefold))
+        return self._tests[k, averaged]
 
     def score(self, method: str, k: int, test: str) -> Summary | None:
         """Accuracy over seeds on one test split."""
@@ -136,19 +146,28 @@ class Panel:
         means = [(method, self.mean(method, k).accuracy) for method in self.methods]
         return sorted(((m, s) for m, s in means if s is not None), key=lambda item: -round(item[1].mean, 9))
 
-    def ranks(self, k: int) -> tuple[dict[str, float], int]:
-        """Average rank over the test splits that every ranked method has, and how many those are."""
+    def common_scores(self, k: int) -> tuple[dict[str, list[float]], int]:
+        """Means over seeds of every ranked method on the test splits that all of them have, best method first.
+
+        With them the seeds that each is over, the least; 0 where no method draws anything.
+        """
         methods = [method for method, _ in self.ranking(k)]
         scores: dict[str, list[float]] = {method: [] for method in methods}
-        count = 0
+        seeds: list[int] = []
         for test in self.tests(k, averaged=True):
-            summaries = [self.score(method, k, test) for method in methods]
-            if all(summaries):
-                count += 1
+            summaries = [summary for method in methods if (summary := self.score(method, k, test)) is not None]
+            if len(summaries) == len(methods):
                 for method, summary in zip(methods, summaries, strict=True):
-                    if summary is not None:
-                        scores[method].append(summary.mean)
-        return average_ranks(scores), count
+                    scores[method].append(summary.mean)
+                    seeds += [summary.n] if method in self.repeatable else []
+        return scores, min(seeds, default=0)
+
+    def ranks(self, k: int) -> tuple[dict[str, float], int]:
+        """Average rank over the test splits that every ranked method has, and how many those are."""
+        if k not in self._ranked:
+            scores, _ = self.common_scores(k)
+            self._ranked[k] = average_ranks(scores), len(next(iter(scores.values()), ()))
+        return self._ranked[k]
 
     def pairs(self, k: int) -> list[Pair]:
         """Every pair of methods at ``k``, over the averaged test splits."""
@@ -158,7 +177,7 @@ class Panel:
             for method in self.methods:
                 by_test = {test: self.seed_rows(method, k, test) for test in tests}
                 accuracies = {t: {s: row.accuracy for s, row in rows.items()} for t, rows in by_test.items() if rows}
-                scores[method] = Scores(accuracies, fixed=method in self.fixed)
+                scores[method] = Scores(accuracies, fixed=method not in self.repeatable)
             self._compared[k] = compare(scores)
         return self._compared[k]
 

@@ -57,12 +57,11 @@ def average_ranks(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Mean rank of each method over datasets, 1 the best; ties share the mean of the ranks they take."""
     from scipy.stats import rankdata
 
-    methods = list(scores)
-    columns = list(zip(*(scores[method] for method in methods), strict=True))
-    if not columns:
+    scores_MN = np.round(np.array([list(own) for own in scores.values()], dtype=float), _DIGITS)
+    if scores_MN.size == 0:
         return {}
-    ranks = [rankdata([-round(score, _DIGITS) for score in column]) for column in columns]
-    return {method: float(sum(rank[i] for rank in ranks) / len(ranks)) for i, method in enumerate(methods)}
+    ranks_MN = rankdata(-scores_MN, axis=0)
+    return {method: float(rank) for method, rank in zip(scores, ranks_MN.mean(axis=1), strict=True)}
 
 
 def wins_ties_losses(first: Sequence[float], second: Sequence[float]) -> tuple[int, int, int]:
@@ -75,8 +74,14 @@ def wins_ties_losses(first: Sequence[float], second: Sequence[float]) -> tuple[i
 def wilcoxon(first: Sequence[float], second: Sequence[float]) -> float:
     """Two-sided p of Wilcoxon's signed-rank test on paired values; equal pairs are dropped, 1.0 if none is left.
 
+    Dropping them (SciPy's ``zero_method="wilcox"``, Wilcoxon's own) keeps the test exact: given that a pair differs,
+    either sign is as likely. Equal pairs speak for neither side and make the test weaker, as they should; counting
+    half of each to both sides, as Demsar (JMLR 2006) does, has no exact distribution and gives two identical methods a
+    statistic.
+
     Up to ``EXACT_UP_TO`` differences the p is exact, ties or not: every assignment of signs to the (shared) ranks is
     counted. SciPy approximates or permutes there as soon as two differences tie, which small test splits often do.
+    Beyond, it is the normal approximation with the variance corrected for ties.
     """
     from scipy import stats
 
@@ -84,7 +89,7 @@ def wilcoxon(first: Sequence[float], second: Sequence[float]) -> float:
     if not len(differences):
         return 1.0
     if len(differences) > EXACT_UP_TO:
-        return float(stats.wilcoxon(differences).pvalue)
+        return float(stats.wilcoxon(differences, zero_method="wilcox", method="asymptotic").pvalue)
     doubled = np.rint(2 * stats.rankdata(np.abs(differences))).astype(int)  # shared ranks are halves: now whole
     counts = np.zeros(doubled.sum() + 1)
     counts[0] = 1.0
@@ -111,7 +116,7 @@ def _differences(first: Sequence[float], second: Sequence[float]) -> list[float]
 
 @dataclass(frozen=True)
 class Scores:
-    """One method at one k: ``accuracies[dataset][seed]``; ``fixed`` if it does not depend on the support."""
+    """One method at one k: ``accuracies[dataset][seed]``; ``fixed`` if it draws nothing that a seed decides."""
 
     accuracies: Mapping[str, Mapping[int, float]]
     fixed: bool = False
@@ -123,7 +128,8 @@ class Pair:
 
     Attributes:
         difference: mean over datasets of ``first`` minus ``second``, in points.
-        datasets, seeds: how many datasets both have, and seeds on each of them (the least).
+        datasets, seeds: how many datasets both have, and seeds on each of them (the least); 0 seeds where neither
+            method draws anything, so that there is nothing to repeat.
         p, p_holm: of the test, and corrected over all pairs that were tested; ``None`` where no test was made.
         why_not: why no test was made, empty if one was.
     """
@@ -185,13 +191,14 @@ def _pair(first: str, a: Scores, second: str, b: Scores) -> Pair:
         if xs and ys:
             left.append(summarize(xs).mean)
             right.append(summarize(ys).mean)
-            # A fixed method has nothing to repeat; two fixed ones are judged by whichever was repeated more.
-            seeds.append(max(len(xs), len(ys)) if a.fixed or b.fixed else len(common))
+            # A fixed method has nothing to repeat: its rival's seeds count.
+            seeds.append(len(ys) if a.fixed else len(xs) if b.fixed else len(common))
     wins, ties, losses = wins_ties_losses(left, right)
-    n, repeats = len(left), min(seeds, default=0)
+    fixed = a.fixed and b.fixed
+    n, repeats = len(left), 0 if fixed else min(seeds, default=0)
     if n < MIN_DATASETS:
-        why_not = f"{n} datasets; a test needs {MIN_DATASETS}"
-    elif repeats < MIN_SEEDS:
+        why_not = f"{n} dataset{'s' if n != 1 else ''}; a test needs {MIN_DATASETS}"
+    elif repeats < MIN_SEEDS and not fixed:
         why_not = "one seed"
     else:
         why_not = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from orchestrator.report.panel import SELECTED
@@ -67,7 +68,7 @@ class Table:
     words: int = 1
     closing: int = 0
 
-    @property
+    @cached_property
     def selected(self) -> bool:
         """Whether any row holds numbers that test labels may have chosen."""
         return any(entry.selected for row in self.rows for entry in row)

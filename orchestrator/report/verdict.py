@@ -79,7 +79,7 @@ def _lead(panel: Panel, second: str, accuracy: Summary, runner_up: Summary, pair
         f"against it, {_count(pair.wins, 'win')}, {_count(pair.ties, 'tie')} and {_count(pair.losses, 'loss')} over "
         f"{_count(pair.datasets, 'dataset')}"
     )
-    alone = accuracy.std is None and pair.first not in panel.fixed
+    alone = accuracy.std is None and pair.first in panel.repeatable
     spread = 0.0 if alone else max(accuracy.std or 0.0, runner_up.std or 0.0)
     if round(ahead, 2) == 0:
         return f"Level with {second}; {record}."
@@ -95,14 +95,15 @@ def _count(number: int, what: str) -> str:
 def _belief(panel: Panel, k: int, pair: Pair) -> tuple[Belief, str]:
     tested = sum(other.p is not None for other in panel.pairs(k))
     if pair.p is None or pair.p_holm is None:
-        if pair.seeds < MIN_SEEDS:
+        if 0 < pair.seeds < MIN_SEEDS:
             return "untested", "One seed: another draw of the support could turn it around, so nothing is claimed."
         return (
             "untested",
             f"Only {_count(pair.datasets, 'dataset')}: too few for a test across them, so nothing is claimed.",
         )
+    seeds = f", means over {pair.seeds} seeds" if pair.seeds else ""
     test = (
-        f"paired Wilcoxon test over {pair.datasets} datasets, means over {pair.seeds} seeds: p = {_p(pair.p)}, "
+        f"paired Wilcoxon test over {pair.datasets} datasets{seeds}: p = {_p(pair.p)}, "
         f"{_p(pair.p_holm)} after Holm's correction for {tested} pair{'s' if tested > 1 else ''}"
     )
     if pair.claimed:

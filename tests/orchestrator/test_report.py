@@ -236,7 +236,13 @@ def test_a_fixed_method_needs_no_second_seed_but_its_rival_does() -> None:
     once = Scores({d: {3: 60.0} for d in DATASETS})
     assert compare({"fixed": fixed, "twice": twice})[0].claimed
     assert compare({"fixed": fixed, "once": once})[0].p is None
-    assert compare({"fixed": fixed, "other": fixed})[0].p is None
+    # Neither draws anything: there is no seed to repeat, and datasets are what they are tested over.
+    other = Scores({d: {0: 51.0 + i} for i, d in enumerate(DATASETS)}, fixed=True)
+    (pair,) = compare({"fixed": fixed, "other": other})
+    assert pair.claimed
+    assert pair.seeds == 0
+    few = {name: Scores({d: {0: base} for d in DATASETS[:5]}, fixed=True) for name, base in (("a", 1.0), ("b", 2.0))}
+    assert compare(few)[0].why_not == "5 datasets; a test needs 6"
 
 
 def test_pairs_use_the_seeds_both_have() -> None:
