@@ -81,12 +81,14 @@ def save(model: Model, folder: Path | str, form: Form = "adapter", *, with_basis
         raise
 
 
-def adapter_files(model: Model) -> dict[str, bytes]:
+def adapter_files(model: Model, most_bytes: int | None = None) -> dict[str, bytes] | None:
     """The files of a model's ``adapter`` form without basis, the index last; for whoever keeps them elsewhere.
 
-    Raises as :func:`save`.
+    ``None`` where the tensors together exceed ``most_bytes``. Raises as :func:`save`.
     """
     tensors, body = _adapter(model, with_basis=False)
+    if most_bytes is not None and sum(tensor.nbytes for tensor in tensors.values()) > most_bytes:
+        return None
     content = save_bytes(_packed(tensors))
     index = _index(model, "adapter", body, {ADAPTER: hashlib.sha256(content).hexdigest()})
     return {ADAPTER: content, INDEX: index.encode()}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.commands import data
+from orchestrator.commands import backbones, data, sources
 from orchestrator.commands.export import export
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ app = typer.Typer(
     help="Measure CLIP adaptation methods: plan, run, resume and report every backbone x dataset x k x method cell.",
 )
 app.add_typer(data.app, name="data")
+app.add_typer(sources.app, name="sources")
+app.add_typer(backbones.app, name="backbones")
 
 GridName = Annotated[str, typer.Argument(metavar="GRID", help="a grid's name (grids/NAME.yaml) or a path to one")]
 StoreUrl = Annotated[

@@ -6,6 +6,7 @@ Layout::
     <kind>/<readable-name>--<8hex>/<attempt>/<file>    the files the manifest names, of the attempt that finished
     <kind>/<readable-name>--<8hex>/unfinished.*        how far its builder is, while there is one (snapshots.py)
     results/<cell id>.json                             one finished cell
+    adapters/<cell id>/                                what it made, where that is small (:mod:`bolt.saving`)
     failures/<cell id or artifact>.json                one that could not be made; never served as a result
     logs/  reports/<grid>/  mlflow/  status/
 
@@ -23,7 +24,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -229,6 +230,21 @@ class Store:
                 self.files.move(f"results/{cell.id}.json", f"results/{cell.id}.json.damaged")
                 damaged.append(cell.id)
         return results, damaged
+
+    def write_adapter(self, cell_id: str, files: Mapping[str, bytes]) -> None:
+        """Keep a finished cell's adapter; its last file, which holds the others' checksums, makes it count."""
+        for name, content in files.items():
+            self.files.write(f"adapters/{cell_id}/{name}", content)
+
+    def adapter_folder(self, cell_id: str) -> Path | None:
+        """The folder of a cell's adapter on this machine's disk, fetched if the store is remote; ``None``: not kept."""
+        stored = f"adapters/{cell_id}"
+        names = [name for name in self.files.names(stored) if not name.startswith(".")]
+        if self.files.is_local:
+            return self.files.local_path(stored) if names else None
+        for name in names:
+            self.files.download(f"{stored}/{name}", self.cache / stored / name)
+        return self.cache / stored if names else None
 
     def write_failure(self, failure: Failure) -> None:
         """Record that a cell or an artifact could not be made."""

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from orchestrator.workbench import Workbench
 
 
+KEPT_BYTES = 2**20
+"""Adapters up to this size are kept in the store; a larger one is made again by running its cell once more."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How one attempt at a cell ended; the result or the failure record is in the store by then.
@@ -48,12 +52,17 @@ def run_and_record(cell: Cell, settings: RunSettings) -> Outcome:
     try:
         from orchestrator.workbench import workbench
 
-        result = run_cell(cell, workbench(settings))
+        bench = workbench(settings)
+        measured = measure(cell, bench)
+        adapter = kept_adapter(measured, bench)
     except Exception as error:  # whatever a method raises is that cell's failure, not the run's
         line = f"{type(error).__name__}: {error}".splitlines()[0]
         record_failure(Store(settings.store_url), cell.id, line, traceback.format_exc())
         return Outcome(cell.id, "failed", time.perf_counter() - started, line)
-    Store(settings.store_url).write_result(result)
+    store = Store(settings.store_url)
+    if adapter is not None:
+        store.write_adapter(cell.id, adapter)
+    store.write_result(measured.result)
     return Outcome(cell.id, "finished", time.perf_counter() - started)
 
 
@@ -65,7 +74,20 @@ def record_failure(store: Store, failed_id: str, error: str, trace: str = "") ->
     store.write_failure(Failure(failed_id, error, trace, log, (before.attempts if before else 0) + 1, now))
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A finished cell: what it says, and what it made."""
+
+    result: Result
+    adapted: Adapted
+
+
 def run_cell(cell: Cell, bench: Workbench) -> Result:
+    """The result of one cell; see :func:`measure`."""
+    return measure(cell, bench).result
+
+
+def measure(cell: Cell, bench: Workbench) -> Measured:
     """Measure one cell with what is on the workbench.
 
     Raises what the method raises, :class:`orchestrator.scoring.NotFinite` for logits that are not numbers,
@@ -89,7 +111,7 @@ def run_cell(cell: Cell, bench: Workbench) -> Result:
         evaluations = tuple(evaluate(cell, dataset, adapted, bench) for dataset in cell.evaluate_on)
         clock.append(time.perf_counter())
     prepare, fit, score = (after - before for before, after in pairwise(clock))
-    return Result(
+    result = Result(
         cell=cell,
         evaluations=evaluations,
         trainable_parameters=adapted.trainable_parameters,
@@ -100,6 +122,18 @@ def run_cell(cell: Cell, bench: Workbench) -> Result:
         curves={name: tuple(values) for name, values in recorder.curves.items()},
         details={**adapted.details, **_short_classes(cell, task)},
     )
+    return Measured(result, adapted)
+
+
+def kept_adapter(measured: Measured, bench: Workbench) -> dict[str, bytes] | None:
+    """The files of a cell's adapter, or ``None`` where it is larger than what is kept, or cannot be written down."""
+    from bolt.classifiers import Classifier
+    from bolt.saving import adapter_files
+    from orchestrator.exporting import model_of
+
+    if not isinstance(measured.adapted.classify, Classifier):
+        return None
+    return adapter_files(model_of(measured.result, measured.adapted, bench), KEPT_BYTES)
 
 
 class Recorder:

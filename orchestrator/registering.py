@@ -1,0 +1,81 @@
+"""Registering a saved model in MLflow, under its cell's run. Like ``tracking.py``, this module uses MLflow.
+
+What is registered is a whole model: the merged tower with its classifier, the code that serves it
+(:mod:`orchestrator.serving`) and the package ``bolt`` that the code needs. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import shutil
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.runs import KEY
+from orchestrator.tracking import open_client
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+SERVED_PACKAGES = ("mlflow", "numpy", "pandas", "pillow", "safetensors", "torch", "torchvision")
+"""What a server needs beside ``bolt``."""
+
+
+def register_model(uri: str, cell_id: str, folder: Path, name: str, example: bytes) -> int:
+    """Register a saved model that needs nothing else, under a cell's run; returns the version.
+
+    Args:
+        uri: of the tracking store.
+        folder: a model in the form ``state_dict``.
+        example: an image file, which becomes the input example.
+
+    Raises:
+        LookupError: when no finished run of the cell is tracked there.
+    """
+    client = open_client(uri)
+    run_id = _run_of(client, cell_id)
+    import mlflow.pyfunc
+    import pandas as pd
+    from mlflow.exceptions import MlflowException
+    from mlflow.models import ModelSignature
+    from mlflow.types.schema import ColSpec, ParamSchema, ParamSpec, Schema
+
+    code = Path(__file__).with_name("serving.py")
+    signature = ModelSignature(
+        inputs=Schema([ColSpec("string", "image")]),
+        outputs=Schema([ColSpec("string", "label"), ColSpec("double", "score")]),
+        params=ParamSchema([ParamSpec("all_scores", "boolean", False)]),
+    )
+    with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
+        package = Path(scratch, "code", "bolt")
+        shutil.copytree(code.parents[1] / "bolt", package, ignore=shutil.ignore_patterns("__pycache__"))
+        saved = Path(scratch, "model")
+        mlflow.pyfunc.save_model(
+            path=str(saved),
+            python_model=str(code),
+            artifacts={"model": str(folder)},
+            code_paths=[str(package)],  # so that a server needs nothing of this project installed
+            signature=signature,
+            input_example=pd.DataFrame({"image": [base64.b64encode(example).decode()]}),
+            pip_requirements=[f"{package}=={metadata.version(package)}" for package in SERVED_PACKAGES],
+        )
+        client.log_artifacts(run_id, str(saved), "model")
+    with contextlib.suppress(MlflowException):  # it exists: this becomes its next version
+        client.create_registered_model(name)
+    version = client.create_model_version(
+        name, source=f"{client.get_run(run_id).info.artifact_uri}/model", run_id=run_id, tags={"cell": cell_id}
+    )
+    return int(version.version)
+
+
+def _run_of(client: MlflowClient, cell_id: str) -> str:
+    """The newest finished run of a cell, in any experiment. Raises ``LookupError``."""
+    experiments = [found.experiment_id for found in client.search_experiments()]
+    runs = client.search_runs(experiments, filter_string=f"tags.{KEY} = '{cell_id}'", max_results=10)
+    finished = [run.info.run_id for run in runs if run.info.status == "FINISHED"]
+    if not finished:
+        raise LookupError(f"no finished run of {cell_id} is tracked")
+    return str(finished[0])

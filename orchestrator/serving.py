@@ -1,0 +1,70 @@
+"""The code of a registered model: images in, labels and scores out. MLflow runs this file from a copy of its own.
+
+It is model code in MLflow's sense: the file itself is stored with the model and executed when it is loaded, so nothing
+is pickled, and it may import MLflow although it is not :mod:`orchestrator.tracking`. It needs ``bolt`` alone, which is
+stored beside it; neither the engine nor Ray.
+
+Input: a table with a column ``image`` of image files (JPEG, PNG, ...) in base64. File names are not taken: a server
+would read whatever file a client asks for. Output: ``label`` and ``score`` per row and, with the parameter
+``all_scores``, the probability of every class.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+from typing import Any
+
+import mlflow
+import pandas as pd
+from mlflow.pyfunc import PythonModel, PythonModelContext
+from PIL import Image
+
+COLUMN = "image"
+ALL_SCORES = "all_scores"
+
+
+class BadImage(ValueError):
+    """A row of the input that is no image."""
+
+
+class ImageClassifier(PythonModel):  # type: ignore[misc]
+    """A saved model behind MLflow's interface."""
+
+    def load_context(self, context: PythonModelContext) -> None:
+        """Read the model from the artifact it was registered with."""
+        from bolt.loading import load_model
+
+        self._model = load_model(context.artifacts["model"])
+
+    def predict(
+        self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None
+    ) -> pd.DataFrame:
+        """One row of ``label`` and ``score`` per image. Raises ``BadImage`` that says which row is none."""
+        if COLUMN not in model_input.columns:
+            raise BadImage(f"the input has no column {COLUMN!r} of image files in base64")
+        images = [decoded(text, row) for row, text in enumerate(model_input[COLUMN])]
+        found = self._model.predict(images)
+        table: dict[str, list[Any]] = {
+            "label": [prediction.label for prediction in found],
+            "score": [prediction.score for prediction in found],
+        }
+        if (params or {}).get(ALL_SCORES):
+            table["scores"] = [dict(prediction.scores) for prediction in found]
+        return pd.DataFrame(table)
+
+
+def decoded(text: Any, row: int) -> Image.Image:
+    """The image of one row. Raises ``BadImage``."""
+    from bolt.images import UNREADABLE
+
+    try:
+        image: Image.Image = Image.open(io.BytesIO(base64.b64decode(text, validate=True)))
+        image.load()
+    except (binascii.Error, TypeError, *UNREADABLE) as error:
+        raise BadImage(f"row {row} is not an image file in base64: {error}") from None
+    return image
+
+
+mlflow.models.set_model(ImageClassifier())
