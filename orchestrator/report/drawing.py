@@ -1,4 +1,4 @@
-"""How every figure is drawn: without a display, byte for byte the same each time, as SVG and PNG."""
+"""How every figure is drawn: without a display, byte for byte the same each time, as SVG, PNG and PDF."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ WARNING = "#9a5b00"
 _RC: dict[Any, Any] = {
     "svg.hashsalt": "orchestrator",
     "text.parse_math": False,  # a dollar in a name is a dollar
+    "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3
     "svg.fonttype": "none",  # text stays text: searchable, small, and it takes the reader's colours
     "font.family": ["DejaVu Sans"],
     "font.size": 9.0,
@@ -50,6 +51,7 @@ class FigureFile:
     caption: str
     svg: str
     png: bytes
+    pdf: bytes
     wide: bool = False
 
 
@@ -73,11 +75,24 @@ def finished(figure: Any, *, caption: str, selected: bool, **words: Any) -> Figu
             0.995, 0.995, f"{SELECTED} selected on the test set", ha="right", va="top", fontsize=7.5, color=WARNING
         )
         caption = f"{caption} {SELECTED_NOTE}"
-    svg, png = io.StringIO(), io.BytesIO()
+    svg, png, pdf = io.StringIO(), io.BytesIO(), io.BytesIO()
     figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     figure.set_layout_engine("none")  # what was laid out once need not be laid out again
     figure.savefig(png, format="png", dpi=160, facecolor="white", metadata={"Software": None})
-    return FigureFile(caption=caption, svg=svg.getvalue(), png=png.getvalue(), **words)
+    undated = {"CreationDate": None, "ModDate": None, "Creator": None, "Producer": None}
+    figure.savefig(pdf, format="pdf", transparent=True, metadata=undated)
+    return FigureFile(caption=caption, svg=svg.getvalue(), png=png.getvalue(), pdf=pdf.getvalue(), **words)
+
+
+def legend_below(figure: Any, axes: Any, *, columns: int) -> None:
+    """A legend under the drawing, of what ``axes`` shows."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(columns, len(labels))))
+
+
+def legend_label(method: str) -> str:
+    """A method's name in a legend, from which matplotlib drops names that begin with an underscore."""
+    return method.lstrip("_") or method
 
 
 def inline_svg(figure: FigureFile) -> str:

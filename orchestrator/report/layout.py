@@ -15,10 +15,19 @@ from orchestrator.report.accounts import (
     sources_table,
 )
 from orchestrator.report.build import Styles, dataset_table, explorer_table, main_table, pairs_table, ranks_table
+from orchestrator.report.critical_difference import critical_difference_figure
 from orchestrator.report.drawing import FigureFile
 from orchestrator.report.effects import effects_table
 from orchestrator.report.epochs import epochs_table
-from orchestrator.report.figures import accuracy_after_epochs, accuracy_against_k, by_dataset
+from orchestrator.report.figures import (
+    accuracy_after_epochs,
+    accuracy_against_costs,
+    accuracy_against_k,
+    accuracy_against_settings,
+    accuracy_radar,
+    by_dataset,
+    effects_of_settings,
+)
 from orchestrator.report.panel import Panel
 from orchestrator.report.shift import shift_table
 from orchestrator.report.study import Study
@@ -48,10 +57,25 @@ class PanelTables:
 
 @dataclass(frozen=True)
 class PanelFigures:
-    """A panel's figures: the curves, and those by dataset."""
+    """A panel's figures.
+
+    Attributes:
+        lines: the curves; shown at once.
+        settings: what the settings of a method do, where it has variants.
+        by_dataset, costs: accuracy by dataset, and against what it costs.
+        ranks: critical-difference diagrams.
+    """
 
     lines: tuple[FigureFile, ...] = ()
+    settings: tuple[FigureFile, ...] = ()
     by_dataset: tuple[FigureFile, ...] = ()
+    costs: tuple[FigureFile, ...] = ()
+    ranks: tuple[FigureFile, ...] = ()
+
+    @property
+    def all(self) -> tuple[FigureFile, ...]:
+        """Every figure of the panel."""
+        return (*self.lines, *self.settings, *self.by_dataset, *self.costs, *self.ranks)
 
 
 def panel_tables(study: Study, panel: Panel, styles: Styles) -> PanelTables:
@@ -82,11 +106,22 @@ def panel_figures(study: Study, panel: Panel, styles: Styles) -> PanelFigures:
     """The figures of one panel; none for a single switch, whose effect stands in a table."""
     if panel.of_switch:
         return PanelFigures()
+    settings = (*accuracy_against_settings(study, panel, styles), *effects_of_settings(study, panel, styles))
+    if panel.key.ablations and settings:  # its methods are variants of one, which other figures would only repeat
+        return PanelFigures(settings=settings)
     lines = [accuracy_against_k(panel, styles)]
     if panel.key.track == "meta":
         lines += [accuracy_after_epochs(panel, study.curves, k, styles) for k in panel.ks]
-    drawn = [by_dataset(panel, k, styles) for k in ([k for k in panel.ks if k in _DRAWN_SHOTS] or [panel.ks[-1]])]
-    return PanelFigures(tuple(one for one in lines if one), tuple(one for one in drawn if one))
+    shots = [k for k in panel.ks if k in _DRAWN_SHOTS] or [panel.ks[-1]]
+    drawn = [draw(panel, k, styles) for k in shots for draw in (by_dataset, accuracy_radar)]
+    costs = [accuracy_against_costs(panel, shots[-1], styles)]
+    return PanelFigures(
+        lines=tuple(one for one in lines if one),
+        settings=settings,
+        by_dataset=tuple(one for one in drawn if one),
+        costs=tuple(one for one in costs if one),
+        ranks=tuple(one for k in panel.ks if (one := critical_difference_figure(panel, k, styles))),
+    )
 
 
 def tables_of_panel(tables: PanelTables) -> tuple[Table, ...]:

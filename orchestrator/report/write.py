@@ -45,7 +45,7 @@ def write_report(
     sources: Sequence[SourceRow] = (),
     folder: Path,
 ) -> ReportFiles:
-    """Write ``index.html``, ``rows.csv``, ``tables/*.{csv,md,tex}`` and ``figures/*.{png,svg}`` into ``folder``.
+    """Write ``index.html``, ``rows.csv``, ``tables/*.{csv,md,tex}`` and ``figures/*.{png,svg,pdf}`` into ``folder``.
 
     Everything is made beside its place first and moved in when all of it is there, the page last. Tables and figures
     of an earlier report that this one does not have are removed.
@@ -73,9 +73,9 @@ def write_report(
                 (build / "tables" / f"{slug(table.name)}.{ending}").write_text(text, encoding="utf-8")
         figures = {panel: panel_figures(study, panel, styles) for panel in study.panels}
         for drawn in figures.values():
-            for figure in (*drawn.lines, *drawn.by_dataset):
-                (build / "figures" / f"{slug(figure.name)}.svg").write_text(figure.svg, encoding="utf-8")
-                (build / "figures" / f"{slug(figure.name)}.png").write_bytes(figure.png)
+            for figure in drawn.all:
+                for ending, content in (("svg", figure.svg.encode()), ("png", figure.png), ("pdf", figure.pdf)):
+                    (build / "figures" / f"{slug(figure.name)}.{ending}").write_bytes(content)
         beside = sorted(path.relative_to(build).as_posix() for path in build.rglob("*") if path.is_file())
         page = render_page(
             study,

@@ -1,115 +1,17 @@
-"""The figures of a panel: accuracy against k, accuracy after each epoch, and accuracies or gains by dataset."""
+"""Accuracies of a panel by dataset at one k: bars and a radar or, of many methods, a map of gains."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
-from orchestrator.report.build import dataset_count, k_title, panel_slug, seeds_words
-from orchestrator.report.drawing import INK, FigureFile, canvas, finished
-from orchestrator.report.epochs import Curves, epoch_mean, longest
+from orchestrator.report.build import k_title, panel_slug, seeds_words
+from orchestrator.report.drawing import INK, FigureFile, canvas, finished, legend_below, legend_label
 from orchestrator.report.palette import NEUTRAL, Style
 from orchestrator.report.panel import Panel
 from orchestrator.report.statistics import summarize
 from orchestrator.report.tables import DASH, signed
-
-
-def accuracy_against_k(panel: Panel, styles: Mapping[str, Style]) -> FigureFile | None:
-    """Mean accuracy over the panel's datasets against k; ``None`` where there are not two k to draw a line between."""
-    if len(panel.ks) < 2:
-        return None
-    with canvas(5.6, _height(panel)) as figure:
-        axes = figure.add_subplot()
-        axes.set_xscale("log", base=2)
-        for method in panel.methods:
-            means = [panel.mean(method, k).accuracy for k in panel.ks]
-            ys = [mean.mean if mean else float("nan") for mean in means]
-            style = styles[method]
-            front = 2 if method in panel.fixed else 3
-            axes.plot(
-                panel.ks, ys, color=style.colour, linestyle=style.line, marker=style.marker or None,
-                markersize=4.5, linewidth=1.8, label=method.lstrip("_") or method, zorder=front,
-            )  # fmt: skip
-            spreads = [mean.std if mean and mean.std is not None else float("nan") for mean in means]
-            if method not in panel.fixed:
-                low = [y - spread for y, spread in zip(ys, spreads, strict=True)]
-                high = [y + spread for y, spread in zip(ys, spreads, strict=True)]
-                axes.fill_between(panel.ks, low, high, color=style.colour, alpha=_band_alpha(panel), linewidth=0)
-        axes.set_xticks(panel.ks, [str(k) for k in panel.ks])
-        axes.minorticks_off()
-        axes.grid(axis="y")
-        axes.set_axisbelow(True)
-        axes.set_xlabel("labelled images per class (k)")
-        axes.set_ylabel("mean accuracy over datasets (%)")
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=min(3, len(panel.methods)))
-        return finished(
-            figure,
-            selected=panel.selects_on_test,
-            name=f"accuracy_{panel_slug(panel)}",
-            title=f"Accuracy against k, {panel.title}",
-            caption=_band_words(panel),
-        )
-
-
-def _height(panel: Panel) -> float:
-    """Inches: the legend needs a line for every three methods."""
-    return 3.75 + 0.17 * -(-len(panel.methods) // 3)
-
-
-def _band_alpha(panel: Panel) -> float:
-    """Many bands on top of each other hide what lies beneath."""
-    return 0.16 if len(panel.methods) <= 6 else 0.08
-
-
-def _band_words(panel: Panel) -> str:
-    text = f"Mean over {dataset_count(panel)} datasets. "
-    if len(panel.seeds) < 2:
-        return text + "One seed, so there is no band: nothing here says how much another draw would differ."
-    return text + (
-        f"Bands: ± one sample standard deviation over n = {len(panel.seeds)} seeds of that mean. A point is missing "
-        "where no seed has every dataset."
-    )
-
-
-def accuracy_after_epochs(panel: Panel, curves: Curves, k: int, styles: Mapping[str, Style]) -> FigureFile | None:
-    """Mean accuracy over the targets after each epoch; ``None`` where no cell has a curve."""
-    last = longest(panel, curves)
-    if last < 2:
-        return None
-    with canvas(5.6, _height(panel)) as figure:
-        axes = figure.add_subplot()
-        epochs = list(range(1, last + 1))
-        for method in panel.methods:
-            means = [epoch_mean(panel, curves, method, k, epoch) for epoch in epochs]
-            if not any(means):
-                continue
-            style = styles[method]
-            ys = [mean.mean if mean else float("nan") for mean in means]
-            axes.plot(
-                epochs, ys, color=style.colour, linestyle=style.line, marker=style.marker or None, markersize=4.0,
-                markevery=max(1, last // 10), linewidth=1.6, label=method.lstrip("_") or method,
-            )  # fmt: skip
-            if method not in panel.fixed:
-                spreads = [mean.std if mean and mean.std is not None else float("nan") for mean in means]
-                low = [y - spread for y, spread in zip(ys, spreads, strict=True)]
-                high = [y + spread for y, spread in zip(ys, spreads, strict=True)]
-                axes.fill_between(epochs, low, high, color=style.colour, alpha=_band_alpha(panel), linewidth=0)
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.set_xlim(0.7, last + 0.3)
-        axes.grid(axis="y")
-        axes.set_axisbelow(True)
-        axes.set_xlabel("epochs of adaptation")
-        axes.set_ylabel("mean accuracy over targets (%)")
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=min(3, len(panel.methods)))
-        silent = [method for method in panel.methods if epoch_mean(panel, curves, method, k, 1) is None]
-        return finished(
-            figure,
-            selected=panel.selects_on_test,
-            name=f"epochs_{panel_slug(panel)}_k{k}",
-            title=f"Accuracy after each epoch{f' at {k_title(k)}' if k else ''}, {panel.title}",
-            caption=_band_words(panel) + (f" Without epochs: {', '.join(silent)}." if silent else ""),
-        )
-
 
 _PER_LINE = 6
 MOST_BARS = 8
@@ -148,7 +50,7 @@ def gain_map(panel: Panel, k: int) -> FigureFile | None:
             for x, gain in enumerate(line):
                 text = DASH if gain is None else signed(gain, 1)
                 axes.text(x, y, text, ha="center", va="center", fontsize=6.5, color="#000000")
-        axes.set_xticks(range(len(methods)), [m.lstrip("_") or m for m in methods], rotation=40, ha="right")
+        axes.set_xticks(range(len(methods)), [legend_label(m) for m in methods], rotation=40, ha="right")
         axes.set_yticks(range(len(tests)), list(tests))
         for side in axes.spines.values():
             side.set_visible(False)
@@ -187,7 +89,7 @@ def dataset_bars(panel: Panel, k: int, styles: Mapping[str, Style]) -> FigureFil
                 xs = [i - 0.4 + width * (place + 0.5) for i in range(len(own))]
                 axes.bar(
                     xs, [score.mean if score else 0.0 for score in scores], width=width * 0.92,
-                    color=styles[method].colour, label=method.lstrip("_") or method,
+                    color=styles[method].colour, label=legend_label(method),
                 )  # fmt: skip
                 bars = [(x, s.mean, s.std) for x, s in zip(xs, scores, strict=True) if s and s.std is not None]
                 if bars:
@@ -202,7 +104,7 @@ def dataset_bars(panel: Panel, k: int, styles: Mapping[str, Style]) -> FigureFil
             axes.set_axisbelow(True)
             axes.set_ylim(0, 100)
             axes.set_ylabel("accuracy (%)")
-        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=min(7, len(methods) + 1))
+        legend_below(figure, grid[0], columns=7)
         at = f" at {k_title(k)}" if k else ""
         seeds = len(panel.seeds)
         spread = f"Whiskers: ± one sample standard deviation over n = {seeds} seeds. " if seeds > 1 else "One seed. "
@@ -213,6 +115,52 @@ def dataset_bars(panel: Panel, k: int, styles: Mapping[str, Style]) -> FigureFil
             title=f"Accuracy by dataset{at}, {panel.title}",
             caption=spread + "Dashed: the frozen backbone with its text head on the same images.",
             wide=True,
+        )
+
+
+MOST_SPOKES = 40
+"""With more test splits, a radar's names run into each other."""
+
+
+def accuracy_radar(panel: Panel, k: int, styles: Mapping[str, Style]) -> FigureFile | None:
+    """Accuracy per dataset at one k as a radar, one scale for all spokes; ``None`` for fewer than three datasets."""
+    tests = panel.tests(k)
+    if not 3 <= len(tests) <= MOST_SPOKES:
+        return None
+    scores = {method: [panel.score(method, k, test) for test in tests] for method in panel.methods}
+    known = [score.mean for own in scores.values() for score in own if score]
+    if not known:
+        return None
+    low, high = max(0.0, 10 * math.floor((min(known) - 2) / 10)), 10 * math.ceil(max(known) / 10)
+    angles = [2 * math.pi * i / len(tests) for i in range(len(tests))]
+    with canvas(5.6, 5.4 + 0.17 * -(-len(panel.methods) // 3)) as figure:
+        axes = figure.add_subplot(projection="polar")
+        axes.set_theta_zero_location("N")
+        axes.set_theta_direction(-1)
+        for method, own in scores.items():
+            means = [score.mean if score else float("nan") for score in own]
+            style = styles[method]
+            front = 2 if method in panel.fixed else 3
+            axes.plot(
+                [*angles, angles[0]], [*means, means[0]], color=style.colour, linestyle=style.line,
+                marker=style.marker or None, markersize=3.5, linewidth=1.5, label=legend_label(method), zorder=front,
+            )  # fmt: skip
+        axes.set_ylim(low, high)
+        axes.set_yticks([*range(int(low), int(high) + 1, 10)][1:])
+        axes.tick_params(axis="y", labelsize=7)
+        axes.set_rlabel_position(180 / len(tests))
+        axes.set_xticks(angles, [_wrapped(test, 12) for test in tests])
+        axes.tick_params(axis="x", labelsize=7.5, pad=6)
+        axes.spines["polar"].set_visible(False)
+        legend_below(figure, axes, columns=3)
+        at = f" at {k_title(k)}" if k else ""
+        return finished(
+            figure,
+            selected=panel.selects_on_test,
+            name=f"radar_{panel_slug(panel)}_k{k}",
+            title=f"Accuracy by dataset{at} as a radar, {panel.title}",
+            caption=f"Accuracy in per cent, means over seeds ({seeds_words(panel)}); the centre is "
+            f"{low:.0f}, all spokes have one scale, and areas mean nothing. A line is open where a dataset is missing.",
         )
 
 
