@@ -35,6 +35,7 @@ from orchestrator.units import human_bytes
 
 NOT_WRITABLE = {
     errno.ENOSPC: "the disk is full",
+    errno.EFBIG: "the disk takes no file of that size",
     errno.EDQUOT: "the disk quota is used up",
     errno.EROFS: "the disk is read-only",
     errno.EACCES: "this folder may not be written to",

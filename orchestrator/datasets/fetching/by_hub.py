@@ -6,6 +6,7 @@ huggingface_hub resumes by itself and keeps its notes in ``.cache`` inside the f
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from orchestrator.datasets.routes.folder import IMAGE_SUFFIXES
 from orchestrator.datasets.routes.shards import shards_of
 from orchestrator.errors import UserError
 
-ATTEMPTS_AT_ONCE = 4
+FILES_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -42,24 +43,11 @@ def fill_from_hub(entry: DatasetEntry, shop: Workshop, endpoint: str | None = No
     Raises:
         UserError: the repository or a file cannot be had (gated ones say what to do), or a file has the wrong checksum.
     """
-    from huggingface_hub import snapshot_download
-
     assert isinstance(entry.route, HuggingFaceRoute)
     shop.folder.mkdir(parents=True, exist_ok=True)
     revision, files = needed_files(entry, endpoint)
     shop.say(f"{entry.name}: {len(files)} files of {entry.route.repo} at {revision[:8]}")
-    try:
-        snapshot_download(
-            entry.route.repo,
-            repo_type="dataset",
-            revision=revision,
-            local_dir=shop.folder,
-            allow_patterns=[_literal(file.path) for file in files],
-            max_workers=ATTEMPTS_AT_ONCE,
-            endpoint=endpoint,
-        )
-    except Exception as error:
-        raise _explained(error, entry) from error
+    _download_all(entry, shop.folder, revision, [file.path for file in files], endpoint)
     checksums = {}
     for file in files:
         path = shop.folder / file.path
@@ -73,6 +61,28 @@ def fill_from_hub(entry: DatasetEntry, shop: Workshop, endpoint: str | None = No
         checksums[file.path] = f"sha256:{found}"
     shutil.rmtree(shop.folder / ".cache", ignore_errors=True)
     return Filled(revision, checksums)
+
+
+def _download_all(entry: DatasetEntry, folder: Path, revision: str, paths: list[str], endpoint: str | None) -> None:
+    """A few files at a time. Raises ``UserError`` for the first that fails; those under way are finished."""
+    from huggingface_hub import hf_hub_download
+
+    assert isinstance(entry.route, HuggingFaceRoute)
+    repo = entry.route.repo
+
+    def fetch(path: str) -> None:
+        hf_hub_download(repo, path, repo_type="dataset", revision=revision, local_dir=folder, endpoint=endpoint)
+
+    with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+        futures = [pool.submit(fetch, path) for path in paths]
+        try:
+            for future in futures:
+                future.result()
+        except Exception as error:
+            raise _explained(error, entry) from error
+        finally:
+            for future in futures:
+                future.cancel()
 
 
 def hub_size(entry: DatasetEntry) -> int | None:
@@ -105,11 +115,6 @@ def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, list[R
 
 def _remote_file(sibling: Any) -> RemoteFile:
     return RemoteFile(sibling.rfilename, sibling.size, sibling.lfs.sha256 if sibling.lfs else None)
-
-
-def _literal(path: str) -> str:
-    """A path as a pattern that matches only itself."""
-    return "".join(f"[{letter}]" if letter in "[*?" else letter for letter in path)
 
 
 def _explained(error: Exception, entry: DatasetEntry) -> Exception:

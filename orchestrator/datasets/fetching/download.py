@@ -29,7 +29,7 @@ CONNECT_SECONDS, READ_SECONDS = 15.0, 60.0
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds before each further attempt, as long as none of them brings a byte."""
 
-CHUNK = 1 << 20
+CHUNK = 128 << 10
 TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 NETWORK_FAULTS = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
 
@@ -150,6 +150,7 @@ def _attempt(url: str, part: Path, name: str, console: Console) -> None:
             raise _TryAgain(f"the server sent another range than asked for (from byte {start})")
         if start == 0:
             _write_state(part, Begun(url, _mark(response)))
+        response.raw.enforce_content_length = False  # it would throw away what came of the last chunk; counted below
         with TransferDisplay(name, console, start, total) as display, open(part, "ab" if start else "wb") as stream:
             for chunk in response.iter_content(CHUNK):
                 stream.write(chunk)
