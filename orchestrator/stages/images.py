@@ -10,29 +10,29 @@ from bolt.support import draw_support
 from orchestrator.catalog import excluded_images
 from orchestrator.datasets.images import evaluation_pixels, rgb_pixels, training_pixels, write_images
 from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.splits import split_manifest
 from orchestrator.stages.artifacts import Images, SupportImages
 from orchestrator.store import Builder
 from orchestrator.workbench import Workbench
 
 
 def build_images(need: Images, bench: Workbench, builder: Builder) -> None:
-    """Decode one split of one dataset; notes class words, counts and what differs from the catalog."""
+    """Decode one split of one dataset; notes class words, its images' positions, and what differs from the catalog."""
     entry = bench.dataset_entry(need.dataset)
     raw = open_dataset(entry, bench.data_root)
     pixels_of = evaluation_pixels if need.split == "test" else training_pixels
     transform = partial(pixels_of, size=need.image_size, exif_rotation=entry.exif_rotation)
     part = raw.part("train" if need.split == "train" else "test")
     write_images(part, transform, builder.folder, dataset=entry.name, progress=builder.progress)
-    found = {"classes": len(raw.class_names), need.split.partition("_")[0]: len(part)}
-    stated = {"classes": entry.classes, **entry.sizes.model_dump()}
+    np.save(builder.folder / "indices.npy", part.indices)
+    manifest = split_manifest(entry, raw)
     builder.meta.update(
         class_names=list(raw.class_names),
         images=len(part),
         excluded=len(excluded_images(entry, bench.data_root)),  # of both parts
         smallest_class=int(np.bincount(part.labels, minlength=len(raw.class_names)).min()),
-        differs=[
-            f"{key}: catalog {stated[key]}, data {value}" for key, value in found.items() if stated.get(key) != value
-        ],
+        split=manifest.as_dict(),
+        differs=manifest.differs(entry),
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.catalog import Catalog, load_catalog
+from orchestrator.catalog.markdown import BENCHMARK, markdown_notes, markdown_table
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.errors import UserError
 from tests.datasets import formats
@@ -18,11 +19,7 @@ def catalog() -> Catalog:
     return load_catalog()
 
 
-REAL = [
-    entry.name
-    for entry in catalog().datasets.values()
-    if entry.domain in ("general", "general_extra", "remote_sensing", "imagenet")
-]
+REAL = [entry.name for entry in catalog().datasets.values() if entry.domain in BENCHMARK]
 
 GREY = ("mnist", "fashionmnist", "emnist", "emnist_balanced")
 
@@ -94,3 +91,11 @@ def test_labels_follow_the_sorted_names_of_classes(tmp_path: Path) -> None:
     part = open_dataset(entry, tmp_path).train
     for index in range(0, len(part), 9):
         assert names[part.labels[index]] in part.origin(index)
+
+
+def test_the_docs_table_and_notes_are_the_catalogs() -> None:
+    """``python -m orchestrator.catalog.markdown`` prints both anew."""
+    text = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text(encoding="utf-8")
+    entries = [catalog().dataset(name) for name in REAL]
+    assert markdown_table(entries) in text
+    assert markdown_notes(entries) in text

@@ -1,0 +1,57 @@
+"""The catalog's datasets as text for ``docs/datasets.md``: ``python -m orchestrator.catalog.markdown`` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orchestrator.catalog.availability import origin_of
+from orchestrator.catalog.entries import DatasetEntry
+from orchestrator.catalog.load import load_catalog
+
+BENCHMARK = ("general", "general_extra", "remote_sensing", "imagenet")
+"""The domains of the paper's datasets."""
+
+HEADER = (
+    "| key | classes | train | test | parts | from | access | licence |",
+    "|---|---|---|---|---|---|---|---|",
+)
+
+
+def markdown_table(entries: Iterable[DatasetEntry]) -> str:
+    """One row per dataset."""
+    return "\n".join([*HEADER, *map(_row, entries)])
+
+
+def markdown_notes(entries: Iterable[DatasetEntry]) -> str:
+    """One item per dataset of which sources disagree or something is unconfirmed."""
+    return "\n".join(f"- **{entry.name}**: {entry.note}" for entry in entries if entry.note)
+
+
+def _row(entry: DatasetEntry) -> str:
+    origin = origin_of(entry).split(" (")[0].removeprefix("torchvision.datasets.") or "by hand"
+    if origin.startswith("https://huggingface.co/datasets/") and entry.route.kind == "huggingface":
+        origin = f"[{entry.route.repo}]({origin})"
+    elif origin.startswith("https://"):
+        origin = f"[{origin.split('/')[2]}]({origin})"
+    elif entry.route.kind == "torchvision":
+        origin = f"torchvision `{origin}`"
+    cells = (
+        f"`{entry.name}`",
+        f"{entry.classes:,}",
+        f"{entry.sizes.train:,}",
+        f"{entry.sizes.test:,}",
+        f"`{entry.splits.recipe}`",
+        origin,
+        entry.access,
+        entry.licence,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _main() -> None:
+    entries = [entry for entry in load_catalog().datasets.values() if entry.domain in BENCHMARK]
+    print(markdown_table(entries), markdown_notes(entries), sep="\n\n")
+
+
+if __name__ == "__main__":
+    _main()
