@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +36,9 @@ STALE_SECONDS = 30.0
 
 SHOWN_FAILURES = 3
 SHOWN_RUNNING = 6
+HOW_FAR = ": "
+"""Between an artifact's address and what its builder said last."""
+
 MEASURED_ENOUGH = 4
 """So many cells must have finished before the pace is taken from them rather than from the number of places."""
 
@@ -50,7 +53,7 @@ class Snapshot:
         rate: cells ended per second since the first one began.
         eta: seconds to go for the cells, ``None`` if unknown.
         tasks_eta: seconds to go for the artifacts at their mean pace so far, ``None`` if unknown.
-        now: what is under way.
+        now: what is under way, artifacts first, with how far those are where it is known.
         failures: the last ones: name, error, log.
     """
 
@@ -73,6 +76,7 @@ class Snapshot:
         if self.built < self.artifacts:
             left = f" (about {in_words(self.tasks_eta)} left)" if self.tasks_eta is not None else ""
             parts.append(f"artifacts {self.built}/{self.artifacts}{left}")
+            parts += [name for name in self.now if HOW_FAR in name][:1]
         total = self.finished + self.failed + self.running + self.waiting
         parts.append(f"cells {self.finished}/{total}: {self.running} running, {self.waiting} waiting")
         if self.failed:
@@ -94,6 +98,7 @@ class Progress:
         places: how many cells can be under way at a time, as far as known.
         console: where to show it.
         status: the file for other shells, if there is to be one.
+        how_far: address of an artifact under way -> how far its builder says it is, or nothing.
     """
 
     def __init__(
@@ -105,9 +110,11 @@ class Progress:
         places: int = 1,
         console: Console | None = None,
         status: Path | None = None,
+        how_far: Callable[[str], str] = lambda address: "",
     ) -> None:
         self._console = console or Console()
         self._status = status
+        self._how_far = how_far
         self._lock = threading.RLock()
         self._waiting: Counter[Kind] = Counter(kind_of(cell) for cell in cells)
         self._tasks = len(set(artifacts))
@@ -182,9 +189,13 @@ class Progress:
                 rate=(self._finished + self._failed) / wall if wall > 0 else 0.0,
                 eta=eta_seconds(self._waiting, running, self._durations, pace=pace),
                 tasks_eta=self._tasks_eta(now),
-                now=(*self._building, *self._running),
+                now=(*map(self._under_way, self._building), *self._running),
                 failures=tuple(self._failures),
             )
+
+    def _under_way(self, address: str) -> str:
+        told = self._how_far(address)
+        return f"{address}{HOW_FAR}{told}" if told else address
 
     def _tasks_eta(self, now: float) -> float | None:
         left = self._tasks - self._built

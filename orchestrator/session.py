@@ -69,6 +69,7 @@ def _run(
         places=1 if options.local else max(1, usable_processors() // settings.threads),
         console=console,
         status=status_path(store, plan.grid.name),
+        how_far=store.how_far,
     )
     describe = describe_in(plan, catalog)
 

@@ -18,9 +18,11 @@ import torch
 from bolt.meta import STRETCH, MetaRecipe
 from orchestrator.catalog import load_catalog
 from orchestrator.files import Files
+from orchestrator.graph import TaskEvent
 from orchestrator.grid import load_grid
 from orchestrator.identity import canonical_json
 from orchestrator.plan import make_plan
+from orchestrator.progress import Progress
 from orchestrator.settings import RunSettings
 from orchestrator.snapshots import NAME, Snapshots
 from orchestrator.stages.artifacts import MetaStart, Need, SourceModel, closure
@@ -268,6 +270,9 @@ def test_the_builder_is_told_how_far_and_the_store_can_say_so(tmp_path: Path, mo
     def half_way(builder: Builder) -> None:
         builder.progress(1500, 3000)
         assert Store(tmp_path).how_far(address) == "1,500 of 3,000"
+        shown = Progress([], [address], how_far=Store(tmp_path).how_far)
+        shown.on_task(TaskEvent(address, "started"))
+        assert shown.snapshot().line.startswith(f"artifacts 0/1, {address}: 1,500 of 3,000, ")
 
     with store.building(address, {}) as builder:
         assert store.how_far(address) == ""
