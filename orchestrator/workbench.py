@@ -108,7 +108,12 @@ class Workbench:
 
     def backbone(self, ref: BackboneRef) -> Backbone:
         """The frozen backbone on this process's device."""
-        return self._backbones.get(ref, lambda: load_backbone(self.backbone_entry(ref), self.device))
+
+        def load() -> Backbone:
+            entry = self.backbone_entry(ref)
+            return load_backbone(entry, self.device, swapped=entry != self.catalog.backbone(ref.name))
+
+        return self._backbones.get(ref, load)
 
     # -- artifacts -----------------------------------------------------------------------------------------------
 

@@ -22,6 +22,10 @@ class Weights(Entry):
         return self
 
 
+QUICK_GELU_TAGS = frozenset({"openai"})
+"""Tags of which no import is needed to know the activation; open_clip's own table is asked when weights are loaded."""
+
+
 class BackboneEntry(Entry):
     """One CLIP.
 
@@ -54,3 +58,12 @@ class BackboneEntry(Entry):
     parameters: Count
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     published_as: str | None = None
+
+    @model_validator(mode="after")
+    def _activation(self) -> BackboneEntry:
+        if self.weights.pretrained in QUICK_GELU_TAGS and not self.quick_gelu:
+            raise ValueError(
+                f"the weights {self.weights.pretrained} were trained with QuickGELU and lose points without a word "
+                "under plain GELU: write quick_gelu: true (the protocol's switch 'activation' swaps it on purpose)"
+            )
+        return self

@@ -106,3 +106,26 @@ def _replace(path: Path, text: str) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise UserError(f"cannot be written: {error}", where=shown(path)) from None
+
+
+def replace_section(path: Path, section: str, entries: Mapping[str, Any]) -> None:
+    """Make one section of a catalog file hold ``entries`` and nothing else; it moves to the file's end.
+
+    Comments inside the section are lost, everything outside it stays. Raises ``UserError`` as :func:`add_entries`.
+    """
+    place = Place(shown(path))
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot be read: {error}", where=str(place)) from None
+    present = as_mapping(parse_yaml("\n".join(lines), str(place)) or {}, place)
+    head = next((i for i, line in enumerate(lines) if re.match(rf"{re.escape(section)}\s*:", line)), None)
+    if head is not None:
+        end = next((i for i in range(head + 1, len(lines)) if re.match(r"[^\s#]", lines[i])), len(lines))
+        lines = [*lines[:head], *lines[end:]]
+    while lines and not lines[-1].strip():
+        lines.pop()
+    text = _extended("\n".join(lines), section, entries, nothing_there=True, place=place)
+    if parse_yaml(text, str(place)) != {**present, section: dict(entries)}:
+        raise UserError("cannot be changed without changing what else stands there", where=str(place), hint=_BY_HAND)
+    _replace(path, text)

@@ -16,9 +16,8 @@ from torch import Tensor
 from bolt.augment import SOURCE_CROP, augmented_view
 from bolt.finetune import finetune_source
 from bolt.support import batch_order
-from bolt.task import cosine_classifier
 from bolt.training import Recipe
-from orchestrator.scoring import accuracy, predictions
+from orchestrator.stages.accuracy import source_accuracy
 from orchestrator.stages.artifacts import SourceModel
 from orchestrator.store import Builder
 from orchestrator.workbench import Workbench
@@ -64,24 +63,10 @@ def build_source(need: SourceModel, bench: Workbench, builder: Builder) -> None:
         {key: value.detach().cpu().contiguous() for key, value in tensors.items()}, builder.folder / "tower.safetensors"
     )
 
-    tower = backbone.tower.copy(trainable=tensors)
-    tower.load_open_clip(tensors)
-    test = bench.images(need.dataset, "test", need.image_size)
-    frozen_ND = bench.test_features(need.backbone, need.dataset)
-    classify = cosine_classifier(head_CD, backbone.logit_scale)
-
-    def tuned_features(start: int, stop: int) -> Tensor:
-        return backbone.encode_images(test.batch(start, stop), tower)
-
-    tuned = predictions(len(test), tuned_features, classify)
-    frozen = predictions(len(test), lambda start, stop: frozen_ND[start:stop].to(bench.device), classify)
-    labels = torch.from_numpy(test.labels)
     builder.meta.update(
         dataset=name,
         backbone=need.backbone.name,
-        accuracy_fine_tuned=accuracy(tuned.of_all, labels),
-        accuracy_zero_shot=accuracy(frozen.of_all, labels),
-        test_images=len(test),
         train_images=len(images),
         train_loss=curve,
+        **source_accuracy(tensors, need.backbone, need.dataset, bench),
     )

@@ -1,0 +1,229 @@
+"""Adopting checkpoints of others: found, looked at, and entered into a catalog file; verified whenever one asks."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bolt.checkpoint_files import UnreadableCheckpoint, checkpoint_files, config_file
+from orchestrator.backbones import load_backbone
+from orchestrator.catalog import (
+    Catalog,
+    CheckpointEntry,
+    backbone_ref,
+    checkpoint_digest,
+    dataset_ref,
+    load_catalog,
+    missing_data,
+)
+from orchestrator.catalog.reading import read_mapping, shown
+from orchestrator.catalog.writing import replace_section
+from orchestrator.errors import UserError
+from orchestrator.hub import HUB, fetch_checkpoint
+
+if TYPE_CHECKING:
+    from orchestrator.settings import RunSettings
+    from orchestrator.stages.adopted import Examined
+
+Say = Callable[[str], None]
+
+GENERIC = frozenset({"model", "pytorch_model", "open_clip_model", "open_clip_pytorch_model", "finetuned", "checkpoint"})
+"""File names that say nothing of what was trained on; the folder's name is looked at instead."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A checkpoint to adopt, for a dataset."""
+
+    path: Path
+    dataset: str
+    note: str
+
+
+def adopt_checkpoints(
+    paths: Sequence[str],
+    backbone: str,
+    dataset: str | None,
+    catalogs: Sequence[Path],
+    *,
+    copy: bool = False,
+    note: str = "",
+    say: Say,
+) -> None:
+    """Check checkpoints and enter them into the last of ``catalogs``, all of them or none.
+
+    Args:
+        paths: files, folders, or ``hf:owner/name[@revision]``, which is fetched into a folder beside the catalog file.
+        backbone: key of what they were fine-tuned from.
+        dataset: key of what they were fine-tuned on; ``None`` takes it from each file's or folder's name.
+        copy: whether files are copied beside the catalog file.
+        note: for the catalog; where a fetched one is from is noted by itself.
+
+    Raises:
+        UserError: for an unknown name, a dataset that cannot be told, a checkpoint that cannot be a source of this
+            backbone, or one that another catalog file has for the same backbone and dataset. Nothing is written then.
+    """
+    target = catalogs[-1]
+    catalog = load_catalog(path for path in catalogs if path != target or path.exists())
+    entry = catalog.backbone(backbone, "--backbone")
+    if dataset is not None:
+        catalog.dataset(dataset, "--dataset")
+        if len(paths) > 1:
+            raise UserError(f"one dataset for {len(paths)} checkpoints", where="--dataset", hint="adopt them singly")
+    candidates = [_candidate(path, dataset, catalog, target, note) for path in paths]
+    _check_places(candidates, backbone, catalog, target)
+
+    from orchestrator.stages.adopted import examine
+
+    frozen = load_backbone(entry, "cpu").tower
+    state = frozen.state_dict_open_clip()
+    for candidate in candidates:
+        examined = examine(candidate.path, state, frozen.shape)
+        say(f"{candidate.dataset}: {candidate.path}")
+        say(f"  {_found(examined)}")
+        for remark in examined.notes:
+            say(f"  {remark}")
+
+    section: dict[str, Any] = dict(read_mapping(target).get("checkpoints") or {}) if target.exists() else {}
+    section[backbone] = dict(section.get(backbone) or {})
+    for candidate in candidates:
+        fields = {"file": _stated_path(candidate, backbone, target, copy), "sha256": checkpoint_digest(candidate.path)}
+        if candidate.dataset in section[backbone]:
+            say(f"{candidate.dataset}: takes the place of {section[backbone][candidate.dataset]['file']}")
+        section[backbone][candidate.dataset] = fields | ({"note": candidate.note} if candidate.note else {})
+    replace_section(target, "checkpoints", section)
+    say(f"{shown(target)} has them; give it to `grid`, `plan` and the others as --catalog {target}")
+
+
+def verify_checkpoints(settings: RunSettings, backbone: str | None, *, say: Say) -> bool:
+    """Look at every adopted checkpoint again, and measure it where its dataset's images are here.
+
+    Returns whether all are as they were adopted. Raises ``UserError`` for an unknown backbone.
+    """
+    catalog = load_catalog(settings.catalog_files)
+    if backbone is not None:
+        catalog.backbone(backbone, "--backbone")
+    entries = [entry for (of, _), entry in catalog.checkpoints.items() if backbone in (None, of)]
+    if not entries:
+        say("no checkpoint is adopted" + (f" for {backbone}" if backbone else "") + "; `sources adopt` adopts them")
+    well = True
+    for entry in sorted(entries, key=lambda entry: (entry.backbone, entry.dataset)):
+        try:
+            line = _verified(entry, catalog, settings)
+        except UserError as error:
+            well, line = False, f"WRONG: {error}"
+        say(f"{entry.backbone} {entry.dataset}: {line}")
+    return well
+
+
+def guess_dataset(path: Path, names: Iterable[str]) -> list[str]:
+    """The catalog keys that a file's name holds as whole words, or its folder's where that one says nothing.
+
+    A key inside a longer one (``mnist`` in ``emnist-mnist``) does not count.
+    """
+    stem = path.stem if path.suffix and not path.is_dir() else path.name
+    if stem.lower().removesuffix(".safetensors").removesuffix(".index") in GENERIC:
+        stem = path.parent.name
+    words = [word for word in re.split(r"[^a-z0-9]+", stem.lower()) if word]
+    runs = {(i, j): "".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
+    found = {(span, name) for name in names for span, run in runs.items() if run == re.sub(r"[^a-z0-9]", "", name)}
+    inside = {
+        (span, name)
+        for span, name in found
+        for other, _ in found
+        if other != span and other[0] <= span[0] and span[1] <= other[1]
+    }
+    return sorted({name for _, name in found - inside})
+
+
+def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path, note: str) -> Candidate:
+    """What is meant by one of the command's paths; fetched now if it is on the hub."""
+    name = Path(text.removeprefix(HUB).partition("@")[0]) if text.startswith(HUB) else Path(text).expanduser()
+    if dataset is None:
+        if not text.startswith(HUB):
+            name = name.absolute()
+        fitting = guess_dataset(name, catalog.datasets)
+        if len(fitting) != 1:
+            what = f"could be {' or '.join(fitting)}" if fitting else "names no dataset of the catalog"
+            raise UserError(f"{name.name} {what}", where=text, hint="say which: --dataset NAME")
+        dataset = fitting[0]
+    if text.startswith(HUB):
+        path, origin = fetch_checkpoint(text.removeprefix(HUB), target.absolute().parent / "checkpoints")
+        return Candidate(path, dataset, note or origin)
+    try:
+        files = checkpoint_files(name)
+    except UnreadableCheckpoint as error:
+        raise UserError(str(error)) from None
+    # The file itself, not the folder that holds it now; parts stay with their folder, which holds their index.
+    return Candidate((files[0] if len(files) == 1 else name).absolute(), dataset, note)
+
+
+def _check_places(candidates: Sequence[Candidate], backbone: str, catalog: Catalog, target: Path) -> None:
+    datasets = [candidate.dataset for candidate in candidates]
+    twice = next((name for name in datasets if datasets.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"two of the checkpoints are for {twice}", hint="say which: --dataset NAME, one at a time")
+    for name in datasets:
+        file = catalog.files.get(("checkpoints", f"{backbone}/{name}"))
+        if file is not None and file != shown(target):
+            raise UserError(f"{file} has a checkpoint of {name} for {backbone} already", where=str(target))
+
+
+def _stated_path(candidate: Candidate, backbone: str, target: Path, copy: bool) -> str:
+    """How the catalog file names a checkpoint: relative to itself for what lies beside it, else absolute."""
+    path, folder = candidate.path, target.absolute().parent
+    if copy:
+        home = folder / "checkpoints" / backbone / candidate.dataset
+        home.mkdir(parents=True, exist_ok=True)
+        index = [path] if path.name.endswith(".index.json") else sorted(path.glob("*.index.json"))
+        for file in (*checkpoint_files(path), config_file(path), *(index if len(checkpoint_files(path)) > 1 else ())):
+            if file is not None and file.parent != home:
+                _copy_whole(file, home / file.name)
+        path = home if len(checkpoint_files(path)) > 1 else home / path.name
+    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
+
+
+def _copy_whole(file: Path, to: Path) -> None:
+    temporary = to.with_name(f".{to.name}.{os.getpid()}")
+    try:
+        shutil.copyfile(file, temporary)
+        os.replace(temporary, to)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _found(examined: Examined) -> str:
+    distance = f"{100 * examined.distance:.2f} % of the pre-trained tower's norm away from it"
+    return f"{examined.converted.layout}, {distance}"
+
+
+def _verified(entry: CheckpointEntry, catalog: Catalog, settings: RunSettings) -> str:
+    """What is found of one adopted checkpoint. Raises ``UserError`` for what is wrong with it."""
+    from orchestrator.stages.accuracy import needs_for_accuracy, source_accuracy
+    from orchestrator.stages.adopted import check_content, examine
+    from orchestrator.stages.artifacts import closure
+    from orchestrator.stages.build import build
+    from orchestrator.workbench import workbench
+
+    check_content(entry)
+    bench = workbench(settings)
+    backbone = backbone_ref(catalog.backbone(entry.backbone))
+    tower = bench.backbone(backbone).tower
+    examined = examine(entry.path, tower.state_dict_open_clip(), tower.shape)
+    line = f"as adopted; {_found(examined)}"
+    wanted = catalog.dataset(entry.dataset)
+    if missing_data(wanted, bench.data_root) is not None:
+        return f"{line}; not measured, its images are not here"
+    dataset = dataset_ref(wanted, bench.data_root)
+    for need in closure(needs_for_accuracy(backbone, dataset, tower.shape.image_size)):
+        build(need, settings)
+    found = source_accuracy(examined.converted.tensors, backbone, dataset, bench)
+    return (
+        f"{line}; {found['accuracy_fine_tuned']:.2f} % of {found['test_images']} test images right, "
+        f"zero-shot {found['accuracy_zero_shot']:.2f} %"
+    )

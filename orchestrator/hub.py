@@ -1,0 +1,82 @@
+"""Fetching a checkpoint from the Hugging Face hub. Only ``sources adopt hf:...`` gets here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bolt.checkpoint_files import IN_A_FOLDER, UnreadableCheckpoint, checkpoint_files
+from orchestrator.errors import UserError
+
+HUB = "hf:"
+"""What an address on the hub begins with: ``hf:owner/name[@revision]``."""
+
+
+def fetch_checkpoint(address: str, folder: Path) -> tuple[Path, str]:
+    """Fetch a repository's weights and configuration; what has come stays, and the same call goes on from there.
+
+    Args:
+        address: ``owner/name``, or ``owner/name@revision``.
+        folder: the repository gets a folder of its own in it.
+
+    Returns:
+        The file of weights (the folder, if they are in parts), and ``hf:owner/name@commit``, where it is from.
+
+    Raises:
+        UserError: when the repository is not there, is gated, holds no weights, or cannot be reached.
+    """
+    from huggingface_hub import HfApi, hf_hub_download
+
+    repo, _, revision = address.partition("@")
+    where = f"{HUB}{address}"
+    try:
+        info = HfApi().model_info(repo, revision=revision or None)
+        names = [sibling.rfilename for sibling in info.siblings or ()]
+        # Its own folder for each commit: what was adopted from an earlier one stays as it was.
+        home = folder / f"{repo.replace('/', '--')}-{(info.sha or 'main')[:8]}"
+        for name in _wanted(names, where):
+            hf_hub_download(repo, name, revision=info.sha, local_dir=home)
+    except Exception as error:
+        raise _explained(error, where) from None
+    try:
+        files = checkpoint_files(home)
+    except UnreadableCheckpoint as error:
+        raise UserError(str(error), where=where) from None
+    return files[0] if len(files) == 1 else home, f"{HUB}{repo}@{info.sha}"
+
+
+def _wanted(names: Sequence[str], where: str) -> list[str]:
+    """The files to fetch: one set of weights, the safest there is, and the configuration."""
+    first = next((name for name in IN_A_FOLDER if name in names), None)
+    if first is None:
+        raise UserError(f"the repository holds none of {', '.join(IN_A_FOLDER)}", where=where)
+    stem = first.removesuffix(".index.json").partition(".")[0]
+    parts = [name for name in names if name.startswith(f"{stem}-") and "/" not in name] if "index" in first else []
+    return [first, *parts, *(["config.json"] if "config.json" in names else [])]
+
+
+def _explained(error: Exception, where: str) -> Exception:
+    """The user's error behind one of the hub's; anything else as it is."""
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    if isinstance(error, GatedRepoError):
+        return UserError("the repository is gated", where=where, hint="agree to its terms there, then: hf auth login")
+    if isinstance(error, RevisionNotFoundError):
+        return UserError("the repository has no such revision", where=where)
+    if isinstance(error, RepositoryNotFoundError | HFValidationError):
+        return UserError("there is no such repository, or it wants a token", where=where, hint="hf auth login")
+    if isinstance(error, OfflineModeIsEnabled):
+        return UserError("cannot be fetched: HF_HUB_OFFLINE is set", where=where, hint="unset it for this command")
+    # Whichever HTTP library the installed huggingface_hub is built on raises its own errors for a network that is away.
+    of_http = type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "requests", "urllib3")
+    if of_http or isinstance(error, HfHubHTTPError | LocalEntryNotFoundError | ConnectionError | TimeoutError):
+        return UserError(f"cannot be fetched: {error}", where=where, hint="the same command goes on from where it was")
+    return error

@@ -1,0 +1,76 @@
+"""What ``sources list`` prints: where each backbone's model of each dataset comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.catalog import BackboneEntry, Catalog, backbone_ref, missing_checkpoint
+from orchestrator.catalog.reading import shown
+from orchestrator.store import Corrupt, Store
+
+SHOWN_OPEN = 8
+
+
+def sources_view(catalog: Catalog, store: Store, backbone: str | None) -> RenderableType:
+    """Per backbone, a row for every adopted or fine-tuned source, and a line on those there are not yet.
+
+    Raises ``UserError`` for an unknown backbone.
+    """
+    chosen = list(catalog.backbones.values()) if backbone is None else [catalog.backbone(backbone, "--backbone")]
+    tuned = _fine_tuned(store)
+    return Group(*(part for entry in chosen for part in _of_one(entry, catalog, tuned)))
+
+
+def _of_one(
+    entry: BackboneEntry, catalog: Catalog, tuned: Mapping[tuple[str, str], list[Mapping[str, Any]]]
+) -> list[RenderableType]:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("dataset", "source", "accuracy", "zero-shot", "from"):
+        table.add_column(heading, justify="right" if heading in ("accuracy", "zero-shot") else "left", overflow="fold")
+    left = []
+    for dataset in catalog.datasets:
+        checkpoint = catalog.checkpoints.get((entry.name, dataset))
+        models = tuned.get((backbone_ref(entry).digest, dataset), [])
+        if checkpoint is not None:
+            gone = missing_checkpoint(checkpoint) is not None
+            file = f"{shown(checkpoint.path)} is not there" if gone else shown(checkpoint.path)
+            table.add_row(dataset, "adopted", "", "", Text(file, "yellow" if gone else ""))
+        for model in models:
+            used = "fine-tuned" if checkpoint is None else "fine-tuned (the adopted one is used)"
+            recipe = model["recipe"]
+            words = f"{recipe['epochs']} epochs of {recipe['batch_size']}, learning rate {recipe['learning_rate']:g}"
+            table.add_row(dataset, used, f"{model['tuned']:.2f} %", f"{model['zero_shot']:.2f} %", words)
+        if checkpoint is None and not models and catalog.datasets[dataset].is_source:
+            left.append(dataset)
+    parts: list[RenderableType] = [Text(f"{entry.name}: {entry.title}", style="bold")]
+    if table.row_count:
+        parts.append(table)
+    if left:
+        names = ", ".join(left[:SHOWN_OPEN]) + (f" and {len(left) - SHOWN_OPEN} more" * (len(left) > SHOWN_OPEN))
+        parts.append(Text(f"would be fine-tuned: {names}"))
+    return [*parts, Text()]
+
+
+def _fine_tuned(store: Store) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+    """(backbone's digest, dataset) -> recipe and accuracies of the models fine-tuned in a store."""
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for address in store.addresses("sources"):
+        try:
+            artifact = store.artifact(address)
+        except Corrupt:
+            continue  # a grid that needs it sets it aside and builds it anew
+        if artifact is None or artifact.identity["kind"] != "SourceModel":
+            continue
+        identity, meta = artifact.identity, artifact.meta
+        facts = {
+            "recipe": identity["recipe"],
+            "tuned": meta["accuracy_fine_tuned"],
+            "zero_shot": meta["accuracy_zero_shot"],
+        }
+        found.setdefault((identity["backbone"]["digest"], identity["dataset"]["name"]), []).append(facts)
+    return found
