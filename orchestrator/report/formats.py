@@ -1,4 +1,4 @@
-"""A table as CSV, Markdown, LaTeX (booktabs) and HTML."""
+"""A table as CSV, Markdown and HTML, and, by ``latex``, as LaTeX."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from collections.abc import Callable
 
 from markupsafe import Markup, escape
 
+from orchestrator.report.latex import latex_escape, to_latex, to_latex_document
 from orchestrator.report.panel import SELECTED
-from orchestrator.report.tables import DASH, MINUS, SELECTED_NOTE, Entry, Table, signed
+from orchestrator.report.tables import SELECTED_NOTE, Entry, Table, signed
+
+__all__ = ["latex_escape", "to_csv", "to_html", "to_latex", "to_latex_document", "to_markdown"]
 
 
 def to_csv(table: Table) -> str:
@@ -29,7 +32,7 @@ def to_csv(table: Table) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     header = []
-    for title, own in zip(table.header, used, strict=True):
+    for title, own in zip(table.full_header, used, strict=True):
         header += [title, *(f"{title} {name}".strip() for name, _ in own)]
     writer.writerow([*header, "selected_on_test"] if table.selected else header)
     for row in table.rows:
@@ -52,15 +55,27 @@ def _exact(value: float | None) -> str:
 def to_markdown(table: Table) -> str:
     """A GitHub table, best bold and second underlined, with the note under it."""
     wrap = {"best": "**{}**", "second": "<ins>{}</ins>", "": "{}"}
-    lines = [[_markdown(title) for title in table.header]]
-    lines += [[wrap[entry.mark].format(_markdown(entry.plain)) for entry in row] for row in table.rows]
+    marks = table.header_marks or ("",) * len(table.header)
+    lines = [[_markdown(title) + _raised(mark) for title, mark in zip(table.full_header, marks, strict=True)]]
+    lines += [
+        [
+            wrap[entry.mark].format(_markdown(entry.short if table.compact else entry.plain)) + _raised(entry.marks)
+            for entry in row
+        ]
+        for row in table.rows
+    ]
     widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(table.header))]
     rule = ["-" * w if i < table.words else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
     text = "\n".join(
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
         for line in (lines[0], rule, *lines[1:])
     )
-    return f"### {_markdown(table.title)}\n\n{text}\n\n{_markdown(table.caption)}\n"
+    notes = "".join(f"\n{_raised(mark)} {_markdown(note)}  " for mark, note in table.footnotes)
+    return f"### {_markdown(table.title)}\n\n{text}\n\n{_markdown(table.caption)}\n{notes.rstrip()}".rstrip() + "\n"
+
+
+def _raised(marks: str) -> str:
+    return f"<sup>{marks}</sup>" if marks else ""
 
 
 def _markdown(text: str) -> str:
@@ -69,84 +84,50 @@ def _markdown(text: str) -> str:
     return text
 
 
-_LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", "±": r"$\pm$", "→": r"$\rightarrow$", "·": r"$\cdot$", "≤": r"$\leq$", "≥": r"$\geq$",
-    "\N{MULTIPLICATION SIGN}": r"$\times$", "\N{GREEK SMALL LETTER ALPHA}": r"$\alpha$", "λ": r"$\lambda$",
-    SELECTED: r"$^{\dagger}$",
-    MINUS: "$-$", DASH: "--", "—": "---", "…": r"\ldots{}",
-}  # fmt: skip
-
-
-def latex_escape(text: str) -> str:
-    """``text`` with everything that LaTeX would read as a command made to print as itself."""
-    return "".join(_LATEX.get(character, character) for character in text)
-
-
-def to_latex(table: Table) -> str:
-    """A ``table`` environment ready to paste; it needs the package booktabs and nothing else."""
-    lines = [" & ".join(_latex(entry) for entry in row) + r" \\" for row in table.rows]
-    if 0 < table.closing < len(lines):
-        lines.insert(len(lines) - table.closing, r"\midrule")
-    columns = "l" * table.words + "r" * (len(table.header) - table.words)
-    return "\n".join(
-        [
-            r"% \usepackage{booktabs}",
-            r"\begin{table}[t]",
-            r"\centering",
-            r"\small",
-            rf"\caption{{{latex_escape(table.title)}. {latex_escape(table.caption)}}}",
-            rf"\label{{tab:{table.name}}}",
-            rf"\begin{{tabular}}{{{columns}}}",
-            r"\toprule",
-            " & ".join(latex_escape(title) for title in table.header) + r" \\",
-            r"\midrule",
-            *lines,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
-
-
-def _latex(entry: Entry) -> str:
-    text = latex_escape(entry.text)
-    text += latex_escape(SELECTED) if entry.selected else ""
-    text = {"best": rf"\textbf{{{text}}}", "second": rf"\underline{{{text}}}", "": text}[entry.mark]
-    if entry.spread is not None:
-        text += rf"{{\scriptsize$\,\pm\,${entry.spread:.2f}}}"
-    if entry.gain is not None:
-        text += rf" {{\scriptsize({latex_escape(signed(entry.gain))})}}"
-    if entry.aside:
-        text += rf" {{\scriptsize[{latex_escape(entry.aside)}]}}"
-    return text
-
-
 def to_html(table: Table, *, sortable: bool = False, filters: tuple[int, ...] = (), element_id: str = "") -> Markup:
     """The ``<table>`` element; ``sortable`` and ``filters`` (columns) are what the page's script looks for."""
     attributes = Markup(' id="{}"').format(element_id) if element_id else Markup("")
     if sortable:
         attributes += Markup(' data-sortable data-filters="{}"').format(",".join(map(str, filters)))
+    marks = table.header_marks or ("",) * len(table.header)
     heads = Markup("").join(
-        Markup('<th scope="col"{}>{}</th>').format(Markup("") if i < table.words else Markup(' class="num"'), title)
+        Markup('<th scope="col"{}>{}{}</th>').format(
+            Markup("") if i < table.words else Markup(' class="num"'), title, Markup(_raised(marks[i]))
+        )
         for i, title in enumerate(table.header)
+    )
+    groups = Markup("").join(
+        Markup('<th scope="colgroup" class="group" colspan="{}">{}</th>').format(span, title)
+        if title
+        else Markup('<td colspan="{}"></td>').format(span)
+        for title, span in table.groups
     )
     first = len(table.rows) - table.closing
     rows = Markup("\n").join(
         Markup("<tr{}>{}</tr>").format(
-            Markup(' class="closing"') if i >= first else Markup(""),
-            Markup("").join(_html(entry, column < table.words, column == 0) for column, entry in enumerate(row)),
+            Markup(' class="closing"') if i >= first or i in table.breaks else Markup(""),
+            Markup("").join(
+                _html(entry, column < table.words, column == 0, compact=table.compact)
+                for column, entry in enumerate(row)
+            ),
         )
         for i, row in enumerate(table.rows)
     )
-    return Markup("<table{}><caption>{}</caption><thead><tr>{}</tr></thead>\n<tbody>\n{}\n</tbody></table>").format(
-        attributes, table.title, heads, rows
+    notes = Markup("<br>").join(Markup("{} {}").format(Markup(_raised(mark)), text) for mark, text in table.footnotes)
+    foot = Markup('\n<tfoot><tr><td class="footnotes" colspan="{}">{}</td></tr></tfoot>').format(
+        len(table.header), notes
+    )
+    return Markup("<table{}><caption>{}</caption><thead>{}<tr>{}</tr></thead>\n<tbody>\n{}\n</tbody>{}</table>").format(
+        attributes,
+        table.title,
+        Markup("<tr>{}</tr>").format(groups) if groups else "",
+        heads,
+        rows,
+        foot if table.footnotes else "",
     )
 
 
-def _html(entry: Entry, is_word: bool, is_first: bool) -> Markup:
+def _html(entry: Entry, is_word: bool, is_first: bool, *, compact: bool = False) -> Markup:
     """One cell. Built from strings rather than templates: a full grid has tens of thousands."""
     attributes = "" if is_word else ' class="num"'
     if entry.value is not None and not is_word:
@@ -154,11 +135,11 @@ def _html(entry: Entry, is_word: bool, is_first: bool) -> Markup:
     if entry.note:
         attributes += f' title="{escape(entry.note)}"'
     chip = f'<i class="chip" style="background:{escape(entry.colour)}"></i>' if entry.colour else ""
-    spread = f' <span class="sd">±&nbsp;{entry.spread:.2f}</span>' if entry.spread is not None else ""
+    spread = f' <span class="sd">±&nbsp;{entry.spread:.2f}</span>' if entry.spread is not None and not compact else ""
     gain = f' <span class="gain">{signed(entry.gain)}</span>' if entry.gain is not None else ""
     aside = f' <span class="aside">{escape(entry.aside)}</span>' if entry.aside else ""
     tag = 'th scope="row"' if is_first else "td"
     emphasis = {"best": "<b>{}</b>", "second": "<u>{}</u>", "": "{}"}[entry.mark]
     dagger = f'<sup class="dagger" title="{SELECTED_NOTE[2:]}">{SELECTED}</sup>' if entry.selected else ""
-    body = chip + emphasis.format(escape(entry.text)) + dagger
+    body = chip + emphasis.format(escape(entry.text)) + dagger + _raised(entry.marks)
     return Markup(f"<{tag}{attributes}>{body}{spread}{aside}{gain}</{tag[:2]}>")

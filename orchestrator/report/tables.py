@@ -28,6 +28,7 @@ class Entry:
         note: what the pointer shows over it.
         colour: of the chip before it, for a method's name.
         selected: whether test labels may have chosen the numbers of its row; printed as a dagger.
+        marks: letters of the table's footnotes that belong to it.
     """
 
     text: str
@@ -40,6 +41,7 @@ class Entry:
     note: str = ""
     colour: str = ""
     selected: bool = False
+    marks: str = ""
 
     @property
     def plain(self) -> str:
@@ -48,6 +50,11 @@ class Entry:
         spread = f" ± {self.spread:.2f}" if self.spread is not None else ""
         gain = f" ({signed(self.gain)})" if self.gain is not None else ""
         return self.text + dagger + spread + gain + (f" [{self.aside}]" if self.aside else "")
+
+    @property
+    def short(self) -> str:
+        """The same without its deviation."""
+        return replace(self, spread=None).plain
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,13 @@ class Table:
         name: file name without its ending.
         header: the columns' titles; the first ``words`` of them hold words, the others numbers.
         closing: how many of the last rows are summaries, set apart by a rule.
+        groups: titles over the header, each with how many columns it spans; they span all of them together.
+        header_marks: the letters of footnotes at each column's title; empty for none.
+        footnotes: letter and text of each.
+        merged: in so many leading columns of words, what repeats itself from row to row is printed once.
+        breaks: rows, counted from 0, that are set apart from the one above them.
+        compact: whether deviations stand in the CSV alone, to keep many columns narrow.
+        turned: whether the titles of the columns of numbers may stand upright, being longer than the numbers.
     """
 
     name: str
@@ -67,11 +81,24 @@ class Table:
     rows: tuple[tuple[Entry, ...], ...]
     words: int = 1
     closing: int = 0
+    groups: tuple[tuple[str, int], ...] = ()
+    header_marks: tuple[str, ...] = ()
+    footnotes: tuple[tuple[str, str], ...] = ()
+    merged: int = 0
+    breaks: tuple[int, ...] = ()
+    compact: bool = False
+    turned: bool = False
 
     @cached_property
     def selected(self) -> bool:
         """Whether any row holds numbers that test labels may have chosen."""
         return any(entry.selected for row in self.rows for entry in row)
+
+    @property
+    def full_header(self) -> tuple[str, ...]:
+        """The columns' titles, each with its group's before it: unique where the titles alone are not."""
+        groups = [title for title, span in self.groups for _ in range(span)] or [""] * len(self.header)
+        return tuple(f"{group} {title}".strip() for group, title in zip(groups, self.header, strict=True))
 
     @property
     def caption(self) -> str:

@@ -959,7 +959,7 @@ def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
         assert words in page
     assert "Nothing: all 144 cells are finished." in page
     assert {path.suffix for path in files.tables} == {".csv", ".md", ".tex"}
-    assert {path.suffix for path in files.figures} == {".png", ".svg"}
+    assert {path.suffix for path in files.figures} == {".pdf", ".png", ".svg"}
     assert all(path.stat().st_size > 0 for path in (*files.tables, *files.figures, files.rows))
     for target in re.findall(r'<li><a href="([^"]+)"', page):
         assert target.startswith("#") or (tmp_path / target).is_file()
