@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.catalog import DatasetEntry, excluded_images, load_catalog
+from orchestrator.catalog.fields import key_error
 from orchestrator.catalog.reading import Place, shown, validated
 from orchestrator.catalog.writing import add_entries
 from orchestrator.datasets.layouts import Layout, class_words, find_layout
@@ -83,6 +84,8 @@ def add_dataset(
     layout = find_layout(path)
     words = class_words(layout.names)
     name = wishes.name or key_of(path)
+    if wrong := key_error(name):
+        raise UserError(wrong, where="--name")
     catalog_file = catalog_files[-1]
     catalog = load_catalog([file for file in catalog_files if file != catalog_file or file.exists()])
     if name in catalog.datasets:
