@@ -8,7 +8,8 @@ over pages. Widths are reckoned for an article's 345 pt by 550 pt, so other clas
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 from orchestrator.report.panel import SELECTED
 from orchestrator.report.tables import DASH, MINUS, Entry, Table, signed
@@ -31,7 +32,8 @@ _ESCAPED = {
 TEXT_WIDTH, TEXT_HEIGHT = 345.0, 550.0
 _SMALLEST = 0.5
 """How far a table is shrunk before it is laid on its side: 9 pt type becomes 4.5 pt."""
-_SIZES = {r"\small": 9.0, r"\footnotesize": 8.0, r"\scriptsize": 7.0, r"\tiny": 5.0}
+_SIZES = {r"\small": 9.0, r"\footnotesize": 8.2, r"\scriptsize": 7.5, r"\tiny": 6.4}
+"""Points, of letters as wide as a larger type's would be: LaTeX draws its small types wider."""
 _EM = 0.52
 """The average width of a digit or letter, as part of the type's size."""
 
@@ -46,9 +48,10 @@ def latex_escape(text: str) -> str:
 
 @dataclass(frozen=True)
 class Fit:
-    """How a table is made to fit: its environment, size of type, and whether it is shrunk to the width."""
+    """How a table is made to fit: its environment, the table as it is set, size of type, whether it is shrunk."""
 
     environment: str
+    table: Table
     size: str = r"\small"
     shrunk: bool = False
 
@@ -60,19 +63,33 @@ class Fit:
 
 
 def fit_of(table: Table) -> Fit:
-    """The first of these that leaves the table readable: as it is, shrunk, on its side, over several pages."""
-    width, lines = _width(table, 9.0), len(table.rows) + 2 * len(table.footnotes) + 6
-    if width <= TEXT_WIDTH and lines * 11 <= TEXT_HEIGHT:
-        return Fit("table")
-    for environment, across, down in (("table*", TEXT_WIDTH, TEXT_HEIGHT), ("sidewaystable*", TEXT_HEIGHT, TEXT_WIDTH)):
-        scale = min(1.0, across / width)
+    """The first way that leaves the table readable: as it is, shrunk, on its side, and at last over several pages.
+
+    Before it is given up to more pages, its titles are turned upright and then its deviations left out.
+    """
+    lines = len(table.rows) + 2 * len(table.footnotes) + 6
+    if _width(table, 9.0) <= TEXT_WIDTH and lines * 11 <= TEXT_HEIGHT:
+        return Fit("table", table)
+    turned = replace(table, turned=True)
+    ways = (table, turned, _without_deviations(turned))
+    places = (("table*", TEXT_WIDTH, TEXT_HEIGHT), ("sidewaystable*", TEXT_HEIGHT, TEXT_WIDTH))
+    for way, (environment, across, down) in product(ways, places):
+        scale = min(1.0, across / _width(way, 9.0))
         if scale >= _SMALLEST and lines * 11 * scale <= down:
-            return Fit(environment, shrunk=True)
-    for environment, across in (("longtable", TEXT_WIDTH), ("landscape", TEXT_HEIGHT)):
+            return Fit(environment, way, shrunk=True)
+    for way, (environment, across) in product(ways, (("longtable", TEXT_WIDTH), ("landscape", TEXT_HEIGHT))):
         for size, points in _SIZES.items():
-            if _width(table, points) <= across:
-                return Fit(environment, size)
-    return Fit("landscape", r"\tiny")
+            if _width(way, points) <= across:
+                return Fit(environment, way, size)
+    if lines * 11 * TEXT_HEIGHT / _width(ways[-1], 9.0) <= TEXT_WIDTH:
+        return Fit("sidewaystable*", ways[-1], shrunk=True)
+    return Fit("landscape", ways[-1], r"\tiny")
+
+
+def _without_deviations(table: Table) -> Table:
+    if table.compact or not any(entry.spread is not None for row in table.rows for entry in row):
+        return table
+    return replace(table, compact=True, note=f"{table.note} Deviations are left out here; the CSV has them.")
 
 
 def _width(table: Table, points: float) -> float:
@@ -92,6 +109,7 @@ def _words(entry: Entry, table: Table) -> str:
 def to_latex(table: Table) -> str:
     """The table as an environment of its own; its first lines name the packages it needs."""
     fit = fit_of(table)
+    table = fit.table
     turned = ("graphicx",) if table.turned and "graphicx" not in fit.packages else ()
     packages = ["booktabs", *fit.packages, *turned]
     lines = [f"% needs \\usepackage{{{name}}}" for name in packages]
