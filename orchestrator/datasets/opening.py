@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,8 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
 
     An image is left out after the parts are made, so that the others stay in theirs.
 
-    Raises ``UserError`` when its files are missing, have no images, or have fewer than two classes.
+    Raises ``UserError`` when its files are missing, have fewer than two classes, do not give the parts that the entry's
+    recipe wants, or leave a part without images.
     """
     absent = missing_data(entry, data_root)
     if absent is not None:
@@ -34,16 +35,35 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
     found = reader(entry, dataset_folder(entry, data_root))
     if len(found.names) < 2:
         raise UserError(f"{entry.name} has {len(found.names)} class; there is nothing to tell apart")
-    parts = found.parts
-    if "all" in parts:
-        whole = parts["all"]
-        indices = split_indices(whole.labels, entry.splits.recipe, entry.name)
-        parts = {split: whole.subset(chosen) for split, chosen in indices.items()}
-    if "train" not in parts and not entry.is_source:  # variants that are only scored on
-        parts = {**parts, "train": file_part([], [], Path())}
+    parts = _train_and_test(entry, found.parts)
     if excluded := excluded_images(entry, data_root):
         parts = {split: _without(part, excluded.keys()) for split, part in parts.items()}
+    for split, part in parts.items():
+        if not len(part) and (split == "test" or entry.is_source):
+            raise UserError(f"{entry.name} has no images in its {split} part")
     return RawDataset(class_words_of(entry, found.names), parts["train"], parts["test"])
+
+
+def _train_and_test(entry: DatasetEntry, found: Mapping[str, Part]) -> Mapping[str, Part]:
+    """The two parts, by the entry's recipe. A dataset that is only scored on may lack the first."""
+    recipe = entry.splits.recipe
+    if recipe == "official":
+        wanted = {"train", "test"} if entry.is_source else {"test"}
+        if not wanted <= found.keys():
+            raise UserError(
+                f"{entry.name} has no part {min(wanted - found.keys())!r} of its own",
+                where=f"dataset {entry.name}, field splits",
+                hint="name a recipe that splits it: eighty_twenty, eighty_ten_ten or published",
+            )
+        return {"train": file_part([], [], Path()), **found}
+    if "all" not in found:
+        raise UserError(
+            f"{entry.name} has the parts {' and '.join(found)} of its own, which the recipe {recipe} would not keep to",
+            where=f"dataset {entry.name}, field splits",
+            hint="take the recipe official",
+        )
+    whole = found["all"]
+    return {split: whole.subset(chosen) for split, chosen in split_indices(whole.labels, recipe, entry.name).items()}
 
 
 def _without(part: Part, excluded: Container[str]) -> Part:

@@ -291,13 +291,8 @@ def write_parquet(path: Path, labels: Sequence[Any], *, names: Sequence[str] | N
     features: dict[str, Any] = {image: {"_type": "Image"}, label: {"dtype": "string", "_type": "Value"}}
     if names is not None:
         features[label] = {"names": list(names), "_type": "ClassLabel"}
-    kind = (
-        pa.string()
-        if labels and isinstance(labels[0], str)
-        else pa.bool_()
-        if isinstance(labels[0], bool)
-        else pa.int64()
-    )
+    first = next(iter(labels), 0)
+    kind = pa.string() if isinstance(first, str) else pa.bool_() if isinstance(first, bool) else pa.int64()
     schema = pa.schema(
         [(image, pa.struct([("bytes", pa.binary()), ("path", pa.string())])), (label, kind)],
         metadata={"huggingface": json.dumps({"info": {"features": features}})},

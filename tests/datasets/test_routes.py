@@ -165,6 +165,22 @@ def test_images_are_read_by_many_threads_at_once(tmp_path: Path) -> None:
     assert seen == part.labels.tolist()
 
 
+def test_parts_and_recipe_must_go_together(tmp_path: Path) -> None:
+    formats.write_parquet(tmp_path / "mine/train.parquet", [0, 1], names=["a", "b"])
+    formats.write_parquet(tmp_path / "mine/test.parquet", [0, 1], names=["a", "b"])
+    whole = an_entry(PARQUET, splits={"recipe": "official"})
+    assert "mine has no part 'test' of its own" in refusal(whole, tmp_path)
+    parts = an_entry({**PARQUET, "splits": {"train": "train", "test": "test"}})
+    assert "the recipe eighty_twenty would not keep to" in refusal(parts, tmp_path)
+
+
+def test_a_part_without_images_is_an_error(tmp_path: Path) -> None:
+    formats.write_parquet(tmp_path / "mine/train.parquet", [0, 1], names=["a", "b"])
+    formats.write_parquet(tmp_path / "mine/test.parquet", [], names=["a", "b"])
+    entry = an_entry({**PARQUET, "splits": {"train": "train", "test": "test"}}, splits={"recipe": "official"})
+    assert "mine has no images in its test part" in refusal(entry, tmp_path)
+
+
 # --- class folders ------------------------------------------------------------------------------------------------
 
 MANUAL = {"kind": "manual", "instructions": "from a friend"}
