@@ -306,6 +306,21 @@ def test_missing_and_damaged_files_name_the_command_that_gets_them(tmp_path: Pat
     assert "torchvision's MNIST(train=False) cannot be read" in refusal(entry, tmp_path)
 
 
+def test_numbers_are_not_taken_for_names(tmp_path: Path) -> None:
+    entry = load_catalog().dataset("stl10")
+    formats.write(entry, tmp_path / "stl10")
+    (tmp_path / "stl10/stl10_binary/class_names.txt").unlink()
+    assert "nothing in its files names the classes" in refusal(entry, tmp_path)
+
+
+def test_parts_with_other_classes_are_refused(tmp_path: Path) -> None:
+    entry = load_catalog().dataset("country211")
+    formats.write(entry, tmp_path / "country211")
+    (tmp_path / "country211/country211/test/AC/1.jpg").unlink()
+    (tmp_path / "country211/country211/test/AC").rmdir()
+    assert "its parts do not name the same classes" in refusal(entry, tmp_path)
+
+
 def test_an_unknown_class_of_torchvision_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     route = {"kind": "torchvision", "dataset": "MNISTT", "arguments": {"train": [{}], "test": [{}]}}

@@ -51,15 +51,18 @@ def read_torchvision(entry: DatasetEntry, folder: Path) -> Found:
                     where=str(folder),
                     hint=f"get it again: python -m orchestrator data prepare {entry.name}",
                 ) from error
-            labels = _labels(dataset)
-            found = _class_names(dataset, int(labels.max(initial=-1)) + 1)
-            if names is None or (not hasattr(dataset, "classes") and len(found) > len(names)):
-                names = found
-            elif hasattr(dataset, "classes") and found != names:
+            found = _class_names(dataset)
+            if found is not None and names not in (None, found):
                 raise UserError("its parts do not name the same classes", where=str(folder))
-            pieces.append(_piece(dataset, labels, route, folder, arguments))
+            names = found or names
+            pieces.append(_piece(dataset, route, folder, arguments))
         parts[name] = joined(pieces)
-    return Found(names or [], parts)
+    if names is None:
+        if entry.class_names is None:
+            raise UserError("nothing in its files names the classes", where=str(folder),
+                            hint=f"get it again: python -m orchestrator data prepare {entry.name}")  # fmt: skip
+        names = [str(label) for label in range(1 + max(int(part.labels.max(initial=-1)) for part in parts.values()))]
+    return Found(names, parts)
 
 
 def _open(reader: type[Any], folder: Path, arguments: Mapping[str, Any]) -> Any:
@@ -122,14 +125,14 @@ def _labels(dataset: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.asarray([label for _, label in dataset._samples], dtype=np.int64)
 
 
-def _class_names(dataset: Any, count: int) -> list[str]:
-    """In label order; numbers where torchvision has no names. ImageNet's classes have several, of which the first."""
-    names: Sequence[Any] = getattr(dataset, "classes", [str(label) for label in range(count)])
-    return [name if isinstance(name, str) else name[0] for name in names]
+def _class_names(dataset: Any) -> list[str] | None:
+    """In label order; ``None`` where torchvision has no names. ImageNet's classes have several, of which the first."""
+    names: Sequence[Any] | None = getattr(dataset, "classes", None)
+    return None if names is None else [name if isinstance(name, str) else name[0] for name in names]
 
 
-def _piece(dataset: Any, labels: np.ndarray[Any, np.dtype[np.int64]], route: TorchvisionRoute, folder: Path,
-           arguments: Mapping[str, Any]) -> Part:  # fmt: skip
+def _piece(dataset: Any, route: TorchvisionRoute, folder: Path, arguments: Mapping[str, Any]) -> Part:
+    """The images of one argument set."""
     files = _files(dataset)
 
     def read(index: int) -> Image.Image:
@@ -141,7 +144,7 @@ def _piece(dataset: Any, labels: np.ndarray[Any, np.dtype[np.int64]], route: Tor
             return f"{route.dataset}({_shown(arguments)})[{index}]"
         return Path(files[index]).relative_to(folder).as_posix()
 
-    return whole_part(labels, read, origin)
+    return whole_part(_labels(dataset), read, origin)
 
 
 def _files(dataset: Any) -> Sequence[str | Path] | None:
