@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from rich.console import Console
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bolt.huggingface import config_from_shape, to_huggingface
+from orchestrator.adoption import adopt_checkpoints, guess_dataset, verify_checkpoints
 from orchestrator.backbones import load_backbone
 from orchestrator.catalog import Catalog, checkpoint_digest, grids_folder, load_catalog
+from orchestrator.errors import UserError
 from orchestrator.grid import Grid, load_grid
-from orchestrator.plan import make_plan
+from orchestrator.plan import check_inputs, make_plan
 from orchestrator.settings import RunSettings
+from orchestrator.source_list import sources_view
 from orchestrator.stages.artifacts import AdoptedSource, Images, SourceModel
 from orchestrator.stages.build import build
 from orchestrator.store import Store
@@ -162,3 +173,260 @@ def test_adopted_sources_give_the_cell_of_fine_tuned_ones(
         mine, other = adopted.bench.sources(ours), tuned.bench.sources(theirs)
         pair = mine.task_vector(source.dataset), other.task_vector(twin.dataset)
         assert all(torch.equal(pair[0][name], pair[1][name]) for name in pair[1])
+
+
+def test_a_grid_can_do_without_adopted_sources(grid_file: Path, tuned: Built, adopted_files: Path) -> None:
+    grid = load_grid(
+        grid_file,
+        load_catalog([adopted_files]),
+        set_=(f"sources={{datasets: [{', '.join(SOURCES)}], adopted: false}}",),
+    )
+    assert grid.cells == tuned.grid.cells
+
+
+def test_a_missing_checkpoint_is_named_before_anything_runs(grid_file: Path, tmp_path: Path) -> None:
+    entry = {"file": "gone.safetensors", "sha256": "0" * 64}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"checkpoints": {"tiny-clip": {SOURCES[0]: entry}}}))
+    catalog = load_catalog([tmp_path / "mine.yaml"])
+    plan = make_plan(load_grid(grid_file, catalog), catalog, Store(tmp_path / "store"))
+    with pytest.raises(UserError, match=r"(?s)gone\.safetensors does not exist.*sources adopt PATH"):
+        check_inputs(plan, catalog, None)
+
+
+def test_a_file_that_has_changed_is_not_built_from(
+    grid_file: Path, towers: dict[str, dict[str, Tensor]], tmp_path: Path
+) -> None:
+    file = as_tower(towers[SOURCES[0]], tmp_path / "first")
+    mine = write_catalog(tmp_path / "mine.yaml", {SOURCES[0]: file})
+    save_file(towers[SOURCES[1]], file)
+    settings = RunSettings(str(tmp_path / "store"), device="cpu", catalog_files=(str(mine),))
+    catalog = load_catalog([mine])
+    plan = make_plan(load_grid(grid_file, catalog), catalog, Store(settings.store_url))
+    need = next(need for need in plan.missing if isinstance(need, AdoptedSource))
+    with pytest.raises(UserError, match="is not the file that was adopted: its sha256 is"):
+        build(need, settings)
+    lines: list[str] = []
+    assert not verify_checkpoints(settings, None, say=lines.append)
+    assert "WRONG" in lines[0]
+
+
+WRONG_ENTRIES = {
+    "unknown backbone 'tiny-clop'": {"tiny-clop": {SOURCES[0]: {"file": "x.pt", "sha256": "0" * 64}}},
+    "unknown dataset 'glyph-ink'": {"tiny-clip": {"glyph-ink": {"file": "x.pt", "sha256": "0" * 64}}},
+    "this field is needed": {"tiny-clip": {SOURCES[0]: {"file": "x.pt"}}},
+    "string should match pattern": {"tiny-clip": {SOURCES[0]: {"file": "x.pt", "sha256": "abc"}}},
+    "it is not given again": {"tiny-clip": {SOURCES[0]: {"file": "x.pt", "sha256": "0" * 64, "dataset": "x"}}},
+    "needs fields": {"tiny-clip": {SOURCES[0]: "x.pt"}},
+}
+
+
+@pytest.mark.parametrize("complaint", WRONG_ENTRIES)
+def test_wrong_entries_say_where(complaint: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"checkpoints": WRONG_ENTRIES[complaint]}))
+    with pytest.raises(UserError, match=rf"mine\.yaml: checkpoints.*{complaint}"):
+        load_catalog([tmp_path / "mine.yaml"])
+
+
+# -- the commands ----------------------------------------------------------------------------------------------------
+
+NAMES = ("mnist", "emnist-mnist", "cifar10", "cifar100", "stanford_cars", "eurosat")
+
+
+@pytest.mark.parametrize(
+    ("path", "guessed"),
+    [
+        ("clip-vit-base-patch32_eurosat", ["eurosat"]),
+        ("clip-vit-base-patch32_cifar100.safetensors", ["cifar100"]),
+        ("runs/emnist_mnist/model.safetensors", ["emnist-mnist"]),
+        ("EuroSAT/finetuned.pt", ["eurosat"]),
+        ("stanford-cars.pt", ["stanford_cars"]),
+        ("mnist-or-eurosat.pt", ["eurosat", "mnist"]),
+        ("something.pt", []),
+    ],
+)
+def test_a_dataset_is_guessed_from_whole_words(path: str, guessed: list[str]) -> None:
+    assert guess_dataset(Path(path), NAMES) == guessed
+
+
+def test_adopted_files_are_entered_and_verified(towers: dict[str, dict[str, Tensor]], tmp_path: Path) -> None:
+    """Several at once, datasets from their names, copies beside the catalog; the file's own words stay."""
+    mine = tmp_path / "home" / "mine.yaml"
+    mine.parent.mkdir()
+    mine.write_text("# my own\nprompts:\n  short: ['a {}']  # one will do\n")
+    (tmp_path / "given").mkdir()
+    paths = [
+        as_tower(towers[SOURCES[0]], tmp_path / "given" / f"vit_{SOURCES[0]}"),
+        as_huggingface(towers[SOURCES[1]], tmp_path / "given" / SOURCES[1].replace("-", "_")),
+    ]
+    lines: list[str] = []
+    adopt_checkpoints([str(path) for path in paths], "tiny-clip", None, [mine], copy=True, say=lines.append)
+    third = as_task_vector_repository(towers[SOURCES[2]], tmp_path / "given" / "third")
+    adopt_checkpoints([str(third)], "tiny-clip", SOURCES[2], [mine], note="by hand", say=lines.append)
+
+    assert mine.read_text().startswith("# my own\nprompts:\n  short: ['a {}']  # one will do\n")
+    entries = load_catalog([mine]).checkpoints
+    assert set(entries) == {("tiny-clip", name) for name in SOURCES[:3]}
+    assert entries["tiny-clip", SOURCES[2]].note == "by hand"
+    homes = [entries["tiny-clip", name].path.is_relative_to(mine.parent) for name in SOURCES[:3]]
+    assert homes == [True, True, False]
+    assert (entries["tiny-clip", SOURCES[1]].path.parent / "config.json").is_file()
+
+    settings = RunSettings(str(tmp_path / "store"), device="cpu", catalog_files=(str(mine),))
+    found: list[str] = []
+    assert verify_checkpoints(settings, "tiny-clip", say=found.append)
+    assert len(found) == 3
+    assert all("test images right" in line for line in found)
+    listed = Console(width=200, record=True, file=io.StringIO())
+    listed.print(sources_view(load_catalog([mine]), Store(settings.store_url), "tiny-clip"))
+    assert listed.export_text().count(" adopted ") == 3
+
+
+def test_fine_tuned_sources_are_listed_with_their_accuracy(tuned: Built) -> None:
+    listed = Console(width=200, record=True, file=io.StringIO())
+    listed.print(sources_view(tuned.catalog, Store(tuned.settings.store_url), "tiny-clip"))
+    text = listed.export_text()
+    assert text.count("fine-tuned  ") == len(SOURCES)
+    assert "1 epochs of 64" in text
+
+
+def difference(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:
+    return as_tower({name: tensor - frozen[name] for name, tensor in tower.items()}, path)
+
+
+def unchanged(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:
+    return as_tower(frozen, path)
+
+
+def other_activation(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:
+    return _with_config(as_huggingface(tower, path), hidden_act="quick_gelu")
+
+
+def other_heads(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:
+    return _with_config(as_huggingface(tower, path), num_attention_heads=8)
+
+
+def another_architecture(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:
+    return as_tower({name: tensor for name, tensor in tower.items() if "resblocks.3." not in name}, path)
+
+
+def nameless(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:
+    return as_tower(tower, path.with_name("mine"))
+
+
+def _with_config(folder: Path, **changes: object) -> Path:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    return folder
+
+
+REFUSED = {
+    difference: "a task vector",
+    unchanged: "the pre-trained tower itself",
+    other_activation: "made with activation quick_gelu, the backbone has gelu",
+    other_heads: "made with heads 8, the backbone has 4",
+    another_architecture: r"missing: transformer\.resblocks\.3",
+    nameless: "names no dataset of the catalog",
+}
+
+
+@pytest.mark.parametrize("make", REFUSED, ids=lambda make: make.__name__)
+def test_what_cannot_be_a_source_is_not_entered(
+    make: Callable[[dict[str, Tensor], dict[str, Tensor], Path], Path],
+    towers: dict[str, dict[str, Tensor]],
+    tmp_path: Path,
+) -> None:
+    whole = load_file(grids_folder() / "backbones/tiny-clip.safetensors")
+    frozen = {n.removeprefix("visual."): t.float() for n, t in whole.items() if n.startswith("visual.")}
+    good = as_tower(towers[SOURCES[1]], tmp_path / SOURCES[1])
+    bad = make(towers[SOURCES[0]], frozen, tmp_path / SOURCES[0])
+    with pytest.raises(UserError, match=REFUSED[make]):
+        adopt_checkpoints([str(good), str(bad)], "tiny-clip", None, [tmp_path / "mine.yaml"], say=lambda line: None)
+    assert not (tmp_path / "mine.yaml").exists()
+
+
+def test_two_catalog_files_cannot_adopt_for_one_dataset(
+    adopted_files: Path, towers: dict[str, dict[str, Tensor]], tmp_path: Path
+) -> None:
+    file, mine = as_tower(towers[SOURCES[0]], tmp_path / SOURCES[0]), tmp_path / "mine.yaml"
+    with pytest.raises(UserError, match="has a checkpoint of"):
+        adopt_checkpoints([str(file)], "tiny-clip", None, [adopted_files, mine], say=lambda line: None)
+
+
+# -- the hub ---------------------------------------------------------------------------------------------------------
+
+COMMIT = "1234567890abcdef1234567890abcdef12345678"
+
+
+@pytest.fixture
+def hub(towers: dict[str, dict[str, Tensor]], tmp_path: Path) -> Iterator[str]:
+    """A hub on this machine with one repository, ``someone/clip-tiny_glyph-inks``."""
+    folder = as_huggingface(towers["glyph-inks"], tmp_path / "repository")
+    files = {path.name: path.read_bytes() for path in folder.iterdir()} | {"training.log": b"long"}
+    repo = "someone/clip-tiny_glyph-inks"
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer(body=True)
+
+        def do_HEAD(self) -> None:
+            self.answer(body=False)
+
+        def answer(self, body: bool) -> None:
+            headers, content, status = {}, b"{}", 404
+            name = self.path.removeprefix(f"/{repo}/resolve/{COMMIT}/")
+            if self.path.startswith(f"/api/models/{repo}"):
+                siblings = [{"rfilename": file} for file in files]
+                content, status = json.dumps({"id": repo, "sha": COMMIT, "siblings": siblings}).encode(), 200
+            elif name in files:
+                content, status = files[name], 200
+                headers = {"ETag": f'"{hashlib.sha1(content).hexdigest()}"', "X-Repo-Commit": COMMIT}
+            else:
+                headers = {"X-Error-Code": "RepoNotFound"}
+            self.send_response(status)
+            for key, value in {**headers, "Content-Length": str(len(content))}.items():
+                self.send_header(key, value)
+            self.end_headers()
+            if body:
+                self.wfile.write(content)
+
+        def log_message(self, *words: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def adopt_from(hub: str, address: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own: whether the hub may be asked is fixed when its library is imported."""
+    words = ["sources", "adopt", f"hf:{address}", "--backbone", "tiny-clip", "--catalog", str(folder / "mine.yaml")]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    where = {"HF_ENDPOINT": hub, "HF_HOME": str(folder / "cache"), "HF_HUB_DISABLE_XET": "1"}
+    command = [sys.executable, "-m", "orchestrator", *words, "--dataset", "glyph-inks"]
+    return subprocess.run(command, env=kept | where, capture_output=True, text=True, timeout=120)
+
+
+def test_a_repository_is_adopted_at_one_commit(hub: str, tmp_path: Path) -> None:
+    """Weights and configuration are fetched, nothing else; the commit is written down."""
+    done = adopt_from(hub, "someone/clip-tiny_glyph-inks", tmp_path)
+    assert done.returncode == 0, done.stderr
+    entry = load_catalog([tmp_path / "mine.yaml"]).checkpoints["tiny-clip", "glyph-inks"]
+    assert entry.note == f"hf:someone/clip-tiny_glyph-inks@{COMMIT}"
+    fetched = sorted(file.name for file in entry.path.parent.iterdir() if file.is_file())
+    assert fetched == ["config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("address", "complaint"),
+    [("someone/else", "there is no such repository"), ("../etc", "there is no such repository")],
+    ids=["unknown", "no name"],
+)
+def test_what_the_hub_does_not_have_is_said(address: str, complaint: str, hub: str, tmp_path: Path) -> None:
+    done = adopt_from(hub, address, tmp_path)
+    assert done.returncode == 2
+    assert f"hf:{address}: {complaint}" in done.stderr
+    assert "Traceback" not in done.stderr
