@@ -17,21 +17,20 @@ class HowFar:
     def __init__(self, files: Files, address: str) -> None:
         self._path = files.local_path(f"status/building/{address.replace('/', '.')}") if files.is_local else None
         self._told = time.monotonic()
-        self._written = False
 
     def tell(self, done: int, of: int) -> None:
         """Say that so much is done, of so much."""
         now = time.monotonic()
         if self._path is None or now - self._told < TOLD_SECONDS:
             return
-        self._told, self._written = now, True
+        self._told = now
         with contextlib.suppress(OSError):  # a full disk must not end a builder over its note
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.write_text(f"{done:,} of {of:,}")
 
     def end(self) -> None:
-        """Take the note away."""
-        if self._path is not None and self._written:
+        """Take the note away, one that a killed builder left included."""
+        if self._path is not None:
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)
 

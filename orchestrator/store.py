@@ -157,6 +157,7 @@ class Store:
         with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
             folder = self.files.local_path(f"{address}/{attempt}") if self.files.is_local else Path(scratch)
             said = HowFar(self.files, address)
+            said.end()
             builder = Builder(folder, {}, said.tell, Snapshots(self.files, address, canonical_json(encode(identity))))
             try:
                 _make(folder)

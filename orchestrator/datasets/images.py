@@ -9,9 +9,7 @@ Shape legend: N images, B images of a batch, H, W height and width.
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,10 +18,10 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from bolt.images import UNREADABLE, evaluation_pixels, rgb_or_grey, rgb_pixels
+from orchestrator.datasets.ahead import in_order
 from orchestrator.datasets.part import Part
 from orchestrator.errors import UserError
 from orchestrator.events import one_line
-from orchestrator.machine import usable_processors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,14 +39,6 @@ __all__ = [
 
 SHORT_SIDE_CAP = 2
 """A stored training image has its shortest side capped at so many times the tower's."""
-
-MOST_THREADS = 4
-"""Pillow decodes and resizes without the interpreter's lock; what is left under it feeds about so many threads. Several
-splits being decoded at once on one machine share its processors without harm: these threads never wait for one another,
-and each holds a few images."""
-
-IN_FLIGHT = 4
-"""Images per thread that are decoded ahead of the one being written; what bounds the memory."""
 
 
 def training_pixels(image: Image.Image, size: int, *, exif_rotation: bool = False) -> NDArray[np.uint8]:
@@ -99,7 +89,7 @@ class Images:
 def why_unreadable(error: Exception) -> str:
     """One of ``bolt.images.UNREADABLE`` as one line."""
     if isinstance(error, UnidentifiedImageError):
-        return "not an image of a kind that Pillow reads"  # its own words repeat the whole path
+        return "UnidentifiedImageError: not an image of a kind that Pillow reads"  # its words repeat the whole path
     return one_line(error)
 
 
@@ -122,10 +112,17 @@ def write_images(
 
     Raises ``UserError`` listing every image that cannot be decoded, with its path and the reason.
     """
+
+    def decode(index: int) -> NDArray[np.uint8] | str:
+        try:
+            return transform(part.read(index))
+        except UNREADABLE as error:
+            return why_unreadable(error)
+
     shapes = np.zeros((len(part), 2), dtype=np.int32)
     broken: list[str] = []
     with open(folder / "pixels.bin", "wb") as stream:
-        for index, pixels in enumerate(_decoded(part, transform)):
+        for index, pixels in enumerate(in_order(decode, len(part))):
             if isinstance(pixels, str):
                 broken.append(f"{part.origin(index)}: {pixels}")
             elif not broken:  # otherwise only to find the others
@@ -144,30 +141,6 @@ def write_images(
     np.save(folder / "labels.npy", part.labels)
     np.save(folder / "shapes.npy", shapes)
     np.save(folder / "offsets.npy", np.concatenate([[0], np.cumsum(sizes)]))
-
-
-def _decoded(part: Part, transform: Callable[[Image.Image], NDArray[np.uint8]]) -> Iterator[NDArray[np.uint8] | str]:
-    """Every image's pixels, or why there are none, in order."""
-
-    def decode(index: int) -> NDArray[np.uint8] | str:
-        try:
-            return transform(part.read(index))
-        except UNREADABLE as error:
-            return why_unreadable(error)
-
-    threads = min(MOST_THREADS, usable_processors())
-    pending: deque[Future[NDArray[np.uint8] | str]] = deque()
-    with ThreadPoolExecutor(threads, thread_name_prefix="decoding") as pool:
-        try:
-            for index in range(len(part)):
-                pending.append(pool.submit(decode, index))
-                if len(pending) >= IN_FLIGHT * threads:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:  # when the writer gave up
-            for future in pending:
-                future.cancel()
 
 
 def read_images(path: Callable[[str], Path]) -> Images:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,16 +13,12 @@ from PIL import ExifTags
 
 from bolt.images import UNREADABLE, rgb_or_grey
 from orchestrator.catalog import DRAWN, DatasetEntry, excluded_file, excluded_images
+from orchestrator.datasets.ahead import in_order
+from orchestrator.datasets.images import why_unreadable
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import Part, RawDataset
 from orchestrator.datasets.splits import SplitManifest, split_manifest
 from orchestrator.errors import UserError
-from orchestrator.events import one_line
-from orchestrator.machine import usable_processors
-
-MOST_THREADS = 8
-AHEAD = 4
-"""Images per thread that are under way; what bounds the memory."""
 
 UPRIGHT = 1
 """EXIF's orientation of an image that is stored as it is meant."""
@@ -97,23 +91,11 @@ def look_at(part: Part, advance: Callable[[], None] = lambda: None) -> Iterator[
             digest.update(plain.tobytes())
             return Look("", digest.digest(), turned)
         except UNREADABLE as error:
-            return Look(one_line(error), b"", False)
+            return Look(why_unreadable(error), b"", False)
 
-    threads = min(MOST_THREADS, usable_processors())
-    pending: deque[Future[Look]] = deque()
-    with ThreadPoolExecutor(threads, thread_name_prefix="verify") as pool:
-        try:
-            for index in range(len(part)):
-                pending.append(pool.submit(look, index))
-                if len(pending) >= AHEAD * threads:
-                    yield pending.popleft().result()
-                    advance()
-            while pending:
-                yield pending.popleft().result()
-                advance()
-        finally:
-            for future in pending:
-                future.cancel()
+    for found in in_order(look, len(part)):
+        yield found
+        advance()
 
 
 def verify_dataset(

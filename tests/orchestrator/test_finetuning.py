@@ -277,4 +277,7 @@ def test_the_builder_is_told_how_far_and_the_store_can_say_so(tmp_path: Path, mo
     with store.building(address, {}) as builder:
         assert store.how_far(address) == ""
         half_way(builder)
+        with Store(tmp_path).building(address, {}):  # what a builder that was killed has said is not believed
+            assert store.how_far(address) == ""
+        half_way(builder)
     assert store.how_far(address) == ""
