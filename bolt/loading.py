@@ -65,7 +65,7 @@ def load_model(
         _check_files(folder, index["files"])
         if index["form"] == "adapter":
             return _read_adapter(folder, index, about, backbone, sources, device)
-        classifier = _classifier(index, load_file(folder / CLASSIFIER, device=str(device)))
+        classifier = _classifier(index, _aligned(load_file(folder / CLASSIFIER), device))
         tower = _whole_tower(folder, index).to(device)
         return Model(tower, classifier, about, backbone.tower if backbone else None)
     except (KeyError, TypeError, SafetensorError, UnknownClassifier, TensorMismatch) as error:
@@ -130,7 +130,7 @@ def _read_adapter(
             f"{about.backbone_digest}"
         )
     frozen = backbone.tower
-    groups = _grouped(load_file(folder / ADAPTER), device)
+    groups = _grouped(_aligned(load_file(folder / ADAPTER), device))
     classifier = _classifier(index, groups["classifier"])
     changed = groups.get("tower", {})
     tower = with_tensors(frozen, changed) if changed else frozen
@@ -160,9 +160,15 @@ def _spectral_change(
     return rebuilt(coefficients, groups["probe"], recipe, sources, frozen.state_dict_open_clip())
 
 
-def _grouped(tensors: Mapping[str, Tensor], device: torch.device | str) -> dict[str, dict[str, Tensor]]:
+def _aligned(tensors: Mapping[str, Tensor], device: torch.device | str) -> dict[str, Tensor]:
+    """Copies in memory of their own. Those of a file lie where they lay in it, and products of a vector with a matrix
+    that is not aligned can differ in their last bits."""
+    return {name: tensor.clone().to(device) for name, tensor in tensors.items()}
+
+
+def _grouped(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     groups: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         group, _, rest = name.partition("/")
-        groups.setdefault(group, {})[rest] = tensor.to(device)
+        groups.setdefault(group, {})[rest] = tensor
     return groups

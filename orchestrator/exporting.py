@@ -32,7 +32,7 @@ COMPARED = 16
 """Test images whose logits are compared after reading a model back."""
 
 CLOSE = 1e-5
-"""How far the logits of a tower in another library's layout may be from the model's own, relative to the largest."""
+"""How far the logits of a model read back may be from those in memory, relative to the largest."""
 
 
 @dataclass(frozen=True)
@@ -105,14 +105,13 @@ def write_model(
 ) -> Written:
     """Write a model into a new folder, read it back and compare the logits of a few test images.
 
-    Raises ``UserError`` when something is there already, and where the logits differ: a state dict and an adapter give
-    the same bits, another library's layout the same numbers to ``CLOSE``.
+    Raises ``UserError`` when something is there already, and where the logits differ by more than ``CLOSE``.
     """
     try:
         made.model.save(folder, form, with_basis=with_basis)
     except FileExistsError:
         raise UserError(f"{folder} is there already", where="-o", hint="name a folder that is not there yet") from None
-    compared, difference = _read_back(made.model, folder, form, result, bench)
+    compared, difference = _read_back(made.model, folder, result, bench)
     return Written(folder, compared, difference)
 
 
@@ -237,11 +236,11 @@ def _packages(then: Manifest, now: Manifest) -> list[str]:
     return sorted({*then.versions, *now.versions})
 
 
-def _read_back(model: Model, folder: Path, form: Form, result: Result, bench: Workbench) -> tuple[int, float]:
+def _read_back(model: Model, folder: Path, result: Result, bench: Workbench) -> tuple[int, float]:
     """Read what was written, and compare its logits on a few test images: how many, and the largest difference.
 
-    Raises ``UserError`` where they differ: a state dict and an adapter give the same bits, another library's layout
-    the same numbers to ``CLOSE``.
+    Raises ``UserError`` where they differ by more than ``CLOSE``. That the numbers are the same ones is what the
+    checksums say; the last bit of a product can depend on where in memory they lie.
     """
     import torch
 
@@ -253,8 +252,7 @@ def _read_back(model: Model, folder: Path, form: Form, result: Result, bench: Wo
     pixels = _some_images(result, bench)
     ours, theirs = model.logits(pixels), again.logits(pixels)
     difference = float((ours - theirs).abs().max())
-    allowed = CLOSE * float(ours.abs().max()) if form == "huggingface" else 0.0
-    if not difference <= allowed or not torch.isfinite(theirs).all():
+    if not difference <= CLOSE * float(ours.abs().max()) or not torch.isfinite(theirs).all():
         raise UserError(
             f"the model read back from {folder} gives other logits: they differ by up to {difference:g}",
             hint="do not use it; this is a defect of the project or of the disk",

@@ -10,10 +10,12 @@ import base64
 import contextlib
 import shutil
 import tempfile
+import warnings
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bolt.saving import INDEX, file_digest
 from orchestrator.runs import KEY
 from orchestrator.tracking import open_client
 
@@ -37,9 +39,24 @@ def register_model(uri: str, cell_id: str, folder: Path, name: str, example: byt
     """
     client = open_client(uri)
     run_id = _run_of(client, cell_id)
+    from mlflow.exceptions import MlflowException
+
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
+        warnings.simplefilter("ignore")  # MLflow's, about type hints of its own
+        # Named by what it is, so that a later version cannot overwrite what an earlier one serves.
+        place = f"model-{file_digest(folder / INDEX)[:8]}"
+        client.log_artifacts(run_id, str(_saved(Path(scratch), folder, example)), place)
+        with contextlib.suppress(MlflowException):  # it exists: this becomes its next version
+            client.create_registered_model(name)
+        source = f"{client.get_run(run_id).info.artifact_uri}/{place}"
+        version = client.create_model_version(name, source=source, run_id=run_id, tags={"cell": cell_id})
+    return int(version.version)
+
+
+def _saved(scratch: Path, folder: Path, example: bytes) -> Path:
+    """The whole model as MLflow stores it, in a folder."""
     import mlflow.pyfunc
     import pandas as pd
-    from mlflow.exceptions import MlflowException
     from mlflow.models import ModelSignature
     from mlflow.types.schema import ColSpec, ParamSchema, ParamSpec, Schema
 
@@ -49,26 +66,18 @@ def register_model(uri: str, cell_id: str, folder: Path, name: str, example: byt
         outputs=Schema([ColSpec("string", "label"), ColSpec("double", "score")]),
         params=ParamSchema([ParamSpec("all_scores", "boolean", False)]),
     )
-    with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
-        package = Path(scratch, "code", "bolt")
-        shutil.copytree(code.parents[1] / "bolt", package, ignore=shutil.ignore_patterns("__pycache__"))
-        saved = Path(scratch, "model")
-        mlflow.pyfunc.save_model(
-            path=str(saved),
-            python_model=str(code),
-            artifacts={"model": str(folder)},
-            code_paths=[str(package)],  # so that a server needs nothing of this project installed
-            signature=signature,
-            input_example=pd.DataFrame({"image": [base64.b64encode(example).decode()]}),
-            pip_requirements=[f"{package}=={metadata.version(package)}" for package in SERVED_PACKAGES],
-        )
-        client.log_artifacts(run_id, str(saved), "model")
-    with contextlib.suppress(MlflowException):  # it exists: this becomes its next version
-        client.create_registered_model(name)
-    version = client.create_model_version(
-        name, source=f"{client.get_run(run_id).info.artifact_uri}/model", run_id=run_id, tags={"cell": cell_id}
+    package = scratch / "code" / "bolt"
+    shutil.copytree(code.parents[1] / "bolt", package, ignore=shutil.ignore_patterns("__pycache__"))
+    mlflow.pyfunc.save_model(
+        path=str(scratch / "model"),
+        python_model=str(code),
+        artifacts={"model": str(folder)},
+        code_paths=[str(package)],  # so that a server needs nothing of this project installed
+        signature=signature,
+        input_example=pd.DataFrame({"image": [base64.b64encode(example).decode()]}),
+        pip_requirements=[f"{name}=={metadata.version(name)}" for name in SERVED_PACKAGES],
     )
-    return int(version.version)
+    return scratch / "model"
 
 
 def _run_of(client: MlflowClient, cell_id: str) -> str:
