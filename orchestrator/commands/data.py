@@ -128,7 +128,7 @@ def verify(
             continue
         if exclude_broken and root is not None:
             path = leave_out(found, root)
-            line = f"{len(found.broken)} images are left out on record: {path}"
+            line = f"left out on record: {len(found.broken)}, in {path}"
             console.print(line, soft_wrap=True, highlight=False, markup=False)
         else:
             unreadable = True

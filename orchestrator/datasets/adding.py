@@ -172,7 +172,8 @@ def _settle_broken(found: Verified, wishes: Wishes, data_root: Path) -> None:
     if len(found.broken) > SHOWN_BROKEN:
         listed.append(f"... and {len(found.broken) - SHOWN_BROKEN} more")
     raise UserError(
-        f"{len(found.broken)} images cannot be decoded:\n  " + "\n  ".join(listed),
+        f"{len(found.broken)} of {sum(found.manifest.counts.values())} images cannot be decoded:\n  "
+        + "\n  ".join(listed),
         hint="mend or remove them, or leave them out on record with --exclude-broken",
     )
 
@@ -181,12 +182,12 @@ def _notes(found: Verified, train: Sequence[int], raw: RawDataset, wishes: Wishe
     notes = []
     left_out = found.excluded + (len(found.broken) if wishes.exclude_broken else 0)
     if left_out:
-        notes.append(f"{left_out} images are left out on record")
+        notes.append(f"left out on record: {left_out} of {left_out + len(raw.train) + len(raw.test)} images")
     if found.duplicates:
         shown = ", ".join(f"{test} = {train_}" for test, train_ in found.duplicates[:3])
-        notes.append(f"{len(found.duplicates)} test images have the same pixels as a training image: {shown}")
+        notes.append(f"test images with the same pixels as a training image: {len(found.duplicates)}, as {shown}")
     if found.turned:
-        notes.append(f"{found.turned} images say by EXIF that they are stored turned; they will be turned upright")
+        notes.append(f"images stored turned, by their EXIF orientation: {found.turned}; they are turned upright")
     if min(train) < max(USUAL_SHOTS):
         possible = ", ".join(str(k) for k in USUAL_SHOTS if k <= min(train))
         smallest = raw.class_names[train.index(min(train))]

@@ -95,7 +95,7 @@ def _of_folder(folder: Path) -> Layout:
     notes = [f"{name}/ is not used" for name in unused]
     files = [path for root in roots for path in root.rglob("*") if path.is_file() and not path.name.startswith(".")]
     if odd := sum(not is_image(path) for path in files):
-        notes.append(f"{odd} files are no images by their names and are not used")
+        notes.append(f"files that are no images by their names, and are not used: {odd}")
     return Layout(folder.parent, {"kind": "folder", "folder": folder.name}, recipe, tuple(names[0]), tuple(notes))
 
 
@@ -113,7 +113,7 @@ def _refuse_empty(roots: Iterable[Path]) -> None:
     ]
     if empty:
         raise UserError(
-            f"{len(empty)} class folders hold no images: {', '.join(empty[:8])}",
+            f"class folders without images: {', '.join(empty[:8])}",
             where=str(next(iter(roots))),
             hint="put images into them, or remove them",
         )

@@ -81,16 +81,16 @@ def verified_view(found: Verified) -> RenderableType:
     )
     parts: list[RenderableType] = [Text(head, "bold"), Text(f"  images per class in train: {_spread(found)}")]
     if found.excluded:
-        parts.append(Text(f"  {found.excluded} images were left out on record before"))
+        parts.append(Text(f"  left out on record before: {found.excluded}"))
     parts += [Text(f"  not as in the catalog: {line}", "yellow") for line in found.differs]
     if found.duplicates:
-        line = f"  {len(found.duplicates)} test images have the same pixels as a training image"
+        line = f"  test images with the same pixels as a training image: {len(found.duplicates)}"
         parts.append(Text(line, "yellow"))
         parts += [Text(f"    {test} = {train}") for test, train in found.duplicates[:SHOWN_NAMES]]
     if found.turned and not found.entry.exif_rotation:
-        parts.append(Text(f"  {found.turned} images are stored turned (EXIF) and are used as stored"))
+        parts.append(Text(f"  stored turned, by their EXIF orientation, and used as stored: {found.turned}"))
     if found.broken:
-        parts.append(Text(f"  {len(found.broken)} images cannot be decoded:", "red"))
+        parts.append(Text(f"  images that cannot be decoded: {len(found.broken)}", "red"))
         parts += [Text(f"    {broken.origin}: {broken.reason}") for broken in found.broken]
     else:
         parts.append(Text("  every image can be decoded"))
