@@ -89,8 +89,8 @@ def how_to_get(entry: DatasetEntry, data_root: Path | None) -> str:
     lines = [f"python -m orchestrator data prepare {entry.name} --data-root {root}"]
     if isinstance(entry.route, ManualRoute):
         lines = [f"no program can fetch it; by hand, into {root}/{entry.name}: {entry.route.instructions}"]
-    elif entry.access_step and entry.access != "open":
-        lines.append(f"before that: {entry.access_step}")
+    elif entry.gated:
+        lines.append(f"before that: {entry.gated}")
     if origin := origin_of(entry):
         lines.append(f"from {origin}")
     lines.append(f"licence: {entry.licence}")

@@ -53,9 +53,7 @@ class DatasetEntry(Entry):
         splits: the recipe that makes the parts; the official ones by default.
         kin: key of the group that shares content; its members leave together under ``leave_group_out``.
         licence: under which terms the images come.
-        access: ``open``: anybody may fetch them; ``gated``: an account or an agreement comes first; ``manual``: no
-            address serves them to a program.
-        access_step: what the user must do before the images can be had, in words.
+        gated: what the user must do before the images can be fetched (an account, an agreement), where anything.
         download_bytes: size of the download; rounded where only a rounded one is published.
         source: address of the page they come from, where the route does not say it.
         note: where sources disagree.
@@ -80,8 +78,7 @@ class DatasetEntry(Entry):
     splits: Splits = Splits(recipe="official")
     kin: str | None = None
     licence: str
-    access: Literal["open", "gated", "manual"] = "open"
-    access_step: str = ""
+    gated: str = ""
     download_bytes: Count | None = None
     source: str | None = None
     note: str = ""
@@ -122,13 +119,16 @@ class DatasetEntry(Entry):
             raise ValueError(
                 "renamed corrects the data's own names, and class_names replaces them; give one of the two"
             )
-        if self.access == "gated" and not self.access_step:
-            raise ValueError("a gated dataset needs access_step: what its user must do first")
-        if (self.access == "manual") != (self.route.kind == "manual"):
-            raise ValueError("access: manual goes with a manual route, and with no other")
         if self.smallest_class is not None and self.smallest_class * self.classes > self.sizes.train:
             raise ValueError(f"smallest_class {self.smallest_class} x {self.classes} classes exceeds sizes.train")
         return self
+
+    @property
+    def access(self) -> Literal["open", "gated", "manual"]:
+        """Whether anybody may fetch its images, something comes first, or no address serves them to a program."""
+        if self.route.kind == "manual":
+            return "manual"
+        return "gated" if self.gated else "open"
 
     @property
     def is_source(self) -> bool:

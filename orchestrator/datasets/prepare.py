@@ -69,8 +69,8 @@ class Job:
         size = human_bytes(self.size) if self.size is not None else "size unknown"
         begun = f", {human_bytes(self.begun)} of it begun" if self.begun else ""
         lines = [f"{self.entry.name}: {size}{begun} from {origin_of(self.entry)}", f"licence: {self.entry.licence}"]
-        if self.entry.access_step and self.entry.access != "open":
-            lines.append(f"before that: {self.entry.access_step}")
+        if self.entry.gated:
+            lines.append(f"before that: {self.entry.gated}")
         return "\n  ".join(lines)
 
 

@@ -35,7 +35,6 @@ def an_entry(route: dict[str, Any], **changes: Any) -> DatasetEntry:
         "sizes": {"train": 8, "test": 2},
         "splits": {"recipe": "eighty_twenty"},
         "licence": "none",
-        "access": "manual" if route["kind"] == "manual" else "open",
         **changes,
     }
     return DatasetEntry.model_validate(fields)
