@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.commands.options import CatalogFiles, OwnCatalog
+from orchestrator.commands.options import CatalogFiles, OwnCatalog, table_console
 
 app = typer.Typer(no_args_is_help=True, help="List backbones, and add any model of open_clip.")
 
@@ -39,7 +39,7 @@ def list_backbones(catalog: CatalogFiles = None) -> None:
             f"{entry.gflops_per_image:.4g}",
             shown(Path(loaded.files["backbones", entry.name])),
         )
-    Console().print(table)
+    table_console().print(table)
 
 
 @app.command()

@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.commands.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, OwnCatalog, StoreUrl, Threads
+from orchestrator.commands.options import (
+    DEFAULT_STORE,
+    CatalogFiles,
+    DataRoot,
+    Device,
+    OwnCatalog,
+    StoreUrl,
+    Threads,
+    table_console,
+)
 
 app = typer.Typer(no_args_is_help=True, help="List, adopt and verify the models that methods build on.")
 
@@ -26,7 +35,7 @@ def list_sources(
     from orchestrator.source_list import sources_view
     from orchestrator.store import Store
 
-    Console().print(sources_view(load_catalog(catalog or ()), Store(store), backbone))
+    table_console().print(sources_view(load_catalog(catalog or ()), Store(store), backbone))
 
 
 @app.command()
