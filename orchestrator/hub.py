@@ -1,4 +1,4 @@
-"""Fetching a checkpoint from the Hugging Face hub. Only ``sources adopt hf:...`` gets here."""
+"""Fetching a checkpoint from the Hugging Face hub (``sources adopt hf:...``), and the hub's errors in words."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fetch_checkpoint(address: str, folder: Path) -> tuple[Path, str]:
         for name in _wanted(names, where):
             hf_hub_download(repo, name, revision=info.sha, local_dir=home)
     except Exception as error:
-        raise _explained(error, where) from None
+        raise explained(error, where) from None
     try:
         files = checkpoint_files(home)
     except UnreadableCheckpoint as error:
@@ -55,7 +55,7 @@ def _wanted(names: Sequence[str], where: str) -> list[str]:
     return [first, *parts, *(["config.json"] if "config.json" in names else [])]
 
 
-def _explained(error: Exception, where: str) -> Exception:
+def explained(error: Exception, where: str) -> Exception:
     """The user's error behind one of the hub's; anything else as it is."""
     from huggingface_hub.errors import (
         GatedRepoError,

@@ -442,7 +442,7 @@ def test_a_hub_file_with_other_content_than_its_checksum_is_removed(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("header", "expected"), [("GatedRepo", "hf auth login"), ("RepoNotFound", "is not at this address")]
+    ("header", "expected"), [("GatedRepo", "hf auth login"), ("RepoNotFound", "there is no such repository")]
 )
 def test_a_hub_that_refuses_says_what_to_do(tmp_path: Path, header: str, expected: str) -> None:
     status = 403 if header == "GatedRepo" else 404

@@ -18,6 +18,7 @@ from orchestrator.datasets.fetching.workshop import Filled, Workshop
 from orchestrator.datasets.routes.folder import IMAGE_SUFFIXES
 from orchestrator.datasets.routes.shards import shards_of
 from orchestrator.errors import UserError
+from orchestrator.hub import explained
 
 FILES_AT_ONCE = 4
 
@@ -118,36 +119,9 @@ def _remote_file(sibling: Any) -> RemoteFile:
 
 
 def _explained(error: Exception, entry: DatasetEntry) -> Exception:
-    """The user's error behind one of huggingface_hub; anything else as it is."""
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
-
+    """The user's error behind one of huggingface_hub, with the dataset's page and licence; anything else as it is."""
     assert isinstance(entry.route, HuggingFaceRoute)
-    page = f"https://huggingface.co/datasets/{entry.route.repo}"
-    again = "what has come is kept; the same command goes on from there"
-    if isinstance(error, UserError):
-        return error
-    if isinstance(error, GatedRepoError):
-        return UserError(
-            f"{entry.name} is gated",
-            where=page,
-            hint=f"agree to its terms on that page, then `hf auth login` (or set HF_TOKEN), then the same command\n  "
-            f"licence: {entry.licence}",
-        )
-    if isinstance(error, RevisionNotFoundError):
-        return UserError(f"{entry.name} has no commit {entry.route.revision}", where=page)
-    if isinstance(error, RepositoryNotFoundError):
-        return UserError(f"{entry.name} is not at this address, or wants a token", where=page, hint="hf auth login")
-    if isinstance(error, OfflineModeIsEnabled):
-        return UserError(f"{entry.name} cannot be fetched: HF_HUB_OFFLINE is set", hint="unset it for this command")
-    if isinstance(error, HfHubHTTPError | LocalEntryNotFoundError | ConnectionError | TimeoutError):
-        return UserError(f"{entry.name} cannot be fetched: {error}", where=page, hint=again)
-    if type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "requests", "urllib3"):
-        return UserError(f"{entry.name} cannot be fetched: {error}", where=page, hint=again)
-    return error
+    found = explained(error, f"https://huggingface.co/datasets/{entry.route.repo}")
+    if found is error or not isinstance(found, UserError):
+        return found
+    return UserError(f"{entry.name}: {found.what}", where=found.where, hint=f"{found.hint}\n  licence: {entry.licence}")

@@ -110,7 +110,7 @@ def _place_by_hand(entry: DatasetEntry, shop: Workshop, reader: Any) -> None:
     if absent or not names:
         raise UserError(
             f"{entry.name} is gated: {', '.join(absent) or 'its files'} cannot be fetched by a program",
-            hint=f"{entry.access_step or entry.licence}\n  put the files as they are into {shop.downloads}, "
+            hint=f"{entry.gated or entry.licence}\n  put the files as they are into {shop.downloads}, "
             "and run the same command again; it unpacks them",
         )
     for name in names:
