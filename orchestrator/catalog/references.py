@@ -20,7 +20,7 @@ from orchestrator.cell import BackboneRef, DatasetRef
 from orchestrator.errors import UserError
 from orchestrator.identity import fingerprint
 
-LOADER_VERSION = 1
+LOADER_VERSION = 2
 """Raised whenever the code that reads datasets changes which images, labels or words come out."""
 
 

@@ -188,9 +188,9 @@ def test_identities_of_a_small_grid_are_pinned(load: Load) -> None:
     grid = load(GRID.replace("tiny-clip", "vit-b-32"))
     found = [cell.id for cell in grid.cells[:3]]
     assert found == [
-        "fewshot.vit-b-32.one.k0.plain.s0--7c0b822e",
-        "fewshot.vit-b-32.one.k1.trained.s1--02ba633a",
-        "fewshot.vit-b-32.one.k1.trained.s2--10bbf785",
+        "fewshot.vit-b-32.one.k0.plain.s0--3975f826",
+        "fewshot.vit-b-32.one.k1.trained.s1--f5f32065",
+        "fewshot.vit-b-32.one.k1.trained.s2--3b6aa757",
     ]
 
 
