@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -213,16 +214,18 @@ def test_two_threads_at_once_leave_one_whole_dataset(tmp_path: Path) -> None:
                for outcome in outcomes)  # fmt: skip
 
 
-FULL = """
-import io, resource, sys
+CHILD = """
+import io, os, resource, sys
 from pathlib import Path
 from rich.console import Console
 from orchestrator.datasets.prepare import prepare_one
 from orchestrator.errors import UserError
 from tests.datasets.packed import entry_of
 
-if sys.argv[3] == "limit":
+if sys.argv[3] == "limited":
     resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000))
+if sys.argv[3] == "locked" and os.geteuid() == 0:
+    os.setuid(65534)
 try:
     prepare_one(entry_of(sys.argv[1]), Path(sys.argv[2]), Console(file=io.StringIO()))
 except UserError as error:
@@ -230,6 +233,7 @@ except UserError as error:
 """
 
 
+@cache
 def mounts_small_disks() -> bool:
     """Whether this user may mount a file system in a name space of their own."""
     try:
@@ -239,22 +243,31 @@ def mounts_small_disks() -> bool:
         return False
 
 
-def test_a_full_disk_is_named_and_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
-    """On a disk of 32 KiB where the system allows to mount one; elsewhere under a limit on the size of a file."""
+UNWILLING = {
+    "full": ("size=32k", "the disk is full", "limited", "the disk takes no file of that size"),
+    "read-only": ("ro", "the disk is read-only", "locked", "this folder may not be written to"),
+}
+"""Case -> mount option of a small disk and the words for it; elsewhere, what the child does to itself and the words."""
+
+
+@pytest.mark.parametrize("case", UNWILLING)
+def test_a_disk_that_takes_nothing_is_named_and_nothing_looks_whole(tmp_path: Path, case: str) -> None:
+    """On a disk of its own where the system allows to mount one; elsewhere under a limit, or as another user."""
+    option, expected, otherwise, expected_otherwise = UNWILLING[case]
     root = tmp_path / "root"
-    root.mkdir()
+    root.mkdir(mode=0o755 if mounts_small_disks() or case == "full" else 0o555)
     with serve(files={"a.tar": BODY}) as served:
-        small = mounts_small_disks()
-        child = [sys.executable, "-c", FULL, served.at("a.tar"), str(root), "disk" if small else "limit"]
-        if small:
-            mount = f'mount -t tmpfs -o size=32k none {root} && exec "$@"'
-            child = ["unshare", "-rm", "sh", "-c", f'{mount[: mount.index(" && ")]} && "$@" && ls {root}', "sh", *child]
-        done = subprocess.run(child, capture_output=True, text=True, timeout=120)
+        child = [sys.executable, "-c", CHILD, served.at("a.tar"), str(root)]
+        if mounts_small_disks():
+            script = f'mount -t tmpfs -o {option} none {root} && "$@" && ls {root}'
+            command = ["unshare", "-rm", "sh", "-c", script, "sh", *child, "mounted"]
+        else:
+            command, expected = [*child, otherwise], expected_otherwise
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
-        expected = "the disk is full" if small else "the disk takes no file of that size"
         assert f"pets cannot be prepared: {expected}" in done.stdout
-        if small:
-            assert done.stdout.split()[-1] == "pets.partial"
+        assert "pets" not in done.stdout.splitlines()  # what `ls` shows
+        root.chmod(0o755)
         entry = entry_of(served.at("a.tar"))
         prepare_one(entry, root, QUIET)
     check_there(entry, root)
