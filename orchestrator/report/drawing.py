@@ -11,6 +11,7 @@ from typing import Any
 
 from markupsafe import escape
 
+from orchestrator.report.fonts import FAMILY, families
 from orchestrator.report.panel import SELECTED
 from orchestrator.report.tables import SELECTED_NOTE
 
@@ -24,7 +25,6 @@ _RC: dict[Any, Any] = {
     "text.parse_math": False,  # a dollar in a name is a dollar
     "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3
     "svg.fonttype": "none",  # text stays text: searchable, small, and it takes the reader's colours
-    "font.family": ["DejaVu Sans"],
     "font.size": 9.0,
     "axes.edgecolor": FAINT,
     "axes.labelcolor": INK,
@@ -62,7 +62,7 @@ def canvas(width: float, height: float) -> Iterator[Any]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_RC):
+    with matplotlib.rc_context({**_RC, "font.family": list(families())}):
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         yield figure
@@ -81,7 +81,8 @@ def finished(figure: Any, *, caption: str, selected: bool, **words: Any) -> Figu
     figure.savefig(png, format="png", dpi=160, facecolor="white", metadata={"Software": None})
     undated = {"CreationDate": None, "ModDate": None, "Creator": None, "Producer": None}
     figure.savefig(pdf, format="pdf", transparent=True, metadata=undated)
-    return FigureFile(caption=caption, svg=svg.getvalue(), png=png.getvalue(), pdf=pdf.getvalue(), **words)
+    text = svg.getvalue().replace(f"'{FAMILY}', ", "")
+    return FigureFile(caption=caption, svg=text, png=png.getvalue(), pdf=pdf.getvalue(), **words)
 
 
 def legend_below(figure: Any, axes: Any, *, columns: int) -> None:

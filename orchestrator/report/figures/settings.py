@@ -47,6 +47,8 @@ class Variant:
 
 def variants_of(study: Study, panel: Panel) -> dict[str, list[Variant]]:
     """By method, its labels in the panel, of methods that have several: the method as it is first."""
+    if len({study.method_names[label] for label in panel.methods}) == len(panel.methods):
+        return {}
     cells = {result.cell.id: result.cell for result in study.results}
     own: dict[str, list[Cell]] = {}
     for row in panel.rows:

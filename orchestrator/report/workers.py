@@ -1,0 +1,90 @@
+"""Drawing the figures of many panels in several processes: a large report is mostly the drawing of its figures."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from orchestrator.machine import usable_processors
+from orchestrator.report.layout import PanelFigures, panel_figures
+from orchestrator.report.panel import Panel
+from orchestrator.report.study import Study
+
+if TYPE_CHECKING:
+    from orchestrator.report.build import Styles
+
+_WORTH_IT = 24
+"""Figures from which on another process draws sooner than it takes to start."""
+_MOST = 4
+
+
+def figures_of(study: Study, styles: Styles, processes: int | None = None) -> dict[Panel, PanelFigures]:
+    """The figures of every panel; the same whatever the number of processes, which follows from their number."""
+    loads = {i: figure_count(panel) for i, panel in enumerate(study.panels)}
+    if processes is None:
+        processes = max(1, min(_MOST, usable_processors(), sum(loads.values()) // _WORTH_IT))
+    shares: list[list[int]] = [[] for _ in range(processes)]
+    for i in sorted(loads, key=lambda i: -loads[i]):
+        min(shares, key=lambda share: sum(loads[j] for j in share)).append(i)
+    own, *others = shares
+    children = [_start(study, share, styles) for share in others if share]
+    try:
+        drawn = {i: panel_figures(study, study.panels[i], styles) for i in own}
+        for share, child in children:
+            # A child that fell says why on stderr; what it was to draw is drawn here, or fails here where it is seen.
+            out, _ = child.communicate()
+            found = pickle.loads(out) if child.returncode == 0 else _drawn(study, share, styles)
+            drawn.update(zip(share, found, strict=True))
+    finally:
+        for _, child in children:
+            child.kill()
+            child.wait()
+    return {panel: drawn[i] for i, panel in enumerate(study.panels)}
+
+
+def figure_count(panel: Panel) -> int:
+    """About how many figures a panel has."""
+    return 0 if panel.of_switch else 4 + 2 * min(len(panel.ks), 2) + len(panel.ks)
+
+
+def serve() -> None:
+    """What a child does: read a study, labels' styles and panels from stdin, write their figures to stdout."""
+    study, share, styles = pickle.load(sys.stdin.buffer)
+    sys.stdout.buffer.write(pickle.dumps(_drawn(study, share, styles)))
+
+
+def _drawn(study: Study, share: Sequence[int], styles: Styles) -> list[PanelFigures]:
+    return [panel_figures(study, study.panels[i], styles) for i in share]
+
+
+def _start(study: Study, share: list[int], styles: Styles) -> tuple[list[int], subprocess.Popen[bytes]]:
+    """A child that draws these panels; of the results it gets those of methods with variants, without what is large."""
+    ids = {
+        row.cell_id
+        for i in share
+        for row in study.panels[i].rows
+        if len(study.panels[i].methods) > len({study.method_names[m] for m in study.panels[i].methods})
+    }
+    needed = replace(
+        study,
+        results=tuple(replace(result, evaluations=(), curves={}) for result in study.results if result.cell.id in ids),
+        rows=(),
+        planned=(),
+        missing=(),
+        failures=(),
+        names_of=None,
+    )
+    command = [sys.executable, "-c", "from orchestrator.report.workers import serve; serve()"]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdin is not None
+    try:
+        pickle.dump((needed, share, dict(styles)), child.stdin)
+        child.stdin.close()
+    except BrokenPipeError:
+        pass
+    child.stdin = None
+    return share, child
