@@ -178,12 +178,27 @@ def status(
 
 @app.command()
 def report(
-    grid: GridName,
+    grid: Annotated[str | None, typer.Argument(metavar="[GRID]", help="a grid's name or a path to one")] = None,
+    published: Annotated[
+        bool, typer.Option("--published", help="the paper's tables alone; needs no grid and no store")
+    ] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="folder for them; ./published")] = None,
     store: StoreUrl = DEFAULT_STORE,
     data_root: DataRoot = None,
     catalog: CatalogFiles = None,
 ) -> None:
-    """Write a grid's report anew from the results there are."""
+    """Write a grid's report anew from the results there are, or the paper's tables by themselves."""
+    from orchestrator.errors import UserError
+
+    if published == (grid is not None):
+        raise UserError("report takes a grid, or --published", hint="e.g. report demo, or report --published")
+    if output is not None and not published:
+        raise UserError("a grid's report lies in its store", where="--output", hint="leave it out, or give --published")
+    if grid is None:
+        from orchestrator.report.published_page import write_published
+
+        Console().print(f"published: {write_published(output or Path('published'))}", soft_wrap=True, highlight=False)
+        return
     from orchestrator.plan import make_plan
     from orchestrator.session import write_grid_report
 

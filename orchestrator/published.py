@@ -6,7 +6,8 @@ import csv
 from dataclasses import dataclass
 from functools import cache
 
-from orchestrator.catalog.reading import grids_folder
+from orchestrator.catalog.fields import Entry
+from orchestrator.catalog.reading import Place, grids_folder, read_mapping, shown, validated
 from orchestrator.errors import UserError
 
 AVERAGE = "Average"
@@ -40,6 +41,25 @@ class PublishedDataset:
     classes: int
     backbone: str
     finetuned_accuracy: float
+
+
+class PublishedFootnote(Entry):
+    """Why printed numbers differ from a fair measurement: of those that match every key, empty ones matching all.
+
+    Attributes:
+        tables: labels in the paper's source, without their ``tab:``.
+    """
+
+    tables: tuple[str, ...]
+    methods: tuple[str, ...] = ()
+    backbones: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    shots: tuple[int, ...] = ()
+    text: str
+
+
+class _Footnotes(Entry):
+    footnotes: tuple[PublishedFootnote, ...]
 
 
 @cache
@@ -76,6 +96,13 @@ def published_datasets() -> tuple[PublishedDataset, ...]:
     )
 
 
+@cache
+def published_footnotes() -> tuple[PublishedFootnote, ...]:
+    """The notes to the paper's numbers. Raises ``UserError`` when the file is missing or not what it should be."""
+    path = grids_folder() / "published" / "footnotes.yaml"
+    return validated(_Footnotes, read_mapping(path), Place(shown(path))).footnotes
+
+
 def published_tables() -> tuple[str, ...]:
     """The labels of the paper's accuracy tables, in its order."""
     return tuple(dict.fromkeys(row.table for row in published_rows()))
@@ -94,10 +121,13 @@ def published_accuracy(
     Args:
         track, domain, method: as in grids.
         backbone, dataset: the names in the paper's tables (``published_as`` in the catalog); ``None`` finds nothing.
-        shots: k; the test-time track has none, so ``None`` and 0 mean the same there.
+        shots: k; the test-time track has none, so ``None`` and 0 mean the same there. A method that draws nothing has
+            0 out of distribution, where the paper prints it with the others at 16.
     """
     if backbone is None or dataset is None:
         return None
+    if track == "ood" and shots == 0:
+        shots = 16
     return _accuracies().get((track, backbone, domain, None if track == "tta" else shots, method, dataset))
 
 

@@ -156,6 +156,7 @@ def write_grid_report(plan: Plan, catalog: Catalog, store: Store, data_root: Pat
         planned=plan.grid.cells,
         label_of=grid.label,
         published_of=published_of(catalog),
+        names_of=published_names(catalog),
         sources=source_rows(plan, catalog, store, data_root),
         folder=store.files.local_path(f"reports/{grid.name}"),
     )
@@ -168,6 +169,15 @@ def published_of(catalog: Catalog) -> Callable[[Row], float | None]:
         backbone = catalog.backbone(row.backbone).published_as
         dataset = catalog.dataset(row.evaluated_on).published_as
         return published_accuracy(row.track, backbone, row.domain, row.k, row.method_name, dataset)
+
+    return lookup
+
+
+def published_names(catalog: Catalog) -> Callable[[str, str], tuple[str | None, str | None]]:
+    """A backbone's and a dataset's names in the paper's tables, ``None`` for what it does not have."""
+
+    def lookup(backbone: str, dataset: str) -> tuple[str | None, str | None]:
+        return catalog.backbone(backbone).published_as, catalog.dataset(dataset).published_as
 
     return lookup
 

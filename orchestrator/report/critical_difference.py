@@ -106,9 +106,7 @@ def critical_difference(panel: Panel, k: int) -> CriticalDifference | str:
     if len(scores) < MIN_METHODS:
         return f"No critical difference: it compares {MIN_METHODS} methods or more, and {len(scores)} can be ranked."
     if datasets < MIN_DATASETS:
-        return (
-            f"No critical difference: {datasets} of the {MIN_DATASETS} datasets that it takes to tell methods apart."
-        )
+        return f"No critical difference: {datasets} of the {MIN_DATASETS} datasets that it takes to tell methods apart."
     if seeds < MIN_SEEDS and panel.repeatable & set(scores):
         return "No critical difference: one seed, and another draw of the support could turn the ranks around."
     p, distance = friedman(scores), critical_distance(len(scores), datasets)

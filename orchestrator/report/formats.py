@@ -70,7 +70,7 @@ def to_markdown(table: Table) -> str:
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
         for line in (lines[0], rule, *lines[1:])
     )
-    notes = "".join(f"\n{_raised(mark)} {_markdown(note)}  " for mark, note in table.footnotes)
+    notes = "".join(f"\n{_raised(mark)} {_markdown(note)}  ".replace("\n ", "\n") for mark, note in table.footnotes)
     return f"### {_markdown(table.title)}\n\n{text}\n\n{_markdown(table.caption)}\n{notes.rstrip()}".rstrip() + "\n"
 
 
@@ -97,7 +97,7 @@ def to_html(table: Table, *, sortable: bool = False, filters: tuple[int, ...] = 
         for i, title in enumerate(table.header)
     )
     groups = Markup("").join(
-        Markup('<th scope="colgroup" class="group" colspan="{}">{}</th>').format(span, title)
+        Markup('<th scope="colgroup" class="spanning" colspan="{}">{}</th>').format(span, title)
         if title
         else Markup('<td colspan="{}"></td>').format(span)
         for title, span in table.groups

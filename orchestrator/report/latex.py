@@ -32,7 +32,8 @@ _ESCAPED = {
 TEXT_WIDTH, TEXT_HEIGHT = 345.0, 550.0
 _SMALLEST = 0.5
 """How far a table is shrunk before it is laid on its side: 9 pt type becomes 4.5 pt."""
-_SIZES = {r"\small": 9.0, r"\footnotesize": 8.2, r"\scriptsize": 7.5, r"\tiny": 6.4}
+_TINY = r"\tiny"
+_SIZES = {r"\small": 9.0, r"\footnotesize": 8.2, r"\scriptsize": 7.5, _TINY: 6.4}
 """Points, of letters as wide as a larger type's would be: LaTeX draws its small types wider."""
 _EM = 0.52
 """The average width of a digit or letter, as part of the type's size."""
@@ -83,7 +84,7 @@ def fit_of(table: Table) -> Fit:
                 return Fit(environment, way, size)
     if lines * 11 * TEXT_HEIGHT / _width(ways[-1], 9.0) <= TEXT_WIDTH:
         return Fit("sidewaystable*", ways[-1], shrunk=True)
-    return Fit("landscape", ways[-1], r"\tiny")
+    return Fit("landscape", ways[-1], _TINY)
 
 
 def _without_deviations(table: Table) -> Table:
@@ -96,7 +97,7 @@ def _width(table: Table, points: float) -> float:
     """About how many points wide the table is in type of this size, its columns 3 pt apart on either side."""
     total = 0.0
     for column, title in enumerate(table.header):
-        longest = max((len(_words(row[column], table)) for row in table.rows), default=0)
+        longest = max((len(_words(row[column], table)) + len(row[column].marks) for row in table.rows), default=0)
         head = 2 if table.turned and column >= table.words else len(title)
         total += max(longest, head) * points * _EM + 6
     return total
@@ -151,7 +152,7 @@ def _long(table: Table, fit: Fit) -> list[str]:
     """A table over several pages; its header stands on each. LaTeX cannot set one in two columns of text."""
     lines = [
         "{" + fit.size,
-        r"\setlength{\tabcolsep}{3pt}",
+        rf"\setlength{{\tabcolsep}}{{{2 if fit.size == _TINY else 3}pt}}",
         _begin(table, "longtable"),
         _caption(table) + rf"\label{{tab:{table.name}}}\\",
         r"\toprule", *_head(table), r"\midrule", r"\endfirsthead",
@@ -176,7 +177,7 @@ def _caption(table: Table) -> str:
 
 
 def _notes(table: Table) -> list[str]:
-    return [rf"$^{{{mark}}}$~{latex_escape(text)}\par" for mark, text in table.footnotes]
+    return [(rf"$^{{{mark}}}$~" if mark else "") + rf"{latex_escape(text)}\par" for mark, text in table.footnotes]
 
 
 def _head(table: Table) -> list[str]:

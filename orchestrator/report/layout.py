@@ -29,6 +29,7 @@ from orchestrator.report.figures import (
     effects_of_settings,
 )
 from orchestrator.report.panel import Panel
+from orchestrator.report.paper_tables import paper_tables
 from orchestrator.report.shift import shift_table
 from orchestrator.report.study import Study
 from orchestrator.report.tables import Table
@@ -141,6 +142,7 @@ def common_tables(study: Study, styles: Styles) -> Iterator[Table]:
         yield sources_table(study.sources)
     if (published := published_table(study)) is not None:
         yield published
+    yield from paper_tables(study)
     if (short := short_classes_table(study)).rows:
         yield short
     if study.missing or study.failures:

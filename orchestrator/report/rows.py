@@ -76,6 +76,9 @@ class Row:
 PublishedOf = Callable[[Row], "float | None"]
 """The published accuracy that belongs beside a row, or ``None``."""
 
+NamesOf = Callable[[str, str], "tuple[str | None, str | None]"]
+"""A backbone's and a dataset's names in the paper's tables, ``None`` for what it does not have."""
+
 
 @dataclass(frozen=True)
 class SourceRow:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.cell import Cell
 from orchestrator.report.panel import SELECTED, TRACK_TITLES, Panel, PanelKey
-from orchestrator.report.rows import LabelOf, PublishedOf, Row, SourceRow, labels_of, row_list
+from orchestrator.report.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
 from orchestrator.results import Failure, Result
 
 
@@ -20,6 +20,7 @@ class Study:
         labels: the label of every planned or measured cell by id.
         missing: planned cells that have neither a result nor a failure.
         curves: of cells on the ``meta`` track by id, the accuracy on the target's test split after each epoch.
+        names_of: the paper's names of backbones and datasets; ``None`` leaves its tables out.
     """
 
     results: tuple[Result, ...]
@@ -33,6 +34,7 @@ class Study:
     panels: tuple[Panel, ...]
     missing: tuple[Cell, ...]
     curves: Mapping[str, tuple[float, ...]]
+    names_of: NamesOf | None = None
 
     @property
     def leading(self) -> tuple[Panel, ...]:
@@ -52,6 +54,7 @@ def study_of(
     planned: Sequence[Cell],
     label_of: LabelOf,
     published_of: PublishedOf | None = None,
+    names_of: NamesOf | None = None,
     sources: Sequence[SourceRow] = (),
 ) -> Study:
     """Arrange results (each cell's last one counts), failures and the plan."""
@@ -77,6 +80,7 @@ def study_of(
             for id_, result in by_id.items()
             if result.cell.track == "meta" and "accuracy" in result.curves
         },
+        names_of=names_of,
     )
 
 

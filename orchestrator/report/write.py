@@ -15,7 +15,7 @@ from orchestrator.report.formats import to_csv, to_latex, to_markdown
 from orchestrator.report.layout import common_tables, panel_figures, panel_tables, tables_of_panel
 from orchestrator.report.page import render_page
 from orchestrator.report.palette import styles_of
-from orchestrator.report.rows import LabelOf, PublishedOf, SourceRow, frame_of
+from orchestrator.report.rows import LabelOf, NamesOf, PublishedOf, SourceRow, frame_of
 from orchestrator.report.study import study_of
 from orchestrator.results import Failure, Result
 
@@ -42,6 +42,7 @@ def write_report(
     planned: Sequence[Cell],
     label_of: LabelOf,
     published_of: PublishedOf | None = None,
+    names_of: NamesOf | None = None,
     sources: Sequence[SourceRow] = (),
     folder: Path,
 ) -> ReportFiles:
@@ -56,6 +57,7 @@ def write_report(
         planned=planned,
         label_of=label_of,
         published_of=published_of,
+        names_of=names_of,
         sources=sources,
     )
     styles = styles_of(study.method_names)

@@ -23,7 +23,7 @@ from orchestrator.grid import Grid, load_grid
 from orchestrator.published import published_accuracy, published_finetuned
 from orchestrator.report.rows import SourceRow
 from orchestrator.results import Evaluation, Failure, Manifest, Result, Timings
-from orchestrator.session import published_of
+from orchestrator.session import published_names, published_of
 
 EPOCHS = 20
 _GAIN = {"full_finetune": 0.8, "lora": 0.7, "bolt": 1.0, "bolt_pooled": 0.45, "meta_init": -1.5, "layer_norm": 0.5}
@@ -58,6 +58,7 @@ class Synthetic:
             "planned": self.grid.cells,
             "label_of": self.grid.label,
             "published_of": published_of(self.catalog),
+            "names_of": published_names(self.catalog),
             "sources": self.sources,
         }
 
