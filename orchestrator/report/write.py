@@ -12,11 +12,12 @@ from pathlib import Path
 from orchestrator.cell import Cell
 from orchestrator.identity import slug
 from orchestrator.report.formats import to_csv, to_latex, to_markdown
-from orchestrator.report.layout import common_tables, panel_figures, panel_tables, tables_of_panel
+from orchestrator.report.layout import common_tables, panel_tables, tables_of_panel
 from orchestrator.report.page import render_page
 from orchestrator.report.palette import styles_of
 from orchestrator.report.rows import LabelOf, NamesOf, PublishedOf, SourceRow, frame_of
 from orchestrator.report.study import study_of
+from orchestrator.report.workers import figures_of
 from orchestrator.results import Failure, Result
 
 _STALE_SECONDS = 3600
@@ -73,7 +74,7 @@ def write_report(
         for table in (*(table for own in tables.values() for table in tables_of_panel(own)), *common.values()):
             for ending, text in (("csv", to_csv(table)), ("md", to_markdown(table)), ("tex", to_latex(table))):
                 (build / "tables" / f"{slug(table.name)}.{ending}").write_text(text, encoding="utf-8")
-        figures = {panel: panel_figures(study, panel, styles) for panel in study.panels}
+        figures = figures_of(study, styles)
         for drawn in figures.values():
             for figure in drawn.all:
                 for ending, content in (("svg", figure.svg.encode()), ("png", figure.png), ("pdf", figure.pdf)):
