@@ -648,8 +648,12 @@ def test_more_sources_than_there_are_is_refused(load: Load) -> None:
         load(text)
 
 
+META = "meta_init: {meta_support: 8, meta_query: 8}"
+"""Of datasets as small as these."""
+
+
 def test_a_meta_learned_start_has_images_as_sources(load: Load) -> None:
-    text = GRID.replace("fewshot", "meta").replace("      - plain\n      - trained", "      - meta_init\n      - bolt")
+    text = GRID.replace("fewshot", "meta").replace("      - plain\n      - trained", f"      - {META}\n      - bolt")
     grid = load(text)
     by_method = {cell.method.name: cell for cell in grid.cells if cell.dataset.name == "one"}
     images, models = by_method["meta_init"].sources, by_method["bolt"].sources
