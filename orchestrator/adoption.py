@@ -178,14 +178,20 @@ def _stated_path(candidate: Candidate, backbone: str, target: Path, copy: bool) 
     """How the catalog file names a checkpoint: relative to itself for what lies beside it, else absolute."""
     path, folder = candidate.path, target.absolute().parent
     if copy:
-        home = folder / "checkpoints" / backbone / candidate.dataset
-        home.mkdir(parents=True, exist_ok=True)
-        index = [path] if path.name.endswith(".index.json") else sorted(path.glob("*.index.json"))
-        for file in (*checkpoint_files(path), config_file(path), *(index if len(checkpoint_files(path)) > 1 else ())):
-            if file is not None and file.parent != home:
-                _copy_whole(file, home / file.name)
-        path = home if len(checkpoint_files(path)) > 1 else home / path.name
+        path = _copied(path, folder / "checkpoints" / backbone / candidate.dataset)
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
+
+
+def _copied(path: Path, home: Path) -> Path:
+    """Copy a checkpoint with its configuration (and index) into a folder of its own; where it is then."""
+    files, config = checkpoint_files(path), config_file(path)
+    in_parts = len(files) > 1
+    index = sorted((path if path.is_dir() else path.parent).glob("*.index.json")) if in_parts else []
+    home.mkdir(parents=True, exist_ok=True)
+    for file in (*files, *index, *([config] if config else [])):
+        if file.parent != home:
+            _copy_whole(file, home / file.name)
+    return home if in_parts else home / path.name
 
 
 def _copy_whole(file: Path, to: Path) -> None:

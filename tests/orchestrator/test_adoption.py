@@ -21,6 +21,7 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from bolt.checkpoints import read_tensors
 from bolt.huggingface import config_from_shape, to_huggingface
 from orchestrator.adoption import adopt_checkpoints, guess_dataset, verify_checkpoints
 from orchestrator.backbones import load_backbone
@@ -279,6 +280,30 @@ def test_adopted_files_are_entered_and_verified(towers: dict[str, dict[str, Tens
     listed = Console(width=200, record=True, file=io.StringIO())
     listed.print(sources_view(load_catalog([mine]), Store(settings.store_url), "tiny-clip"))
     assert listed.export_text().count(" adopted ") == 3
+
+
+@pytest.mark.parametrize("copy", [True, False], ids=["copied", "where it is"])
+def test_a_checkpoint_in_parts_is_adopted_with_all_of_them(
+    copy: bool, towers: dict[str, dict[str, Tensor]], tmp_path: Path
+) -> None:
+    """Its checksum covers every part, so that another second half is another checkpoint."""
+    folder, tower = tmp_path / "glyph-inks", towers["glyph-inks"]
+    folder.mkdir()
+    names = list(tower)
+    parts = {"model-00001-of-00002.safetensors": names[:9], "model-00002-of-00002.safetensors": names[9:]}
+    for file, held in parts.items():
+        save_file({name: tower[name] for name in held}, folder / file)
+    index = {"weight_map": {name: file for file, held in parts.items() for name in held}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    mine = tmp_path / "home" / "mine.yaml"
+    mine.parent.mkdir()
+    adopt_checkpoints([str(folder)], "tiny-clip", None, [mine], copy=copy, say=lambda line: None)
+    entry = load_catalog([mine]).checkpoints["tiny-clip", "glyph-inks"]
+    assert entry.path.is_relative_to(mine.parent) == copy
+    assert set(read_tensors(entry.path)) == set(tower)
+    second = entry.path / "model-00002-of-00002.safetensors"
+    save_file({name: tower[name] + 1 for name in names[9:]}, second)
+    assert checkpoint_digest(entry.path) != entry.sha256
 
 
 def test_fine_tuned_sources_are_listed_with_their_accuracy(tuned: Built) -> None:
