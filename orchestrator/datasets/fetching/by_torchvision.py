@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ def _resumable(shop: Workshop, fetched: dict[str, Path]) -> Iterator[None]:
         fetched.pop(url, None)
         fetched[url] = kept
         Path(filename).unlink(missing_ok=True)
-        os.link(kept, filename)
+        _link(kept, Path(filename))
 
     if original is None:
         yield
@@ -114,4 +115,12 @@ def _place_by_hand(entry: DatasetEntry, shop: Workshop, reader: Any) -> None:
             "and run the same command again; it unpacks them",
         )
     for name in names:
-        os.link(shop.downloads / name, shop.folder / name)
+        _link(shop.downloads / name, shop.folder / name)
+
+
+def _link(source: Path, target: Path) -> None:
+    """A second name for a file; a copy on a disk that knows no second names."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
