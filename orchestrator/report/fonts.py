@@ -39,5 +39,6 @@ def families() -> tuple[str, str]:
     atexit.register(folder.cleanup)
     path = Path(folder.name, "FigureSans.ttf")
     font.save(path)
+    font.close()
     fontManager.addfont(path)
     return FAMILY, WHOLE

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
-from scipy import stats
 
 from bolt.protocol import PUBLISHED, STRICT, Protocol
 from orchestrator.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
@@ -31,14 +30,7 @@ from orchestrator.report.palette import NEUTRAL, styles_of
 from orchestrator.report.rows import labels_of
 from orchestrator.report.shift import shift_table
 from orchestrator.report.statistics import (
-    Scores,
-    average_ranks,
-    compare,
-    holm,
-    seed_means,
     summarize,
-    wilcoxon,
-    wins_ties_losses,
 )
 from orchestrator.report.study import base_protocol, study_of
 from orchestrator.report.tables import DASH, Entry, Table, marked, measured, signed, word
@@ -137,119 +129,6 @@ def write(folder: Path, results: Sequence[Result], **changes: object):  # type: 
         "folder": folder,
     }
     return write_report(**{**arguments, **changes})  # type: ignore[arg-type]
-
-
-# --- statistics ---------------------------------------------------------------------------------------------------
-
-
-def test_mean_and_sample_deviation_by_hand() -> None:
-    summary = summarize([1.0, 2.0, 4.0])
-    assert summary.mean == pytest.approx(7 / 3)
-    assert summary.std == pytest.approx(math.sqrt(((4 / 3) ** 2 + (1 / 3) ** 2 + (5 / 3) ** 2) / 2))
-    assert summary.std == pytest.approx(np.std([1.0, 2.0, 4.0], ddof=1))
-    assert summary.n == 3
-
-
-def test_one_seed_has_no_deviation_and_none_no_summary() -> None:
-    assert summarize([3.0]).std is None
-    with pytest.raises(ValueError, match="nothing"):
-        summarize([])
-
-
-def test_domain_means_are_taken_per_seed_over_complete_seeds_only() -> None:
-    scores = {"a": {0: 10.0, 1: 20.0, 2: 90.0}, "b": {0: 30.0, 1: 60.0}}
-    assert seed_means(scores, ["a", "b"]) == {0: 20.0, 1: 40.0}
-    assert seed_means(scores, ["a", "b", "c"]) == {}
-    assert seed_means(scores, []) == {}
-
-
-def test_average_ranks_share_ties() -> None:
-    ranks = average_ranks({"x": [90.0, 70.0], "y": [90.0, 80.0], "z": [10.0, 60.0]})
-    assert ranks == {"x": pytest.approx((1.5 + 2) / 2), "y": pytest.approx((1.5 + 1) / 2), "z": 3.0}
-    assert average_ranks({}) == {}
-
-
-def test_rounding_noise_is_a_tie() -> None:
-    assert wins_ties_losses([0.1 + 0.2, 2.0, 1.0], [0.3, 1.0, 3.0]) == (1, 1, 1)
-    assert average_ranks({"x": [0.1 + 0.2], "y": [0.3]}) == {"x": 1.5, "y": 1.5}
-
-
-@pytest.mark.parametrize("n", [6, 8, 17, 32])
-def test_wilcoxon_without_ties_is_scipys_exact_test(n: int) -> None:
-    rng = np.random.default_rng(n)
-    first, second = rng.normal(0.4, 1, n), rng.normal(0, 1, n)
-    assert wilcoxon(list(first), list(second)) == pytest.approx(stats.wilcoxon(first - second, method="exact").pvalue)
-
-
-def test_wilcoxon_with_ties_is_the_permutation_test() -> None:
-    differences = np.array([1.0, 1.0, -1.0, 2.0, 2.0, 3.0, -3.0, 4.0])
-    ranks = stats.rankdata(np.abs(differences))
-    observed = ranks[differences > 0].sum()
-    signs = np.array(np.meshgrid(*[[0, 1]] * 8)).reshape(8, -1)
-    sums = ranks @ signs
-    by_hand = min(1.0, 2 * min((sums <= observed).mean(), (sums >= observed).mean()))
-    assert wilcoxon(list(differences), [0.0] * 8) == pytest.approx(by_hand)
-
-
-def test_wilcoxon_at_its_ends() -> None:
-    assert wilcoxon([1.0] * 7, [1.0] * 7) == 1.0
-    assert wilcoxon([2.0, 3.0, 4.0, 5.0, 6.0, 7.0], [1.0] * 6) == pytest.approx(2 / 2**6)
-    rng = np.random.default_rng(0)
-    many = rng.normal(0.2, 1, 60)
-    assert wilcoxon(list(many), [0.0] * 60) == pytest.approx(stats.wilcoxon(np.round(many, 9)).pvalue)
-
-
-def test_holm_by_hand() -> None:
-    # Sorted 0.01, 0.02, 0.03, 0.04 times 4, 3, 2, 1: 0.04, 0.06, 0.06 and 0.04, which may not fall below 0.06.
-    assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
-    assert holm([]) == []
-
-
-def test_pairs_are_corrected_over_all_pairs_and_seen_from_either_side() -> None:
-    scores = {
-        name: Scores({d: {0: base + i, 1: base + 1.5 * i} for i, d in enumerate(DATASETS)})
-        for name, base in (("a", 60.0), ("b", 50.0), ("c", 40.0))
-    }
-    pairs = compare(scores)
-    assert [(p.first, p.second) for p in pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
-    assert all(p.p == pytest.approx(2 / 2**8) and p.p_holm == pytest.approx(3 * 2 / 2**8) for p in pairs)
-    assert all(p.claimed and p.seeds == 2 and (p.wins, p.ties, p.losses) == (8, 0, 0) for p in pairs)
-    turned = pairs[0].turned()
-    assert (turned.first, turned.losses, turned.difference) == ("b", 8, pytest.approx(-10.0))
-
-
-def test_nothing_is_tested_from_one_seed_or_few_datasets() -> None:
-    one_seed = {m: Scores({d: {0: base} for d in DATASETS}) for m, base in (("a", 60.0), ("b", 50.0))}
-    few = {m: Scores({d: {0: base, 1: base} for d in DATASETS[:5]}) for m, base in (("a", 60.0), ("b", 50.0))}
-    for scores, reason in ((one_seed, "one seed"), (few, "5 datasets")):
-        (pair,) = compare(scores)
-        assert pair.p is None
-        assert pair.p_holm is None
-        assert not pair.claimed
-        assert reason in pair.why_not
-
-
-def test_a_fixed_method_needs_no_second_seed_but_its_rival_does() -> None:
-    fixed = Scores({d: {0: 50.0} for d in DATASETS}, fixed=True)
-    twice = Scores({d: {3: 60.0, 4: 61.0} for d in DATASETS})
-    once = Scores({d: {3: 60.0} for d in DATASETS})
-    assert compare({"fixed": fixed, "twice": twice})[0].claimed
-    assert compare({"fixed": fixed, "once": once})[0].p is None
-    # Neither draws anything: there is no seed to repeat, and datasets are what they are tested over.
-    other = Scores({d: {0: 51.0 + i} for i, d in enumerate(DATASETS)}, fixed=True)
-    (pair,) = compare({"fixed": fixed, "other": other})
-    assert pair.claimed
-    assert pair.seeds == 0
-    few = {name: Scores({d: {0: base} for d in DATASETS[:5]}, fixed=True) for name, base in (("a", 1.0), ("b", 2.0))}
-    assert compare(few)[0].why_not == "5 datasets; a test needs 6"
-
-
-def test_pairs_use_the_seeds_both_have() -> None:
-    a = Scores({d: {0: 60.0, 1: 0.0} for d in DATASETS})
-    b = Scores({d: {0: 50.0, 2: 99.0} for d in DATASETS})
-    (pair,) = compare({"a": a, "b": b})
-    assert (pair.difference, pair.seeds, pair.wins) == (pytest.approx(10.0), 1, 8)
 
 
 # --- rows and panels ----------------------------------------------------------------------------------------------
