@@ -29,6 +29,7 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
   const bar = document.createElement("div"), count = document.createElement("span");
   bar.className = "filters";
   count.className = "count";
+  count.setAttribute("aria-live", "polite");
   const search = document.createElement("input");
   search.type = "search";
   search.placeholder = "search";

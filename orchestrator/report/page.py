@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from bolt.protocol import Protocol
 from orchestrator.report.build import k_title
+from orchestrator.report.critical_difference import critical_difference
 from orchestrator.report.drawing import inline_svg
 from orchestrator.report.effects import changes
 from orchestrator.report.formats import to_html
@@ -27,13 +28,19 @@ _FILTERED = frozenset({"domain", "backbone", "protocol", "track", "k", "method",
 """Columns that get a choice of their values above their table."""
 
 
+_MANY = 10
+"""Tables with more columns are printed in smaller letters."""
+
+
 @dataclass(frozen=True)
 class Shown:
     """A table as the page shows it."""
 
+    title: str
     html: Markup
     note: str
     narrow: bool
+    many: bool
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,7 @@ class PanelView:
     ranks: Shown
     pairs: list[Shown]
     anchor: str
+    unranked: list[str]
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,7 @@ def render_page(
         source_means=source_means(study),
         costs=[found for name in common if name.startswith("costs_") and (found := table(name))],
         published=table("published"),
+        paper=[found for name in common if name.startswith("paper_") and (found := table(name))],
         short_classes=table("short_classes"),
         missing=table("missing"),
         finished=len({cell.id for cell in study.planned} & finished) if study.planned else len(finished),
@@ -127,7 +136,21 @@ def _view(panel: Panel, tables: PanelTables, figures: PanelFigures, index: int) 
         ranks=shown(tables.ranks),
         pairs=[shown(table, element_id=f"pairs-{index}-{i}") for i, table in enumerate(tables.pairs)],
         anchor=f"panel-{index}",
+        unranked=[] if panel.of_switch else unranked(panel),
     )
+
+
+def unranked(panel: Panel) -> list[str]:
+    """Why there is no critical difference, at the k that have none."""
+    found = {k: critical_difference(panel, k) for k in panel.ks}
+    reasons: dict[str, list[int]] = {}
+    for k, reason in found.items():
+        if isinstance(reason, str):
+            reasons.setdefault(reason, []).append(k)
+    return [
+        reason if len(ks) == len(panel.ks) else f"At {', '.join(map(k_title, ks))}: {reason[0].lower()}{reason[1:]}"
+        for reason, ks in reasons.items()
+    ]
 
 
 def groups_of(views: Sequence[PanelView]) -> list[Group]:
@@ -151,7 +174,7 @@ def shown(table: Table, *, element_id: str = "") -> Shown:
     """A table for the page; one with an id can be sorted and, where it is long, filtered and searched."""
     filters = tuple(i for i, name in enumerate(table.header) if name in _FILTERED) if len(table.rows) > 12 else ()
     html = to_html(table, sortable=bool(element_id), filters=filters, element_id=element_id)
-    return Shown(html, table.caption, len(table.header) <= 3)
+    return Shown(table.title, html, table.caption, len(table.header) <= 3, len(table.header) > _MANY)
 
 
 def source_means(study: Study) -> list[dict[str, Any]]:
