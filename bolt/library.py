@@ -7,6 +7,7 @@ Shape legend: N images, H, W height and width of one.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from bolt.sources import CheckpointSources, checkpoint_paths
 from bolt.task import Sources, Task
 
 PROMPTS = ("a photo of a {}.",)
+_TWINS = 0.9999
+"""Cosine of two text embeddings that are as good as one."""
 
 _PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
@@ -129,6 +132,8 @@ def adapt(
         initial: a meta-learned image tower, for the method that starts from one.
         settings: of the method, by name; its defaults are its recipe.
 
+    Warns of two classes whose words mean the same to the text tower.
+
     Raises:
         bolt.methods.UnknownSetting: for a method or setting that does not exist, with the nearest that does.
         ValueError: for labels and images that do not belong together, a class without an image, a method that cannot
@@ -142,9 +147,11 @@ def adapt(
         raise ValueError(f"{method} is made of source models; pass sources=bolt.load_sources(folder, backbone)")
     labels_N = _checked(labels, len(images), len(class_names))
     shown = Pictures(backbone, images, name=name, seed=seed, mirror=mirror, exif_rotation=exif_rotation)
+    head_CD = backbone.zero_shot_head(class_names, prompts)
+    _warn_of_twins(head_CD, class_names)
     task = Task(
         backbone=backbone,
-        head_CD=backbone.zero_shot_head(class_names, prompts),
+        head_CD=head_CD,
         support=shown.support(labels_N),
         sources=sources if chosen.uses_sources else None,
         protocol=STRICT,
@@ -157,6 +164,17 @@ def adapt(
     adapted = chosen.run(task, configured)
     notes = {"method": chosen.title, "name": name, "images": len(images), **adapted.details}
     return Model.of(backbone, adapted, class_names, exif_rotation=exif_rotation, notes=notes)
+
+
+def _warn_of_twins(head_CD: Tensor, class_names: Sequence[str]) -> None:
+    """Two classes with one text embedding cannot be told apart by the text head, however the tower is trained."""
+    likeness_CC = (head_CD @ head_CD.T).fill_diagonal_(0)
+    if float(likeness_CC.max()) > _TWINS:
+        one, other = divmod(int(likeness_CC.argmax()), len(class_names))
+        warnings.warn(
+            f"the text tower hardly tells {class_names[one]!r} from {class_names[other]!r}; use other words or prompts",
+            stacklevel=3,
+        )
 
 
 def _checked(labels: Sequence[int] | Tensor | None, images: int, classes: int) -> Tensor:
