@@ -107,7 +107,8 @@ def check_space(jobs: Sequence[Job], data_root: Path) -> str:
     free = shutil.disk_usage(_existing(data_root)).free
     needed = sum(job.space for job in jobs)
     unknown = sum(job.size is None for job in jobs)
-    line = f"about {human_bytes(needed)} of disk needed" + (f", and {unknown} of unknown size" if unknown else "")
+    known = f"about {human_bytes(needed)} of disk needed" if unknown < len(jobs) else "disk needed: not known"
+    line = known + (f", and {unknown} of unknown size" if 0 < unknown < len(jobs) else "")
     if needed > free:
         largest = sorted(jobs, key=lambda job: -job.space)[:5]
         listed = ", ".join(f"{job.entry.name} {human_bytes(job.space)}" for job in largest)
