@@ -169,7 +169,7 @@ class Tracker:
         """Attach a small folder. On this machine's disk it is copied: MLflow's own way there takes 30 ms."""
         place = urlsplit(info.artifact_uri)
         if place.scheme == "file":
-            shutil.copytree(folder, Path(url2pathname(place.path), name), dirs_exist_ok=True)
+            shutil.copytree(folder, Path(url2pathname(place.path), name), copy_function=shutil.copyfile)
         else:
             self._client.log_artifacts(info.run_id, str(folder), name)
 
