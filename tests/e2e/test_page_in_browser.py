@@ -1,0 +1,188 @@
+"""The report's page in a real browser: what its script does, what it shows in the dark, on a phone and on paper.
+
+Skipped where there is no Chromium on the machine or Playwright is not installed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.report import write_report
+from tests.orchestrator.synthetic import everything
+
+playwright = pytest.importorskip("playwright.sync_api")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+
+# Text against what lies behind it, as WCAG 2 has it, of every element that has text of its own; the worst of each.
+CONTRASTS = """() => {
+  const parse = (text) => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = parse(getComputedStyle(at).backgroundColor);
+      if (colour[3] === 1) return colour;
+    }
+    return [255, 255, 255, 1];
+  };
+  const light = (colour) => {
+    const [r, g, b] = colour.map((c) => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const found = [];
+  for (const element of document.body.querySelectorAll("*")) {
+    const texts = [...element.childNodes].filter((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!texts.length || !element.checkVisibility() || element.closest("script, style")) continue;
+    const style = getComputedStyle(element), drawn = element.closest("svg");
+    const colour = parse(drawn ? style.fill : style.color);
+    const [a, b] = [light(colour), light(behind(element))].sort((x, y) => y - x);
+    found.push([(a + 0.05) / (b + 0.05), element.tagName + "." + element.className + ": " + texts[0].textContent]);
+  }
+  return found.sort((x, y) => x[0] - y[0]).slice(0, 3);
+}"""
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a drawn few-shot grid on one backbone, with failed and missing cells."""
+    drawn = everything("fewshot", only=["backbone=vit-b-32", "k=4,16"], failing=13, missing=89)
+    return write_report(**drawn.arguments(), folder=tmp_path_factory.mktemp("report")).page
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as running:
+        started = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def open_page(browser: Any, page_file: Path) -> Iterator[Any]:
+    """Opens the page; when the test ends, nothing may have stood in the console or been asked of a network."""
+    pages, said, asked = [], [], []
+
+    def opened(width: int = 1280, scheme: str = "light") -> Any:
+        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(page_file.as_uri())
+        pages.append(page)
+        return page
+
+    yield opened
+    for page in pages:
+        page.close()
+    assert said == []
+    assert {url for url in asked if not url.startswith("data:")} == {page_file.as_uri()}
+
+
+def column(page: Any, table: str, number: int) -> list[str]:
+    """The texts of a column of the rows that are shown."""
+    found: list[str] = page.eval_on_selector_all(
+        f"#{table} tbody tr:not([hidden])", f"rows => rows.map(row => row.cells[{number}].textContent.trim())"
+    )
+    return found
+
+
+def numbers(texts: list[str]) -> list[float | None]:
+    """The leading number of each text, ``None`` for a dash."""
+    return [float(text.split()[0]) if text[0].isdigit() else None for text in texts]
+
+
+def test_a_click_or_the_enter_key_sorts_by_number_and_keeps_what_is_missing_last(open_page: Any) -> None:
+    page = open_page()
+    heads = page.locator("#explorer_fewshot-table thead th")
+    names = [name.strip() for name in heads.all_text_contents()]
+    place = names.index("zero_shot")  # one cell for each dataset, and some of them failed
+    button = heads.nth(place).locator("button")
+    button.click()
+    assert heads.nth(place).get_attribute("aria-sort") == "descending"
+    values = numbers(column(page, "explorer_fewshot-table", place))
+    known = [value for value in values if value is not None]
+    assert None in values
+    assert values[: len(known)] == sorted(known, reverse=True)
+    button.focus()
+    page.keyboard.press("Enter")
+    assert heads.nth(place).get_attribute("aria-sort") == "ascending"
+    values = numbers(column(page, "explorer_fewshot-table", place))
+    assert values[: len(known)] == sorted(known)
+    assert page.locator("#explorer_fewshot-table th[aria-sort]").count() == 1
+
+
+def test_search_and_filters_narrow_the_table_together_and_say_how_far(open_page: Any) -> None:
+    page = open_page()
+    figure = page.locator("figure:has(#explorer_fewshot-table)")
+    count = figure.locator(".count")
+    total = len(column(page, "explorer_fewshot-table", 0))
+    assert count.text_content() == f"{total} of {total}"
+    figure.get_by_label("search the table").fill("cifar")
+    assert set(column(page, "explorer_fewshot-table", 0)) == {"cifar10", "cifar100"}
+    figure.get_by_label("k", exact=True).select_option("16")
+    assert column(page, "explorer_fewshot-table", 0) == ["cifar10", "cifar100"]
+    assert count.text_content() == f"2 of {total}"
+    figure.get_by_label("search the table").fill("")
+    figure.get_by_label("k", exact=True).select_option("")
+    assert count.text_content() == f"{total} of {total}"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_can_be_read_also_in_figures_and_in_the_dark(open_page: Any, scheme: str) -> None:
+    page = open_page(scheme=scheme)
+    page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+    worst = page.evaluate(CONTRASTS)
+    assert worst[0][0] >= 4.5, worst
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)"
+    assert dark == (scheme == "dark")
+
+
+def test_on_a_phone_tables_scroll_inside_and_the_page_does_not(open_page: Any) -> None:
+    page = open_page(width=390)
+    page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    wide = page.locator(".scroll:has(#explorer_fewshot-table)")
+    assert wide.evaluate("box => box.scrollWidth > box.clientWidth")
+    wide.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("box => box.scrollLeft > 0", arg=wide.element_handle())
+
+
+def test_on_paper_nothing_is_folded_or_cut(open_page: Any, tmp_path: Path) -> None:
+    page = open_page(scheme="dark")
+    page.pdf(path=tmp_path / "page.pdf", prefer_css_page_size=True)
+    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
+    assert page.locator("details:not([open])").count() == 0
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 1031, "height": 700})  # A4 landscape inside its margins, at 96 dpi
+    assert not page.locator("nav").is_visible()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    widths = page.eval_on_selector_all(
+        "figure table", "tables => tables.map(t => [t.scrollWidth, t.caption.textContent]).sort((a, b) => b[0] - a[0])"
+    )
+    assert widths[0][0] <= 1031, widths[:3]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1031
+
+
+def test_a_screen_reader_is_told_what_everything_is(open_page: Any) -> None:
+    page = open_page()
+    assert page.locator("table:not(:has(caption))").count() == 0
+    assert page.locator("svg:not([role=img][aria-label])").count() == 0
+    assert page.locator("th:not([scope])").count() == 0
+    for control in page.locator("input, select").all():
+        assert control.evaluate("c => c.labels.length > 0 || c.hasAttribute('aria-label')")
+    names = page.eval_on_selector_all("[role=region]", "regions => regions.map(r => r.ariaLabel)")
+    assert all(len(name) > len("table: ") for name in names)
+
+
+def test_what_failed_and_what_is_missing_is_counted_at_the_top_and_listed(open_page: Any) -> None:
+    page = open_page()
+    failed = page.locator(".facts .bad a")
+    assert "failed" in failed.text_content()
+    failed.click()
+    assert page.evaluate("location.hash") == "#gaps"
+    assert page.locator("#gaps .failure").count() == int(failed.locator("b").text_content().replace(",", ""))
