@@ -112,10 +112,14 @@ def short_classes_table(study: Study) -> Table:
 
 
 def published_table(study: Study) -> Table | None:
-    """Measured beside published, one line per place that has a published number; ``None`` if no row has one."""
+    """Measured beside published, one line per place that has a published number; ``None`` if no row has one.
+
+    Variants of a method that stands there as it is are left out: the paper printed none of them.
+    """
     groups: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    plain = {row.method_name for row in study.rows if row.method == row.method_name}
     for row in study.rows:
-        if row.published is not None:
+        if row.published is not None and (row.method == row.method_name or row.method_name not in plain):
             key = (row.track, row.protocol, row.backbone, row.domain, row.test, str(row.k), row.method)
             groups[key].append(row)
     if not groups:

@@ -144,7 +144,8 @@ def critical_difference_figure(panel: Panel, k: int, styles: Styles) -> FigureFi
     step, top = 0.3, 0.45 + 0.16 * len(found.cliques)
     depth = top + step * len(left)
     with canvas(7.2, 0.75 + depth * 0.8) as figure:
-        axes = figure.add_subplot()
+        figure.set_layout_engine("none")
+        axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
         axes.set_axis_off()
         low, high = 1.0, float(len(names))
         margin = 0.42 * (high - low)

@@ -69,22 +69,23 @@ def fit_of(table: Table) -> Fit:
     Before it is given up to more pages, its titles are turned upright and then its deviations left out.
     """
     lines = len(table.rows) + 2 * len(table.footnotes) + 6
-    if _width(table, 9.0) <= TEXT_WIDTH and lines * 11 <= TEXT_HEIGHT:
-        return Fit("table", table)
     turned = replace(table, turned=True)
-    ways = (table, turned, _without_deviations(turned))
+    ways = [(way, _letters(way)) for way in (table, turned, _without_deviations(turned))]
+    if _width(ways[0][1], 9.0) <= TEXT_WIDTH and lines * 11 <= TEXT_HEIGHT:
+        return Fit("table", table)
     places = (("table*", TEXT_WIDTH, TEXT_HEIGHT), ("sidewaystable*", TEXT_HEIGHT, TEXT_WIDTH))
-    for way, (environment, across, down) in product(ways, places):
-        scale = min(1.0, across / _width(way, 9.0))
+    for (way, letters), (environment, across, down) in product(ways, places):
+        scale = min(1.0, across / _width(letters, 9.0))
         if scale >= _SMALLEST and lines * 11 * scale <= down:
             return Fit(environment, way, shrunk=True)
-    for way, (environment, across) in product(ways, (("longtable", TEXT_WIDTH), ("landscape", TEXT_HEIGHT))):
+    for (way, letters), (environment, across) in product(ways, (("longtable", TEXT_WIDTH), ("landscape", TEXT_HEIGHT))):
         for size, points in _SIZES.items():
-            if _width(way, points) <= across:
+            if _width(letters, points) <= across:
                 return Fit(environment, way, size)
-    if lines * 11 * TEXT_HEIGHT / _width(ways[-1], 9.0) <= TEXT_WIDTH:
-        return Fit("sidewaystable*", ways[-1], shrunk=True)
-    return Fit("landscape", ways[-1], _TINY)
+    last, letters = ways[-1]
+    if lines * 11 * TEXT_HEIGHT / _width(letters, 9.0) <= TEXT_WIDTH:
+        return Fit("sidewaystable*", last, shrunk=True)
+    return Fit("landscape", last, _TINY)
 
 
 def _without_deviations(table: Table) -> Table:
@@ -93,18 +94,22 @@ def _without_deviations(table: Table) -> Table:
     return replace(table, compact=True, note=f"{table.note} Deviations are left out here; the CSV has them.")
 
 
-def _width(table: Table, points: float) -> float:
-    """About how many points wide the table is in type of this size, its columns 3 pt apart on either side."""
-    total = 0.0
+def _letters(table: Table) -> list[int]:
+    """How many letters wide each column is."""
+    spread = len(" ± 0.00") if table.compact else 0
+    letters = []
     for column, title in enumerate(table.header):
-        longest = max((len(_words(row[column], table)) + len(row[column].marks) for row in table.rows), default=0)
         head = 2 if table.turned and column >= table.words else len(title)
-        total += max(longest, head) * points * _EM + 6
-    return total
+        for row in table.rows:
+            entry = row[column]
+            head = max(head, len(entry.plain) + len(entry.marks) - (spread if entry.spread is not None else 0))
+        letters.append(head)
+    return letters
 
 
-def _words(entry: Entry, table: Table) -> str:
-    return entry.short if table.compact else entry.plain
+def _width(letters: Sequence[int], points: float) -> float:
+    """About how many points wide such columns are in type of this size, 3 pt apart on either side."""
+    return sum(letters) * points * _EM + 6 * len(letters)
 
 
 def to_latex(table: Table) -> str:
@@ -198,10 +203,11 @@ def _head(table: Table) -> list[str]:
 
 
 def _body(table: Table, fit: Fit) -> list[str]:
-    lines, before = [], ()
+    lines: list[str] = []
+    before: tuple[str, ...] = ()
     for i, row in enumerate(table.rows):
         if i and (i in table.breaks or i == len(table.rows) - table.closing):
-            lines.append(r"\midrule" if i == len(table.rows) - table.closing else table_rule(table, i))
+            lines.append(r"\midrule" if i == len(table.rows) - table.closing else _rule(table, i))
         words = tuple(entry.text for entry in row[: table.merged])
         first = next((c for c, (a, b) in enumerate(zip(words, before, strict=False)) if a != b), len(before))
         cells = ["" if c < first else _cell(entry, table, fit) for c, entry in enumerate(row)]
@@ -213,7 +219,7 @@ def _body(table: Table, fit: Fit) -> list[str]:
     return lines
 
 
-def table_rule(table: Table, row: int) -> str:
+def _rule(table: Table, row: int) -> str:
     """The rule above a row: over all columns where the first word changes, else from the first that does."""
     above, here = table.rows[row - 1], table.rows[row]
     changed = next((c for c in range(table.merged) if above[c].text != here[c].text), 0)
