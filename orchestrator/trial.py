@@ -129,7 +129,7 @@ def kept_adapter(measured: Measured, bench: Workbench) -> dict[str, bytes] | Non
     """The files of a cell's adapter, or ``None`` where it is larger than what is kept, or cannot be written down."""
     from bolt.classifiers import Classifier
     from bolt.saving import adapter_files
-    from orchestrator.exporting import model_of
+    from orchestrator.models.exporting import model_of
 
     if not isinstance(measured.adapted.classify, Classifier):
         return None

@@ -56,10 +56,10 @@ def add(
     ] = None,
 ) -> None:
     """Enter a CLIP into a catalog file, its sizes and cost worked out."""
-    from orchestrator.backbone_entries import Wanted, fields_of, make_entry
     from orchestrator.catalog import load_catalog
     from orchestrator.catalog.writing import add_entries
     from orchestrator.errors import UserError
+    from orchestrator.models.backbone_entries import Wanted, fields_of, make_entry
 
     target = catalog[-1]
     loaded = load_catalog(path for path in catalog if path != target or path.exists())

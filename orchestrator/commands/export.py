@@ -13,7 +13,7 @@ from orchestrator.commands.options import DEFAULT_STORE, CatalogFiles, DataRoot,
 
 if TYPE_CHECKING:
     from bolt.saving import Form
-    from orchestrator.exporting import Made, Written
+    from orchestrator.models.exporting import Made, Written
     from orchestrator.results import Result
     from orchestrator.workbench import Workbench
 
@@ -38,7 +38,7 @@ def export(
     """Write a finished cell's model, check it against the recorded accuracy, and read it back."""
     from orchestrator.catalog import data_root_of
     from orchestrator.errors import UserError, unknown_name
-    from orchestrator.exporting import find_result, make_model, write_model
+    from orchestrator.models.exporting import find_result, make_model, write_model
     from orchestrator.settings import RunSettings
     from orchestrator.store import Store
     from orchestrator.workbench import Workbench
@@ -73,8 +73,8 @@ def export(
 
 def _register(made: Made, result: Result, bench: Workbench, name: str) -> int:
     from orchestrator.errors import UserError
-    from orchestrator.exporting import example_of, write_model
-    from orchestrator.registering import register_model
+    from orchestrator.models.exporting import example_of, write_model
+    from orchestrator.models.registering import register_model
     from orchestrator.session import tracking_place
 
     uri, _ = tracking_place(bench.store)

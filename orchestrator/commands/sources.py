@@ -32,7 +32,7 @@ def list_sources(
 ) -> None:
     """Say per backbone and dataset: an adopted file, a model fine-tuned in this store, or still to fine-tune."""
     from orchestrator.catalog import load_catalog
-    from orchestrator.source_list import sources_view
+    from orchestrator.models.source_list import sources_view
     from orchestrator.store import Store
 
     table_console().print(sources_view(load_catalog(catalog or ()), Store(store), backbone))
@@ -48,7 +48,7 @@ def adopt(
     note: Annotated[str, typer.Option("--note", help="where they are from, for the record")] = "",
 ) -> None:
     """Check checkpoints of others and enter them into a catalog file, so that grids take them as sources."""
-    from orchestrator.adoption import adopt_checkpoints
+    from orchestrator.models.adoption import adopt_checkpoints
 
     adopt_checkpoints(paths, backbone, dataset, catalog, copy=copy, note=note, say=_say)
 
@@ -63,8 +63,8 @@ def verify(
     device: Device = None,
 ) -> None:
     """Read every adopted file again; where its dataset's images are here, measure it beside the frozen tower."""
-    from orchestrator.adoption import verify_checkpoints
     from orchestrator.catalog import data_root_of
+    from orchestrator.models.adoption import verify_checkpoints
     from orchestrator.settings import RunSettings
 
     root = data_root_of(data_root)

@@ -23,14 +23,14 @@ from torch import Tensor
 
 from bolt.checkpoints import read_tensors
 from bolt.huggingface import config_from_shape, to_huggingface
-from orchestrator.adoption import adopt_checkpoints, guess_dataset, verify_checkpoints
 from orchestrator.backbones import load_backbone
 from orchestrator.catalog import Catalog, checkpoint_digest, grids_folder, load_catalog
 from orchestrator.errors import UserError
 from orchestrator.grid import Grid, load_grid
+from orchestrator.models.adoption import adopt_checkpoints, guess_dataset, verify_checkpoints
+from orchestrator.models.source_list import sources_view
 from orchestrator.plan import check_inputs, make_plan
 from orchestrator.settings import RunSettings
-from orchestrator.source_list import sources_view
 from orchestrator.stages.artifacts import AdoptedSource, Images, SourceModel
 from orchestrator.stages.build import build
 from orchestrator.store import Store

@@ -14,11 +14,11 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from bolt.huggingface import config_from_shape
-from orchestrator.backbone_entries import Wanted, gflops_per_image, make_entry, parameters, tower_shape
 from orchestrator.backbones import load_backbone
 from orchestrator.catalog import BackboneEntry, grids_folder, load_catalog
 from orchestrator.cli import app
 from orchestrator.errors import UserError
+from orchestrator.models.backbone_entries import Wanted, gflops_per_image, make_entry, parameters, tower_shape
 
 TINY = Wanted(
     str(grids_folder() / "backbones/tiny-clip.json"), None, grids_folder() / "backbones/tiny-clip.safetensors", "mine"

@@ -18,7 +18,7 @@ from orchestrator.datasets.fetching.workshop import Filled, Workshop
 from orchestrator.datasets.routes.folder import IMAGE_SUFFIXES
 from orchestrator.datasets.routes.shards import shards_of
 from orchestrator.errors import UserError
-from orchestrator.hub import explained
+from orchestrator.models.hub import explained
 
 FILES_AT_ONCE = 4
 

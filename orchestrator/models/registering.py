@@ -1,7 +1,7 @@
 """Registering a saved model in MLflow, under its cell's run. Like ``tracking.py``, this module uses MLflow.
 
 What is registered is a whole model: the merged tower with its classifier, the code that serves it
-(:mod:`orchestrator.serving`) and the package ``bolt`` that the code needs. Nothing is pickled.
+(:mod:`orchestrator.models.serving`) and the package ``bolt`` that the code needs. Nothing is pickled.
 """
 
 from __future__ import annotations

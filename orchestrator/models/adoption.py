@@ -24,7 +24,7 @@ from orchestrator.catalog import (
 from orchestrator.catalog.reading import read_mapping, shown
 from orchestrator.catalog.writing import replace_section
 from orchestrator.errors import UserError
-from orchestrator.hub import HUB, fetch_checkpoint
+from orchestrator.models.hub import HUB, fetch_checkpoint
 
 if TYPE_CHECKING:
     from orchestrator.settings import RunSettings
