@@ -77,8 +77,9 @@ class Measured:
         return self._rows.get(spot, {})
 
     def borrowed(self, spot: Spot) -> bool:
-        """Whether the numbers at a place come from a changed protocol."""
-        return any(row.cell_id in self.borrowed_cells for row in self.rows(spot).values())
+        """Whether a number, or a part of a mean, comes from a changed protocol."""
+        rows = (row for part in self.parts(spot) for row in self.rows(part).values())
+        return bool(self.borrowed_cells) and any(row.cell_id in self.borrowed_cells for row in rows)
 
     def parts(self, spot: Spot) -> list[Spot]:
         """The places that a mean of the paper is over; the place itself where it is none."""

@@ -4,7 +4,7 @@ addEventListener("beforeprint", () => document.querySelectorAll("details").forEa
 // Sorting, filtering and searching of every table marked data-sortable; the page reads the same without it.
 const PIECE = 150;  // rows of a long table that are shown before more are asked for: laying out thousands takes seconds
 for (const table of document.querySelectorAll("table[data-sortable]")) {
-  const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells], scroll = table.closest(".scroll");
+  const body = table.tBodies[0], heads = [...[...table.tHead.rows].at(-1).cells], scroll = table.closest(".scroll");
   const number = (cell) => cell.dataset.v === undefined ? null : Number(cell.dataset.v);
   const text = (cell) => cell.textContent.trim();
   const lines = [...body.rows].map((row) => ({ row, searched: row.textContent.toLowerCase() }));

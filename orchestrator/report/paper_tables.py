@@ -14,7 +14,6 @@ from typing import Literal
 from bolt.methods import METHODS
 from orchestrator.identity import slug
 from orchestrator.published import (
-    AVERAGE,
     PublishedFootnote,
     PublishedRow,
     published_datasets,
@@ -191,7 +190,9 @@ class _Builder:
         title = f"{self.layout.title} (published)"
         if self.found is not None:
             name = slug("_".join(filter(None, (name, str(self.part or ""), self.found.protocol))).lower())
-            title = ", ".join(filter(None, (self.layout.title, self.part, f"{self.found.protocol} beside published")))
+            title = ", ".join(
+                filter(None, (self.layout.title, self.part, f"{self.found.protocol} protocol beside published"))
+            )
         return Table(
             name=name,
             title=title,
@@ -269,7 +270,7 @@ class _Builder:
             return measured(None, missing=self.found.lacking(spot))
         seeds = 1 if (self.track, label) in self.found.fixed else self.found.seeds
         entry = measured(summary, seeds=seeds)
-        texts = [_BORROWED] if spot.dataset != AVERAGE and self.found.borrowed(spot) else []
+        texts = [_BORROWED] if self.found.borrowed(spot) else []
         if self.compact and entry.aside:  # a footnote is narrower
             entry, texts = replace(entry, aside=""), [*texts, _FEWER]
         return replace(entry, marks=",".join(map(self.letter, texts)))
@@ -279,8 +280,9 @@ class _Builder:
         words = "Accuracy in per cent."
         if self.found is not None:
             spread = "; deviations stand in the CSV" if self.compact else ", ± sample standard deviation"
+            over = f"mean over n = {self.found.seeds} seeds{spread}" if self.found.seeds > 1 else "one seed"
             words += (
-                f" Measured: mean over seeds{spread} (n = {self.found.seeds}). Means over datasets are taken for each "
+                f" Measured: {over}. Means over datasets are taken for each "
                 "seed that has every dataset of the paper; a dash where none has, with how many have anything. "
                 "Difference: measured minus published, in points."
             )
@@ -310,8 +312,8 @@ class _Builder:
 _MANY = 12
 """Columns beyond which numbers stand without their deviations, under upright titles."""
 _BORROWED = (
-    "Measured under a protocol with one switch turned, as this one has no such cell; rows.csv says which. Classes with "
-    "fewer than k images give what they have."
+    "Measured, in part at least, under a change of this protocol, which plans no such cell itself: rows.csv says under "
+    "which."
 )
 
 
