@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import bolt
 from bolt.saving import INDEX, file_digest
 from orchestrator.runs import KEY
 from orchestrator.tracking import open_client
@@ -67,7 +68,7 @@ def _saved(scratch: Path, folder: Path, example: bytes) -> Path:
         params=ParamSchema([ParamSpec("all_scores", "boolean", False)]),
     )
     package = scratch / "code" / "bolt"
-    shutil.copytree(code.parents[1] / "bolt", package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(bolt.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     mlflow.pyfunc.save_model(
         path=str(scratch / "model"),
         python_model=str(code),
