@@ -32,7 +32,7 @@ from orchestrator.report.statistics import (
     wins_ties_losses,
 )
 from orchestrator.report.verdict import verdicts_of
-from tests.orchestrator.test_report import DATASETS, grid, study
+from tests.orchestrator.test_report import DATASETS, cell, grid, result, study
 
 
 def test_mean_and_sample_deviation_by_hand() -> None:
@@ -280,9 +280,17 @@ def test_too_little_gives_a_sentence_and_no_diagram(
     assert critical_difference_figure(panel, 4, styles_of(made.method_names)) is None
 
 
-def test_the_verdict_of_two_methods_that_draw_nothing_speaks_of_no_seeds() -> None:
-    results = grid({"zero_shot": 50.0})
+def test_two_classifiers_that_draw_nothing_are_tested_over_datasets_and_no_seed_is_spoken_of() -> None:
+    results = [
+        result(cell("zero_shot", dataset, settings=(("prompts", name),)), accuracy + i)
+        for name, accuracy in (("one", 50.0), ("many", 55.0))
+        for i, dataset in enumerate(DATASETS)
+    ]
     (panel,) = study(results).panels
     assert panel.repeatable == frozenset()
+    (pair,) = panel.pairs(panel.ks[0])
+    assert (pair.p, pair.seeds, pair.why_not) == (pytest.approx(2 / 2**8), 0, "")
     (verdict,) = verdicts_of(panel)
-    assert "no other complete method" in verdict.why
+    assert verdict.belief == "supported"
+    assert "over 8 datasets: p = 0.0078" in verdict.why
+    assert "seed" not in verdict.why
