@@ -12,6 +12,7 @@ from rich.console import Console
 
 from orchestrator.commands import backbones, data, sources
 from orchestrator.commands.export import export
+from orchestrator.commands.inspect import inspect
 
 if TYPE_CHECKING:
     from orchestrator.catalog import Catalog
@@ -162,15 +163,28 @@ def _print_plan(opened: Opened, retry_failed: bool, disk_budget: int | None) -> 
 
 @app.command()
 def status(
-    grid: GridName,
+    grid: Annotated[str | None, typer.Argument(metavar="[GRID]", help="a grid's name or a path to one")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="keep showing a run's picture until it ends")] = False,
     store: StoreUrl = DEFAULT_STORE,
     data_root: DataRoot = None,
     catalog: CatalogFiles = None,
 ) -> None:
-    """Say how far a grid is: done, running, failed and open cells, and the last failures."""
+    """Say how far a grid is: what its run shows, done, failed and open cells; without a grid, every run of a store."""
+    from orchestrator.errors import UserError
     from orchestrator.plan import make_plan
-    from orchestrator.show import status_view
+    from orchestrator.store import Store
+    from orchestrator.watching import status_view, store_view
+    from orchestrator.watching import watch as watch_run
 
+    here = Store(store if "://" in store else str(Path(store).absolute()))
+    if grid is None:
+        if watch:
+            raise UserError("--watch takes a grid", hint="e.g. status demo --watch")
+        Console().print(store_view(here))
+        return
+    if watch:
+        watch_run(here, Path(grid).stem, Console())
+        return
     opened = _open(grid, store, data_root, catalog)
     made = make_plan(opened.grid, opened.catalog, opened.store, opened.data_root)
     Console().print(status_view(made, opened.store))
@@ -259,5 +273,6 @@ def doctor(
 
 
 app.command("export")(export)
+app.command("inspect")(inspect)
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

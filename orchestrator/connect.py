@@ -16,6 +16,7 @@ from pathlib import Path
 
 from orchestrator.errors import UserError
 from orchestrator.events import one_line
+from orchestrator.interrupt import leave_at_once
 
 HANDSHAKE_SECONDS = 60.0
 
@@ -173,6 +174,9 @@ def interrupt_later() -> Iterator[None]:
         yield
         return
     before = signal.getsignal(signal.SIGINT)
+    if before is leave_at_once:  # one was heard already; the next must not wait
+        yield
+        return
     pending = False
 
     def remember(number: int, frame: object) -> None:
@@ -186,7 +190,7 @@ def interrupt_later() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, before)
     if pending:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)  # to whom it was meant for, by default a KeyboardInterrupt
 
 
 @contextlib.contextmanager

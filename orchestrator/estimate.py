@@ -98,12 +98,13 @@ def estimate(cells: Sequence[Cell], needs: Iterable[Need], done: Sequence[Result
             seconds += fmean(result.timings.total for result in known)
             devices |= {result.manifest.device for result in known}
         else:
-            gflop += _cell_gflops(cell, catalog)
-    gflop += sum(_artifact_gflops(need, catalog) for need in needs)
+            gflop += cell_gflops(cell, catalog)
+    gflop += sum(artifact_gflops(need, catalog) for need in needs)
     return Estimate(seconds, tuple(sorted(devices)), from_measured, gflop / 1e3, len(cells) - from_measured)
 
 
-def _cell_gflops(cell: Cell, catalog: Catalog) -> float:
+def cell_gflops(cell: Cell, catalog: Catalog) -> float:
+    """10^9 operations of a cell in the backbone; 0 where it reads cached features only."""
     method = METHODS[cell.method.name]
     settings = method.configure(cell.method.settings_dict(), cell.track)
     entry = catalog.dataset(cell.dataset.name)
@@ -120,7 +121,8 @@ def _cell_gflops(cell: Cell, catalog: Catalog) -> float:
     return images * catalog.backbone(cell.backbone.name).gflops_per_image
 
 
-def _artifact_gflops(need: Need, catalog: Catalog) -> float:
+def artifact_gflops(need: Need, catalog: Catalog) -> float:
+    """10^9 operations of building an artifact in the backbone; 0 for images and algebra."""
     match need:
         case TestFeatures():
             images: float = catalog.dataset(need.dataset.name).sizes.test

@@ -1,93 +1,202 @@
-"""How long the open cells will take, from how long finished ones took. Pure arithmetic."""
+"""How long open work will take, from how long finished work took. Pure arithmetic, no clock.
+
+A piece of work (a :class:`Job`) has a kind and a size: the 10^9 operations in the backbone that the plan counts for it.
+Within a kind, seconds grow with size, so a large dataset is not judged by a small one. A kind that was never measured
+borrows from its nearest relative, and before anything was measured from the plan's assumption about the machine.
+"""
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from orchestrator.cell import Cell
 
-Kind = tuple[str, str, int]
-"""Backbone, method, shots: what a cell's duration depends on most."""
+OVERDUE = 0.1
+"""What has taken longer than expected is taken to need this share of its age on top."""
+
+REMEMBERED = 20
+"""About so many of the last jobs of a kind count."""
+
+
+class Kind(NamedTuple):
+    """What a duration depends on most, next to size."""
+
+    track: str
+    backbone: str
+    method: str
+    shots: int
+
+
+class Job(NamedTuple):
+    """A piece of work: its kind, and its size in 10^9 operations, 0 where next to none are counted."""
+
+    kind: Kind
+    size: float
 
 
 def kind_of(cell: Cell) -> Kind:
     """The kind of a cell."""
-    return cell.backbone.name, cell.method.name, cell.shots
+    return Kind(cell.track, cell.backbone.name, cell.method.name, cell.shots)
+
+
+class Expected(NamedTuple):
+    """How long a job should take, in seconds, and whether that rests on anything measured."""
+
+    seconds: float
+    measured: bool
+
+
+@dataclass
+class _Sum:
+    """Of finished jobs; older ones fade, so that a machine that became slower, or another one, is noticed."""
+
+    count: float = 0.0
+    seconds: float = 0.0
+    size: float = 0.0
+
+    def add(self, seconds: float, size: float) -> None:
+        """Count one more."""
+        kept = min(1.0, (REMEMBERED - 1) / self.count) if self.count else 1.0
+        self.count = kept * self.count + 1
+        self.seconds = kept * self.seconds + seconds
+        self.size = kept * self.size + size
+
+    def expected(self, size: float) -> float:
+        """The mean, in proportion to the size where there is one."""
+        return self.seconds * size / self.size if size and self.size else self.seconds / self.count
 
 
 @dataclass
 class Durations:
-    """Running means of seconds per cell: of its kind, else of its backbone and method, its method, or of all."""
-
-    _sums: dict[tuple[str | int, ...], tuple[float, int]] = field(default_factory=lambda: defaultdict(lambda: (0.0, 0)))
-
-    def add(self, kind: Kind, seconds: float) -> None:
-        """Count a finished cell."""
-        backbone, method, _ = kind
-        for key in (kind, (backbone, method), (method,), ()):
-            total, count = self._sums[key]
-            self._sums[key] = (total + seconds, count + 1)
-
-    def expected(self, kind: Kind) -> float | None:
-        """The mean of the closest relatives that were measured; ``None`` before anything was."""
-        backbone, method, _ = kind
-        for key in (kind, (backbone, method), (method,), ()):
-            if key in self._sums:
-                total, count = self._sums[key]
-                return total / count
-        return None
-
-
-def work_left(
-    waiting: Mapping[Kind, int], running: Iterable[tuple[Kind, float]], durations: Durations
-) -> tuple[float, float] | None:
-    """Seconds of work in the cells to come and in what is left of those under way, and the longest such rest.
+    """Seconds per job, learned from finished ones.
 
     Args:
-        waiting: how many cells of each kind have not begun.
-        running: kind and age in seconds of each cell under way.
-        durations: what was measured.
-
-    ``None`` before anything was measured.
+        gflops: 10^9 operations a second, assumed for what has no measured relative.
     """
-    rests = []
-    for kind, age in running:
-        expected = durations.expected(kind)
-        if expected is None:
-            return None
-        rests.append(max(0.0, expected - age))
-    total = sum(rests)
-    for kind, count in waiting.items():
-        if count:
-            expected = durations.expected(kind)
-            if expected is None:
-                return None
-            total += count * expected
-    return total, max(rests, default=0.0)
+
+    gflops: float = 20.0
+    _sums: dict[tuple[object, ...], _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+    _shots: dict[tuple[object, ...], set[int]] = field(default_factory=lambda: defaultdict(set))
+    _known: dict[Job, Expected] = field(default_factory=dict)
+
+    def add(self, job: Job, seconds: float) -> None:
+        """Count a finished job."""
+        kind, sized = job.kind, job.size > 0
+        keys = [(sized, *family) for family in _families(kind)]
+        for key in (*keys, *((*key, kind.shots) for key in keys)):
+            self._sums[key].add(seconds, job.size)
+        for key in keys:
+            self._shots[key].add(kind.shots)
+        self._known.clear()
+
+    def expected(self, job: Job) -> Expected:
+        """From the nearest relatives that were measured; else the counted operations at the assumed speed.
+
+        Nearest means: the same kind; then the same method at the nearest k, on this track and backbone, on this
+        backbone, on any; then any method on this backbone, on any. Jobs that count operations and jobs that count
+        none are no relatives.
+        """
+        if job not in self._known:
+            self._known[job] = self._expected(job)
+        return self._known[job]
+
+    def _expected(self, job: Job) -> Expected:
+        kind = job.kind
+        for family in _families(kind):
+            key = (job.size > 0, *family)
+            if key in self._shots:
+                nearest = min(self._shots[key], key=lambda shots: (_apart(shots, kind.shots), shots))
+                return Expected(self._sums[(*key, nearest)].expected(job.size), True)
+        return Expected(job.size / self.gflops, False)
 
 
-def eta_seconds(
-    waiting: Mapping[Kind, int],
-    running: Iterable[tuple[Kind, float]],
+def _families(kind: Kind) -> tuple[tuple[object, ...], ...]:
+    """Whom a kind is related to, closest first; each name says which family it is, so that none are mixed."""
+    track, backbone, method, _ = kind
+    return (
+        ("track", track, backbone, method),
+        ("backbone, method", backbone, method),
+        ("method", method),
+        ("backbone", backbone),
+        ("all",),
+    )
+
+
+def _apart(one: int, other: int) -> float:
+    """How far two numbers of shots are apart, as a ratio."""
+    return abs(math.log2(one + 1) - math.log2(other + 1))
+
+
+def rest(expected: float, age: float) -> float:
+    """Seconds that a job under way still needs: never none, since one that is overdue has not ended."""
+    return max(expected - age, OVERDUE * age)
+
+
+def schedule(rests: Iterable[float], lengths: Iterable[float], places: int) -> float:
+    """Seconds until the last job ends, when each of the waiting ones takes the first place that becomes free.
+
+    Args:
+        rests: what the jobs under way still need.
+        lengths: the waiting ones, in the order they will be started.
+        places: how many can be under way at a time.
+    """
+    free = sorted(rests)
+    free = [0.0] * (max(places, 1) - len(free)) + free
+    heapq.heapify(free)
+    last = max(free)
+    for length in lengths:
+        end = free[0] + length
+        heapq.heapreplace(free, end)
+        last = max(last, end)
+    return last
+
+
+@dataclass(frozen=True)
+class Eta:
+    """How long it will take.
+
+    Attributes:
+        seconds: wall clock, from now.
+        measured: the share of that work whose expected length rests on measured work, 0 to 1.
+    """
+
+    seconds: float
+    measured: float
+
+
+def eta(
+    waiting: Iterable[Job],
+    running: Iterable[tuple[Job, float, float | None]],
     durations: Durations,
     *,
-    pace: float,
-) -> float | None:
-    """Wall-clock seconds until all is done.
+    places: int,
+    drag: float = 1.0,
+) -> Eta:
+    """When all of it is done.
 
     Args:
-        pace: seconds of cells done per second of wall clock: the number of places at work, less what is lost
-            between cells.
-
-    ``None`` before anything was measured. Never less than what the cell that has longest to go still needs.
+        waiting: what has not begun, in the order it will.
+        running: what has, with its age in seconds and, where it tells, the share of it that is done.
+        durations: what was measured.
+        places: how many can be under way at a time.
+        drag: wall clock per second of work at a place, 1 where no time is lost between jobs.
     """
-    left = work_left(waiting, running, durations)
-    if left is None or pace <= 0:
-        return None
-    total, longest = left
-    return max(total / pace, longest)
+    found = [durations.expected(job) for job in waiting]
+    rests = []
+    for job, age, done in running:
+        expected = durations.expected(job)
+        told = age * (1 - done) / done if done else None
+        rests.append(rest(expected.seconds, age) if told is None else told)
+        found.append(Expected(rests[-1], expected.measured or told is not None))
+    lengths = [expected.seconds for expected in found[: len(found) - len(rests)]]
+    total = sum(expected.seconds for expected in found)
+    known = sum(expected.seconds for expected in found if expected.measured)
+    return Eta(drag * schedule(rests, lengths, places), known / total if total else 1.0)
 
 
 def in_words(seconds: float | None) -> str:

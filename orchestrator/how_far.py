@@ -42,3 +42,12 @@ class HowFar:
             return self._path.read_text()
         except OSError:
             return ""
+
+
+def share_done(told: str) -> float | None:
+    """The share that a note tells, 0 to 1; ``None`` for no note."""
+    done, _, of = told.replace(",", "").partition(" of ")
+    try:
+        return int(done) / int(of)
+    except (ValueError, ZeroDivisionError):
+        return None

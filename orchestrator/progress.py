@@ -1,215 +1,249 @@
-"""What the terminal shows while a grid runs, and the status file another shell reads.
+"""Counts what happens while a grid runs, shows it, and writes it down for other shells.
 
-On a terminal a live view; elsewhere a plain line every few seconds. The counts, the last failures and the estimate
-are the same in both and in the status file.
+On a terminal a live view; elsewhere a plain line now and then, and one for every failure, without control characters.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
 
 from orchestrator.cell import Cell
-from orchestrator.eta import Durations, Kind, eta_seconds, in_words, kind_of
+from orchestrator.eta import Durations, Eta, Job, Kind, eta, in_words, kind_of
 from orchestrator.events import CellEvent
 from orchestrator.graph import TaskEvent
+from orchestrator.how_far import share_done
+from orchestrator.live_view import LiveView
+from orchestrator.machine import Gpu, Memory, gpus, memory_of_tree
 from orchestrator.results import Result
+from orchestrator.snapshot import Failed, Snapshot, Stage, UnderWay
+from orchestrator.status_file import State, StatusFile
 
-PLAIN_SECONDS = 5.0
+TICK_SECONDS = 0.5
 STATUS_SECONDS = 2.0
-STALE_SECONDS = 30.0
-"""A status file that was not renewed for so long belongs to a run that is gone."""
+MACHINE_SECONDS = 5.0
+REFRESHES = 2
+"""Of the live view, a second."""
 
-SHOWN_FAILURES = 3
-SHOWN_RUNNING = 6
-HOW_FAR = ": "
-"""Between an artifact's address and what its builder said last."""
+FIRST_LINES, LATER_LINES = 5.0, 60.0
+"""Seconds between plain lines: the shorter at first, the longer when a run has gone on for twenty times as long."""
+
+RATE_SECONDS = 300.0
+SHOWN_FAILURES = 2
+
+STOPPING = "stopping: what is under way is given up, what has finished is kept; Ctrl-C again leaves at once"
 
 MEASURED_ENOUGH = 4
-"""So many cells must have finished before the pace is taken from them rather than from the number of places."""
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """How far a run is.
-
-    Attributes:
-        built, artifacts: artifacts that exist by now, and all that were to be built.
-        finished, failed, running, waiting: cells of this run.
-        rate: cells ended per second since the first one began.
-        eta: seconds to go for the cells, ``None`` if unknown.
-        tasks_eta: seconds to go for the artifacts at their mean pace so far, ``None`` if unknown.
-        now: what is under way, artifacts first, with how far those are where it is known.
-        failures: the last ones: name, error, log.
-    """
-
-    built: int
-    artifacts: int
-    finished: int
-    failed: int
-    running: int
-    waiting: int
-    rate: float
-    eta: float | None
-    tasks_eta: float | None
-    now: tuple[str, ...]
-    failures: tuple[tuple[str, str, str], ...]
-
-    @property
-    def line(self) -> str:
-        """All of it in one line."""
-        parts = []
-        if self.built < self.artifacts:
-            left = f" (about {in_words(self.tasks_eta)} left)" if self.tasks_eta is not None else ""
-            parts.append(f"artifacts {self.built}/{self.artifacts}{left}")
-            parts += [name for name in self.now if HOW_FAR in name][:1]
-        total = self.finished + self.failed + self.running + self.waiting
-        parts.append(f"cells {self.finished}/{total}: {self.running} running, {self.waiting} waiting")
-        if self.failed:
-            parts.append(f"{self.failed} failed")
-        if self.finished:
-            parts.append(_rate(self.rate))
-        if self.eta is not None and self.running + self.waiting:
-            parts.append(f"about {in_words(self.eta)} left")
-        return ", ".join(parts)
+"""So many cells must have finished before the time lost between cells is reckoned with."""
 
 
 class Progress:
-    """Counts events, shows them, writes them down. A context manager; all methods may be called from any thread.
+    """Counts events. A context manager that shows them; all methods may be called from any thread.
 
     Args:
-        cells: the cells that are going to run.
-        artifacts: addresses of the artifacts that are going to be built.
-        measured: results of earlier runs, which the estimate starts from.
+        cells: the cells that are going to run, in that order.
+        artifacts: address -> 10^9 operations of the artifacts that are going to be built, in that order.
+        size_of: 10^9 operations of a cell, 0 where next to none are counted.
+        measured: results of earlier runs of the grid, which the estimate starts from.
         places: how many cells can be under way at a time, as far as known.
+        gflops: 10^9 operations a second assumed for what is unlike anything measured.
+        title: stands above the live view.
         console: where to show it.
-        status: the file for other shells, if there is to be one.
+        status: where to say it for other shells.
         how_far: address of an artifact under way -> how far its builder says it is, or nothing.
+        log_of: id of a failed cell or artifact -> path of its log in the store, or nothing.
+        resume: the command that goes on from here, for those who stop it.
+        clock: seconds, for everything but the time of day.
     """
 
     def __init__(
         self,
         cells: Iterable[Cell],
-        artifacts: Iterable[str] = (),
+        artifacts: Mapping[str, float] | None = None,
         *,
+        size_of: Callable[[Cell], float] = lambda cell: 0.0,
         measured: Iterable[Result] = (),
         places: int = 1,
+        gflops: float = 20.0,
+        title: str = "",
         console: Console | None = None,
-        status: Path | None = None,
+        status: StatusFile | None = None,
         how_far: Callable[[str], str] = lambda address: "",
+        log_of: Callable[[str], str] = lambda failed: "",
+        resume: str = "the same command",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._console = console or Console()
-        self._status = status
-        self._how_far = how_far
+        self._status = status or StatusFile(None)
+        self._how_far, self._log_of, self._clock = how_far, log_of, clock
+        self._title, self._resume = title, resume
         self._lock = threading.RLock()
-        self._waiting: Counter[Kind] = Counter(kind_of(cell) for cell in cells)
-        self._tasks = len(set(artifacts))
-        self._places = places
-        self._durations = Durations()
+        self._jobs = {cell.id: Job(kind_of(cell), size_of(cell)) for cell in cells}
+        self._waiting = dict(self._jobs)
+        self._tasks = {address: Job(_task_kind(address), size) for address, size in (artifacts or {}).items()}
+        self._open_tasks = dict(self._tasks)
+        self._places = max(1, places)
+        self._durations, self._task_durations = Durations(gflops), Durations(gflops)
+        self._before = 0
         for result in measured:
-            self._durations.add(kind_of(result.cell), result.timings.total)
-        self._running: dict[str, tuple[Kind, float]] = {}
+            self._before += 1
+            self._durations.add(Job(kind_of(result.cell), size_of(result.cell)), result.timings.total)
+        self._running: dict[str, float] = {}
         self._building: dict[str, float] = {}
-        self._built = self._finished = self._failed = 0
-        self._seconds = 0.0
-        self._failures: deque[tuple[str, str, str]] = deque(maxlen=SHOWN_FAILURES)
-        self._begun = time.monotonic()
+        self._built: Counter[str] = Counter()
+        self._broken: Counter[str] = Counter()
+        self._finished = self._failed = 0
+        self._ends: deque[float] = deque()
+        self._pace = _Pace()
+        self._failures: deque[Failed] = deque(maxlen=SHOWN_FAILURES)
+        self._unsaid: list[Failed] = []
+        self._memory: Memory | None = None
+        self._gpus: tuple[Gpu, ...] | None = None
+        self._begun = clock()
         self._first_cell: float | None = None
-        self._first_task: float | None = None
         self._live: Live | None = None
         self._said = ""
+        self._stopping = False
         self._stop = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
 
     # -- what happens ----------------------------------------------------------------------------------------------
 
+    def set_places(self, places: int) -> None:
+        """Say how many cells can be under way at a time, once that is known."""
+        with self._lock:
+            self._places = max(1, places)
+
+    def stopping(self) -> None:
+        """Show that the run is being stopped. May be called from a signal's handler: it takes no lock."""
+        self._stopping = True
+
     def on_event(self, event: CellEvent) -> None:
         """Count what happened to a cell."""
-        now, cell = time.monotonic(), event.cell
+        now, name = self._clock(), event.cell.id
         with self._lock:
+            self._pace.until(now, wanted=min(self._places, len(self._running) + len(self._waiting)))
+            self._waiting.pop(name, None)
             if event.kind == "started":
-                self._first_cell = self._first_cell or now
-                if cell.id not in self._running:
-                    self._waiting[kind_of(cell)] -= 1
-                self._running[cell.id] = (kind_of(cell), now)
+                self._first_cell = now if self._first_cell is None else self._first_cell
+                self._running[name] = now
                 return
-            if self._running.pop(cell.id, None) is None:
-                self._waiting[kind_of(cell)] -= 1
+            self._running.pop(name, None)
+            self._ends.append(now)
             if event.kind == "finished":
                 self._finished += 1
-                self._seconds += event.seconds
-                self._durations.add(kind_of(cell), event.seconds)
+                self._pace.finished(now, event.seconds)
+                self._durations.add(self._jobs[name], event.seconds)
             else:
                 self._failed += 1
-                self._failures.append((cell.id, event.error, event.log))
+                self._fail(name, event.error, event.log)
 
     def on_task(self, event: TaskEvent) -> None:
         """Count what happened to an artifact."""
         with self._lock:
             if event.kind == "started":
-                self._building[event.key] = time.monotonic()
-                self._first_task = self._first_task or time.monotonic()
+                self._building[event.key] = self._clock()
                 return
             self._building.pop(event.key, None)
+            job = self._open_tasks.pop(event.key, None)
             if event.kind == "finished":
-                self._built += 1
-            elif event.kind == "failed":
-                self._failures.append((event.key, event.error, event.log))
+                self._built[_stage(event.key)] += 1
+                if job is not None:
+                    self._task_durations.add(job, event.seconds)
+                return
+            self._broken[_stage(event.key)] += 1
+            if event.kind == "failed":
+                self._fail(event.key, event.error, event.log)
+
+    def _fail(self, name: str, error: str, log: str) -> None:
+        failure = Failed(name, error, self._log_of(name) or log)
+        self._failures.append(failure)
+        self._unsaid.append(failure)
+
+    # -- how far it is ---------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
         """How far it is now."""
-        now = time.monotonic()
+        now = self._clock()
         with self._lock:
-            running = [(kind, now - begun) for kind, begun in self._running.values()]
-            wall = now - self._first_cell if self._first_cell is not None else 0.0
-            pace = float(max(self._places, len(running)))
-            if self._finished >= MEASURED_ENOUGH and wall > 0:
-                pace = (self._seconds + sum(age for _, age in running)) / wall
+            told = {address: self._how_far(address) for address in self._building}
+            remaining = self._eta(now, told)
+            totals = Counter(_stage(address) for address in self._tasks)
+            running = sorted(self._running.items(), key=lambda item: item[1])
             return Snapshot(
-                built=self._built,
-                artifacts=self._tasks,
+                elapsed=now - self._begun,
+                stages=tuple(
+                    Stage(name, self._built[name], self._broken[name], total) for name, total in totals.items()
+                ),
+                building=tuple(
+                    UnderWay(address, now - begun, told=told[address]) for address, begun in self._building.items()
+                ),
+                before=self._before,
                 finished=self._finished,
                 failed=self._failed,
-                running=len(running),
-                waiting=self._waiting.total(),
-                rate=(self._finished + self._failed) / wall if wall > 0 else 0.0,
-                eta=eta_seconds(self._waiting, running, self._durations, pace=pace),
-                tasks_eta=self._tasks_eta(now),
-                now=(*map(self._under_way, self._building), *self._running),
+                waiting=len(self._waiting),
+                running=tuple(UnderWay(name, now - begun, self._usual(name)) for name, begun in running),
+                rate=self._rate(now),
+                eta=remaining.seconds,
+                measured=remaining.measured,
                 failures=tuple(self._failures),
+                memory=self._memory,
+                gpus=self._gpus or (),
             )
 
-    def _under_way(self, address: str) -> str:
-        told = self._how_far(address)
-        return f"{address}{HOW_FAR}{told}" if told else address
+    def _usual(self, name: str) -> float | None:
+        expected = self._durations.expected(self._jobs[name])
+        return expected.seconds if expected.measured else None
 
-    def _tasks_eta(self, now: float) -> float | None:
-        left = self._tasks - self._built
-        if self._first_task is None or self._built < MEASURED_ENOUGH or left <= 0:
-            return None
-        return (now - self._first_task) / self._built * left
+    def _eta(self, now: float, told: Mapping[str, str]) -> Eta:
+        """Until the artifacts are there, then until the cells are done."""
+        cells = eta(
+            self._waiting.values(),
+            [(self._jobs[name], now - begun, None) for name, begun in self._running.items()],
+            self._durations,
+            places=self._places,
+            drag=self._pace.drag,
+        )
+        if not self._open_tasks:
+            return cells
+        tasks = eta(
+            [job for address, job in self._open_tasks.items() if address not in self._building],
+            [
+                (self._tasks[address], now - begun, share_done(told[address]))
+                for address, begun in self._building.items()
+                if address in self._tasks
+            ],
+            self._task_durations,
+            places=self._places,
+        )
+        both = cells.seconds + tasks.seconds
+        share = (cells.seconds * cells.measured + tasks.seconds * tasks.measured) / both if both else 1.0
+        return Eta(both, share)
+
+    def _rate(self, now: float) -> float:
+        """Cells ended per second over the last minutes."""
+        while self._ends and self._ends[0] < now - RATE_SECONDS:
+            self._ends.popleft()
+        if self._first_cell is None or now <= self._first_cell:
+            return 0.0
+        return len(self._ends) / min(RATE_SECONDS, now - self._first_cell)
 
     # -- where it is shown -----------------------------------------------------------------------------------------
 
     def __enter__(self) -> Progress:
         if self._console.is_terminal:
-            self._live = Live(get_renderable=self._view, console=self._console, refresh_per_second=4, transient=True)
+            self._live = Live(
+                get_renderable=self._view, console=self._console, refresh_per_second=REFRESHES, transient=True
+            )
             self._live.start()
-        self._write_status("running")
+        self._status.write("running", self.snapshot())
         self._ticker.start()
         return self
 
@@ -220,93 +254,107 @@ class Progress:
         self._ticker.join()
         if self._live is not None:
             self._live.stop()
-        interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
-        self._say(self.summary(interrupted))
-        self._write_status("stopped" if kind is not None else "ended")
+        state: State = "ended"
+        if kind is not None:
+            state = "stopped" if issubclass(kind, KeyboardInterrupt) else "failed"
+        self._status.write(state, self.snapshot())
+        self._say_failures()
+        self._say(self.summary(interrupted=state == "stopped"))
 
     def summary(self, interrupted: bool = False) -> str:
         """The last line: what was done, and how to go on."""
         shot = self.snapshot()
-        took = in_words(time.monotonic() - self._begun)
         parts = [f"{shot.finished} cells finished"]
         if shot.artifacts:
             parts.insert(0, f"{shot.built} of {shot.artifacts} artifacts built")
         if shot.failed:
             parts.append(f"{shot.failed} failed")
-        if left := shot.running + shot.waiting:
+        if left := len(shot.running) + shot.waiting:
             parts.append(f"{left} not done")
-        line = f"{', '.join(parts)} in {took}"
-        return f"stopped: {line}; the same command goes on from here" if interrupted else line
+        line = f"{', '.join(parts)} in {in_words(shot.elapsed)}"
+        return f"stopped: {line}; go on with: {self._resume}" if interrupted else line
 
     def _tick(self) -> None:
-        """Twice a second: the status file, and without a terminal a line when there is something new to say."""
-        next_line = next_status = 0.0
-        while not self._stop.wait(0.5):
+        """Twice a second: look whether it is time for the status file, for memory and GPUs, for a plain line."""
+        due = dict.fromkeys(("status", "machine", "line"), 0.0)
+        begun = time.monotonic()
+        while not self._stop.wait(TICK_SECONDS):
             now = time.monotonic()
-            if now >= next_status:
-                next_status = now + STATUS_SECONDS
-                self._write_status("running")
-            if self._live is None and now >= next_line:
-                next_line = now + PLAIN_SECONDS
+            if now >= due["machine"]:
+                due["machine"] = now + MACHINE_SECONDS
+                self._look_at_machine()
+            if now >= due["status"]:
+                due["status"] = now + STATUS_SECONDS
+                self._status.write("running", self.snapshot())
+            if self._live is not None:
+                continue
+            self._say_failures()
+            if self._stopping:
+                if self._said != STOPPING:
+                    self._say(STOPPING)
+                continue
+            if now >= due["line"]:
+                due["line"] = now + min(max(FIRST_LINES, (now - begun) / 20), LATER_LINES)
                 line = self.snapshot().line
                 if line != self._said:
                     self._say(line)
 
+    def _look_at_machine(self) -> None:
+        with suppress(Exception):  # what the system does not tell is not shown
+            memory = memory_of_tree()
+            found = gpus() if self._gpus != () else ()  # a machine without any is asked once
+            with self._lock:
+                self._memory, self._gpus = memory, found
+
+    def _say_failures(self) -> None:
+        with self._lock:
+            unsaid, self._unsaid = self._unsaid, []
+        for failure in unsaid:
+            self._say(f"failed: {failure.name}: {failure.error}" + (f" (log: {failure.log})" if failure.log else ""))
+
     def _say(self, line: str) -> None:
         self._said = line
-        self._console.print(line, highlight=False, soft_wrap=True)
+        self._console.print(line, highlight=False, soft_wrap=True, markup=False)
 
     def _view(self) -> RenderableType:
-        shot = self.snapshot()
-        table = Table.grid(padding=(0, 1))
-        if shot.artifacts:
-            left = f"  {in_words(shot.tasks_eta)} left" if shot.tasks_eta is not None else ""
-            table.add_row("artifacts", _bar(shot.built, shot.artifacts), f"{shot.built}/{shot.artifacts}{left}")
-        total = shot.finished + shot.failed + shot.running + shot.waiting
-        table.add_row("cells", _bar(shot.finished, total), f"{shot.finished}/{total}")
-        words = f"{shot.running} running, {shot.waiting} waiting, {shot.failed} failed"
-        if shot.finished:
-            words += f", {_rate(shot.rate)}"
-        if shot.running + shot.waiting:
-            words += f", {in_words(shot.eta)} left" if shot.eta is not None else ""
-        parts: list[RenderableType] = [table, Text(words)]
-        parts += [
-            Text(f"  {name}", style="dim", no_wrap=True, overflow="ellipsis") for name in shot.now[:SHOWN_RUNNING]
-        ]
-        if len(shot.now) > SHOWN_RUNNING:
-            parts.append(Text(f"  and {len(shot.now) - SHOWN_RUNNING} more", style="dim"))
-        for name, error, log in shot.failures:
-            parts.append(Text(f"failed: {name}: {error}" + (f"\n  log: {log}" if log else ""), style="red"))
-        return Group(*parts)
+        return LiveView(self._title, self.snapshot(), time.time(), STOPPING if self._stopping else "")
 
-    def _write_status(self, state: str) -> None:
-        if self._status is None:
+
+class _Pace:
+    """Time lost between cells: what places had to do with their time, and what of it cells took.
+
+    Counted from the first finished cell on; before that, workers start and load what they keep.
+    """
+
+    def __init__(self) -> None:
+        self._at: float | None = None
+        self._offered = self._worked = 0.0
+        self._count = 0
+
+    def until(self, now: float, wanted: int) -> None:
+        """Until now, so many places could have been at work."""
+        if self._at is not None:
+            self._offered += wanted * (now - self._at)
+            self._at = now
+
+    def finished(self, now: float, seconds: float) -> None:
+        """A cell has ended that took so long; :meth:`until` is told first."""
+        if self._at is None:
+            self._at = now
             return
-        shot = self.snapshot()
-        body = {"state": state, "pid": os.getpid(), "at": time.time(), "line": shot.line, **vars(shot)}
-        temporary = self._status.with_name(f".{self._status.name}.{os.getpid()}")
-        with contextlib.suppress(OSError):  # a full disk must not end a run over its status file
-            self._status.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(body, indent=1))
-            temporary.replace(self._status)
+        self._worked += seconds
+        self._count += 1
+
+    @property
+    def drag(self) -> float:
+        """Wall clock per second of work at a place, at least 1."""
+        return max(1.0, self._offered / self._worked) if self._count >= MEASURED_ENOUGH and self._worked else 1.0
 
 
-def read_status(path: Path | None) -> str | None:
-    """How far the run that writes this file is, in one line; ``None`` when none is at work."""
-    if path is None:
-        return None
-    try:
-        body = json.loads(path.read_text())
-        if body["state"] != "running" or time.time() - body["at"] > STALE_SECONDS:
-            return None
-        return f"running as process {body['pid']}: {body['line']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+def _stage(address: str) -> str:
+    """What artifacts are counted by: the folder they are in."""
+    return address.partition("/")[0]
 
 
-def _bar(done: int, total: int) -> ProgressBar:
-    return ProgressBar(total=max(total, 1), completed=done, width=40)
-
-
-def _rate(per_second: float) -> str:
-    return f"{per_second:.1f} cells/s" if per_second >= 1 else f"{60 * per_second:.1f} cells/min"
+def _task_kind(address: str) -> Kind:
+    return Kind("artifact", "", _stage(address), 0)

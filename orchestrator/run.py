@@ -79,10 +79,12 @@ def execute(
     *,
     on_task: Callable[[TaskEvent], None],
     on_event: Callable[[CellEvent], None],
+    on_places: Callable[[int], None] = lambda places: None,
 ) -> Ran:
     """Build the plan's missing artifacts, then run its open cells, telling the listeners what happens.
 
     A cell's result or failure is in the store before ``on_event`` hears of it. Failures do not stop the others.
+    ``on_places`` hears how many cells can be under way at a time, before the first one starts.
     """
     data_root = Path(settings.data_root) if settings.data_root else None
     store = Store(settings.store_url)
@@ -115,11 +117,13 @@ def execute(
         else:
             from orchestrator.fanout import run_cells
 
+            requests = [resources_of(cell, settings, gpus) for cell in cells]
+            on_places(slots := slots_of(info, requests))
             run_cells(
                 cells,
                 settings,
                 resources=lambda cell: resources_of(cell, settings, gpus),
-                slots=slots_of(info, [resources_of(cell, settings, gpus) for cell in cells]),
+                slots=slots,
                 max_attempts=CELL_ATTEMPTS,
                 on_event=record,
             )

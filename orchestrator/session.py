@@ -12,14 +12,17 @@ from rich.console import Console
 
 from orchestrator.disk import check_room
 from orchestrator.errors import UserError
+from orchestrator.estimate import CORE_TFLOPS, GPU_TFLOPS, artifact_gflops, cell_gflops
 from orchestrator.events import CellEvent, one_line
-from orchestrator.machine import usable_processors
+from orchestrator.interrupt import EXIT_CODE, as_typed, in_two_steps
+from orchestrator.machine import gpus, usable_processors
 from orchestrator.plan import Plan, check_inputs, make_plan, source_models
 from orchestrator.progress import Progress
 from orchestrator.published import published_accuracy
 from orchestrator.run import Ran, RunOptions, execute, only_driver
 from orchestrator.runs import Labels
 from orchestrator.show import counts_line, estimate_line, status_path
+from orchestrator.status_file import StatusFile
 from orchestrator.store import Store
 from orchestrator.tracking import Tracker, TrackerThread
 from orchestrator.tracking_ui import HOST, VIEWS, serve_ui, view_link
@@ -36,7 +39,9 @@ if TYPE_CHECKING:
 def run_session(
     grid: Grid, catalog: Catalog, store: Store, settings: RunSettings, options: RunOptions, console: Console
 ) -> int:
-    """Plan, build, run, track, report. Returns the exit code: 0, or 1 when something on record has failed.
+    """Plan, build, run, track, report.
+
+    Returns the exit code: 0, 1 when something on record has failed, 130 when Ctrl-C has stopped it.
 
     Raises ``UserError`` before any work for what the user has to mend first.
     """
@@ -50,7 +55,10 @@ def run_session(
         ran = Ran()
         if plan.todo:
             console.print(estimate_line(plan), highlight=False, soft_wrap=True)
-            ran = _run(plan, catalog, store, settings, options, console)
+            try:
+                ran = _run(plan, catalog, store, settings, options, console)
+            except KeyboardInterrupt:  # all that is to say has been said
+                return EXIT_CODE
         after = make_plan(grid, catalog, store, data_root)
         files = write_grid_report(after, catalog, store, data_root)
         tracked = sync_tracking(after, catalog, store, files)
@@ -62,14 +70,21 @@ def _run(
     plan: Plan, catalog: Catalog, store: Store, settings: RunSettings, options: RunOptions, console: Console
 ) -> Ran:
     """Execute the plan while the terminal shows how far it is and MLflow is told of every finished cell."""
+    title, resume = f"{plan.grid.name}: {plan.grid.title}", as_typed()
+    on_gpu = settings.device != "cpu" and bool(gpus())
     progress = Progress(
         plan.todo,
-        (need.address for need in plan.missing),
+        {need.address: artifact_gflops(need, catalog) for need in plan.missing},
+        size_of=lambda cell: cell_gflops(cell, catalog),
         measured=plan.done,
         places=1 if options.local else max(1, usable_processors() // settings.threads),
+        gflops=1e3 * (GPU_TFLOPS if on_gpu else CORE_TFLOPS),
+        title=title,
         console=console,
-        status=status_path(store, plan.grid.name),
+        status=StatusFile(status_path(store, plan.grid.name), plan.grid.name, plan.grid.title, resume),
         how_far=store.how_far,
+        log_of=lambda failed: failure.log if (failure := store.read_failure(failed)) else "",
+        resume=resume,
     )
     describe = describe_in(plan, catalog)
 
@@ -78,8 +93,20 @@ def _run(
         if event.kind == "finished":
             writer.put(store.read_result(event.cell.id))
 
-    with TrackerThread(lambda: open_tracker(store, plan.grid.name), describe) as writer, progress:
-        ran = execute(plan, catalog, settings, options, on_task=progress.on_task, on_event=on_event)
+    with (
+        in_two_steps(progress.stopping),
+        progress,  # outside the writer, so that it has the last word
+        TrackerThread(lambda: open_tracker(store, plan.grid.name), describe) as writer,
+    ):
+        ran = execute(
+            plan,
+            catalog,
+            settings,
+            options,
+            on_task=progress.on_task,
+            on_event=on_event,
+            on_places=progress.set_places,
+        )
         problem = writer.close()
     if problem:
         console.print(f"MLflow: {problem}; `sync` brings them over", style="yellow", highlight=False)

@@ -1,4 +1,4 @@
-"""What ``plan`` and ``status`` print."""
+"""What ``plan`` prints."""
 
 from __future__ import annotations
 
@@ -52,23 +52,6 @@ def plan_view(
         parts.append(Text(f"\nnot on this machine: {shown}", style="yellow"))
         parts.append(Text(f"`doctor {grid.name}` says how to get each"))
     parts.append(Text(f"\nstore: {store.url}"))
-    return Group(*parts)
-
-
-def status_view(plan: Plan, store: Store) -> RenderableType:
-    """How far a grid is, live figures of a run at work, and the failures on record."""
-    from orchestrator.progress import read_status
-
-    parts: list[RenderableType] = [Text(f"{plan.grid.name}: {plan.grid.title}", style="bold"), Text(counts_line(plan))]
-    live = read_status(status_path(store, plan.grid.name))
-    if live is not None:
-        parts.append(Text(live))
-    for failure in plan.failed[:10]:
-        parts.append(Text(f"failed: {failure.id}\n  {failure.error}\n  log: {failure.log}", style="red"))
-    if len(plan.failed) > 10:
-        parts.append(Text(f"... and {len(plan.failed) - 10} more failures"))
-    if plan.failed:
-        parts.append(Text("--retry-failed runs them again"))
     return Group(*parts)
 
 

@@ -1,0 +1,56 @@
+"""Ctrl-C in two steps: the first stops what runs in good order, the second leaves at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+EXIT_CODE = 130
+"""Of a process that Ctrl-C has ended, by convention."""
+
+_SHOW_CURSOR = b"\x1b[?25h"
+
+
+@contextlib.contextmanager
+def in_two_steps(on_first: Callable[[], None]) -> Iterator[None]:
+    """Inside, the first Ctrl-C calls ``on_first`` and raises ``KeyboardInterrupt``; the second ends the process.
+
+    Args:
+        on_first: says that stopping has begun. Called in a signal's handler, so it must not wait for a lock.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def first(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, leave_at_once)
+        on_first()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, first)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def leave_at_once(number: int, frame: object) -> None:
+    """End this process without another line of Python. Results are renamed into place whole, so none is torn."""
+    if sys.stdout.isatty():
+        os.write(sys.stdout.fileno(), _SHOW_CURSOR)
+    os.write(sys.stderr.fileno(), f"\nleft at once; go on with: {as_typed()}\n".encode())
+    os._exit(EXIT_CODE)
+
+
+def as_typed() -> str:
+    """The command line of this process, ready to be pasted into a shell."""
+    program = Path(sys.argv[0])
+    words = ["python", "-m", program.parent.name] if program.name == "__main__.py" else [program.name]
+    return shlex.join([*words, *sys.argv[1:]])
