@@ -1,0 +1,65 @@
+"""``inspect``: one page about a finished cell, of what it gets wrong and what it looks like inside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from orchestrator.commands.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, StoreUrl, Threads
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def inspect(
+    cell: Annotated[str, typer.Argument(metavar="CELL", help="a cell's id, or the beginning of one")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="the page's path; reports/cells/CELL.html in the store")
+    ] = None,
+    store: StoreUrl = DEFAULT_STORE,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+    threads: Threads = 1,
+    device: Device = None,
+) -> None:
+    """Write a page with a cell's accuracy by class, confusions, worst mistakes, coefficients and sources."""
+    from orchestrator.catalog import data_root_of
+    from orchestrator.inspection import look_inside
+    from orchestrator.models.exporting import find_result
+    from orchestrator.report.inspect_page import render_inside
+    from orchestrator.settings import RunSettings
+    from orchestrator.store import Store
+    from orchestrator.workbench import Workbench
+
+    url = store if "://" in store else str(Path(store).absolute())
+    root = data_root_of(data_root)
+    settings = RunSettings(
+        store_url=url,
+        data_root=str(root.absolute()) if root else None,
+        threads=threads,
+        device=device,
+        catalog_files=tuple(str(path.absolute()) for path in catalog or ()),
+    )
+    opened = Store(url)
+    result = find_result(opened, cell)
+    bench = Workbench(settings)
+    refs = {dataset.name: dataset for dataset in result.cell.evaluate_on}
+
+    def image_of(dataset: str, place: int) -> NDArray[np.uint8]:
+        pixels = bench.images(refs[dataset], "test", bench.image_size(result.cell.backbone)).image(place)
+        return pixels.numpy()
+
+    page = render_inside(look_inside(result, bench), image_of).encode()
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_bytes(page)
+    else:
+        name = f"reports/cells/{result.cell.id}.html"
+        opened.files.write(name, page)
+        output = Path(opened.files.path(name)) if opened.files.is_local else None
+    where = output or f"{opened.url.rstrip('/')}/reports/cells/{result.cell.id}.html"
+    Console().print(f"page: {where}", soft_wrap=True, highlight=False)
