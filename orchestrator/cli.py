@@ -13,7 +13,6 @@ from rich.console import Console
 from orchestrator.commands import backbones, data, sources
 from orchestrator.commands.export import export
 from orchestrator.commands.inspect import inspect
-from orchestrator.commands.inspect import inspect
 
 if TYPE_CHECKING:
     from orchestrator.catalog import Catalog
@@ -274,7 +273,6 @@ def doctor(
 
 
 app.command("export")(export)
-app.command("inspect")(inspect)
 app.command("inspect")(inspect)
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
