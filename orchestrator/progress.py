@@ -37,6 +37,10 @@ FIRST_LINES, LATER_LINES = 5.0, 60.0
 
 RATE_SECONDS = 300.0
 SHOWN_FAILURES = 2
+"""In the live view."""
+
+LAST_FAILURES = 5
+"""So many are named when the live view has gone."""
 
 STOPPING = "stopping: what is under way is given up, what has finished is kept; Ctrl-C again leaves at once"
 
@@ -129,7 +133,7 @@ class Progress:
         """Count what happened to a cell."""
         now, name = self._clock(), event.cell.id
         with self._lock:
-            self._pace.until(now, wanted=min(self._places, len(self._running) + len(self._waiting)))
+            self._pace.until(now, self._wanted)
             self._waiting.pop(name, None)
             if event.kind == "started":
                 self._first_cell = now if self._first_cell is None else self._first_cell
@@ -198,6 +202,11 @@ class Progress:
                 gpus=self._gpus or (),
             )
 
+    @property
+    def _wanted(self) -> int:
+        """How many places there are cells for."""
+        return min(self._places, len(self._running) + len(self._waiting))
+
     def _usual(self, name: str) -> float | None:
         expected = self._durations.expected(self._jobs[name])
         return expected.seconds if expected.measured else None
@@ -209,7 +218,7 @@ class Progress:
             [(self._jobs[name], now - begun, None) for name, begun in self._running.items()],
             self._durations,
             places=self._places,
-            drag=self._pace.drag,
+            drag=self._pace.drag(now, self._wanted, self._running.values()),
         )
         if not self._open_tasks:
             return cells
@@ -258,6 +267,8 @@ class Progress:
         if kind is not None:
             state = "stopped" if issubclass(kind, KeyboardInterrupt) else "failed"
         self._status.write(state, self.snapshot())
+        if self._live is not None:
+            self._unsaid = self._unsaid[-LAST_FAILURES:]  # those on record are all in the report
         self._say_failures()
         self._say(self.summary(interrupted=state == "stopped"))
 
@@ -321,34 +332,37 @@ class Progress:
 
 
 class _Pace:
-    """Time lost between cells: what places had to do with their time, and what of it cells took.
+    """Time lost between cells: what the places could have done with their time, and what of it cells took.
 
     Counted from the first finished cell on; before that, workers start and load what they keep.
     """
 
     def __init__(self) -> None:
-        self._at: float | None = None
+        self._since = self._until = 0.0
         self._offered = self._worked = 0.0
         self._count = 0
 
     def until(self, now: float, wanted: int) -> None:
         """Until now, so many places could have been at work."""
-        if self._at is not None:
-            self._offered += wanted * (now - self._at)
-            self._at = now
+        if self._count:
+            self._offered += wanted * (now - self._until)
+            self._until = now
 
     def finished(self, now: float, seconds: float) -> None:
-        """A cell has ended that took so long; :meth:`until` is told first."""
-        if self._at is None:
-            self._at = now
-            return
-        self._worked += seconds
+        """A cell took so long; :meth:`until` is told first."""
+        if self._count:
+            self._worked += min(seconds, now - self._since)
+        else:
+            self._since = self._until = now
         self._count += 1
 
-    @property
-    def drag(self) -> float:
-        """Wall clock per second of work at a place, at least 1."""
-        return max(1.0, self._offered / self._worked) if self._count >= MEASURED_ENOUGH and self._worked else 1.0
+    def drag(self, now: float, wanted: int, begun: Iterable[float]) -> float:
+        """Wall clock per second of work at a place, at least 1, given when the cells under way were begun."""
+        if self._count < MEASURED_ENOUGH:
+            return 1.0
+        self.until(now, wanted)
+        worked = self._worked + sum(now - max(start, self._since) for start in begun)
+        return max(1.0, self._offered / worked) if worked else 1.0
 
 
 def _stage(address: str) -> str:

@@ -1,91 +1,24 @@
-"""What the terminal and other shells are told, and the arithmetic of the estimate."""
+"""What the terminal shows while a grid runs, on a terminal and without one."""
 
 from __future__ import annotations
 
 import io
-import json
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
-from orchestrator.eta import Durations, Kind, eta_seconds, in_words, kind_of
 from orchestrator.events import CellEvent
 from orchestrator.graph import TaskEvent
-from orchestrator.progress import Progress, read_status
+from orchestrator.live_view import LiveView
+from orchestrator.machine import Gpu, Memory, memory_of_tree, read_smi
+from orchestrator.progress import STOPPING, Progress
+from orchestrator.snapshot import Failed, Snapshot, Stage, UnderWay
+from orchestrator.status_file import StatusFile, read_status
 from tests.orchestrator import samples
-
-BOLT: Kind = ("tiny", "bolt", 4)
-PROBE: Kind = ("tiny", "linear_probe", 4)
-
-
-def measured(*pairs: tuple[Kind, float]) -> Durations:
-    durations = Durations()
-    for kind, seconds in pairs:
-        durations.add(kind, seconds)
-    return durations
-
-
-def test_a_duration_comes_from_the_closest_relative() -> None:
-    durations = measured((BOLT, 10.0), (BOLT, 20.0), (("tiny", "bolt", 16), 60.0), (PROBE, 2.0))
-    assert durations.expected(BOLT) == 15.0
-    assert durations.expected(("tiny", "bolt", 1)) == 30.0  # the method on this backbone
-    assert durations.expected(("large", "bolt", 1)) == 30.0  # the method anywhere
-    assert durations.expected(("large", "lora", 1)) == 23.0  # anything
-    assert Durations().expected(BOLT) is None
-
-
-def test_the_estimate_is_work_over_pace_but_never_less_than_the_longest_cell() -> None:
-    durations = measured((BOLT, 10.0), (PROBE, 2.0))
-    waiting = {BOLT: 3, PROBE: 5}
-    running = [(BOLT, 4.0), (PROBE, 9.0)]  # 6 s to go, and one that is overdue
-    assert eta_seconds(waiting, running, durations, pace=2.0) == (3 * 10 + 5 * 2 + 6) / 2
-    assert eta_seconds({}, running, durations, pace=2.0) == 6.0
-    assert eta_seconds({}, [], durations, pace=2.0) == 0.0
-
-
-@pytest.mark.parametrize("pace", [0.0, -1.0])
-def test_without_a_pace_there_is_no_estimate(pace: float) -> None:
-    assert eta_seconds({BOLT: 1}, [], measured((BOLT, 1.0)), pace=pace) is None
-
-
-def test_before_anything_was_measured_there_is_no_estimate() -> None:
-    assert eta_seconds({BOLT: 1}, [], Durations(), pace=1.0) is None
-    assert eta_seconds({}, [(BOLT, 1.0)], Durations(), pace=1.0) is None
-
-
-@given(
-    counts=st.dictionaries(st.sampled_from([BOLT, PROBE]), st.integers(0, 10**5)),
-    pace=st.floats(0.01, 1000),
-    more=st.integers(1, 100),
-)
-def test_more_work_never_takes_less_time(counts: dict[Kind, int], pace: float, more: int) -> None:
-    durations = measured((BOLT, 10.0), (PROBE, 2.0))
-    before = eta_seconds(counts, [], durations, pace=pace)
-    after = eta_seconds({**counts, BOLT: counts.get(BOLT, 0) + more}, [], durations, pace=pace)
-    assert before is not None
-    assert after is not None
-    assert after > before >= 0
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (None, "unknown"),
-        (0.2, "0 s"),
-        (99.4, "99 s"),
-        (99.6, "2 min"),
-        (3570.0, "1 h 00 min"),
-        (11100.0, "3 h 05 min"),
-        (187200.0, "2 d 4 h"),
-    ],
-)
-def test_durations_in_words(seconds: float | None, words: str) -> None:
-    assert in_words(seconds) == words
 
 
 def quiet() -> Console:
@@ -97,9 +30,18 @@ def said(console: Console) -> str:
     return console.file.getvalue()
 
 
+def wait_for(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def test_counts_follow_the_events_and_a_second_attempt_counts_once() -> None:
     cells = [samples.cell(number) for number in range(5)]
-    progress = Progress(cells, ["images/a", "features/b", "spectra/c"], console=quiet())
+    stages = {"images/a": 0.0, "features/b": 10.0, "spectra/c": 0.0}
+    logs = {"features/b": "/store/logs/b.log"}
+    progress = Progress(cells, stages, console=quiet(), clock=lambda: 0.0, log_of=lambda name: logs.get(name, ""))
     progress.on_task(TaskEvent("images/a", "started"))
     progress.on_task(TaskEvent("images/a", "finished"))
     progress.on_task(TaskEvent("features/b", "started"))
@@ -111,88 +53,143 @@ def test_counts_follow_the_events_and_a_second_attempt_counts_once() -> None:
     progress.on_event(CellEvent(cells[1], "started"))
     progress.on_event(CellEvent(cells[2], "failed", error="needs features/b", log="/logs/2"))  # never started
     shot = progress.snapshot()
-    assert (shot.built, shot.artifacts) == (1, 3)
-    assert (shot.finished, shot.failed, shot.running, shot.waiting) == (1, 1, 1, 2)
-    assert shot.failures == (("features/b", "OSError: disk", "/logs/b"), (cells[2].id, "needs features/b", "/logs/2"))
-    assert shot.eta == pytest.approx(3 * 2.0, abs=0.5)
-    assert shot.line.startswith("artifacts 1/3, cells 1/5: 1 running, 2 waiting, 1 failed, ")
-    assert shot.line.endswith(", about 6 s left")
+    assert shot.stages == (Stage("images", 1, 0, 1), Stage("features", 0, 1, 1), Stage("spectra", 0, 1, 1))
+    assert (shot.finished, shot.failed, len(shot.running), shot.waiting) == (1, 1, 1, 2)
+    assert shot.running == (UnderWay(cells[1].id, 0.0, expected=2.0),)
+    assert shot.failures == (
+        Failed("features/b", "OSError: disk", "/store/logs/b.log"),  # the store's log outlives the worker's
+        Failed(cells[2].id, "needs features/b", "/logs/2"),
+    )
+    assert shot.eta == 3 * 2.0
+    assert shot.line == "cells 1/5: 1 running, 2 waiting, 1 failed, about 6 s left"
 
 
-def test_earlier_runs_give_an_estimate_from_the_start() -> None:
+def test_earlier_runs_give_an_estimate_from_the_start_and_count_as_done() -> None:
     earlier = [samples.result(samples.cell(seed)) for seed in (1, 2)]  # 2.4 s each
-    progress = Progress([samples.cell(seed) for seed in range(10)], measured=earlier, places=2, console=quiet())
-    assert progress.snapshot().eta == pytest.approx(10 * 2.4 / 2)
+    progress = Progress([samples.cell(seed) for seed in range(3, 13)], measured=earlier, places=2, console=quiet())
+    shot = progress.snapshot()
+    assert shot.eta == pytest.approx(10 / 2 * 2.4)
+    assert shot.line == "cells 2/12: 0 running, 10 waiting, about 12 s left"
 
 
-def test_without_a_terminal_it_says_plain_lines_and_a_last_one(tmp_path: Path) -> None:
+def test_artifacts_count_into_the_estimate_and_say_how_far_they_are() -> None:
+    now = 0.0
+    told = {"sources/b": "3 of 4"}
+    progress = Progress(
+        [], {"sources/a": 10.0, "sources/b": 20.0, "sources/c": 20.0}, gflops=1.0, console=quiet(),
+        how_far=lambda address: told.get(address, ""), clock=lambda: now,
+    )  # fmt: skip
+    assert progress.snapshot().eta == 50.0
+    assert "very roughly 50 s left" in progress.snapshot().line
+    progress.on_task(TaskEvent("sources/a", "started"))
+    now = 2.0
+    progress.on_task(TaskEvent("sources/a", "finished", seconds=2.0))
+    progress.on_task(TaskEvent("sources/b", "started"))
+    now = 5.0
+    shot = progress.snapshot()
+    assert shot.eta == pytest.approx(1.0 + 4.0)  # a quarter of the second, and the third by its size
+    assert shot.line == "artifacts 1/3, sources/b: 3 of 4, cells 0/0: 0 running, 0 waiting, about 5 s left"
+
+
+def test_cells_a_minute_are_those_of_the_last_minutes() -> None:
+    now = 0.0
+    cells = [samples.cell(number) for number in range(700)]
+    progress = Progress(cells, console=quiet(), clock=lambda: now)
+    for number, cell in enumerate(cells):
+        progress.on_event(CellEvent(cell, "started"))
+        now += 1.0 if number < 600 else 10.0
+        progress.on_event(CellEvent(cell, "finished", seconds=1.0))
+    assert progress.snapshot().rate == pytest.approx(0.1, rel=0.05)
+    assert progress.snapshot().rate_words.endswith("cells/min")
+
+
+def test_without_a_terminal_it_says_plain_lines_failures_and_a_last_one() -> None:
     console, cells = quiet(), [samples.cell(number) for number in range(2)]
     with Progress(cells, console=console) as progress:
-        for cell in cells:
-            progress.on_event(CellEvent(cell, "started"))
-            progress.on_event(CellEvent(cell, "finished", seconds=1.0))
-        time.sleep(0.7)
+        progress.on_event(CellEvent(cells[0], "started"))
+        progress.on_event(CellEvent(cells[0], "finished", seconds=1.0))
+        progress.on_event(CellEvent(cells[1], "failed", error="ValueError: [odd]", log="/logs/1"))
+        wait_for(lambda: "cells 1/2" in said(console))
     lines = said(console).splitlines()
-    assert lines[0].startswith("cells 2/2: 0 running, 0 waiting, ")
-    assert lines[-1].startswith("2 cells finished in ")
-    assert len(lines) == 2
+    assert lines[0] == f"failed: {cells[1].id}: ValueError: [odd] (log: /logs/1)"
+    assert lines[1].startswith("cells 1/2: 0 running, 0 waiting, 1 failed")
+    assert lines[-1].startswith("1 cells finished, 1 failed in ")
+    assert len(lines) == 3
     assert "\x1b" not in said(console)
 
 
 def test_a_terminal_sees_the_running_cells_and_the_last_failures() -> None:
-    console = Console(file=io.StringIO(), width=100, force_terminal=True)
-    cells = [samples.cell(number) for number in range(12)]
-    with Progress(cells, ["images/a"], console=console) as progress:
-        for cell in cells[:9]:
+    console = Console(file=io.StringIO(), width=100, height=30, force_terminal=True)
+    cells = [samples.cell(number) for number in range(30)]
+    with Progress(cells, {"images/a": 0.0}, title="demo: Demo", console=console) as progress:
+        for cell in cells[:20]:
             progress.on_event(CellEvent(cell, "started"))
         progress.on_event(CellEvent(cells[0], "failed", error="ValueError: odd", log="/logs/0.err"))
-        time.sleep(0.6)
+        wait_for(lambda: "/logs/0.err" in said(console))
+        progress.stopping()
+        wait_for(lambda: STOPPING[:40] in said(console))
     text = said(console)
-    assert "8 running, 3 waiting, 1 failed" in text
-    assert "and 2 more" in text
+    assert "demo: Demo" in text
+    assert "19 running, 10 waiting, " in text
     assert "ValueError: odd" in text
-    assert "/logs/0.err" in text
+
+
+FULL = Snapshot(
+    elapsed=4000.0,
+    stages=(Stage("images", 32, 0, 32), Stage("sources", 7, 1, 16)),
+    building=(UnderWay("sources/tiny-clip.glyph-digits--0011aabb", 12.0, told="5 of 8"),),
+    before=100,
+    finished=40,
+    failed=2,
+    waiting=400,
+    running=tuple(UnderWay(f"fewshot.ViT-B-32.digits.k16.bolt.s{n}--0011aabb", 30.0 + n, 90.0) for n in range(40)),
+    rate=0.5,
+    eta=720.0,
+    failures=(Failed("fewshot.digits", "ValueError: odd", "/a/store/logs/fewshot.digits.log"),) * 2,
+    memory=Memory(3 * 2**30, 32 * 2**30, 5),
+    gpus=(Gpu(0, "NVIDIA H200", 45.0, 12 * 2**30, 140 * 2**30),),
+)
+
+
+@pytest.mark.parametrize(("width", "height"), [(60, 24), (80, 24), (60, 40), (200, 60)])
+def test_the_view_fits_on_one_screen_from_sixty_columns(width: int, height: int) -> None:
+    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
+    console.print(LiveView("demo: Demo", FULL, now=0.0))
+    lines = said(console).splitlines()
+    text = " ".join(" ".join(lines).split())
+    assert max(map(len, lines)) <= width
+    assert len(lines) < height
+    assert "140 done (100 of them before), 40 running, 400 waiting, 2 failed" in text
+    assert "30.0 cells/min, about 12 min left" in text
+    assert "memory 3.0 GiB of 32.0 GiB in 5 processes" in text
+    assert "GPU 0 NVIDIA H200: 45 % busy, 12.0 GiB of 140.0 GiB" in text
+    assert "5 of 8 12 s" in text
+    assert "30 s of about 90 s" in text
+    assert " more" in text
+    assert text.count("log: /a/store/logs/fewshot.digits.log") == 2
 
 
 def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path) -> None:
     console = quiet()
-    with pytest.raises(KeyboardInterrupt), Progress([samples.cell()], console=console, status=tmp_path / "s.json"):
+    file = StatusFile(tmp_path / "s.json", "demo", "Demo", "python -m orchestrator grid demo")
+    with (
+        pytest.raises(KeyboardInterrupt),
+        Progress([samples.cell()], console=console, status=file, resume="python -m orchestrator grid demo"),
+    ):
         raise KeyboardInterrupt
     assert "stopped: 0 cells finished, 1 not done" in said(console)
-    assert "the same command goes on from here" in said(console)
-    assert read_status(tmp_path / "s.json") is None
-
-
-def test_another_shell_can_read_how_far_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "status" / "demo.json"
-    assert read_status(path) is None
-    with Progress([samples.cell(1), samples.cell(2)], console=quiet(), status=path) as progress:
-        progress.on_event(CellEvent(samples.cell(1), "started"))
-        deadline = time.monotonic() + 10
-        while "1 running" not in (read_status(path) or "") and time.monotonic() < deadline:
-            time.sleep(0.05)
-        line = read_status(path)
-        assert line is not None
-        assert "cells 0/2: 1 running, 1 waiting" in line
-        body = json.loads(path.read_text())
-        assert body["now"] == [samples.cell(1).id]
-    assert read_status(path) is None
-    assert [entry.name for entry in path.parent.iterdir()] == ["demo.json"]
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"state": "running"}', '{"state": "running", "at": 0, "line": "x"}'])
-def test_a_status_file_that_is_broken_or_old_is_no_status(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "status.json"
-    path.write_text(text)
-    assert read_status(path) is None
-    assert read_status(None) is None
+    assert said(console).endswith("; go on with: python -m orchestrator grid demo\n")
+    found = read_status(tmp_path / "s.json")
+    assert found is not None
+    assert found.state == "stopped"
 
 
 def test_a_status_that_cannot_be_written_does_not_end_the_run(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with Progress([], console=quiet(), status=blocked / "status.json"):
+    with Progress([], console=quiet(), status=StatusFile(blocked / "status.json")):
         pass
+    assert blocked.read_text() == ""
 
 
 def test_events_from_many_threads_are_all_counted() -> None:
@@ -211,8 +208,18 @@ def test_events_from_many_threads_are_all_counted() -> None:
     for thread in threads:
         thread.join()
     shot = progress.snapshot()
-    assert (shot.finished, shot.running, shot.waiting) == (400, 0, 0)
+    assert (shot.finished, shot.running, shot.waiting) == (400, (), 0)
 
 
-def test_kinds_tell_backbone_method_and_shots_apart() -> None:
-    assert kind_of(samples.cell(3, method="lora", shots=16, backbone="ViT-B-32")) == ("ViT-B-32", "lora", 16)
+def test_memory_is_that_of_this_process_and_more_than_nothing() -> None:
+    found = memory_of_tree()
+    assert 0 < found.used < found.total
+    assert found.processes >= 1
+
+
+def test_gpus_are_read_from_what_nvidia_smi_prints() -> None:
+    printed = "0, NVIDIA H200, 45, 12288, 143771\n1, NVIDIA H200 MIG 1g.18gb, [N/A], 0, 16384\nNo devices were found\n"
+    first, second = read_smi(printed)
+    assert first == Gpu(0, "NVIDIA H200", 45.0, 12288 * 2**20, 143771 * 2**20)
+    assert second.busy is None
+    assert second.words == "GPU 1 NVIDIA H200 MIG 1g.18gb: 0 B of 16.0 GiB"
