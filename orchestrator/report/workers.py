@@ -20,30 +20,52 @@ if TYPE_CHECKING:
 _WORTH_IT = 24
 """Figures from which on another process draws sooner than it takes to start."""
 _MOST = 4
+_TABLES = 0.15
+"""What making the tables takes beside drawing all figures."""
 
 
-def figures_of(study: Study, styles: Styles, processes: int | None = None) -> dict[Panel, PanelFigures]:
-    """The figures of every panel; the same whatever the number of processes, which follows from their number."""
-    loads = {i: figure_count(panel) for i, panel in enumerate(study.panels)}
-    if processes is None:
-        processes = max(1, min(_MOST, usable_processors(), sum(loads.values()) // _WORTH_IT))
-    shares: list[list[int]] = [[] for _ in range(processes)]
-    for i in sorted(loads, key=lambda i: -loads[i]):
-        min(shares, key=lambda share: sum(loads[j] for j in share)).append(i)
-    own, *others = shares
-    children = [_start(study, share, styles) for share in others if share]
-    try:
-        drawn = {i: panel_figures(study, study.panels[i], styles) for i in own}
-        for share, child in children:
-            # A child that fell says why on stderr; what it was to draw is drawn here, or fails here where it is seen.
-            out, _ = child.communicate()
-            found = pickle.loads(out) if child.returncode == 0 else _drawn(study, share, styles)
-            drawn.update(zip(share, found, strict=True))
-    finally:
-        for _, child in children:
+class Drawing:
+    """The figures of every panel while they are drawn: by other processes from the start, by this one when asked.
+
+    So its own work goes on beside theirs. The figures are the same whatever the number of processes, which follows
+    from how many there are to draw. Used as a context, nothing is left running.
+    """
+
+    def __init__(self, study: Study, styles: Styles, processes: int | None = None) -> None:
+        self._study, self._styles = study, styles
+        loads = {i: figure_count(panel) for i, panel in enumerate(study.panels)}
+        total = sum(loads.values())
+        if processes is None:
+            processes = max(1, min(_MOST, usable_processors(), total // _WORTH_IT))
+        shares: list[list[int]] = [[] for _ in range(processes)]
+        busy = [_TABLES * total if place == 0 else 0.0 for place in range(processes)]
+        for i in sorted(loads, key=lambda i: -loads[i]):
+            least = min(range(processes), key=lambda place: busy[place])
+            shares[least].append(i)
+            busy[least] += loads[i]
+        self._own, *others = shares
+        self._children = [(share, _start(study, share, styles)) for share in others if share]
+
+    def __enter__(self) -> Drawing:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for _, child in self._children:
             child.kill()
             child.wait()
-    return {panel: drawn[i] for i, panel in enumerate(study.panels)}
+            if child.stdout is not None:
+                child.stdout.close()
+
+    def finish(self) -> dict[Panel, PanelFigures]:
+        """Draw what is left to this process and wait for the others."""
+        panels = self._study.panels
+        drawn = dict(zip(self._own, _drawn(self._study, self._own, self._styles), strict=True))
+        for share, child in self._children:
+            # A child that fell says why on stderr; what it was to draw is drawn here, or fails here where it is seen.
+            out, _ = child.communicate()
+            found = pickle.loads(out) if child.returncode == 0 else _drawn(self._study, share, self._styles)
+            drawn.update(zip(share, found, strict=True))
+        return {panel: drawn[i] for i, panel in enumerate(panels)}
 
 
 def figure_count(panel: Panel) -> int:
@@ -61,7 +83,7 @@ def _drawn(study: Study, share: Sequence[int], styles: Styles) -> list[PanelFigu
     return [panel_figures(study, study.panels[i], styles) for i in share]
 
 
-def _start(study: Study, share: list[int], styles: Styles) -> tuple[list[int], subprocess.Popen[bytes]]:
+def _start(study: Study, share: list[int], styles: Styles) -> subprocess.Popen[bytes]:
     """A child that draws these panels; of the results it gets those of methods with variants, without what is large."""
     ids = {
         row.cell_id
@@ -87,4 +109,4 @@ def _start(study: Study, share: list[int], styles: Styles) -> tuple[list[int], s
     except BrokenPipeError:
         pass
     child.stdin = None
-    return share, child
+    return child

@@ -17,7 +17,7 @@ from orchestrator.report.page import render_page
 from orchestrator.report.palette import styles_of
 from orchestrator.report.rows import LabelOf, NamesOf, PublishedOf, SourceRow, frame_of
 from orchestrator.report.study import study_of
-from orchestrator.report.workers import figures_of
+from orchestrator.report.workers import Drawing
 from orchestrator.results import Failure, Result
 
 _STALE_SECONDS = 3600
@@ -64,7 +64,8 @@ def write_report(
     styles = styles_of(study.method_names)
     folder.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(folder)
-    with tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as name:
+    building = tempfile.TemporaryDirectory(prefix=".building-", dir=folder)
+    with building as name, Drawing(study, styles) as drawing:
         build = Path(name)
         for kind in ("tables", "figures"):
             (build / kind).mkdir()
@@ -74,7 +75,7 @@ def write_report(
         for table in (*(table for own in tables.values() for table in tables_of_panel(own)), *common.values()):
             for ending, text in (("csv", to_csv(table)), ("md", to_markdown(table)), ("tex", to_latex(table))):
                 (build / "tables" / f"{slug(table.name)}.{ending}").write_text(text, encoding="utf-8")
-        figures = figures_of(study, styles)
+        figures = drawing.finish()
         for drawn in figures.values():
             for figure in drawn.all:
                 for ending, content in (("svg", figure.svg.encode()), ("png", figure.png), ("pdf", figure.pdf)):

@@ -19,7 +19,7 @@ from orchestrator.report.figures.inside import coefficient_spectra, confusion_ma
 from orchestrator.report.figures.settings import knobs_of, paired_difference, variants_of
 from orchestrator.report.palette import styles_of
 from orchestrator.report.study import Study, study_of
-from orchestrator.report.workers import figures_of
+from orchestrator.report.workers import Drawing
 from tests.orchestrator.synthetic import everything
 
 
@@ -99,7 +99,8 @@ def test_a_variants_effect_is_paired_by_seed(ablations: Study) -> None:
 def test_figures_drawn_in_another_process_are_the_same(ablations: Study) -> None:
     styles = styles_of(ablations.method_names)
     small = replace(ablations, panels=ablations.panels[:2])
-    assert figures_of(small, styles, processes=2) == figures_of(small, styles, processes=1)
+    with Drawing(small, styles, processes=2) as two, Drawing(small, styles, processes=1) as one:
+        assert two.finish() == one.finish()
 
 
 def test_letters_that_the_small_font_lacks_are_taken_from_the_whole_one() -> None:
