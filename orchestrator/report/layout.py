@@ -114,7 +114,7 @@ def panel_figures(study: Study, panel: Panel, styles: Styles) -> PanelFigures:
     if panel.key.track == "meta":
         lines += [accuracy_after_epochs(panel, study.curves, k, styles) for k in panel.ks]
     shots = [k for k in panel.ks if k in _DRAWN_SHOTS] or [panel.ks[-1]]
-    drawn = [draw(panel, k, styles) for k in shots for draw in (by_dataset, accuracy_radar)]
+    drawn = [draw(panel, k, styles) for draw in (by_dataset, accuracy_radar) for k in shots]
     costs = [accuracy_against_costs(panel, shots[-1], styles)]
     return PanelFigures(
         lines=tuple(one for one in lines if one),
