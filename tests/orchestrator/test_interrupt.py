@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import IO
 
 import pytest
@@ -33,43 +35,48 @@ ENDS_RAY = "with interrupt_later(): print('cleaning', flush=True); time.sleep(60
 """What takes the first Ctrl-C for later must not take the second."""
 
 
-def started(cleaning: str) -> tuple[subprocess.Popen[str], IO[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", STOPS_SLOWLY.format(cleaning=cleaning)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None
-    return process, process.stdout
+@contextlib.contextmanager
+def started(cleaning: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+    """The process, at work, and what it says."""
+    command = [sys.executable, "-c", STOPS_SLOWLY.format(cleaning=cleaning)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "at work\n"
+            yield process, process.stdout
+        finally:
+            process.kill()
 
 
 def test_the_first_stops_in_good_order() -> None:
-    process, said = started("pass")
-    assert said.readline() == "at work\n"
-    process.send_signal(signal.SIGINT)
-    assert said.read() == "stopping\ncleaned up\n"
-    assert process.wait() == 7
+    with started("pass") as (process, said):
+        process.send_signal(signal.SIGINT)
+        assert said.read() == "stopping\ncleaned up\n"
+        assert process.wait() == 7
 
 
 @pytest.mark.parametrize("cleaning", ["print('cleaning', flush=True); time.sleep(600)", ENDS_RAY])
 def test_the_second_leaves_at_once(cleaning: str) -> None:
-    process, said = started(cleaning)
-    assert said.readline() == "at work\n"
-    process.send_signal(signal.SIGINT)
-    assert [said.readline(), said.readline()] == ["stopping\n", "cleaning\n"]
-    process.send_signal(signal.SIGINT)
-    assert said.read() == "\nleft at once; go on with: python -m orchestrator grid demo --store 'two words'\n"
-    assert process.wait() == EXIT_CODE
+    with started(cleaning) as (process, said):
+        process.send_signal(signal.SIGINT)
+        assert [said.readline(), said.readline()] == ["stopping\n", "cleaning\n"]
+        process.send_signal(signal.SIGINT)
+        assert said.read() == "\nleft at once; go on with: python -m orchestrator grid demo --store 'two words'\n"
+        assert process.wait() == EXIT_CODE
 
 
 def test_what_was_kept_for_later_still_goes_through_the_first_step() -> None:
-    heard = []
+    heard: list[str] = []
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), in_two_steps(lambda: heard.append("stopping")), interrupt_later():
-        signal.raise_signal(signal.SIGINT)
-        assert heard == []
-    assert heard == ["stopping"]
+
+    def interrupted_while_ray_starts() -> None:
+        with in_two_steps(lambda: heard.append("stopping")), interrupt_later():
+            signal.raise_signal(signal.SIGINT)
+            heard.append("started")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_while_ray_starts()
+    assert heard == ["started", "stopping"]
     assert signal.getsignal(signal.SIGINT) is before
 
 
