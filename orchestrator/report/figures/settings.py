@@ -6,7 +6,7 @@ Only one thing differs on each curve: a variant that changes two settings, or a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.cell import Cell
@@ -24,12 +24,18 @@ _DASHES = ("-", "--", "-.", ":")
 
 @dataclass(frozen=True)
 class Variant:
-    """A label of a method: its settings, and how many sources which rule gives it (``None`` where targets differ)."""
+    """A label of a method.
+
+    Attributes:
+        sources: how many the rule gives it; ``None`` where targets differ.
+        drawn: whether they may have been drawn at random: seeds do not share one choice of some of them.
+    """
 
     label: str
     settings: Mapping[str, Any]
     rule: str
     sources: int | None
+    drawn: bool
 
     def differences(self, other: Variant) -> list[str]:
         """The names of what differs."""
@@ -39,7 +45,7 @@ class Variant:
 
     def number(self, key: str) -> float | None:
         """A setting as a number; ``None`` where it is none."""
-        value = self.sources if key == SOURCES else self.settings.get(key)
+        value = self.settings.get(key) if key != SOURCES else self.sources if self.drawn else None
         if isinstance(value, tuple | list) and len(value) == 1:
             value = value[0]
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
@@ -55,15 +61,22 @@ def variants_of(study: Study, panel: Panel) -> dict[str, list[Variant]]:
         own.setdefault(row.method, []).append(cells[row.cell_id])
     found: dict[str, list[Variant]] = {}
     for label in panel.methods:
-        counts = {len(cell.sources) for cell in own[label]}
-        cell = own[label][0]
-        variant = Variant(
-            label, cell.method.settings_dict(), cell.sources_rule, counts.pop() if len(counts) == 1 else None
-        )
+        counts, cell = {len(cell.sources) for cell in own[label]}, own[label][0]
+        count = counts.pop() if len(counts) == 1 else None
+        variant = Variant(label, cell.method.settings_dict(), cell.sources_rule, count, _drawn(own[label]))
         found.setdefault(cell.method.name, []).append(variant)
     for name, variants in found.items():
         variants.sort(key=lambda variant: variant.label != name)
+        variants[0] = replace(variants[0], drawn=True)  # all there are
     return {name: variants for name, variants in found.items() if len(variants) > 1}
+
+
+def _drawn(cells: Sequence[Cell]) -> bool:
+    """Whether seeds have different sources; of one seed nobody can tell."""
+    choices: dict[str, list[frozenset[str]]] = {}
+    for cell in cells:
+        choices.setdefault(f"{cell.dataset.name} {cell.shots}", []).append(frozenset(s.dataset for s in cell.sources))
+    return any(len(set(own)) > 1 for own in choices.values()) or all(len(own) == 1 for own in choices.values())
 
 
 def knobs_of(variants: Sequence[Variant]) -> dict[str, list[tuple[float, Variant]]]:
@@ -93,6 +106,8 @@ def accuracy_against_settings(study: Study, panel: Panel, styles: Mapping[str, S
                 xs = [value for value, _ in points]
                 for i, k in enumerate(panel.ks):
                     means = [panel.mean(variant.label, k).accuracy for _, variant in points]
+                    if sum(mean is not None for mean in means) < 2:
+                        continue
                     ys = [mean.mean if mean else float("nan") for mean in means]
                     spreads = [mean.std if mean and mean.std is not None else float("nan") for mean in means]
                     dash = _DASHES[i % len(_DASHES)]
@@ -109,7 +124,7 @@ def accuracy_against_settings(study: Study, panel: Panel, styles: Mapping[str, S
                 axes.set_axisbelow(True)
             grid[0].set_ylabel("mean accuracy over datasets (%)")
             if len(panel.ks) > 1:
-                legend_below(figure, grid[0], columns=6)
+                legend_below(figure, max(grid, key=lambda axes: len(axes.get_legend_handles_labels()[1])), columns=6)
             yield finished(
                 figure,
                 selected=panel.selects_on_test,
