@@ -20,6 +20,7 @@ from orchestrator.runs import (
     grouping,
     marked_name,
     milliseconds,
+    points,
     safe_name,
     shifted_accuracy,
     tags_of,
@@ -55,13 +56,14 @@ def _aggregate(key: tuple[str, ...], group: Sequence[Result], labels: Labels, gr
     cell = group[0].cell
     scores = [accuracies(result) for result in group]
     mean = fmean(score for score, _ in scores)
+    found = _mean_and_std([score for score, _ in scores])
     metrics = {
-        **{f"accuracy_{name}": value for name, value in _mean_and_std([score for score, _ in scores]).items()},
+        **{f"accuracy_{name}": value for name, value in found.items()},
         "n": float(len(group)),
-        "gain_over_zero_shot": mean - fmean(zero_shot for _, zero_shot in scores),
+        "gain_over_zero_shot": points(mean - fmean(zero_shot for _, zero_shot in scores)),
     }
     if labels.published is not None:
-        metrics |= {"accuracy_published": labels.published, "delta_published": mean - labels.published}
+        metrics |= {"accuracy_published": labels.published, "delta_published": points(mean - labels.published)}
     if cell.track == "ood":
         shifted = [value for result in group if (value := shifted_accuracy(result)) is not None]
         metrics |= {f"accuracy_shifted_{name}": value for name, value in _mean_and_std(shifted).items()}
@@ -70,7 +72,7 @@ def _aggregate(key: tuple[str, ...], group: Sequence[Result], labels: Labels, gr
         "aggregate",
         key,
         marked_name(f"{labels.method} {cell.dataset.name} k{cell.shots} mean", cell),
-        tags=tags_of(cell, labels, grid) | where,
+        tags=tags_of(cell, labels, grid) | where | {"accuracy": _in_words(found, len(group))},
         params=grouping(cell, labels) | where,
         metrics=tuple((name, value, 0) for name, value in metrics.items()),
         group=group,
@@ -79,8 +81,14 @@ def _aggregate(key: tuple[str, ...], group: Sequence[Result], labels: Labels, gr
 
 def _mean_and_std(values: Sequence[float]) -> dict[str, float]:
     """Mean and sample standard deviation; no deviation of one value, nothing of none."""
-    found = {"mean": fmean(values)} if values else {}
-    return found | ({"std": stdev(values)} if len(values) > 1 else {})
+    found = {"mean": points(fmean(values))} if values else {}
+    return found | ({"std": points(stdev(values))} if len(values) > 1 else {})
+
+
+def _in_words(found: Mapping[str, float], count: int) -> str:
+    """Mean and deviation as a reader wants them: in one column."""
+    deviation = f" ± {found['std']:.2f}" if "std" in found else ""
+    return f"{found['mean']:.2f}{deviation} (n = {count})"
 
 
 def _panel(cell: Cell) -> tuple[str, ...]:
@@ -107,6 +115,7 @@ def _curve(
         datasets = {name for scores in seeds.values() for name in scores}
         means = [fmean(scores.values()) for scores in seeds.values() if scores.keys() == datasets]
         metrics += _points("accuracy_by_shots", means, shots)
+        metrics += [(f"{name}_at_k/{shots:02d}", value, 0) for name, value in _mean_and_std(means).items()]
     if cell.track == "meta":
         metrics += _epoch_points(group)
     return _summary(
@@ -114,7 +123,9 @@ def _curve(
         key,
         marked_name(f"{labels.method} {cell.domain} {cell.backbone.name}", cell),
         tags=tags_of(cell, labels, grid),
-        params=grouping(cell, labels),
+        # Of two methods only one may use sources; as a parameter, that would stand beside the method's name in every
+        # comparison.
+        params={name: value for name, value in grouping(cell, labels).items() if name != "sources_rule"},
         metrics=tuple(metrics),
         group=group,
     )

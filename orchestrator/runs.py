@@ -8,7 +8,8 @@ Four kinds of runs, told apart by the tag ``kind``:
     the seeds of one (backbone, dataset, k, method): mean, sample standard deviation, n.
 ``curve``
     one (backbone, domain, method): ``accuracy_by_shots`` with step = k, so that comparing two of them draws accuracy
-    against k; on the ``meta`` track ``accuracy_by_epoch`` too, with step = epoch.
+    against k; the same as single numbers, ``mean_at_k/04`` and ``std_at_k/04``, so that the table below the drawing
+    has every k; on the ``meta`` track ``accuracy_by_epoch`` too, with step = epoch.
 ``grid``
     the whole grid: headline numbers, and the report as artifacts.
 """
@@ -43,11 +44,13 @@ class Labels:
         method: the method's name in this grid; differs between two settings of one method.
         domain: the domain's title.
         published: the paper's accuracy, per cent, if it prints one.
+        colour: of the method in the grid's report, as ``#rrggbb``; empty leaves it to MLflow.
     """
 
     method: str
     domain: str
     published: float | None = None
+    colour: str = ""
 
 
 Describe = Callable[[Result], Labels]
@@ -119,16 +122,16 @@ def cell_run(result: Result, labels: Labels, grid: str) -> TrackedRun:
     cell, accuracy_pair = result.cell, accuracies(result)
     accuracy, zero_shot = accuracy_pair
     metrics = {
-        "accuracy": accuracy,
-        "accuracy_zero_shot": zero_shot,
-        "gain_over_zero_shot": accuracy - zero_shot,
+        "accuracy": points(accuracy),
+        "accuracy_zero_shot": points(zero_shot),
+        "gain_over_zero_shot": points(accuracy - zero_shot),
         "trainable_parameters": float(result.trainable_parameters),
         "fit_seconds": result.timings.fit_seconds,
         "eval_seconds": result.timings.eval_seconds,
         "peak_memory_mib": result.peak_memory_mib,
     }
     if labels.published is not None:
-        metrics |= {"accuracy_published": labels.published, "delta_published": accuracy - labels.published}
+        metrics |= {"accuracy_published": labels.published, "delta_published": points(accuracy - labels.published)}
     if len(result.evaluations) > 1 or headline(result) is None:
         metrics |= {f"accuracy/{safe_name(e.dataset)}": e.accuracy for e in result.evaluations}
     metrics |= {
@@ -173,7 +176,8 @@ def curve_name(name: str) -> str:
 def tags_of(cell: Cell, labels: Labels, grid: str) -> dict[str, str]:
     """What a cell's run can be searched by, ``selects_on_test`` among it."""
     selects = str(cell.protocol.selects_on_test).lower()
-    return {"grid": grid, **grouping(cell, labels), "domain_title": labels.domain, "selects_on_test": selects}
+    colour = {"mlflow.runColor": labels.colour} if labels.colour else {}
+    return {"grid": grid, **grouping(cell, labels), "domain_title": labels.domain, "selects_on_test": selects, **colour}
 
 
 def marked_name(name: str, cell: Cell) -> str:
@@ -191,6 +195,11 @@ def grouping(cell: Cell, labels: Labels) -> dict[str, str]:
         "domain": cell.domain,
         "method": labels.method,
     }
+
+
+def points(value: float) -> float:
+    """Per cent, or a difference of such, to the digits that a table of MLflow has room for."""
+    return round(value, 4)
 
 
 def safe_name(name: str) -> str:

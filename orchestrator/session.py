@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,13 +25,14 @@ from orchestrator.runs import Labels
 from orchestrator.show import counts_line, estimate_line, status_path
 from orchestrator.status_file import StatusFile
 from orchestrator.store import Store
-from orchestrator.tracking import Tracker, TrackerThread
-from orchestrator.tracking_ui import HOST, VIEWS, serve_ui, view_link
+from orchestrator.tracking import Tracker, TrackerThread, links
+from orchestrator.tracking_ui import HOST, serve_ui
 
 if TYPE_CHECKING:
     from orchestrator.catalog import Catalog
     from orchestrator.grid import Grid
     from orchestrator.report import ReportFiles, SourceRow
+    from orchestrator.report.palette import Style
     from orchestrator.report.rows import Row
     from orchestrator.results import Result
     from orchestrator.settings import RunSettings
@@ -133,7 +135,13 @@ def tracking_place(store: Store) -> tuple[str, str | None]:
 
 
 def describe_in(plan: Plan, catalog: Catalog) -> Callable[[Result], Labels]:
-    """What a tracked run is labelled with: the grid's label, the domain's title, the paper's number."""
+    """What a tracked run is labelled with: the grid's label, the domain's title, the paper's number, the colour."""
+
+    @cache
+    def styles() -> dict[str, Style]:  # not before it is asked for: the report's packages take seconds to import
+        from orchestrator.report.palette import styles_of
+
+        return styles_of({plan.grid.label(cell): cell.method.name for cell in plan.grid.cells})
 
     def describe(result: Result) -> Labels:
         cell = result.cell
@@ -145,7 +153,8 @@ def describe_in(plan: Plan, catalog: Catalog) -> Callable[[Result], Labels]:
             cell.method.name,
             catalog.dataset(cell.dataset.name).published_as,
         )
-        return Labels(plan.grid.label(cell), catalog.domain(cell.domain).title, published)
+        label = plan.grid.label(cell)
+        return Labels(label, catalog.domain(cell.domain).title, published, styles()[label].colour)
 
     return describe
 
@@ -259,10 +268,8 @@ def serve_tracking_ui(store: Store, grid: str | None, port: int, console: Consol
     base = f"http://{HOST}:{port}"
     console.print(f"MLflow at {base} until Ctrl-C", highlight=False, soft_wrap=True)
     if grid is not None:
-        tracker = Tracker(uri, artifacts, grid)
-        for view, shows in VIEWS.items():
-            line = f"  {shows}: {view_link(base, tracker.experiment_id, view)}"
-            console.print(line, highlight=False, soft_wrap=True)
+        for shows, link in links(uri, grid, port).items():
+            console.print(f"  {shows}: {link}", highlight=False, soft_wrap=True, markup=False)
     return serve_ui(uri, artifacts, port)
 
 

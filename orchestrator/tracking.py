@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -31,7 +31,7 @@ from orchestrator.events import one_line
 from orchestrator.results import Result
 from orchestrator.run_summaries import summary_runs
 from orchestrator.runs import CONTENT, KEY, Describe, Labels, TrackedRun, cell_run, summing_up
-from orchestrator.tracking_ui import HOST, VIEWS, experiment_tags, view_link
+from orchestrator.tracking_ui import HOST, VIEW_TAG, VIEWS, compare_link, experiment_tags, view_link
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -52,7 +52,8 @@ _ENVIRONMENT = {
 }
 
 
-_CREATE = "import sys, mlflow; mlflow.MlflowClient(sys.argv[1]).search_experiments(max_results=1)"
+COMPARED_PANELS = 4
+"""Of a grid with more of them, no comparison is linked to: such an address is long, and one may choose the runs."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,7 @@ class Tracker:
             wanted[-1] = summing_up(wanted[-1], wanted[:-1])
             if not verify and self._says(wanted[-1]):
                 return SyncReport(0, len(wanted), 0)
+        self._set_tags(experiment_tags(sorted({result.cell.domain for result in results})))
         existing = self.existing()
         added = kept = removed = 0
         for run in wanted:
@@ -140,6 +142,12 @@ class Tracker:
                 added += 1
         removed += self._delete(old for runs in existing.values() for old in runs)
         return SyncReport(added, kept, removed)
+
+    def _set_tags(self, tags: Mapping[str, str]) -> None:
+        there = self._client.get_experiment(self.experiment_id).tags
+        for tag, value in tags.items():
+            if there.get(tag) != value:
+                self._client.set_experiment_tag(self.experiment_id, tag, value)
 
     def _says(self, run: TrackedRun) -> bool:
         """Whether exactly this run is there, finished."""
@@ -194,13 +202,43 @@ class Tracker:
 def links(uri: str, experiment: str | None, port: int) -> dict[str, str]:
     """What there is to see and where, once :func:`~orchestrator.tracking_ui.serve_ui` serves on ``port``.
 
-    The ready-made views of an experiment; without one, or where it is not tracked yet, the list of experiments.
+    The ready-made views of an experiment, one of the curves for each domain where there are several, and, of the
+    few panels of one grid, MLflow's comparison of all methods. Without an experiment, or where it is not tracked yet,
+    the list of experiments.
     """
     base = f"http://{HOST}:{port}"
-    found = open_client(uri).get_experiment_by_name(experiment) if experiment else None
+    client = open_client(uri)
+    found = client.get_experiment_by_name(experiment) if experiment else None
     if found is None:
         return {"experiments": f"{base}/#/experiments"}
-    return {what: view_link(base, found.experiment_id, view) for view, what in VIEWS.items()}
+    links = {what: view_link(base, found.experiment_id, view) for view, what in VIEWS.items()}
+    prefix = f"{VIEW_TAG}curves-"
+    domains = sorted(tag.removeprefix(prefix) for tag in found.tags if tag.startswith(prefix))
+    if len(domains) > 1:
+        links |= {
+            f"accuracy against k in {domain}": view_link(base, found.experiment_id, f"curves-{domain}")
+            for domain in domains
+        }
+    panels = _panels(client, found.experiment_id)
+    if len(panels) <= COMPARED_PANELS:
+        links |= {
+            f"{len(runs)} methods compared, {panel}": compare_link(base, found.experiment_id, runs)
+            for panel, runs in panels.items()
+            if len(runs) > 1
+        }
+    return links
+
+
+def _panels(client: MlflowClient, experiment_id: str) -> dict[str, list[str]]:
+    """The runs of the methods' curves by what they are drawn together for, the best method first."""
+    curves = client.search_runs(
+        [experiment_id], "tags.kind = 'curve'", max_results=PAGE, order_by=["metrics.accuracy_by_shots DESC"]
+    )
+    panels: dict[str, list[str]] = defaultdict(list)
+    for run in curves:
+        params = run.data.params
+        panels[" ".join(params[name] for name in ("track", "protocol", "backbone", "domain"))].append(run.info.run_id)
+    return dict(sorted(panels.items()))
 
 
 def open_client(uri: str) -> MlflowClient:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import sqlite3
 import statistics
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -23,7 +25,7 @@ from orchestrator.results import Evaluation, Result
 from orchestrator.run_summaries import summary_runs
 from orchestrator.runs import Labels, TrackedRun, accuracies, cell_run
 from orchestrator.tracking import SyncReport, Tracker, TrackerThread, links
-from orchestrator.tracking_ui import serve_ui, ui_command
+from orchestrator.tracking_ui import VIEWS, serve_ui, ui_command
 from tests.orchestrator import samples
 
 pytestmark = [
@@ -331,10 +333,15 @@ def test_a_curve_deviates_over_seeds_not_over_datasets_and_zero_shot_is_a_line()
     }
     bolt = {(name, step): value for name, value, step in runs["bolt glyphs tiny"].metrics}
     assert bolt["accuracy_by_shots", 4] == pytest.approx(61.5)
-    assert bolt["accuracy_by_shots_std", 4] == pytest.approx(statistics.stdev([61.0, 62.0]))
-    assert {step for _, step in bolt} == {1, 4}
+    assert bolt["accuracy_by_shots_std", 4] == pytest.approx(statistics.stdev([61.0, 62.0]), abs=1e-4)
+    assert {step for name, step in bolt if name == "accuracy_by_shots"} == {1, 4}
     fixed = {(name, step): value for name, value, step in runs["zero_shot glyphs tiny"].metrics}
-    assert fixed == {("accuracy_by_shots", 1): 50.0, ("accuracy_by_shots", 4): 50.0}
+    assert fixed == {
+        ("accuracy_by_shots", 1): 50.0,
+        ("accuracy_by_shots", 4): 50.0,
+        ("mean_at_k/01", 0): 50.0,
+        ("mean_at_k/04", 0): 50.0,
+    }
 
 
 def metrics_of(run: TrackedRun) -> dict[tuple[str, int], float]:
@@ -399,7 +406,7 @@ def test_a_meta_curve_stands_beside_the_final_accuracy_and_is_averaged_over_targ
     curve_run = next(run for run in summary_runs(results, describe, GRID) if run.kind == "curve")
     points = metrics_of(curve_run)
     assert [points["accuracy_by_epoch", epoch] for epoch in (1, 2, 3)] == [57.0, 58.0, 59.0]
-    assert points["accuracy_by_epoch_std", 1] == pytest.approx(statistics.stdev([55.0, 59.0]))
+    assert points["accuracy_by_epoch_std", 1] == pytest.approx(statistics.stdev([55.0, 59.0]), abs=1e-4)
 
 
 CREATE = """
@@ -420,3 +427,70 @@ def test_a_process_killed_while_it_creates_the_database_once_left_it_broken_for_
     assert not (tmp_path / "mlflow.db").exists()
     results = some_results()
     assert Tracker(uri, artifacts, GRID).sync(results, describe) == SyncReport(len(results) + SUMMARIES, 0, 0)
+
+
+def with_domains() -> list[Result]:
+    """Two methods in two domains."""
+    return [
+        replace(result, cell=replace(result.cell, domain=domain))
+        for domain in ("aerial", "glyphs")
+        for result in (samples.result(samples.cell(1, method=method, dataset=domain)) for method in ("bolt", "lora"))
+    ]
+
+
+def test_each_domain_has_a_view_of_its_own_curves(place: tuple[str, str], tracker: Tracker) -> None:
+    tracker.sync(with_domains(), describe)
+    found = links(place[0], GRID, 5000)
+    assert found["accuracy against k in aerial"].endswith("viewStateShareKey=curves-aerial&compareRunsMode=CHART")
+    tags = tracker._client.get_experiment(tracker.experiment_id).tags
+    view = json.loads(tags["mlflow.sharedViewState.curves-aerial"])
+    shown = list(tracker._search(view["searchFilter"]))
+    assert {(run.data.tags["kind"], run.data.params["domain"]) for run in shown} == {("curve", "aerial")}
+    drawn = {chart["metricKey"] for chart in view["compareRunCharts"]}
+    assert drawn >= {name for name in shown[0].data.metrics if name.startswith("accuracy_by_shots")}
+
+
+def test_the_links_compare_the_methods_of_each_panel_best_first(place: tuple[str, str], tracker: Tracker) -> None:
+    results = [
+        replace(result, evaluations=(replace(result.evaluations[0], accuracy=90.0),))
+        if result.cell.method.name == "lora"
+        else result
+        for result in with_domains()
+    ]
+    tracker.sync(results, describe)
+    found = links(place[0], GRID, 5000)
+    address = found["2 methods compared, fewshot strict tiny glyphs"]
+    runs = json.loads(parse_qs(address.partition("?")[2])["runs"][0])
+    names = [tracker._client.get_run(run).info.run_name for run in runs]
+    assert names == ["lora glyphs tiny", "bolt glyphs tiny"]
+
+
+def test_views_order_and_filter_by_what_runs_have(tracker: Tracker) -> None:
+    tracker.sync(some_results(), describe)
+    tags = tracker._client.get_experiment(tracker.experiment_id).tags
+    views = {tag: json.loads(value) for tag, value in tags.items() if tag.startswith("mlflow.sharedViewState.")}
+    assert len(views) == len(VIEWS) + 1
+    for view in views.values():
+        runs = list(tracker._search(view["searchFilter"]))
+        assert runs
+        said = {f"metrics.`{name}`" for name in runs[0].data.metrics}
+        said |= {f"params.`{name}`" for name in runs[0].data.params} | {f"tags.`{name}`" for name in runs[0].data.tags}
+        missing = set(view["selectedColumns"]) - said
+        assert missing <= {"metrics.`delta_published`", "metrics.`accuracy_by_epoch`"}  # of some runs only
+        if view["orderByKey"].startswith("metrics."):
+            assert view["orderByKey"] in said
+
+
+def test_means_deviations_and_colours_are_there_to_be_read() -> None:
+    results = [samples.result(samples.cell(seed, shots=shots), accuracy=60.0 + shots + seed / 3)
+               for shots in (1, 16) for seed in (1, 2)]  # fmt: skip
+    coloured = Labels("bolt", "Glyphs", None, "#d55e00")
+    runs = {run.name: run for run in summary_runs(results, lambda result: coloured, GRID)}
+    mean = runs["bolt digits k16 mean"]
+    assert mean.tags["accuracy"] == "76.50 ± 0.24 (n = 2)"
+    assert mean.tags["mlflow.runColor"] == "#d55e00"
+    curve = metrics_of(runs["bolt glyphs tiny"])
+    assert (curve["mean_at_k/01", 0], curve["mean_at_k/16", 0]) == (61.5, 76.5)
+    assert curve["std_at_k/16", 0] == pytest.approx(statistics.stdev([1 / 3, 2 / 3]), abs=1e-4)
+    (alone,) = [run for run in summary_runs(results[:1], lambda result: coloured, GRID) if run.kind == "aggregate"]
+    assert alone.tags["accuracy"] == "61.33 (n = 1)"
