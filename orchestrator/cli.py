@@ -13,14 +13,22 @@ from rich.console import Console
 from orchestrator.commands import backbones, data, sources
 from orchestrator.commands.export import export
 from orchestrator.commands.inspect import inspect
+from orchestrator.commands.options import (
+    DEFAULT_STORE,
+    CatalogFiles,
+    DataRoot,
+    Device,
+    StoreUrl,
+    Threads,
+    run_settings,
+    store_url,
+)
 
 if TYPE_CHECKING:
     from orchestrator.catalog import Catalog
     from orchestrator.grid import Grid
     from orchestrator.settings import RunSettings
     from orchestrator.store import Store
-
-DEFAULT_STORE = "runs"
 
 app = typer.Typer(
     add_completion=False,
@@ -34,15 +42,6 @@ app.add_typer(sources.app, name="sources")
 app.add_typer(backbones.app, name="backbones")
 
 GridName = Annotated[str, typer.Argument(metavar="GRID", help="a grid's name (grids/NAME.yaml) or a path to one")]
-StoreUrl = Annotated[
-    str, typer.Option("--store", envvar="BOLT_STORE", help="folder or URL that keeps artifacts and results")
-]
-DataRoot = Annotated[
-    Path | None, typer.Option("--data-root", envvar="BOLT_DATA", help="folder that holds your image folders")
-]
-CatalogFiles = Annotated[
-    list[Path] | None, typer.Option("--catalog", help="a catalog file of your own; may be repeated")
-]
 Only = Annotated[
     list[str] | None, typer.Option("--only", metavar="FIELD=A,B", help="keep cells that match; may be repeated")
 ]
@@ -54,8 +53,6 @@ DiskBudget = Annotated[
     str | None, typer.Option("--disk-budget", metavar="SIZE", help="what the artifacts may take, e.g. 200GB")
 ]
 Retry = Annotated[bool, typer.Option("--retry-failed", help="run cells again that are on record as failed")]
-Threads = Annotated[int, typer.Option("--threads", min=1, help="CPU threads a cell's arithmetic uses")]
-Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; the best there is by default")]
 
 
 @dataclass(frozen=True)
@@ -82,21 +79,13 @@ def _open(
 ) -> Opened:
     from orchestrator.catalog import data_root_of, load_catalog
     from orchestrator.grid import load_grid
-    from orchestrator.settings import RunSettings
     from orchestrator.store import Store
 
     root = data_root_of(data_root)
     loaded = load_catalog(catalog or ())
-    url = store if "://" in store else str(Path(store).absolute())
-    settings = RunSettings(
-        store_url=url,
-        data_root=str(root.absolute()) if root else None,
-        threads=threads,
-        device=device,
-        catalog_files=tuple(str(path.absolute()) for path in catalog or ()),
-    )
+    settings = run_settings(store, data_root, catalog, threads, device)
     parsed = load_grid(grid, loaded, only=only or (), set_=set_ or (), limit=limit, data_root=root)
-    return Opened(parsed, loaded, Store(url), settings, root)
+    return Opened(parsed, loaded, Store(settings.store_url), settings, root)
 
 
 @app.command("grid")
@@ -176,7 +165,7 @@ def status(
     from orchestrator.watching import status_view, store_view
     from orchestrator.watching import watch as watch_run
 
-    here = Store(store if "://" in store else str(Path(store).absolute()))
+    here = Store(store_url(store))
     if grid is None:
         if watch:
             raise UserError("--watch takes a grid", hint="e.g. status demo --watch")
@@ -249,8 +238,7 @@ def ui(
     from orchestrator.session import serve_tracking_ui
     from orchestrator.store import Store
 
-    url = store if "://" in store else str(Path(store).absolute())
-    raise typer.Exit(serve_tracking_ui(Store(url), grid, port, Console()))
+    raise typer.Exit(serve_tracking_ui(Store(store_url(store)), grid, port, Console()))
 
 
 @app.command()

@@ -7,8 +7,6 @@ command goes on from there.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ from orchestrator.errors import UserError
 from orchestrator.events import CellEvent, Resources
 from orchestrator.graph import GraphTask, TaskEvent, run_graph_locally
 from orchestrator.local import run_cells_locally
+from orchestrator.locks import Held, held
 from orchestrator.plan import Plan, source_models
 from orchestrator.settings import RunSettings
 from orchestrator.stages.artifacts import Need
@@ -239,18 +238,12 @@ def only_driver(store: Store, grid: str) -> Iterator[None]:
     if not store.files.is_local:
         yield
         return
-    path = store.files.local_path(f"locks/{grid}.lock")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+") as stream:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            stream.seek(0)
+            stack.enter_context(held(store.files.local_path(f"locks/{grid}.lock")))
+        except Held as process:
             raise UserError(
-                f"grid {grid} is being run in {store.url} by process {stream.read().strip() or '?'}",
+                f"grid {grid} is being run in {store.url} by process {process}",
                 hint="`python -m orchestrator status` shows how far it is",
             ) from None
-        stream.truncate(0)
-        stream.write(str(os.getpid()))
-        stream.flush()
         yield

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.console import Console
 
-from orchestrator.commands.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, StoreUrl, Threads
+from orchestrator.commands.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, StoreUrl, Threads, run_settings
 
 if TYPE_CHECKING:
     from bolt.saving import Form
@@ -36,10 +36,8 @@ def export(
     device: Device = None,
 ) -> None:
     """Write a finished cell's model, check it against the recorded accuracy, and read it back."""
-    from orchestrator.catalog import data_root_of
     from orchestrator.errors import UserError, unknown_name
     from orchestrator.models.exporting import find_result, make_model, write_model
-    from orchestrator.settings import RunSettings
     from orchestrator.store import Store
     from orchestrator.workbench import Workbench
 
@@ -47,17 +45,9 @@ def export(
         raise unknown_name("form", form, FORMS, where="--as")
     if with_basis and form != "adapter":
         raise UserError(f"--with-basis is for an adapter; a {form} holds the merged tower", where="--with-basis")
-    url = store if "://" in store else str(Path(store).absolute())
-    root = data_root_of(data_root)
-    settings = RunSettings(
-        store_url=url,
-        data_root=str(root.absolute()) if root else None,
-        threads=threads,
-        device=device,
-        catalog_files=tuple(str(path.absolute()) for path in catalog or ()),
-    )
+    settings = run_settings(store, data_root, catalog, threads, device)
     console = Console()
-    result = find_result(Store(url), cell)
+    result = find_result(Store(settings.store_url), cell)
     bench = Workbench(settings)
     folder = output or Path("exports", f"{result.cell.id}.{form}")
     if folder.exists():

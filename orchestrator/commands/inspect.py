@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.commands.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, StoreUrl, Threads
+from orchestrator.commands.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, StoreUrl, Threads, run_settings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,24 +27,14 @@ def inspect(
     device: Device = None,
 ) -> None:
     """Write a page with a cell's accuracy by class, confusions, worst mistakes, coefficients and sources."""
-    from orchestrator.catalog import data_root_of
     from orchestrator.inspection import look_inside
     from orchestrator.models.exporting import find_result
     from orchestrator.report.inspect_page import render_inside
-    from orchestrator.settings import RunSettings
     from orchestrator.store import Store
     from orchestrator.workbench import Workbench
 
-    url = store if "://" in store else str(Path(store).absolute())
-    root = data_root_of(data_root)
-    settings = RunSettings(
-        store_url=url,
-        data_root=str(root.absolute()) if root else None,
-        threads=threads,
-        device=device,
-        catalog_files=tuple(str(path.absolute()) for path in catalog or ()),
-    )
-    opened = Store(url)
+    settings = run_settings(store, data_root, catalog, threads, device)
+    opened = Store(settings.store_url)
     result = find_result(opened, cell)
     bench = Workbench(settings)
     refs = {dataset.name: dataset for dataset in result.cell.evaluate_on}

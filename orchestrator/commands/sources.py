@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,6 +15,7 @@ from orchestrator.commands.options import (
     OwnCatalog,
     StoreUrl,
     Threads,
+    run_settings,
     table_console,
 )
 
@@ -63,18 +63,9 @@ def verify(
     device: Device = None,
 ) -> None:
     """Read every adopted file again; where its dataset's images are here, measure it beside the frozen tower."""
-    from orchestrator.catalog import data_root_of
     from orchestrator.models.adoption import verify_checkpoints
-    from orchestrator.settings import RunSettings
 
-    root = data_root_of(data_root)
-    settings = RunSettings(
-        store_url=store if "://" in store else str(Path(store).absolute()),
-        data_root=str(root.absolute()) if root else None,
-        threads=threads,
-        device=device,
-        catalog_files=tuple(str(path.absolute()) for path in catalog or ()),
-    )
+    settings = run_settings(store, data_root, catalog, threads, device)
     raise typer.Exit(0 if verify_checkpoints(settings, backbone, say=_say) else 1)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import Any, Literal
 
 from orchestrator.catalog import DRAWN, DatasetEntry, dataset_folder, missing_data, partial_folder
 from orchestrator.errors import UserError
+from orchestrator.locks import Held, held
 
 RECORD = "bolt-dataset.json"
 """Written into a dataset's folder when ``data prepare`` has filled it."""
@@ -95,18 +95,12 @@ def only_builder(name: str, data_root: Path) -> Iterator[None]:
 
     Raises ``UserError`` naming the process that holds it.
     """
-    path = data_root / ".locks" / f"{name}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+") as stream:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            stream.seek(0)
+            stack.enter_context(held(data_root / ".locks" / f"{name}.lock"))
+        except Held as process:
             raise UserError(
-                f"{name} is being prepared in {data_root} by process {stream.read().strip() or '?'}",
+                f"{name} is being prepared in {data_root} by process {process}",
                 hint="wait for it, or stop it; the same command then goes on from there",
             ) from None
-        stream.truncate(0)
-        stream.write(str(os.getpid()))
-        stream.flush()
         yield
