@@ -89,7 +89,7 @@ class LiveView:
             parts.append(Text(f"failed: {failure.name}", style="red", no_wrap=True, overflow="ellipsis"))
             parts.append(Text(f"  {failure.error}", style="red", no_wrap=True, overflow="ellipsis"))
             if failure.log:
-                parts.append(Text(f"  log: {failure.log}", overflow="fold"))  # whole, so that it can be copied
+                parts.append(Text(failure.log, overflow="fold"))  # whole and alone, so that it can be copied
         return list(parts)
 
 

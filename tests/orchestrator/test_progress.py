@@ -166,7 +166,7 @@ def test_the_view_fits_on_one_screen_from_sixty_columns(width: int, height: int)
     assert "5 of 8 12 s" in text
     assert "30 s of about 90 s" in text
     assert " more" in text
-    assert text.count("log: /a/store/logs/fewshot.digits.log") == 2
+    assert text.count(" /a/store/logs/fewshot.digits.log") == 2
 
 
 def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path) -> None:
