@@ -75,6 +75,13 @@ def test_status_counts_what_is_done(folder: Path) -> None:
     done = on(folder, "status")
     assert done.returncode == 0, done.stderr
     assert "27 cells: 6 done, 21 to do, 0 failed" in done.stdout
+    assert "last run ended" in done.stdout
+    every = command.orchestrator("status", "--store", str(folder / "runs"))
+    assert every.returncode == 0, every.stderr
+    assert every.stdout.splitlines()[-1].split()[:3] == ["mini", "ended", "6/6"]
+    over = on(folder, "status", "--watch")
+    assert over.returncode == 2
+    assert "is not being run" in over.stderr
 
 
 def test_report_is_written_anew(folder: Path) -> None:
