@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _WORTH_IT = 24
 """Figures from which on another process draws sooner than it takes to start."""
 _MOST = 4
-_TABLES = 0.15
-"""What making the tables takes beside drawing all figures."""
+_TABLES = 0.06
+"""By how much making the tables takes longer than a process takes to start, as a share of drawing all figures."""
 
 
 class Drawing:
