@@ -36,10 +36,10 @@ from orchestrator.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRe
 from orchestrator.cluster import Cluster  # noqa: E402
 from orchestrator.events import CellEvent, Resources  # noqa: E402
 from orchestrator.results import Evaluation, Manifest, Result, Timings  # noqa: E402
-from orchestrator.runs import Labels  # noqa: E402
 from orchestrator.settings import RunSettings  # noqa: E402
 from orchestrator.store import Store  # noqa: E402
-from orchestrator.tracking import Tracker, TrackerThread  # noqa: E402
+from orchestrator.tracking.runs import Labels  # noqa: E402
+from orchestrator.tracking.tracker import Tracker, TrackerThread  # noqa: E402
 from orchestrator.trial import Outcome  # noqa: E402
 
 WORKERS = 2

@@ -8,6 +8,7 @@ Shape legend: B queries, N cached images, C classes, D embedding width, E = D + 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Self
@@ -22,7 +23,7 @@ class UnknownClassifier(ValueError):
 
 
 @dataclass(frozen=True, eq=False)
-class Classifier:
+class Classifier(ABC):
     """Raw features (B, D) -> logits (B, C). Sub-classes are its kinds; their fields are tensors and numbers.
 
     Attributes:
@@ -31,13 +32,13 @@ class Classifier:
 
     kind: ClassVar[str] = ""
 
-    def __call__(self, features_BD: Tensor) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def __call__(self, features_BD: Tensor) -> Tensor: ...
 
     @property
+    @abstractmethod
     def class_count(self) -> int:
         """C."""
-        raise NotImplementedError
 
     def tensors(self) -> dict[str, Tensor]:
         """Its tensors by name, detached; one that is left out (a bias of ``None``) has no entry."""

@@ -160,10 +160,10 @@ def status(
 ) -> None:
     """Say how far a grid is: what its run shows, done, failed and open cells; without a grid, every run of a store."""
     from orchestrator.errors import UserError
+    from orchestrator.live.watching import status_view, store_view
+    from orchestrator.live.watching import watch as watch_run
     from orchestrator.plan import make_plan
     from orchestrator.store import Store
-    from orchestrator.watching import status_view, store_view
-    from orchestrator.watching import watch as watch_run
 
     here = Store(store_url(store))
     if grid is None:

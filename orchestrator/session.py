@@ -16,17 +16,17 @@ from orchestrator.errors import UserError
 from orchestrator.estimate import CORE_TFLOPS, GPU_TFLOPS, artifact_gflops, cell_gflops
 from orchestrator.events import CellEvent, one_line
 from orchestrator.interrupt import EXIT_CODE, as_typed, in_two_steps
+from orchestrator.live.progress import Progress
+from orchestrator.live.status_file import StatusFile
 from orchestrator.machine import gpus, usable_processors
 from orchestrator.plan import Plan, check_inputs, make_plan, source_models
-from orchestrator.progress import Progress
 from orchestrator.published import published_accuracy
 from orchestrator.run import Ran, RunOptions, execute, only_driver
-from orchestrator.runs import Labels
 from orchestrator.show import counts_line, estimate_line, status_path
-from orchestrator.status_file import StatusFile
 from orchestrator.store import Store
-from orchestrator.tracking import Tracker, TrackerThread, links
-from orchestrator.tracking_ui import HOST, serve_ui
+from orchestrator.tracking.runs import Labels
+from orchestrator.tracking.tracker import Tracker, TrackerThread, links
+from orchestrator.tracking.ui import HOST, serve_ui
 
 if TYPE_CHECKING:
     from orchestrator.catalog import Catalog

@@ -33,8 +33,8 @@ from typing import Any
 from orchestrator.cell import Cell
 from orchestrator.errors import UserError
 from orchestrator.files import Files
-from orchestrator.how_far import HowFar
 from orchestrator.identity import canonical_json, encode
+from orchestrator.live.how_far import HowFar
 from orchestrator.results import Failure, Result
 from orchestrator.snapshots import Snapshots
 

@@ -64,8 +64,8 @@ def export(
 def _register(made: Made, result: Result, bench: Workbench, name: str) -> int:
     from orchestrator.errors import UserError
     from orchestrator.models.exporting import example_of, write_model
-    from orchestrator.models.registering import register_model
     from orchestrator.session import tracking_place
+    from orchestrator.tracking.registering import register_model
 
     uri, _ = tracking_place(bench.store)
     with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
@@ -81,7 +81,7 @@ def _register(made: Made, result: Result, bench: Workbench, name: str) -> int:
 
 
 def _print(made: Made, written: Written, result: Result, console: Console) -> None:
-    from orchestrator.runs import accuracies
+    from orchestrator.tracking.runs import accuracies
 
     lines = [
         f"{result.cell.id}",

@@ -16,8 +16,8 @@ from PIL import Image
 
 from orchestrator.errors import UserError, unknown_name
 from orchestrator.results import Result
-from orchestrator.runs import accuracies
 from orchestrator.store import Store
+from orchestrator.tracking.runs import accuracies
 
 if TYPE_CHECKING:
     import torch

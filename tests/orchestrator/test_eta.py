@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from orchestrator.cell import Cell
-from orchestrator.eta import Durations, Expected, Job, Kind, eta, in_words, kind_of, rest, schedule
 from orchestrator.events import CellEvent
-from orchestrator.progress import Progress
+from orchestrator.live.eta import Durations, Expected, Job, Kind, eta, in_words, kind_of, rest, schedule
+from orchestrator.live.progress import Progress
 from tests.orchestrator import samples
 
 BOLT = Kind("fewshot", "tiny", "bolt", 4)

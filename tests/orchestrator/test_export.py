@@ -24,11 +24,11 @@ from orchestrator.cell import Cell
 from orchestrator.cli import app
 from orchestrator.errors import UserError
 from orchestrator.models.exporting import example_of, find_result, make_model, write_model
-from orchestrator.models.registering import register_model
 from orchestrator.results import Result
-from orchestrator.runs import Labels, accuracies
 from orchestrator.store import Store
-from orchestrator.tracking import Tracker
+from orchestrator.tracking.registering import register_model
+from orchestrator.tracking.runs import Labels, accuracies
+from orchestrator.tracking.tracker import Tracker
 from orchestrator.trial import KEPT_BYTES, kept_adapter, measure, run_and_record
 from tests.orchestrator.conftest import World
 
@@ -275,7 +275,7 @@ def test_a_registered_model_takes_images_and_gives_labels(
 def test_what_is_no_image_is_refused_by_row(world: World) -> None:
     import pandas as pd
 
-    from orchestrator.models.serving import BadImage, ImageClassifier
+    from orchestrator.tracking.serving import BadImage, ImageClassifier
 
     served = ImageClassifier()
     result = finished(world, "zero_shot")

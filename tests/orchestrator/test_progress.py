@@ -13,11 +13,11 @@ from rich.console import Console
 
 from orchestrator.events import CellEvent
 from orchestrator.graph import TaskEvent
-from orchestrator.live_view import LiveView
+from orchestrator.live.progress import STOPPING, Progress
+from orchestrator.live.snapshot import Failed, Snapshot, Stage, UnderWay
+from orchestrator.live.status_file import StatusFile, read_status
+from orchestrator.live.view import LiveView
 from orchestrator.machine import Gpu, Memory, memory_of_tree, read_smi
-from orchestrator.progress import STOPPING, Progress
-from orchestrator.snapshot import Failed, Snapshot, Stage, UnderWay
-from orchestrator.status_file import StatusFile, read_status
 from tests.orchestrator import samples
 
 

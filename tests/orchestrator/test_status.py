@@ -15,11 +15,11 @@ from rich.console import Console
 
 from orchestrator.errors import UserError
 from orchestrator.events import CellEvent
-from orchestrator.progress import Progress
-from orchestrator.snapshot import Snapshot
-from orchestrator.status_file import StatusFile, read_status, read_statuses
+from orchestrator.live.progress import Progress
+from orchestrator.live.snapshot import Snapshot
+from orchestrator.live.status_file import StatusFile, read_status, read_statuses
+from orchestrator.live.watching import store_view, watch
 from orchestrator.store import Store
-from orchestrator.watching import store_view, watch
 from tests.orchestrator import samples
 from tests.orchestrator.test_progress import FULL, quiet, said, wait_for
 
@@ -69,8 +69,8 @@ def test_another_shell_sees_what_the_run_itself_shows(tmp_path: Path) -> None:
 DIES = """
 import os, sys
 from pathlib import Path
-from orchestrator.snapshot import Snapshot
-from orchestrator.status_file import StatusFile
+from orchestrator.live.snapshot import Snapshot
+from orchestrator.live.status_file import StatusFile
 StatusFile(Path(sys.argv[1]), "demo", "Demo", "the command").write("running", Snapshot(waiting=3))
 os.kill(os.getpid(), 9)
 """

@@ -22,10 +22,10 @@ import pytest
 from bolt.protocol import PUBLISHED
 from orchestrator.errors import UserError
 from orchestrator.results import Evaluation, Result
-from orchestrator.run_summaries import summary_runs
-from orchestrator.runs import Labels, TrackedRun, accuracies, cell_run
-from orchestrator.tracking import SyncReport, Tracker, TrackerThread, links
-from orchestrator.tracking_ui import VIEWS, serve_ui, ui_command
+from orchestrator.tracking.runs import Labels, TrackedRun, accuracies, cell_run
+from orchestrator.tracking.summaries import summary_runs
+from orchestrator.tracking.tracker import SyncReport, Tracker, TrackerThread, links
+from orchestrator.tracking.ui import VIEWS, serve_ui, ui_command
 from tests.orchestrator import samples
 
 pytestmark = [
@@ -247,7 +247,7 @@ def test_a_tracking_store_that_is_away_is_said_once_and_repaired_later(place: tu
 
 OPENING = """
 import sys
-from orchestrator.tracking import Tracker
+from orchestrator.tracking.tracker import Tracker
 print(Tracker(sys.argv[1], sys.argv[2], "demo").experiment_id)
 """
 
@@ -266,7 +266,7 @@ def test_processes_that_open_a_missing_database_at_once_share_one(tmp_path: Path
 
 KILLED = """
 import sys
-from orchestrator.tracking import Tracker
+from orchestrator.tracking.tracker import Tracker
 from tests.orchestrator.test_tracking import describe, some_results
 Tracker(sys.argv[1], sys.argv[2], "demo").sync(some_results(), describe)
 """
@@ -411,7 +411,7 @@ def test_a_meta_curve_stands_beside_the_final_accuracy_and_is_averaged_over_targ
 
 CREATE = """
 import sys
-from orchestrator.tracking import Tracker
+from orchestrator.tracking.tracker import Tracker
 Tracker(sys.argv[1], sys.argv[2], "grid")
 """
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from orchestrator.eta import in_words
+from orchestrator.live.eta import in_words
 from orchestrator.units import human_bytes
 
 PLAIN_SECONDS = 5.0

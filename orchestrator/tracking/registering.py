@@ -1,7 +1,7 @@
-"""Registering a saved model in MLflow, under its cell's run. Like ``tracking.py``, this module uses MLflow.
+"""Registering a saved model in MLflow, under its cell's run.
 
 What is registered is a whole model: the merged tower with its classifier, the code that serves it
-(:mod:`orchestrator.models.serving`) and the package ``bolt`` that the code needs. Nothing is pickled.
+(:mod:`orchestrator.tracking.serving`) and the package ``bolt`` that the code needs. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import bolt
 from bolt.saving import INDEX, file_digest
-from orchestrator.runs import KEY
-from orchestrator.tracking import open_client
+from orchestrator.tracking.runs import KEY
+from orchestrator.tracking.tracker import open_client
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 
 from orchestrator.cell import Cell
 from orchestrator.results import Result
-from orchestrator.runs import (
+from orchestrator.tracking.runs import (
     SELECTED,
     Describe,
     Labels,

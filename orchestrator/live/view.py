@@ -10,8 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.eta import in_words
-from orchestrator.snapshot import Snapshot, UnderWay
+from orchestrator.live.eta import in_words
+from orchestrator.live.snapshot import Snapshot, UnderWay
 
 SHOWN_BUILDING = 4
 SHOWN_RUNNING = 16

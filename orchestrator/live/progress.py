@@ -16,15 +16,15 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from orchestrator.cell import Cell
-from orchestrator.eta import Durations, Eta, Job, Kind, eta, in_words, kind_of
 from orchestrator.events import CellEvent
 from orchestrator.graph import TaskEvent
-from orchestrator.how_far import share_done
-from orchestrator.live_view import LiveView
+from orchestrator.live.eta import Durations, Eta, Job, Kind, eta, in_words, kind_of
+from orchestrator.live.how_far import share_done
+from orchestrator.live.snapshot import Failed, Snapshot, Stage, UnderWay
+from orchestrator.live.status_file import State, StatusFile
+from orchestrator.live.view import LiveView
 from orchestrator.machine import Gpu, Memory, gpus, memory_of_tree
 from orchestrator.results import Result
-from orchestrator.snapshot import Failed, Snapshot, Stage, UnderWay
-from orchestrator.status_file import State, StatusFile
 
 TICK_SECONDS = 0.5
 STATUS_SECONDS = 2.0

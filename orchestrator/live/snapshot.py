@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from orchestrator.eta import in_words
+from orchestrator.live.eta import in_words
 from orchestrator.machine import Gpu, Memory
 
 

@@ -1,8 +1,7 @@
 """The code of a registered model: images in, labels and scores out. MLflow runs this file from a copy of its own.
 
 It is model code in MLflow's sense: the file itself is stored with the model and executed when it is loaded, so nothing
-is pickled, and it may import MLflow although it is not :mod:`orchestrator.tracking`. It needs ``bolt`` alone, which is
-stored beside it; neither the engine nor Ray.
+is pickled. It needs ``bolt`` alone, which is stored beside it; neither the engine nor Ray.
 
 Input: a table with a column ``image`` of image files (JPEG, PNG, ...) in base64. File names are not taken: a server
 would read whatever file a client asks for. Output: ``label`` and ``score`` per row and, with the parameter

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from orchestrator.eta import in_words
+from orchestrator.live.eta import in_words
+from orchestrator.live.snapshot import Snapshot
 from orchestrator.machine import died, own_start
-from orchestrator.snapshot import Snapshot
 
 FORMAT = 1
 

@@ -1,4 +1,4 @@
-"""MLflow as a view of the results: one run per cell, written by one process. The only module that imports mlflow.
+"""MLflow as a view of the results: one run per cell, written by one process.
 
 The results in the store are the truth. :meth:`Tracker.sync` makes an experiment say what they say - adding what is
 missing, removing what a killed driver left half-written, and doubles - so nothing here has to be exactly-once.
@@ -29,9 +29,9 @@ from urllib.request import url2pathname
 
 from orchestrator.events import one_line
 from orchestrator.results import Result
-from orchestrator.run_summaries import summary_runs
-from orchestrator.runs import CONTENT, KEY, Describe, Labels, TrackedRun, cell_run, summing_up
-from orchestrator.tracking_ui import HOST, VIEW_TAG, VIEWS, compare_link, experiment_tags, view_link
+from orchestrator.tracking.runs import CONTENT, KEY, Describe, Labels, TrackedRun, cell_run, summing_up
+from orchestrator.tracking.summaries import summary_runs
+from orchestrator.tracking.ui import HOST, VIEW_TAG, VIEWS, compare_link, experiment_tags, view_link
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -200,7 +200,7 @@ class Tracker:
 
 
 def links(uri: str, experiment: str | None, port: int) -> dict[str, str]:
-    """What there is to see and where, once :func:`~orchestrator.tracking_ui.serve_ui` serves on ``port``.
+    """What there is to see and where, once :func:`~orchestrator.tracking.ui.serve_ui` serves on ``port``.
 
     The ready-made views of an experiment, one of the curves for each domain where there are several, and, of the
     few panels of one grid, MLflow's comparison of all methods. Without an experiment, or where it is not tracked yet,

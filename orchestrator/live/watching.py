@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.errors import UserError
-from orchestrator.eta import in_words
-from orchestrator.live_view import LiveView
+from orchestrator.live.eta import in_words
+from orchestrator.live.status_file import WORDS, Status, read_status, read_statuses
+from orchestrator.live.view import LiveView
 from orchestrator.plan import Plan
 from orchestrator.show import counts_line, status_path
-from orchestrator.status_file import WORDS, Status, read_status, read_statuses
 from orchestrator.store import Store
 
 LOOK_SECONDS = 1.0
