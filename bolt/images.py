@@ -32,6 +32,8 @@ import numpy as np
 from PIL import Image, ImageOps
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
     from numpy.typing import NDArray
     from torch import Tensor
@@ -65,6 +67,15 @@ def normalised(pixels_B3SS: Tensor, mean: Sequence[float], std: Sequence[float],
     images = pixels_B3SS.to(device, non_blocking=True).float().div_(255)
     mean_311, std_311 = (images.new_tensor(values).view(3, 1, 1) for values in (mean, std))
     return images.sub_(mean_311).div_(std_311)
+
+
+def opened(image: Image.Image | str | Path) -> Image.Image:
+    """An image, read if it is the path of a file. Raises ``OSError`` for a file that is no whole image."""
+    if isinstance(image, Image.Image):
+        return image
+    with Image.open(image) as found:
+        found.load()
+        return found
 
 
 def rgb_or_grey(image: Image.Image, exif_rotation: bool = False) -> Image.Image:

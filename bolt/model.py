@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,18 +17,16 @@ from torch import Tensor
 from bolt.augment import evaluation_view
 from bolt.changes import SpectralChange, changed_tensors
 from bolt.classifiers import Classifier, UnknownClassifier
-from bolt.images import evaluation_pixels, normalised
+from bolt.images import evaluation_pixels, normalised, opened
 from bolt.tower import ImageTower
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from bolt.backbone import Backbone
     from bolt.saving import Form
     from bolt.task import Adapted
 
-Picture = Image.Image | Tensor
-"""An image as Pillow opens it, or uint8 RGB (3, H, W)."""
+Picture = Image.Image | Tensor | str | Path
+"""An image as Pillow opens it or the path of its file, or uint8 RGB (3, H, W)."""
 
 _BATCH = 256
 
@@ -135,14 +134,12 @@ class Model:
     def pixels(self, images: Sequence[Picture]) -> Tensor:
         """The evaluation transform of the benchmark: uint8 (B, 3, S, S)."""
         size = self.tower.shape.image_size
-        return torch.stack(
-            [
-                evaluation_view(image, size)
-                if isinstance(image, Tensor)
-                else torch.from_numpy(evaluation_pixels(image, size, exif_rotation=self.about.exif_rotation))
-                for image in images
-            ]
-        )
+        return torch.stack([self._pixels(image, size) for image in images])
+
+    def _pixels(self, image: Picture, size: int) -> Tensor:
+        if isinstance(image, Tensor):
+            return evaluation_view(image, size)
+        return torch.from_numpy(evaluation_pixels(opened(image), size, exif_rotation=self.about.exif_rotation))
 
     def logits(self, images: Sequence[Picture] | Tensor) -> Tensor:
         """Logits (B, C) of pictures, or of uint8 pixels (B, 3, S, S) that :meth:`pixels` has made."""

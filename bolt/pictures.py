@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bolt.augment import SUPPORT_CROP, augmented_view, evaluation_view
 from bolt.backbone import Backbone
-from bolt.images import rgb_pixels
+from bolt.images import opened, rgb_pixels
 from bolt.model import Picture
 from bolt.seeds import torch_generator
 from bolt.support import batch_order
@@ -26,7 +26,7 @@ class Pictures:
     """Images and their views for one backbone.
 
     Args:
-        images: as Pillow opens them, or uint8 RGB (3, H, W).
+        images: as Pillow opens them or paths of files, or uint8 RGB (3, H, W).
         name, seed: key the views and the orders.
         mirror: whether augmented views may be mirrored.
         exif_rotation: whether photographs are turned as their EXIF data say.
@@ -45,7 +45,9 @@ class Pictures:
         self._backbone, self._name, self._seed = backbone, name, seed
         self._crop = SUPPORT_CROP if mirror else replace(SUPPORT_CROP, flip=0.0)
         self._images = [
-            image if isinstance(image, Tensor) else torch.from_numpy(rgb_pixels(image, exif_rotation=exif_rotation))
+            image
+            if isinstance(image, Tensor)
+            else torch.from_numpy(rgb_pixels(opened(image), exif_rotation=exif_rotation))
             for image in images
         ]
 

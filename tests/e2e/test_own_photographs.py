@@ -1,4 +1,4 @@
-"""From a folder of photographs to results, with the commands of docs/own-data.md."""
+"""From a folder of photographs to results and to a model that predicts, with the commands of docs/own-data.md."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import json
 import shlex
 from pathlib import Path
 
+import bolt
 from tests.datasets.photographs import break_file, write_photographs
 from tests.e2e import command
 
+WORDS = {"red_mug": "red mug", "BlueBottle": "blue bottle", "03-green-plate": "green plate"}
 
-def test_a_folder_of_photographs_becomes_results(tmp_path: Path) -> None:
+
+def test_a_folder_of_photographs_becomes_results_and_a_model(tmp_path: Path) -> None:
     folder, store = tmp_path / "ware", tmp_path / "runs"
     write_photographs(folder, 10)
     break_file(folder / "BlueBottle" / "007.jpg")
@@ -31,3 +34,15 @@ def test_a_folder_of_photographs_becomes_results(tmp_path: Path) -> None:
     assert {result["cell"]["dataset"]["name"] for result in results} == {"ware"}
     metas = [json.loads(path.read_text()) for path in store.rglob("manifest.json")]
     assert 1 in [meta.get("meta", {}).get("excluded") for meta in metas]
+
+    stored = {path.stem: json.loads(path.read_text()) for path in (store / "results").glob("*.json")}
+    trained = {cell: found for cell, found in stored.items() if found["cell"]["method"]["name"] == "tip_adapter"}
+    cell = max(trained, key=lambda cell: trained[cell]["cell"]["shots"])
+    where = ["--catalog", mine, "--data-root", str(tmp_path), "--store", str(store)]
+    exported = command.orchestrator("export", cell, "--as", "state_dict", "-o", str(tmp_path / "model"), *where)
+    assert exported.returncode == 0, exported.stderr
+    model = bolt.load_model(tmp_path / "model")
+    photographs = [path for path in sorted(folder.rglob("*.jpg")) if path.name != "007.jpg"]
+    found = model.predict(photographs)
+    right = [WORDS[path.parent.name] == one.label for path, one in zip(photographs, found, strict=True)]
+    assert sum(right) > 0.6 * len(photographs)
