@@ -270,7 +270,7 @@ def test_the_builder_is_told_how_far_and_the_store_can_say_so(tmp_path: Path, mo
     def half_way(builder: Builder) -> None:
         builder.progress(1500, 3000)
         assert Store(tmp_path).how_far(address) == "1,500 of 3,000"
-        shown = Progress([], [address], how_far=Store(tmp_path).how_far)
+        shown = Progress([], {address: 1.0}, how_far=Store(tmp_path).how_far)
         shown.on_task(TaskEvent(address, "started"))
         assert shown.snapshot().line.startswith(f"artifacts 0/1, {address}: 1,500 of 3,000, ")
 
