@@ -22,6 +22,7 @@ from orchestrator.report.tables import (
     without_constant_columns,
     word,
 )
+from orchestrator.units import counted
 
 Styles = Mapping[str, Style]
 
@@ -56,9 +57,9 @@ def main_table(panel: Panel, styles: Styles) -> Table:
             seeds = expected_seeds(panel, method)
             entries.append(measured(mean.accuracy, gain=points, missing=missing, note=note, seeds=seeds))
         rows.append(entries)
-    what = "shifted test sets" if panel.key.track == "ood" else "datasets"
+    what = "shifted test set" if panel.key.track == "ood" else "dataset"
     note = (
-        f"Mean accuracy in per cent over {dataset_count(panel)} {what} per seed, then mean ± sample standard "
+        f"Mean accuracy in per cent over {dataset_count(panel, what)} per seed, then mean ± sample standard "
         f"deviation over seeds ({seeds_words(panel)}); after it the gain over zero-shot in points. A dash: no seed "
         "has every dataset yet."
     )
@@ -76,10 +77,10 @@ def expected_seeds(panel: Panel, method: str) -> int:
     return 1 if method in panel.fixed else len(panel.seeds)
 
 
-def dataset_count(panel: Panel) -> str:
+def dataset_count(panel: Panel, what: str = "dataset") -> str:
     """How many datasets a panel's means are over; a range where it differs between k."""
     counts = sorted({len(panel.tests(k, averaged=True)) for k in panel.ks})
-    return DASH.join(dict.fromkeys((str(counts[0]), str(counts[-1]))))
+    return counted(DASH.join(dict.fromkeys((str(counts[0]), str(counts[-1])))), what)
 
 
 def is_baseline(panel: Panel, method: str) -> bool:
@@ -121,7 +122,7 @@ def dataset_table(panel: Panel, k: int, styles: Styles) -> Table:
     ranks, count = panel.ranks(k)
     rank_entries = [number(ranks.get(method)) for method in panel.methods]
     rows.append((word("mean of shifted" if panel.key.track == "ood" else "mean"), *marked(mean_entries)))
-    rows.append((word(f"average rank ({count} datasets)"), *rank_entries))
+    rows.append((word(f"average rank ({counted(count, 'dataset')})"), *rank_entries))
     at = f" at k = {k}" if k else ""
     return Table(
         name=f"datasets_{panel_slug(panel)}_k{k}",
@@ -167,7 +168,8 @@ def ranks_table(panel: Panel, styles: Styles) -> Table:
         name=f"ranks_{panel_slug(panel)}",
         title=f"Average rank over datasets, {panel.title}",
         note="1 is best; ties share the mean of their ranks; by mean accuracy over seeds, over the "
-        f"{' / '.join(counts)} datasets that all ranked methods have. A dash: datasets are missing, so it has no rank.",
+        f"{counted(' / '.join(counts), 'dataset')} that all ranked methods have. A dash: datasets are missing, so "
+        "it has no rank.",
         header=("method", *map(k_title, panel.ks)),
         rows=tuple(flagged(row, panel.selects_on_test) for row in rows),
     )

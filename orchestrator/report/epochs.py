@@ -57,7 +57,7 @@ def epochs_table(panel: Panel, curves: Curves, k: int, styles: Styles) -> Table 
         for method in panel.methods
     ]
     note = (
-        f"Accuracy in per cent on the targets' test splits, mean over {dataset_count(panel)} targets per seed, "
+        f"Accuracy in per cent on the targets' test splits, mean over {dataset_count(panel, 'target')} per seed, "
         f"then mean ± sample standard deviation over seeds ({seeds_words(panel)}). A dash: the method has no epochs, "
         "fewer of them, or no seed with every target."
     )

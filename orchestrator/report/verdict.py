@@ -10,6 +10,7 @@ from typing import Literal
 from orchestrator.report.panel import Panel
 from orchestrator.report.statistics import MIN_SEEDS, SIGNIFICANCE, Pair, Summary
 from orchestrator.report.tables import signed
+from orchestrator.units import counted
 
 Belief = Literal["supported", "unsettled", "too_small", "untested"]
 BELIEF_WORDS: dict[Belief, str] = {
@@ -59,7 +60,9 @@ def _verdict(panel: Panel, k: int) -> Verdict | None:
     left_out = ", ".join(f"{method} ({mean.have} of {mean.of} datasets)" for method, mean in incomplete)
     rest = [item for item in ranking if item[0] != first]
     ranks, count = panel.ranks(k)
-    rank = f"average rank {ranks[first]:.2f} of {len(ranks)} over {count} datasets" if len(ranks) > 1 and count else ""
+    rank = ""
+    if len(ranks) > 1 and count:
+        rank = f"average rank {ranks[first]:.2f} of {len(ranks)} over {counted(count, 'dataset')}"
     if not rest:
         why = "There is no other complete method to compare it with."
         return Verdict(k, best, accuracy, gain.mean if gain else None, "", "untested", why, rank, left_out)

@@ -74,7 +74,7 @@ def accuracy_against_costs(panel: Panel, k: int, styles: Mapping[str, Style]) ->
             selected=panel.selects_on_test,
             name=f"costs_{panel_slug(panel)}_k{k}",
             title=f"Accuracy against what it costs{at}, {panel.title}",
-            caption=f"Mean over {dataset_count(panel)} datasets. {spread}Areas are proportional to the largest peak "
+            caption=f"Mean over {dataset_count(panel)}. {spread}Areas are proportional to the largest peak "
             f"memory, from {min(memories):,.0f} to {max(memories):,.0f} MiB. Dashed: the frozen backbone. Seconds are "
             "wall-clock on the machines that ran the cells.",
             wide=True,

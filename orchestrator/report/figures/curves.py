@@ -59,7 +59,7 @@ def band_alpha(panel: Panel) -> float:
 
 
 def _band_words(panel: Panel) -> str:
-    text = f"Mean over {dataset_count(panel)} datasets. "
+    text = f"Mean over {dataset_count(panel)}. "
     if len(panel.seeds) < 2:
         return text + "One seed, so there is no band: nothing here says how much another draw would differ."
     return text + (

@@ -130,7 +130,7 @@ def accuracy_against_settings(study: Study, panel: Panel, styles: Mapping[str, S
                 selected=panel.selects_on_test,
                 name=f"settings_{name}_{panel_slug(panel)}",
                 title=f"Accuracy against the settings of {name}, {panel.title}",
-                caption=f"One setting at a time{_at(panel)}, mean over {dataset_count(panel)} dataset(s). "
+                caption=f"One setting at a time{_at(panel)}, mean over {dataset_count(panel)}. "
                 f"{_bands(panel)} Dotted: {base} as it is.",
                 wide=len(knobs) > 2,
             )
@@ -163,7 +163,7 @@ def effects_of_settings(study: Study, panel: Panel, styles: Mapping[str, Style])
                     selected=panel.selects_on_test,
                     name=f"variants_{name}_{panel_slug(panel)}_k{k}",
                     title=f"What the variants of {name} change{f' at {k_title(k)}' if k else ''}, {panel.title}",
-                    caption=f"For each seed the mean difference over {dataset_count(panel)} dataset(s) on the same "
+                    caption=f"For each seed the mean difference over {dataset_count(panel)} on the same "
                     f"supports, then the mean over seeds. {_bands(panel, 'Whiskers', 'differences')}",
                 )
 
