@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from safetensors.torch import save as save_bytes
-from safetensors.torch import save_file
 from torch import Tensor
 
 from bolt.coefficients import NotFinite
 from bolt.huggingface import config_from_shape, to_huggingface
+from bolt.tensor_files import save_tensors
 
 if TYPE_CHECKING:
     from bolt.model import Model
@@ -122,20 +122,20 @@ def _adapter(model: Model, with_basis: bool) -> tuple[dict[str, Tensor], dict[st
 
 def _write_adapter(model: Model, folder: Path, with_basis: bool) -> dict[str, Any]:
     tensors, body = _adapter(model, with_basis)
-    save_file(_packed(tensors), folder / ADAPTER)
+    save_tensors(_packed(tensors), folder / ADAPTER)
     return body
 
 
 def _write_state_dict(model: Model, folder: Path, with_basis: bool) -> dict[str, Any]:
-    save_file(_packed(model.tower.state_dict_open_clip()), folder / VISUAL)
-    save_file(_packed(model.classifier.tensors()), folder / CLASSIFIER)
+    save_tensors(_packed(model.tower.state_dict_open_clip()), folder / VISUAL)
+    save_tensors(_packed(model.classifier.tensors()), folder / CLASSIFIER)
     return {}
 
 
 def _write_huggingface(model: Model, folder: Path, with_basis: bool) -> dict[str, Any]:
     tensors = to_huggingface(model.tower.state_dict_open_clip())
-    save_file(_packed(tensors), folder / THEIRS, metadata={"format": "pt"})
-    save_file(_packed(model.classifier.tensors()), folder / CLASSIFIER)
+    save_tensors(_packed(tensors), folder / THEIRS, metadata={"format": "pt"})
+    save_tensors(_packed(model.classifier.tensors()), folder / CLASSIFIER)
     for name, content in {
         "config.json": config_from_shape(model.tower.shape),
         "preprocessor_config.json": _preprocessor(model),

@@ -52,11 +52,9 @@ class Snapshots:
         """
         if time.monotonic() - self._kept < seconds:
             return
-        from safetensors import SafetensorError
-
         try:
             self._write(state())
-        except (OSError, SafetensorError) as error:
+        except OSError as error:
             logger.warning("%s goes on, but its state could not be kept: %s", self._address, error)
         self._kept = time.monotonic()
 
@@ -87,7 +85,7 @@ class Snapshots:
             path.unlink(missing_ok=True)
 
     def _write(self, state: Any) -> None:
-        from safetensors.torch import save_file
+        from bolt.tensor_files import save_tensors
 
         tensors: dict[str, Tensor] = {}
         header = {"identity": self._identity, "state": json.dumps(_packed(state, tensors))}
@@ -95,13 +93,13 @@ class Snapshots:
         if self._files.is_local:
             path = self._files.local_path(part)
             try:
-                save_file(tensors, path, header)
+                save_tensors(tensors, path, header)
                 os.replace(path, self._files.local_path(self._name))
             finally:
                 path.unlink(missing_ok=True)
             return
         with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
-            save_file(tensors, Path(scratch, NAME), header)
+            save_tensors(tensors, Path(scratch, NAME), header)
             self._files.upload(Path(scratch, NAME), part)
         self._files.move(part, self._name)
 

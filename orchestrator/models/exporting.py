@@ -111,6 +111,8 @@ def write_model(
         made.model.save(folder, form, with_basis=with_basis)
     except FileExistsError:
         raise UserError(f"{folder} is there already", where="-o", hint="name a folder that is not there yet") from None
+    except OSError as error:
+        raise UserError(f"the model cannot be written: {error.strerror or error}", where=f"-o {folder}") from None
     compared, difference = _read_back(made.model, folder, result, bench)
     return Written(folder, compared, difference)
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors.torch import save_file
 from torch import Tensor
 
 from bolt.checkpoint_files import config_file
 from bolt.checkpoints import Converted, UnreadableCheckpoint, image_tower, read_tensors
 from bolt.huggingface import shape_from_config
+from bolt.tensor_files import save_tensors
 from bolt.tower import TensorMismatch, TowerShape
 from orchestrator.catalog import CheckpointEntry, checkpoint_digest
 from orchestrator.errors import UserError
@@ -49,7 +49,7 @@ def build_adopted(need: AdoptedSource, bench: Workbench, builder: Builder) -> No
     check_content(entry)
     backbone = bench.backbone(need.backbone)
     examined = examine(entry.path, backbone.tower.state_dict_open_clip(), backbone.tower.shape)
-    save_file(examined.converted.tensors, builder.folder / "tower.safetensors")
+    save_tensors(examined.converted.tensors, builder.folder / "tower.safetensors")
     builder.meta.update(
         dataset=need.dataset,
         backbone=need.backbone.name,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from safetensors.torch import save_file
 
 from bolt.task import EVALUATION_VIEW
+from bolt.tensor_files import save_tensors
 from orchestrator.catalog import templates
 from orchestrator.stages.artifacts import Head, SupportFeatures, TestFeatures
 from orchestrator.store import Builder
@@ -20,7 +20,7 @@ def build_head(need: Head, bench: Workbench, builder: Builder) -> None:
     names = bench.class_names(need.dataset, need.image_size)
     prompts = templates(entry)
     head_CD = bench.backbone(need.backbone).zero_shot_head(names, prompts)
-    save_file({"head": head_CD.cpu().contiguous()}, builder.folder / "head.safetensors")
+    save_tensors({"head": head_CD.cpu().contiguous()}, builder.folder / "head.safetensors")
     builder.meta.update(class_names=list(names), prompts=list(prompts))
 
 
@@ -32,7 +32,7 @@ def build_test_features(need: TestFeatures, bench: Workbench, builder: Builder) 
         backbone.encode_images(images.batch(start, min(start + BATCH, len(images)))).cpu()
         for start in range(0, len(images), BATCH)
     ]
-    save_file({"features": torch.cat(batches).contiguous()}, builder.folder / "features.safetensors")
+    save_tensors({"features": torch.cat(batches).contiguous()}, builder.folder / "features.safetensors")
     builder.meta.update(images=len(images))
 
 
@@ -47,5 +47,5 @@ def build_support_features(need: SupportFeatures, bench: Workbench, builder: Bui
         ]
     )
     tensors = {"features_VND": features_VND.contiguous(), "indices_N": torch.from_numpy(pictures.indices)}
-    save_file(tensors, builder.folder / "features.safetensors")
+    save_tensors(tensors, builder.folder / "features.safetensors")
     builder.meta.update(images=len(pictures.indices), views=need.views)

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from bolt.augment import augmented_view
 from bolt.meta import STRETCH, MetaTask, meta_learn
+from bolt.tensor_files import save_tensors
 from orchestrator.cell import DatasetRef
 from orchestrator.stages import artifacts
 from orchestrator.stages.artifacts import MetaStart
@@ -42,7 +42,7 @@ def build_meta_start(need: MetaStart, bench: Workbench, builder: Builder) -> Non
         on_stretch_end=on_stretch_end,
         resume=kept["training"] if kept else None,
     )
-    save_file(
+    save_tensors(
         {name: value.detach().cpu().contiguous() for name, value in tensors.items()},
         builder.folder / "tower.safetensors",
     )

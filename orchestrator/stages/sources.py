@@ -10,12 +10,12 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from bolt.augment import SOURCE_CROP, augmented_view
 from bolt.finetune import finetune_source
 from bolt.support import batch_order
+from bolt.tensor_files import save_tensors
 from bolt.training import Recipe
 from orchestrator.stages.accuracy import source_accuracy
 from orchestrator.stages.artifacts import SourceModel
@@ -59,7 +59,7 @@ def build_source(need: SourceModel, bench: Workbench, builder: Builder) -> None:
         on_epoch_end=on_epoch_end,
         resume=resume,
     )
-    save_file(
+    save_tensors(
         {key: value.detach().cpu().contiguous() for key, value in tensors.items()}, builder.folder / "tower.safetensors"
     )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 
 from bolt.backbone import matrix_names
 from bolt.spectral import add_task_vector, top_directions
+from bolt.tensor_files import save_tensors
 from orchestrator.stages.artifacts import DomainTotal, Source, SourceDirections
 from orchestrator.store import Builder
 from orchestrator.workbench import Workbench
@@ -23,7 +23,7 @@ def build_directions(need: SourceDirections, bench: Workbench, builder: Builder)
             found = top_directions(delta.to(bench.device), need.top_k)
             for part in ("u", "s", "v"):
                 tensors[f"{name}.{part}"] = getattr(found, part).float().cpu().contiguous()
-    save_file(tensors, builder.folder / "directions.safetensors")
+    save_tensors(tensors, builder.folder / "directions.safetensors")
     builder.meta.update(source=need.source.ref.dataset, top_k=need.top_k)
 
 
@@ -36,7 +36,7 @@ def build_total(need: DomainTotal, bench: Workbench, builder: Builder) -> None:
         with safe_open(_weights(source, bench), "pt") as file:
             for name, total in totals.items():
                 add_task_vector(total, file.get_tensor(name) - pretrained[name].cpu())
-    save_file(totals, builder.folder / "total.safetensors")
+    save_tensors(totals, builder.folder / "total.safetensors")
     builder.meta.update(
         backbone=backbone.digest, sources=[[source.ref.dataset, source.ref.digest] for source in need.sources]
     )

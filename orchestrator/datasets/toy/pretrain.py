@@ -20,10 +20,10 @@ from typing import Any
 import open_clip
 import torch
 from open_clip.model import CLIP
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bolt.tensor_files import save_tensors
 from orchestrator.datasets.toy.dice import keyed_seed
 from orchestrator.datasets.toy.picture_book import LATE_SHARES, SHARES, draw_pairs
 
@@ -80,7 +80,7 @@ def export(model: CLIP, seen: Tensor, path: Path, notes: dict[str, str]) -> None
     weights["token_embedding.weight"] = weights["token_embedding.weight"] * seen[:, None].half()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
-    save_file(weights, partial, metadata=notes)
+    save_tensors(weights, partial, metadata=notes)
     partial.chmod(0o644)
     partial.replace(path)
 
