@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections import defaultdict
 from pathlib import Path
@@ -11,9 +10,7 @@ from orchestrator.errors import UserError
 from orchestrator.plan import Plan
 from orchestrator.stages.artifacts import Images, Need
 from orchestrator.store import Store
-
-UNITS = {"": 1, **{prefix: 1000**power for power, prefix in enumerate("KMGT", 1)},
-         **{f"{prefix}I": 1024**power for power, prefix in enumerate("KMGT", 1)}}  # fmt: skip
+from orchestrator.units import bytes_of, human_bytes
 
 SHOWN = 4
 
@@ -36,10 +33,7 @@ KINDS = {
 
 def parse_bytes(text: str) -> int:
     """Bytes of ``200GB`` (10^9), ``1.5TiB`` (2^40) and the like. Raises ``UserError``."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?)?B?\s*", text.upper())
-    if found is None or not float(found[1]):
-        raise UserError(f"{text!r} is not a size", where="--disk-budget", hint="for example 200GB, 1.5TB or 500GiB")
-    return int(float(found[1]) * UNITS[found[2] or ""])
+    return bytes_of(text, "--disk-budget")
 
 
 def free_bytes(store: Store) -> int | None:
@@ -53,8 +47,8 @@ def free_bytes(store: Store) -> int | None:
 def room_line(plan: Plan, store: Store) -> str:
     """What is to be built, and the space there is for it."""
     free = free_bytes(store)
-    return f"disk: about {_words(to_build(plan))} to build, " + (
-        f"{_words(free)} free" if free is not None else "free space unknown: the store is remote"
+    return f"disk: about {human_bytes(to_build(plan))} to build, " + (
+        f"{human_bytes(free)} free" if free is not None else "free space unknown: the store is remote"
     )
 
 
@@ -70,9 +64,9 @@ def check_room(plan: Plan, store: Store, budget: int | None = None) -> None:
     """
     needed, free = to_build(plan), free_bytes(store)
     if budget is not None and needed > budget:
-        raise _too_little(plan, f"more than the {_words(budget)} it may", "--disk-budget")
+        raise _too_little(plan, f"more than the {human_bytes(budget)} it may", "--disk-budget")
     if free is not None and needed > free:
-        raise _too_little(plan, f"more than the {_words(free)} that are free", store.url)
+        raise _too_little(plan, f"more than the {human_bytes(free)} that are free", store.url)
 
 
 def _too_little(plan: Plan, limit: str, where: str) -> UserError:
@@ -81,9 +75,11 @@ def _too_little(plan: Plan, limit: str, where: str) -> UserError:
         if not planned.built:
             totals[_kind(planned.need)].append(planned.bytes)
     largest = sorted(totals.items(), key=lambda item: -sum(item[1]))[:SHOWN]
-    lines = [f"{_words(sum(sizes)):>10}  {len(sizes)} {KINDS[kind][0]}: {KINDS[kind][1]}" for kind, sizes in largest]
+    lines = [
+        f"{human_bytes(sum(sizes)):>10}  {len(sizes)} {KINDS[kind][0]}: {KINDS[kind][1]}" for kind, sizes in largest
+    ]
     return UserError(
-        f"what is still to be built takes about {_words(to_build(plan))}, {limit}; nothing was started\n"
+        f"what is still to be built takes about {human_bytes(to_build(plan))}, {limit}; nothing was started\n"
         + "\n".join(lines),
         where=where,
         hint="--only and --set plan less, --store keeps it elsewhere",
@@ -92,9 +88,3 @@ def _too_little(plan: Plan, limit: str, where: str) -> UserError:
 
 def _kind(need: Need) -> str:
     return f"Images {need.split}" if isinstance(need, Images) else type(need).__name__
-
-
-def _words(count: int) -> str:
-    from orchestrator.units import human_bytes
-
-    return human_bytes(count)

@@ -2,116 +2,295 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import shutil
 import uuid
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-
-import fsspec
+from typing import Any, TypeVar
 
 from orchestrator.errors import UserError
+from orchestrator.remote import StoreUnavailable, in_words, meaning, open_filesystem
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+AT_A_TIME = 32
+"""Requests to a remote store that are under way at a time."""
+
+LONGEST_NAME = 900
+LONGEST_PART = 240
+"""Bytes: S3 takes keys of 1024, file systems take names of 255, and temporary names are a little longer."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """What tells one content of a file from another: its bytes, the tag that the store gives it, when it came."""
+
+    size: int
+    tag: str
+    written: str
 
 
 class Files:
     """A root folder or URL with atomic writes.
 
     Local writes go to a temporary name beside the target, are flushed to disk and then renamed; object stores
-    replace an object in one step by themselves.
+    replace an object in one step by themselves. A store that cannot be read or written raises
+    :class:`StoreUnavailable`.
     """
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
         self.url = os.fspath(url)
-        try:
-            self._fs, root = fsspec.core.url_to_fs(self.url)
-        except (ValueError, ImportError) as error:
-            raise UserError(
-                f"cannot use {self.url!r} as a store: {error}",
-                hint="give a folder, or a URL whose fsspec driver is installed (s3:// needs s3fs)",
-            ) from None
-        self.root = str(root).rstrip("/")
-        self.is_local = "file" in (self._fs.protocol if isinstance(self._fs.protocol, tuple) else (self._fs.protocol,))
+        self._filesystem, self.root = open_filesystem(self.url)
+        self._process = os.getpid()
+        protocol = self._filesystem.protocol
+        protocols = protocol if isinstance(protocol, tuple) else (protocol,)
+        self.is_local = "file" in protocols
+        if self.is_local:
+            _check_name(self.url, self.root)
+        # s3fs would ask for a file's size before it reads it, to read the parts of a large one at once.
+        self._reading = {"max_concurrency": 1} if "s3" in protocols else {}
+
+    @property
+    def _fs(self) -> Any:
+        """The driver. It holds connections of its process, so that a fork opens its own."""
+        if self._process != os.getpid():
+            self._filesystem, _ = open_filesystem(self.url)
+            self._process = os.getpid()
+        return self._filesystem
 
     def path(self, name: str) -> str:
         """The full path of ``name``; raises ``ValueError`` for a name that would leave the root."""
         parts = name.split("/")
-        if name.startswith("/") or "\\" in name or any(part in ("", ".", "..") for part in parts):
-            raise ValueError(f"{name!r} is not a plain name inside the store")
+        if (
+            name.startswith("/")
+            or any(part in ("", ".", "..") or len(os.fsencode(part)) > LONGEST_PART for part in parts)
+            or any(letter in name for letter in "\\\0\n\r")
+            or len(os.fsencode(name)) > LONGEST_NAME
+        ):
+            shown = repr(name if len(name) < 200 else name[:200] + "...")
+            raise ValueError(f"{shown} is not a plain name inside the store")
         return f"{self.root}/{name}"
+
+    def place(self, name: str) -> str:
+        """Where ``name`` is, for people: a path, or a URL."""
+        path = self.path(name)
+        return path if self.is_local else f"{self.url.rstrip('/')}/{name}"
 
     def local_path(self, name: str) -> Path:
         """The path of ``name`` on this machine's disk. Raises ``UserError`` for a store that is not local."""
         if not self.is_local:
-            raise UserError(f"{self.url} is not a folder on this machine", where=name)
+            raise StoreUnavailable(f"{self.url} is not a folder on this machine", where=name)
         return Path(self.path(name))
+
+    # -- looking ---------------------------------------------------------------------------------------------------
 
     def exists(self, name: str) -> bool:
         """Whether a file called ``name`` is there."""
-        return bool(self._fs.exists(self.path(name)))
+        if self.is_local:
+            return os.path.exists(self.path(name))
+        with in_words(self.url):
+            return bool(self._fs.exists(self.path(name)))
 
     def size(self, name: str) -> int | None:
         """Bytes of a file, or ``None`` if it is not there."""
         try:
-            return int(self._fs.info(self.path(name))["size"])
-        except FileNotFoundError:
+            if self.is_local:
+                return os.stat(self.path(name)).st_size
+            with in_words(self.url):
+                return int(self._fs.info(self.path(name))["size"])
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):  # no file can be there
+                return None
+            raise
 
     def names(self, folder: str) -> list[str]:
         """Names of the files and folders directly inside ``folder``, sorted; empty if there is no such folder."""
         if self.is_local:
             try:
-                return sorted(entry.name for entry in os.scandir(self.path(folder)))
+                with in_words(self.url):
+                    return sorted(entry.name for entry in os.scandir(self.path(folder)))
             except FileNotFoundError:
                 return []
+        entries = {str(entry["name"]).rstrip("/").rsplit("/", 1)[-1] for entry in self._entries(folder)}
+        return sorted(entries - {"", ".", ".."})
+
+    def versions(self, folder: str) -> dict[str, Version]:
+        """The files directly inside ``folder`` by name, each with what tells its content from another one."""
+        if self.is_local:
+            return self._local_versions(folder)
+        return {
+            str(entry["name"]).rsplit("/", 1)[-1]: Version(
+                int(entry["size"] or 0),
+                str(entry.get("ETag") or "").strip('"'),
+                str(entry.get("LastModified") or entry.get("created") or ""),
+            )
+            for entry in self._entries(folder)
+            if entry["type"] == "file"
+        }
+
+    def _local_versions(self, folder: str) -> dict[str, Version]:
+        found = {}
+        with contextlib.suppress(FileNotFoundError), in_words(self.url):
+            for entry in os.scandir(self.path(folder)):
+                with contextlib.suppress(FileNotFoundError):
+                    stat = entry.stat()
+                    found[entry.name] = Version(stat.st_size, "", f"{stat.st_mtime_ns} {stat.st_ino}")
+        return found
+
+    def beneath(self, folder: str) -> dict[str, datetime | None]:
+        """Every file of a remote folder and its sub-folders, by its name in the store, with when it was written."""
         try:
-            entries = self._fs.ls(self.path(folder), detail=False, refresh=True)
+            with in_words(self.url):
+                found = self._fs.find(self.path(folder), detail=True)
+        except FileNotFoundError:
+            return {}
+        start = len(self.root) + 1
+        return {path[start:]: entry.get("LastModified") for path, entry in found.items() if entry["type"] == "file"}
+
+    def _entries(self, folder: str) -> list[dict[str, Any]]:
+        try:
+            with in_words(self.url):
+                return list(self._fs.ls(self.path(folder), detail=True, refresh=True))
         except FileNotFoundError:
             return []
-        return sorted(str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in entries)
+
+    # -- reading and writing ---------------------------------------------------------------------------------------
 
     def read(self, name: str) -> bytes:
         """The bytes of a file; raises ``FileNotFoundError``."""
-        if self.is_local:
-            return Path(self.path(name)).read_bytes()
-        return bytes(self._fs.cat_file(self.path(name)))
+        with in_words(self.url):
+            if self.is_local:
+                with open(self.path(name), "rb") as stream:
+                    return stream.read()
+            return bytes(self._fs.cat_file(self.path(name), **self._reading))
+
+    def read_many(self, names: Sequence[str]) -> list[bytes | None]:
+        """The bytes of many files, in their order; ``None`` for those that are not there."""
+
+        def one(name: str) -> bytes | None:
+            try:
+                return self.read(name)
+            except FileNotFoundError:
+                return None
+
+        return self.each(one, names)
+
+    def each(self, work: Callable[[Item], Made], items: Iterable[Item]) -> list[Made]:
+        """``work`` of every item, in order; in a remote store many at a time."""
+        items = list(items)
+        if self.is_local or len(items) < 2:
+            return [work(item) for item in items]
+        with ThreadPoolExecutor(min(AT_A_TIME, len(items)), "store") as pool:
+            return list(pool.map(work, items))
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file whole or not at all."""
         path = self.path(name)
         if not self.is_local:
-            self._fs.pipe_file(path, data)
+            with in_words(self.url):
+                self._fs.pipe_file(path, data)
             return
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
+        self._write(Path(path), data, os.replace)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a file unless it is there; whether it was written.
+
+        Of several processes that do so at once one is told ``True``, where the store can say so. A server of S3's
+        kind that does not know the condition writes the last one's; read back what is there.
+        """
+        path = self.path(name)
+        if self.is_local:
+            try:
+                self._write(Path(path), data, _link)
+            except FileExistsError:
+                return False
+            return True
+        if self.exists(name):
+            return False
+        with in_words(self.url):
+            try:
+                self._fs.pipe_file(path, data, mode="create")
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if "PreconditionFailed" in repr(error.__cause__) or "ConditionalRequestConflict" in repr(error):
+                    return False
+                raise
+        return True
+
+    def _write(self, target: Path, data: bytes, put: Callable[[Path, Path], None]) -> None:
+        temporary = target.with_name(f".{target.name[:200]}.{uuid.uuid4().hex[:8]}.part")
         try:
+            target.parent.mkdir(parents=True, exist_ok=True)
             with open(temporary, "wb") as stream:
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
+            put(temporary, target)
+        except FileExistsError:
             raise
+        except OSError as error:
+            raise meaning(error, str(target)) from error
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
     def move(self, name: str, to: str) -> None:
-        """Rename a file."""
-        self._fs.mv(self.path(name), self.path(to))
+        """Rename a file. Raises ``FileNotFoundError`` when it is not there, which another process may have moved."""
+        with in_words(self.url):
+            if self.is_local:
+                os.replace(self.path(name), self.path(to))
+            else:
+                self._fs.mv(self.path(name), self.path(to))
 
     def remove(self, name: str) -> None:
         """Remove a file if it is there."""
-        if self.exists(name):
-            self._fs.rm_file(self.path(name))
+        with contextlib.suppress(FileNotFoundError), in_words(self.url):
+            if self.is_local:
+                os.unlink(self.path(name))
+            else:
+                self._fs.rm_file(self.path(name))
 
     def upload(self, local: Path, name: str) -> None:
-        """Copy a file of this machine into the store (not atomic; the caller's manifest makes it count)."""
-        self._fs.put_file(str(local), self.path(name))
+        """Copy a file of this machine into a remote store; the store shows it when all of it is there."""
+        with in_words(self.url):
+            self._fs.put_file(str(local), self.path(name))
 
     def download(self, name: str, local: Path) -> None:
-        """Copy a file of the store to this machine, whole or not at all."""
+        """Copy a file of the store to this machine, whole or not at all; raises ``FileNotFoundError``."""
         local.parent.mkdir(parents=True, exist_ok=True)
         temporary = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}.part")
         try:
-            self._fs.get_file(self.path(name), str(temporary))
+            if self.is_local:
+                shutil.copyfile(self.path(name), temporary)
+            else:
+                with in_words(self.url):
+                    self._fs.get_file(self.path(name), str(temporary))
             os.replace(temporary, local)
-        except BaseException:
+        finally:
             temporary.unlink(missing_ok=True)
-            raise
+
+
+def _link(source: Path, target: Path) -> None:
+    """Give a file a name that nothing has. Raises ``FileExistsError``."""
+    os.link(source, target)
+
+
+def _check_name(url: str, root: str) -> None:
+    """Raise ``UserError`` for a folder's name that no disk takes; one that is not there yet is as good as any."""
+    try:
+        os.stat(root)
+    except ValueError as error:
+        raise UserError(f"cannot use {url[:200]!r} as a store: {error}", where="--store") from None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            raise UserError(f"cannot use {url[:200]!r} as a store: {error.strerror}", where="--store") from None

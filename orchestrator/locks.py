@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+"""What file systems that know no locks answer."""
 
 
 class Held(Exception):
@@ -15,15 +19,19 @@ class Held(Exception):
 
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Hold the lock file at ``path``. Raises :class:`Held` at once where another process does."""
+    """Hold the lock file at ``path``, where its file system knows locks.
+
+    Raises :class:`Held` at once where another process does, ``OSError`` where the file cannot be made.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            stream.seek(0)
-            raise Held(stream.read().strip() or "?") from None
-        stream.truncate(0)
-        stream.write(str(os.getpid()))
-        stream.flush()
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                stream.seek(0)
+                raise Held(stream.read().strip() or "?") from None
+        with contextlib.suppress(OSError):  # of a disk that is full; the lock holds without its holder's number
+            os.ftruncate(stream.fileno(), 0)
+            os.write(stream.fileno(), str(os.getpid()).encode())
         yield

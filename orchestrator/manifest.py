@@ -81,16 +81,23 @@ class PeakMemory:
 
     On an accelerator, what torch allocated. On the CPU, the process's resident memory: exact on Linux, where the
     mark can be reset; elsewhere the highest since the process began.
+
+    Attributes:
+        mebibytes: the highest, when the block has ended.
+        reserved_mebibytes: what torch had set aside on an accelerator at most, which is what its neighbours cannot
+            have; more than it allocated, and without the context that CUDA itself keeps. 0 on the CPU.
     """
 
     def __init__(self, device: str) -> None:
         self._cuda = device.startswith("cuda")
         self.mebibytes = 0.0
+        self.reserved_mebibytes = 0.0
 
     def __enter__(self) -> PeakMemory:
         if self._cuda:
             import torch
 
+            torch.cuda.empty_cache()  # or a kept worker's last cell would be counted to this one
             torch.cuda.reset_peak_memory_stats()
         else:
             with contextlib.suppress(OSError):
@@ -104,6 +111,7 @@ class PeakMemory:
             import torch
 
             self.mebibytes = torch.cuda.max_memory_allocated() / 2**20
+            self.reserved_mebibytes = torch.cuda.max_memory_reserved() / 2**20
         else:
             self.mebibytes = _resident_peak_mebibytes()
 

@@ -1,19 +1,20 @@
 """The last state of a training that is under way, so that one that was killed goes on from there.
 
 It lies beside the artifact it will become, as ``<address>/unfinished.safetensors``: tensors as such, everything else
-of the state as JSON in the file's header, and the artifact's identity. Of several builders of one artifact each
-replaces the file whole, and all would write the same states, so any of them may go on from any of it.
+of the state as JSON in the file's header, with the artifact's identity and a checksum of it all. Of several builders
+of one artifact each replaces the file whole, and all would write the same states, so any of them may go on from any.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,8 @@ class Snapshots:
                     if header["identity"] != self._identity:
                         return None
                     tensors = {name: stored.get_tensor(name).clone() for name in stored.keys()}  # noqa: SIM118
+                if header["sha256"] != _checksum(header["state"], tensors):
+                    return None
                 return _unpacked(json.loads(header["state"]), tensors)
             except (OSError, SafetensorError, KeyError, TypeError, ValueError):
                 return None
@@ -88,10 +91,10 @@ class Snapshots:
         from bolt.tensor_files import save_tensors
 
         tensors: dict[str, Tensor] = {}
-        header = {"identity": self._identity, "state": json.dumps(_packed(state, tensors))}
-        part = f"{self._address}/.{NAME}.{uuid.uuid4().hex[:8]}.part"
+        packed = json.dumps(_packed(state, tensors))
+        header = {"identity": self._identity, "state": packed, "sha256": _checksum(packed, tensors)}
         if self._files.is_local:
-            path = self._files.local_path(part)
+            path = self._files.local_path(f"{self._address}/.{NAME}.{uuid.uuid4().hex[:8]}.part")
             try:
                 save_tensors(tensors, path, header)
                 os.replace(path, self._files.local_path(self._name))
@@ -100,8 +103,19 @@ class Snapshots:
             return
         with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
             save_tensors(tensors, Path(scratch, NAME), header)
-            self._files.upload(Path(scratch, NAME), part)
-        self._files.move(part, self._name)
+            self._files.upload(Path(scratch, NAME), self._name)
+
+
+def _checksum(packed: str, tensors: Mapping[str, Tensor]) -> str:
+    """Of a state as it is written: a bit that changed in it would change the model, and nothing else would tell."""
+    import torch
+
+    digest = hashlib.sha256(packed.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _packed(value: Any, tensors: dict[str, Tensor]) -> Any:

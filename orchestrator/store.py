@@ -16,82 +16,26 @@ artifact behind that looks whole, and two builders of the same artifact cannot m
 
 from __future__ import annotations
 
-import errno
-import hashlib
-import json
 import os
-import shutil
-import tempfile
-import time
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
+from orchestrator.artifact import Artifact, Corrupt, discard
+from orchestrator.building import STALE_ATTEMPT_SECONDS, Builder, building
 from orchestrator.cell import Cell
+from orchestrator.copies import fetch_folder, on_this_machine, publish, read_small
 from orchestrator.errors import UserError
-from orchestrator.files import Files
-from orchestrator.identity import canonical_json, encode
-from orchestrator.live.how_far import HowFar
+from orchestrator.files import Files, Version
+from orchestrator.identity import canonical_json
+from orchestrator.live.how_far import Lately
 from orchestrator.results import Failure, Result
-from orchestrator.snapshots import Snapshots
 
-HASHED_BYTES = 256 * 2**20
-"""Files up to this size are checked by content when an artifact is verified; larger ones by size only."""
+__all__ = ["STALE_ATTEMPT_SECONDS", "Artifact", "Builder", "Corrupt", "Store"]
 
-STALE_ATTEMPT_SECONDS = 24 * 3600.0
-"""Nothing was written into an attempt's folder for so long: its builder is gone. Fine-tuning can take most of a day
-before it writes anything."""
-
-_UNWRITABLE = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "the disk takes no file of that size",
-    errno.EROFS: "the disk is read-only",
-}
-
-
-class Corrupt(Exception):
-    """An artifact whose files are not what its manifest says."""
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """A finished artifact: where its files are, and what its builder noted down.
-
-    Attributes:
-        address: ``<kind>/<readable-name>--<8hex>``.
-        identity: what it was built from, as plain JSON types.
-        meta: what the builder noted (class names, counts, accuracies).
-        files: file name -> (path in the store, bytes, sha256).
-    """
-
-    address: str
-    identity: Any
-    meta: dict[str, Any]
-    files: dict[str, tuple[str, int, str]]
-    store: Store
-
-    def path(self, name: str) -> Path:
-        """A file of the artifact on this machine's disk, fetched once per machine if the store is remote."""
-        stored, size, _ = self.files[name]
-        if self.store.files.is_local:
-            return self.store.files.local_path(stored)
-        local = self.store.cache / stored
-        if not local.exists() or local.stat().st_size != size:
-            self.store.files.download(stored, local)
-        return local
-
-    def verify(self) -> None:
-        """Check every file's size, and its content up to ``HASHED_BYTES``. Raises :class:`Corrupt`."""
-        for name, (stored, size, digest) in self.files.items():
-            found = self.store.files.size(stored)
-            if found != size:
-                raise Corrupt(f"{self.address}/{name} has {found} bytes, its manifest says {size}")
-            if size <= HASHED_BYTES and self.store.files.is_local and _sha256(self.path(name)) != digest:
-                raise Corrupt(f"{self.address}/{name} is not the file that was built: its checksum differs")
+BATCH = 1000
+"""Results that are read before they are made sense of."""
 
 
 class Store:
@@ -100,12 +44,8 @@ class Store:
     def __init__(self, url: str | os.PathLike[str]) -> None:
         self.files = Files(url)
         self.url = self.files.url
-
-    @property
-    def cache(self) -> Path:
-        """Where this machine keeps fetched files of a remote store."""
-        base = Path(os.environ.get("BOLT_CACHE", Path.home() / ".cache" / "bolt"))
-        return base / hashlib.sha256(self.url.encode()).hexdigest()[:8]
+        self._lately = Lately(self.files)
+        self._results: dict[str, tuple[Version, Result]] = {}
 
     # -- artifacts ---------------------------------------------------------------------------------------------
 
@@ -115,86 +55,48 @@ class Store:
         With ``identity``, the one recorded inside must equal it: two things with one address is an error
         (``UserError``), never a silent rebuild. Raises :class:`Corrupt` for a manifest that cannot be read.
         """
-        try:
-            data = json.loads(self.files.read(f"{address}/manifest.json"))
-            found = Artifact(
-                address=data["address"],
-                identity=data["identity"],
-                meta=data["meta"],
-                files={name: (path, size, digest) for name, (path, size, digest) in data["files"].items()},
-                store=self,
-            )
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Corrupt(f"{address}/manifest.json cannot be read: {error}") from None
-        if identity is not None and canonical_json(found.identity) != canonical_json(identity):
+        found = Artifact.read(self.files, address)
+        if found is not None and identity is not None and canonical_json(found.identity) != canonical_json(identity):
             raise UserError(
                 f"{address} in {self.url} was built from something else than what is asked for",
                 hint="two things share one address: move that folder away, or use another --store",
             )
         return found
 
+    def is_whole(self, address: str, identity: Any = None) -> bool:
+        """Whether an artifact is there and what was built; a damaged one is set aside, to be built anew.
+
+        Raises ``UserError`` for one of another ``identity``.
+        """
+        try:
+            found = self.artifact(address, identity)
+            if found is None:
+                return False
+            found.verify()
+        except Corrupt:
+            self.discard(address)
+            return False
+        return True
+
     def addresses(self, kind: str) -> list[str]:
         """Addresses of the finished artifacts of one kind."""
-        found = (f"{kind}/{name}" for name in self.files.names(kind))
-        return [address for address in found if self.files.exists(f"{address}/manifest.json")]
+        if self.files.is_local:
+            found = (f"{kind}/{name}" for name in self.files.names(kind))
+            return [address for address in found if self.files.exists(f"{address}/manifest.json")]
+        ends = (name.split("/") for name in self.files.beneath(kind))  # one listing instead of one look at each
+        return sorted("/".join(parts[:2]) for parts in ends if len(parts) == 3 and parts[2] == "manifest.json")
 
     def discard(self, address: str) -> None:
         """Make an artifact unbuilt, keeping its manifest aside for inspection."""
-        self.files.move(f"{address}/manifest.json", f"{address}/manifest.corrupt-{uuid.uuid4().hex[:8]}.json")
+        discard(self.files, address)
 
-    @contextmanager
-    def building(self, address: str, identity: Any) -> Iterator[Builder]:
-        """Build an artifact: write files into ``builder.folder``, note things in ``builder.meta``.
-
-        When the block ends without an error, the files are hashed and the manifest is written; only then does the
-        artifact exist. An error leaves nothing behind but the builder's last snapshot, if it kept one.
-
-        Raises ``UserError`` when the disk is full or may not be written to.
-        """
-        attempt = f"{int(time.time())}-{uuid.uuid4().hex[:8]}"
-        with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
-            folder = self.files.local_path(f"{address}/{attempt}") if self.files.is_local else Path(scratch)
-            said = HowFar(self.files, address)
-            said.end()
-            builder = Builder(folder, {}, said.tell, Snapshots(self.files, address, canonical_json(encode(identity))))
-            try:
-                _make(folder)
-                yield builder
-                files = {}
-                for path in sorted(p for p in folder.iterdir() if p.is_file()):
-                    stored = f"{address}/{attempt}/{path.name}"
-                    if not self.files.is_local:
-                        self.files.upload(path, stored)
-                    files[path.name] = (stored, path.stat().st_size, _sha256(path))
-            except BaseException as error:
-                shutil.rmtree(folder, ignore_errors=True)
-                if isinstance(error, OSError) and (reason := _UNWRITABLE.get(error.errno or 0)):
-                    raise UserError(f"{address} cannot be built: {reason}", where=self.url) from error
-                raise
-            finally:
-                said.end()
-            body = {"address": address, "identity": encode(identity), "meta": builder.meta, "files": files}
-            self.files.write(f"{address}/manifest.json", json.dumps(body, indent=1).encode())
-        builder.snapshots.remove()
-        self._sweep_attempts(address, attempt)
+    def building(self, address: str, identity: Any) -> AbstractContextManager[Builder]:
+        """Build an artifact; see :func:`orchestrator.building.building`."""
+        return building(self.files, address, identity)
 
     def how_far(self, address: str) -> str:
-        """How far the builder of an artifact is, as it said last; empty if it has not. Of local stores only."""
-        return HowFar(self.files, address).read()
-
-    def _sweep_attempts(self, address: str, finished: str) -> None:
-        """Remove what crashed builders left; a younger attempt may still be someone's work."""
-        if not self.files.is_local:
-            return
-        for entry in os.scandir(self.files.local_path(address)):
-            if not entry.is_dir() or entry.name == finished:
-                continue
-            with suppress(FileNotFoundError):  # another builder sweeps as well
-                written = max(item.stat().st_mtime for item in (Path(entry), *Path(entry).iterdir()))
-                if time.time() - written > STALE_ATTEMPT_SECONDS:
-                    shutil.rmtree(entry.path, ignore_errors=True)
+        """How far the builder of an artifact is, as it said last; empty if it has not. Never waits for a store."""
+        return self._lately.read(address)
 
     # -- results and failures ----------------------------------------------------------------------------------
 
@@ -210,27 +112,40 @@ class Store:
 
     def read_result(self, cell_id: str) -> Result:
         """One result. Raises ``FileNotFoundError`` or ``ValueError`` (not a whole result)."""
-        result = Result.from_json(self.files.read(f"results/{cell_id}.json").decode("utf-8", "replace"))
-        if result.cell.id != cell_id:
-            raise ValueError(f"the file called {cell_id} holds {result.cell.id}")
-        return result
+        return _result(cell_id, self.files.read(f"results/{cell_id}.json"))
 
     def read_results(self, cells: Iterable[Cell]) -> tuple[list[Result], list[str]]:
         """The results there are for ``cells``, and the ids whose file is damaged.
 
-        A damaged file is moved aside (``results/<id>.json.damaged``), which makes its cell unfinished again.
+        Files that are as they were when this object read them last are not read again. A damaged file is moved aside
+        (``results/<id>.json.damaged``), which makes its cell unfinished again.
         """
-        there = self.result_ids()
-        results, damaged = [], []
-        for cell in cells:
-            if cell.id not in there:
-                continue
-            try:
-                results.append(self.read_result(cell.id))
-            except ValueError:
-                self.files.move(f"results/{cell.id}.json", f"results/{cell.id}.json.damaged")
-                damaged.append(cell.id)
-        return results, damaged
+        there = self.files.versions("results")
+        wanted = {cell.id: there[f"{cell.id}.json"] for cell in cells if f"{cell.id}.json" in there}
+        unread = [name for name, version in wanted.items() if self._known(name, version) is None]
+        gone: set[str] = set()
+        damaged = []
+        for start in range(0, len(unread), BATCH):
+            batch = unread[start : start + BATCH]
+            contents = read_small(self.files, "results", {f"{name}.json": wanted[name] for name in batch})
+            for name in batch:
+                content = contents[f"{name}.json"]
+                if content is None:  # removed meanwhile
+                    gone.add(name)
+                    continue
+                try:
+                    self._results[name] = wanted[name], _result(name, content)
+                except ValueError:
+                    with suppress(FileNotFoundError):  # another process has done so
+                        self.files.move(f"results/{name}.json", f"results/{name}.json.damaged")
+                    damaged.append(name)
+        open_again = gone | set(damaged)
+        return [self._results[name][1] for name in wanted if name not in open_again], damaged
+
+    def _known(self, cell_id: str, version: Version) -> Result | None:
+        """A result that was read before, unless its file is another one by now, or the store cannot tell."""
+        read = self._results.get(cell_id)
+        return read[1] if read is not None and read[0] == version and (version.tag or version.written) else None
 
     def write_adapter(self, cell_id: str, files: Mapping[str, bytes]) -> None:
         """Keep a finished cell's adapter; its last file, which holds the others' checksums, makes it count."""
@@ -239,13 +154,15 @@ class Store:
 
     def adapter_folder(self, cell_id: str) -> Path | None:
         """The folder of a cell's adapter on this machine's disk, fetched if the store is remote; ``None``: not kept."""
-        stored = f"adapters/{cell_id}"
-        names = [name for name in self.files.names(stored) if not name.startswith(".")]
-        if self.files.is_local:
-            return self.files.local_path(stored) if names else None
-        for name in names:
-            self.files.download(f"{stored}/{name}", self.cache / stored / name)
-        return self.cache / stored if names else None
+        return fetch_folder(self.files, f"adapters/{cell_id}")
+
+    def on_this_machine(self, folder: str) -> Path:
+        """Where this machine keeps its own copy of a folder of a remote store; the folder itself of a local one."""
+        return on_this_machine(self.files, folder)
+
+    def publish(self, folder: str, last: str) -> None:
+        """Make a remote folder hold what this machine's copy of it holds, the file called ``last`` at the end."""
+        publish(self.files, folder, last)
 
     def write_failure(self, failure: Failure) -> None:
         """Record that a cell or an artifact could not be made."""
@@ -254,59 +171,50 @@ class Store:
     def read_failures(self) -> dict[str, Failure]:
         """Every recorded failure by id; a damaged record is shown as such rather than hidden."""
         failures = {}
-        for name in self.files.names("failures"):
-            if not name.endswith(".json") or name.startswith("."):
+        names = self._failure_names()
+        for name, content in zip(names, self.files.read_many([f"failures/{name}" for name in names]), strict=True):
+            if content is None:  # forgotten meanwhile
                 continue
             try:
-                failure = Failure.from_json(self.files.read(f"failures/{name}").decode("utf-8", "replace"))
+                failure = Failure.from_json(content.decode("utf-8", "replace"))
+                if f"{failure.id.replace('/', '.')}.json" != name:  # it would close a cell that did not fail
+                    raise ValueError(f"it is the record of {failure.id}")
             except ValueError as error:
-                failure = Failure(name[: -len(".json")], f"damaged failure record: {error}", "", "", 1, "")
+                failure = Failure(name[: -len(".json")], f"damaged failure record: {error}", "", "", 1, "", again=True)
             failures[failure.id] = failure
         return failures
+
+    def _failure_names(self) -> list[str]:
+        return [name for name in self.files.names("failures") if name.endswith(".json") and name[0] != "."]
 
     def read_failure(self, failure_id: str) -> Failure | None:
         """One failure record, ``None`` if there is none that can be read."""
         try:
             data = self.files.read(f"failures/{failure_id.replace('/', '.')}.json")
-            return Failure.from_json(data.decode("utf-8", "replace"))
+            found = Failure.from_json(data.decode("utf-8", "replace"))
         except (FileNotFoundError, ValueError):
             return None
+        return found if found.id == failure_id else None
 
     def write_log(self, failure_id: str, text: str) -> str:
         """Keep the log of a failed cell or artifact; returns its path or URL."""
         name = f"logs/{failure_id.replace('/', '.')}.log"
         self.files.write(name, text.encode())
-        return self.files.path(name) if self.files.is_local else f"{self.url.rstrip('/')}/{name}"
+        return self.files.place(name)
 
     def forget_failure(self, failure_id: str) -> None:
         """Remove a failure record, so that what it stands for counts as not yet tried."""
         self.files.remove(f"failures/{failure_id.replace('/', '.')}.json")
 
-
-@dataclass(frozen=True)
-class Builder:
-    """Where a builder writes.
-
-    Attributes:
-        folder: for files.
-        meta: what it wants to note down.
-        progress: to be called with how much is done, of how much.
-        snapshots: where a long training leaves its state, to go on from when it is started again.
-    """
-
-    folder: Path
-    meta: dict[str, Any]
-    progress: Callable[[int, int], None]
-    snapshots: Snapshots
+    def forget_failures(self, failure_ids: Iterable[str]) -> None:
+        """Remove the records there are of so many; one look at the store finds them."""
+        there = set(self._failure_names())
+        names = {f"{failure_id.replace('/', '.')}.json" for failure_id in failure_ids}
+        self.files.each(lambda name: self.files.remove(f"failures/{name}"), sorted(names & there))
 
 
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (PermissionError, NotADirectoryError) as error:
-        raise UserError(f"the store cannot be written to: {error}", where=str(folder.parent.parent)) from None
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def _result(cell_id: str, content: bytes) -> Result:
+    result = Result.from_json(content.decode("utf-8", "replace"))
+    if result.cell.id != cell_id:
+        raise ValueError(f"the file called {cell_id} holds {result.cell.id}")
+    return result

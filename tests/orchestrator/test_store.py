@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import threading
@@ -99,6 +100,76 @@ def test_a_truncated_manifest_is_corrupt(tmp_path: Path) -> None:
         store.artifact(ADDRESS)
 
 
+SECRET = "not for those who may write into a store"
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        "../secret",
+        f"{ADDRESS}/../../../secret",
+        "/{outside}",
+        f"{ADDRESS}/a\\..\\secret",
+        f"{ADDRESS}/a\0/secret",
+        "images/other--00000000/1-a/secret",
+        f"{ADDRESS}/{'x' * 300}/secret",
+        "",
+        7,
+        None,
+    ],
+    ids=lambda stored: repr(stored)[-12:],
+)
+def test_a_hostile_manifest_reads_nothing_outside_of_its_artifact(tmp_path: Path, stored: object) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    if isinstance(stored, str):
+        stored = stored.replace("{outside}", str(tmp_path / "secret"))
+    store = Store(tmp_path / "store")
+    entry = [stored, len(SECRET), hashlib.sha256(SECRET.encode()).hexdigest()]
+    body = {"address": ADDRESS, "identity": IDENTITY, "meta": {}, "files": {"secret": entry}}
+    store.files.write(f"{ADDRESS}/manifest.json", json.dumps(body).encode())
+    with pytest.raises(Corrupt, match="cannot be read"):
+        store.artifact(ADDRESS)
+
+
+@pytest.mark.parametrize(
+    "entry", [[], ["a"], ["{own}", -1, "0" * 64], ["{own}", True, "0" * 64], ["{own}", 1, "x"], "ab"]
+)
+def test_a_manifest_that_no_builder_wrote_is_corrupt(tmp_path: Path, entry: object) -> None:
+    store = Store(tmp_path)
+    if isinstance(entry, list):
+        entry = [f"{ADDRESS}/1-a/n" if part == "{own}" else part for part in entry]
+    body = {"address": ADDRESS, "identity": IDENTITY, "meta": {}, "files": {"n": entry}}
+    store.files.write(f"{ADDRESS}/manifest.json", json.dumps(body).encode())
+    with pytest.raises(Corrupt, match="cannot be read"):
+        store.artifact(ADDRESS)
+
+
+@pytest.mark.parametrize("linked", ["numbers.bin", "attempt", "kind"])
+def test_a_link_out_of_the_store_is_not_followed(tmp_path: Path, linked: str) -> None:
+    store = Store(tmp_path / "store")
+    build(store)
+    found = store.artifact(ADDRESS)
+    assert found is not None
+    file = tmp_path / "store" / found.files["numbers.bin"][0]
+    moved = {"numbers.bin": file, "attempt": file.parent, "kind": tmp_path / "store" / "spectra"}[linked]
+    moved.rename(tmp_path / "elsewhere")
+    moved.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="leads out of the store"):
+        found.path("numbers.bin")
+    with pytest.raises(UserError, match="leads out of the store"):
+        found.verify()
+
+
+def test_a_store_that_is_a_link_itself_is_read(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "store").symlink_to(tmp_path / "disk")
+    store = Store(tmp_path / "store")
+    build(store)
+    found = store.artifact(ADDRESS)
+    assert found is not None
+    found.verify()
+
+
 def test_two_builders_at_once_leave_one_whole_artifact(tmp_path: Path) -> None:
     barrier = threading.Barrier(2)
 
@@ -117,7 +188,23 @@ def test_two_builders_at_once_leave_one_whole_artifact(tmp_path: Path) -> None:
     found.verify()
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "a//b", "", "a/./b", "a\\b"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../x",
+        "/etc/passwd",
+        "a/../../x",
+        "a//b",
+        "",
+        "a/./b",
+        "a\\b",
+        "a\0b",
+        "a\nb",
+        "x" * 300,
+        "/".join(["x" * 99] * 20),
+    ],
+    ids=lambda name: repr(name[:12]),
+)
 def test_names_cannot_leave_the_store(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="not a plain name"):
         Files(tmp_path).write(name, b"")
@@ -173,3 +260,49 @@ def test_a_damaged_failure_record_is_shown(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.files.write("failures/some-cell.json", b"{")
     assert "damaged" in store.read_failures()["some-cell"].error
+
+
+def test_results_are_read_again_when_their_files_are_others(tmp_path: Path) -> None:
+    store, cells = Store(tmp_path), [samples.cell(seed) for seed in range(3)]
+    for cell in cells:
+        Store(tmp_path).write_result(samples.result(cell))
+    assert len(store.read_results(cells)[0]) == 3
+    Store(tmp_path).write_result(samples.result(cells[1], epochs=7))
+    Store(tmp_path).files.remove(f"results/{cells[2].id}.json")
+    found, damaged = store.read_results(cells)
+    assert [len(result.curves["train_loss"]) for result in found] == [3, 7]
+    assert damaged == []
+
+
+def test_failures_are_forgotten_together(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for name in ("one", "two", "images/three"):
+        store.write_failure(Failure(name, "no", "", "", 1, ""))
+    store.forget_failures(["one", "images/three", "never failed"])
+    assert set(store.read_failures()) == {"two"}
+
+
+def test_of_several_that_create_a_file_one_does(tmp_path: Path) -> None:
+    created: list[bool] = []
+    barrier = threading.Barrier(4)
+
+    def create(number: int) -> None:
+        files = Files(tmp_path)
+        barrier.wait(10)
+        created.append(files.create("locks/one", str(number).encode()))
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(created) == [False, False, False, True]
+    assert [path.name for path in (tmp_path / "locks").iterdir()] == ["one"]
+
+
+def test_a_store_that_is_a_file_is_a_users_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    store = Store(tmp_path / "file")
+    for look in (lambda: store.read_results([samples.cell(1)]), store.read_failures, lambda: store.artifact(ADDRESS)):
+        with pytest.raises(UserError, match=f"{tmp_path}/file: the store cannot be used: NotADirectoryError"):
+            look()

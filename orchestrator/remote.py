@@ -1,0 +1,116 @@
+"""What is awkward about stores that are not a folder: how their driver is opened, and what its errors mean.
+
+The driver of ``s3://`` (s3fs) takes its endpoint, credentials and options as it always does: from ``AWS_*`` variables,
+``~/.aws``, the machine's role, or ``FSSPEC_S3_*``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+from typing import Any
+
+import fsspec
+
+from orchestrator.errors import UserError
+from orchestrator.events import one_line
+
+CONNECTIONS = 64
+"""Requests that may be under way at a time; botocore itself allows ten."""
+
+UNWRITABLE = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the disk takes no file of that size",
+    errno.EROFS: "the disk is read-only",
+}
+
+_CREDENTIALS = "s3fs takes credentials from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.aws or the machine's role"
+_ENDPOINT = "AWS_ENDPOINT_URL names another server than AWS's own; is it right, and is the server up?"
+
+_MEANINGS = {
+    "NoSuchBucket": ("there is no such bucket", "create it, or mend the URL; " + _ENDPOINT),
+    "InvalidBucketName": ("that is not the name of a bucket", "s3://BUCKET/FOLDER"),
+    "InvalidAccessKeyId": ("the server does not know these credentials", _CREDENTIALS),
+    "SignatureDoesNotMatch": ("the server does not take these credentials", _CREDENTIALS),
+    "ExpiredToken": ("the credentials have expired", _CREDENTIALS),
+    "AccessDenied": ("these credentials may not do that", "they need to list, read, write and delete objects"),
+    "NoCredentialsError": ("there are no credentials", _CREDENTIALS),
+    "PartialCredentialsError": ("the credentials are not whole", _CREDENTIALS),
+    "TokenRetrievalError": ("the credentials cannot be renewed", _CREDENTIALS),
+    "EndpointConnectionError": ("the server cannot be reached", _ENDPOINT),
+    "ConnectTimeoutError": ("the server does not answer", _ENDPOINT),
+    "ReadTimeoutError": ("the server does not answer", _ENDPOINT),
+    "ConnectionClosedError": ("the server cannot be reached", _ENDPOINT),
+    "PermanentRedirect": ("the bucket is in another region", "AWS_DEFAULT_REGION names the region"),
+    "AuthorizationHeaderMalformed": ("the bucket is in another region", "AWS_DEFAULT_REGION names the region"),
+}
+"""Code of an answer, or class of an error -> what it means, and what would be right."""
+
+_FOREIGN = ("botocore", "aiobotocore", "aiohttp", "s3fs", "fsspec", "gcsfs", "adlfs")
+
+
+class StoreUnavailable(UserError, OSError):
+    """A store, or the disk it is on, that cannot be read or written.
+
+    It is an ``OSError`` too, so that what goes on without a disk goes on without a store.
+    """
+
+
+def open_filesystem(url: str) -> tuple[Any, str]:
+    """The driver of a URL and the root it means. Raises ``UserError`` for a URL nobody here can open."""
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme in ("s3", "s3a") and not rest.strip("/"):
+        raise UserError("the URL names no bucket", where=url, hint="s3://BUCKET/FOLDER")
+    # Other processes write into the store, so that a listing is never remembered.
+    options: dict[str, Any] = {"use_listings_cache": False} if separator else {}
+    if scheme in ("s3", "s3a") and not {"config_kwargs", "config"} & set(fsspec.config.conf.get("s3", {})):
+        options["config_kwargs"] = {"max_pool_connections": CONNECTIONS}
+    try:
+        filesystem, root = fsspec.core.url_to_fs(url, **options)
+    except (ValueError, ImportError) as error:
+        raise UserError(
+            f"cannot use {url!r} as a store: {one_line(error)}",
+            hint="give a folder, or a URL whose driver is installed (s3:// needs s3fs: pip install "
+            "'bolt-orchestrator[cluster]')",
+        ) from None
+    return filesystem, str(root).rstrip("/")
+
+
+@contextlib.contextmanager
+def in_words(url: str) -> Iterator[None]:
+    """Inside, errors of a store's driver become :class:`StoreUnavailable`; a file that is not there stays one."""
+    try:
+        yield
+    except StoreUnavailable:
+        raise
+    except (OSError, TimeoutError) as error:
+        if _code(error) not in _MEANINGS and isinstance(error, FileNotFoundError | FileExistsError):
+            raise
+        raise meaning(error, url) from error
+    except Exception as error:
+        if not type(error).__module__.startswith(_FOREIGN):
+            raise
+        raise meaning(error, url) from error
+
+
+def meaning(error: BaseException, url: str) -> StoreUnavailable:
+    """An error of a store as one that says what is wrong and what would be right."""
+    what, hint = _MEANINGS.get(_code(error), ("", ""))
+    if not what and isinstance(error, OSError) and (reason := UNWRITABLE.get(error.errno or 0)):
+        what = reason
+    if not what and isinstance(error, PermissionError):
+        what, hint = _MEANINGS["AccessDenied"]
+    found = StoreUnavailable(f"the store cannot be used: {what or one_line(error)}", where=url, hint=hint)
+    found.errno = error.errno if isinstance(error, OSError) else None
+    return found
+
+
+def _code(error: BaseException) -> str:
+    """The server's word for what was wrong, or the name of the error's class."""
+    for one in (error, error.__cause__):
+        response = getattr(one, "response", None)
+        if isinstance(response, dict) and isinstance(code := response.get("Error", {}).get("Code"), str):
+            return code
+    return type(error).__name__
