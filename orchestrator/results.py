@@ -1,14 +1,25 @@
-"""The record of one finished (or failed) cell, and how it is written and read. Results are the truth."""
+"""The record of one finished (or failed) cell, and how it is written and read. Results are the truth.
+
+A result file ends with the checksum of everything before it, so one that was cut, changed or mixed up with another is
+never taken for a finished cell. What was written is read back exactly, or not at all.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
-from orchestrator.cell import Cell
+from bolt.protocol import Protocol
+from orchestrator.cell import Cell, MethodRef
+from orchestrator.soundness import check_result
 
-RESULT_FORMAT = 1
+RESULT_FORMAT = 2
+"""The format that is written; 1 is the same without the checksum, and is still read."""
+
+_SEAL = ',\n "sha256": "'
 
 
 @dataclass(frozen=True)
@@ -93,32 +104,45 @@ class Result:
     curves: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     details: Mapping[str, float | int | str] = field(default_factory=dict)
 
+    def check(self) -> None:
+        """Raise ``ValueError``, naming the field, unless this can be what scoring a cell gave (``soundness.py``)."""
+        check_result(self)
+
     def to_json(self) -> str:
-        """The result file's text; the status stands last, so that a truncated file cannot be read as finished."""
+        """The result file's text; its checksum stands last. Raises ``ValueError`` for what :meth:`check` refuses."""
+        self.check()
         body = asdict(self)
         body["cell"] = self.cell.to_dict()
-        return json.dumps({"format": RESULT_FORMAT, "id": self.cell.id, **body, "status": "finished"}, indent=1)
+        whole = {"format": RESULT_FORMAT, "id": self.cell.id, **body, "status": "finished"}
+        text = json.dumps(whole, indent=1).removesuffix("\n}")
+        return f'{text}{_SEAL}{_checksum(text)}"\n}}'
 
     @classmethod
     def from_json(cls, text: str) -> Result:
         """Read a result file.
 
-        Raises ``ValueError`` when the text is not a whole result of this format, or when the identity inside does
-        not give the id it carries (somebody edited the file, or the format changed without its version).
+        Raises ``ValueError`` when the text is not, to the letter, a whole result of this format; when the identity
+        inside does not give the id it carries (somebody edited the file, or the format changed without its version);
+        and for what :meth:`check` refuses.
         """
         try:
             data = json.loads(text)
-            if data["format"] != RESULT_FORMAT or data["status"] != "finished":
+            if data["status"] != "finished":
                 raise ValueError(f"format {data['format']}, status {data['status']}")
+            if data.keys() != _KEYS.get(data["format"]) or not _complete(data):
+                raise ValueError(f"fields are missing or too many for format {data['format']}")
             cell = Cell.from_dict(data["cell"])
             if cell.id != data["id"]:
                 raise ValueError(f"the cell inside has the id {cell.id}, the file says {data['id']}")
+            if data["format"] == RESULT_FORMAT:
+                body, _, seal = text.rpartition(_SEAL)
+                if seal != f'{_checksum(body)}"\n}}':
+                    raise ValueError("its checksum differs: it is not the file that was written")
             manifest = data["manifest"]
-            return cls(
+            found = cls(
                 cell=cell,
                 evaluations=tuple(
-                    Evaluation(**{**e, "per_class": tuple((int(c), int(n)) for c, n in e["per_class"])})
-                    for e in data["evaluations"]
+                    Evaluation(**{**e, "per_class": tuple(map(tuple, e["per_class"]))}) for e in data["evaluations"]
                 ),
                 trainable_parameters=data["trainable_parameters"],
                 timings=Timings(**data["timings"]),
@@ -128,8 +152,32 @@ class Result:
                 curves={name: tuple(values) for name, values in data["curves"].items()},
                 details=data["details"],
             )
-        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+            found.check()
+        except (KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, json.JSONDecodeError) as error:
             raise ValueError(f"not a whole result file: {type(error).__name__} {error}") from error
+        return found
+
+
+_BODY = frozenset({"format", "id", "status", *(each.name for each in fields(Result))})
+_KEYS: Mapping[Any, frozenset[str]] = {1: _BODY, RESULT_FORMAT: _BODY | {"sha256"}}
+_CELL_KEYS, _PROTOCOL_KEYS, _METHOD_KEYS, _EVALUATION_KEYS = (
+    frozenset(each.name for each in fields(kind)) for kind in (Cell, Protocol, MethodRef, Evaluation)
+)
+
+
+def _complete(data: Mapping[str, Any]) -> bool:
+    """Whether nothing is left to a default and nothing is passed over, where reading would let that happen."""
+    cell = data["cell"]
+    return (
+        cell.keys() == _CELL_KEYS
+        and cell["protocol"].keys() == _PROTOCOL_KEYS
+        and cell["method"].keys() == _METHOD_KEYS
+        and all(evaluation.keys() == _EVALUATION_KEYS for evaluation in data["evaluations"])
+    )
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -143,6 +191,8 @@ class Failure:
         log: path or URL of the log, empty if there is none.
         attempts: how often it was tried.
         failed_at: UTC time, ISO 8601.
+        again: the same command tries it again, because it was not its own fault: its worker died, or an artifact that it
+            reads was damaged.
     """
 
     id: str
@@ -151,6 +201,7 @@ class Failure:
     log: str
     attempts: int
     failed_at: str
+    again: bool = False
 
     def to_json(self) -> str:
         """The failure file's text."""
@@ -160,6 +211,11 @@ class Failure:
     def from_json(cls, text: str) -> Failure:
         """Read a failure file; raises ``ValueError`` for what is not one."""
         try:
-            return cls(**json.loads(text))
-        except (TypeError, json.JSONDecodeError) as error:
+            found = cls(**json.loads(text))
+        except (TypeError, RecursionError, json.JSONDecodeError) as error:
             raise ValueError(f"not a failure file: {error}") from error
+        words = (found.id, found.error, found.traceback, found.log, found.failed_at)
+        kinds = type(found.attempts), type(found.again)
+        if any(type(word) is not str for word in words) or kinds != (int, bool) or found.attempts < 0:
+            raise ValueError("not a failure file: a field is of another kind")
+        return found

@@ -29,6 +29,7 @@ class StoredSources:
         self._backbone = backbone
         self._pretrained = {name: tensor.cpu() for name, tensor in pretrained.items()}
         self._sources = tuple(sources)
+        self._opened: dict[str, Artifact] = {}
         self._total = self._find_total()
         self._bases: dict[tuple[str, int], PooledBasis] = {}
 
@@ -80,13 +81,19 @@ class StoredSources:
         matrix takes, and reads fewer of the narrower ones."""
         most = max(tensor.shape[-1] for tensor in self._pretrained.values() if tensor.ndim)
         for size in range(tier(top_k, DIRECTIONS_TIER), tier(most, DIRECTIONS_TIER) + 1, DIRECTIONS_TIER):
-            found = self._store.artifact(directions_address(self._backbone.name, source, size))
+            found = self._find(directions_address(self._backbone.name, source, size))
             if found is not None:
                 return found
         return self._open(directions_address(self._backbone.name, source, tier(top_k, DIRECTIONS_TIER)))
 
+    def _find(self, address: str) -> Artifact | None:
+        """An artifact, its manifest read once: every matrix asks for it, and the store may be a server."""
+        if address not in self._opened and (found := self._store.artifact(address)) is not None:
+            self._opened[address] = found
+        return self._opened.get(address)
+
     def _open(self, address: str) -> Artifact:
-        found = self._store.artifact(address)
+        found = self._find(address)
         if found is None:
             raise FileNotFoundError(f"{address} is not built in {self._store.url}")
         return found

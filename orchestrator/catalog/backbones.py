@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import StrictBool, model_validator
 
-from orchestrator.catalog.fields import Count, Entry, Name, Number
+from orchestrator.catalog.fields import Count, Entry, Name, Number, Title
 
 
 class Weights(Entry):
@@ -45,7 +45,7 @@ class BackboneEntry(Entry):
     """
 
     name: Name
-    title: str
+    title: Title
     architecture: str
     weights: Weights
     quick_gelu: StrictBool

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictInt, field_validator, model_validator
 
-from orchestrator.catalog.fields import OPEN_CLIP, Count, Entry, Name, check_templates
+from orchestrator.catalog.fields import OPEN_CLIP, Count, Entry, Name, Title, check_templates
 from orchestrator.catalog.routes import Route
 
 
@@ -28,7 +28,7 @@ class DomainEntry(Entry):
     """A family of datasets that share sources."""
 
     name: Name
-    title: str
+    title: Title
 
 
 class DatasetEntry(Entry):
@@ -63,7 +63,7 @@ class DatasetEntry(Entry):
     """
 
     name: Name
-    title: str
+    title: Title
     domain: Name
     route: Route
     class_names: tuple[str, ...] | dict[str, str] | str | None = None

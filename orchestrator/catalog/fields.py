@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 OPEN_CLIP = "open_clip."
 """Lists that open_clip ships (1,000 ImageNet names, 80 templates) are named ``open_clip.NAME``, not typed again."""
@@ -14,6 +14,18 @@ Scalar = StrictBool | StrictInt | Annotated[float, Field(strict=True)] | str
 Number = Annotated[float, Field(strict=True, gt=0)]
 Count = Annotated[StrictInt, Field(ge=1)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
+
+
+def printable(text: str) -> str:
+    """A text for tables. Raises ``ValueError`` for what a spreadsheet would run or a terminal would obey."""
+    if text[:1] in ("=", "+", "-", "@"):
+        raise ValueError(f"{text[:80]!r} begins like a formula, and a spreadsheet that opens a table would run it")
+    if not text.isprintable():
+        raise ValueError(f"{text[:80]!r} holds characters that do not print")
+    return text
+
+
+Title = Annotated[str, AfterValidator(printable)]
 
 
 class Entry(BaseModel):

@@ -1,7 +1,8 @@
 """Reading YAML for people: safe, with the place in the file in every message.
 
-Three things differ from ``yaml.safe_load``: a key given twice is an error instead of the last one winning, ``1e-3``
-is a number (YAML 1.1 wants ``1.0e-3``), and syntax errors become :class:`UserError` with line and column.
+Four things differ from ``yaml.safe_load``: a key given twice is an error instead of the last one winning, ``1e-3``
+is a number (YAML 1.1 wants ``1.0e-3``), syntax errors become :class:`UserError` with line and column, and a text that
+is nested without end, or grows without end by its aliases, is refused before anything is made of it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,15 @@ from pydantic import BaseModel, ValidationError
 from orchestrator.errors import UserError, unknown_name
 
 Model = TypeVar("Model", bound=BaseModel)
+
+DEEPEST = 50
+"""Levels a file may be nested. libyaml's reader calls itself once a level, and ends the process when it runs out."""
+
+LONGEST = 200
+"""Letters of a user's value that a message shows."""
+
+MOST_VALUES = 1_000_000
+"""Values a file may hold, with each alias counted as often as it stands for something."""
 
 
 @cache
@@ -43,8 +53,8 @@ def shown(path: Path) -> str:
     """A file's name in messages: ``grids/...`` for the project's own, the path as given for others."""
     try:
         return f"grids/{path.resolve().relative_to(grids_folder()).as_posix()}"
-    except ValueError:
-        return str(path)
+    except (ValueError, OSError):  # not one of the project's, or no name that a disk takes
+        return cut(str(path))
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,7 @@ class Place:
         return Place(self.file, f"{self.path}.{key}" if self.path else key)
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.path}" if self.path else self.file
+        return f"{self.file}: {cut(self.path)}" if self.path else self.file
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -69,7 +79,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
-        for key, _ in node.value:
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():  # `!!map [1]` is left to the loader
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
                     raise yaml.constructor.ConstructorError(
@@ -79,6 +89,15 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep)
         return mapping
 
+    def construct_whole(self, node: yaml.Node) -> int:
+        """An integer of 64 bits; Python refuses to print longer ones than 4,300 digits, which 0x can spell."""
+        number: int = self.construct_yaml_int(node)
+        if abs(number) >= 2**63:
+            raise yaml.constructor.ConstructorError(None, None, "a number beyond 64 bits", node.start_mark)
+        return number
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_whole)
 
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
@@ -88,6 +107,7 @@ _Loader.add_implicit_resolver(
 def parse_yaml(text: str, where: str) -> Any:
     """The plain data in ``text``. Raises ``UserError``, with line and column, for what is not safe YAML."""
     try:
+        _survey(text)
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -98,8 +118,53 @@ def parse_yaml(text: str, where: str) -> Any:
         elif mark and "{}" in "".join(text.splitlines()[mark.line : mark.line + 1]):
             hint = "inside [...] a text with {} stands in quotes"
         raise UserError(f"not valid YAML: {error.problem or error.context}", where=place, hint=hint) from None
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # the last two of tags such as !!int ''
         raise UserError(f"not valid YAML: {error}", where=where) from None
+
+
+def _survey(text: str) -> None:
+    """Raise ``yaml.YAMLError`` for a text that is nested too deeply, holds itself, or is too large once written out."""
+    sizes: dict[str, int] = {}  # anchor -> values under it
+    open_: list[tuple[str | None, int]] = []  # of each collection around this place: its anchor, its values so far
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_.append((event.anchor, 1))
+            if event.anchor is not None:
+                sizes[event.anchor] = 0  # until it is closed
+            if len(open_) > DEEPEST:
+                raise _refused(event, f"more than {DEEPEST} levels of nesting")
+            continue
+        if isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = open_.pop()
+        elif isinstance(event, yaml.AliasEvent):
+            anchor, size = None, sizes.get(event.anchor or "", 1)
+            if not size:
+                raise _refused(event, f"{event.anchor!r} holds itself")
+        elif isinstance(event, yaml.ScalarEvent):
+            anchor, size = event.anchor, 1
+        else:
+            continue
+        if anchor is not None:
+            sizes[anchor] = size
+        if open_:
+            size += open_[-1][1]
+            open_[-1] = (open_[-1][0], size)
+        if size > MOST_VALUES:
+            raise _refused(event, f"more than {MOST_VALUES} values, most of them by aliases")
+
+
+def _refused(event: Any, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+
+
+def brief(value: Any) -> str:
+    """A value as it is shown in a message: as Python writes it, cut where it is long."""
+    return cut(repr(value))
+
+
+def cut(text: str) -> str:
+    """A text of the user's as it is shown in a message: its beginning, where it is long."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 def read_yaml(path: Path) -> Any:
@@ -107,7 +172,8 @@ def read_yaml(path: Path) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot be read: {error}", where=shown(path)) from None
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UserError(f"cannot be read: {why}", where=shown(path)) from None
     return parse_yaml(text, shown(path))
 
 
@@ -119,10 +185,10 @@ def read_mapping(path: Path) -> dict[str, Any]:
 def as_mapping(value: Any, place: Place) -> dict[str, Any]:
     """``value`` if it is a mapping with text keys. Raises ``UserError`` otherwise."""
     if not isinstance(value, dict):
-        raise UserError(f"needs fields (name: value), not {value!r}", where=str(place))
+        raise UserError(f"needs fields (name: value), not {brief(value)}", where=str(place))
     for key in value:
         if not isinstance(key, str):
-            raise UserError(f"the name {key!r} is not text; write it in quotes", where=str(place))
+            raise UserError(f"the name {brief(key)} is not text; write it in quotes", where=str(place))
     return value
 
 
@@ -172,7 +238,7 @@ def _as_user_error(problem: Mapping[str, Any], model: type[BaseModel], place: Pl
         return unknown_name("kind", problem["ctx"]["tag"], kinds, where=str(place))
     if problem["type"] == "literal_error":
         return _unknown_choice(problem, outer, place)
-    return UserError(f"{problem['input']!r}: {problem['msg'][:1].lower()}{problem['msg'][1:]}", where=str(place))
+    return UserError(f"{brief(problem['input'])}: {problem['msg'][:1].lower()}{problem['msg'][1:]}", where=str(place))
 
 
 def _unknown_choice(problem: Mapping[str, Any], owners: list[type[BaseModel]], place: Place) -> UserError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from orchestrator.catalog.reading import cut
 from orchestrator.cell import Cell
 from orchestrator.errors import UserError, unknown_name
 
@@ -36,7 +37,7 @@ def only(cells: Sequence[Cell], options: Iterable[str], label: Label) -> tuple[C
     for option in options:
         key, equals, text = option.partition("=")
         key, values = key.strip(), [value.strip() for value in text.split(",") if value.strip()]
-        where = f"--only {option}"
+        where = f"--only {cut(option)}"
         if not equals or not values:
             raise UserError("not of the form key=value,value", where=where, hint="for example --only method=bolt")
         if key not in _READERS:
@@ -48,7 +49,7 @@ def only(cells: Sequence[Cell], options: Iterable[str], label: Label) -> tuple[C
         wanted.setdefault("shots" if key == "k" else key, []).extend(values)
     kept = tuple(cell for cell in cells if all(_matches(cell, key, values, label) for key, values in wanted.items()))
     if not kept:
-        raise UserError("no cell of the grid matches all of these", where=" ".join(f"--only {o}" for o in options))
+        raise UserError("no cell of the grid matches all of these", where=cut(" ".join(f"--only {o}" for o in options)))
     return kept
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bolt.methods import METHODS
 from orchestrator.catalog import BackboneEntry, Catalog, CheckpointEntry, DatasetEntry
-from orchestrator.catalog.reading import Place, grids_folder, read_mapping, shown, validated
+from orchestrator.catalog.reading import Place, cut, grids_folder, read_mapping, shown, validated
 from orchestrator.cell import Cell, MethodRef, SourceRef
 from orchestrator.errors import UserError, unknown_name
 from orchestrator.grid.expand import Expander, Planned, SourcePlan, default_labels
@@ -134,11 +134,19 @@ def _find(name_or_path: str | os.PathLike[str], folder: Path = Path(), where: st
     text = os.fspath(name_or_path)
     if text.endswith((".yaml", ".yml")) or os.sep in text:
         path = folder / text
-        if not path.is_file():
-            raise UserError(f"there is no grid file {path}", where=where, hint=f"by name: {', '.join(grid_names())}")
+        try:
+            found = path.is_file()
+        except OSError:  # a name that no disk takes
+            found = False
+        if not found:
+            raise UserError(
+                f"there is no grid file {cut(str(path))}",
+                where=where or "GRID",
+                hint=f"by name: {', '.join(grid_names())}",
+            )
         return path
     if text not in grid_names():
-        raise unknown_name("grid", text, grid_names(), where=where)
+        raise unknown_name("grid", cut(text), grid_names(), where=where or "GRID")
     return grids_folder() / f"{text}.yaml"
 
 

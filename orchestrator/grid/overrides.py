@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.catalog.reading import Place, parse_yaml
+from orchestrator.catalog.reading import Place, cut, parse_yaml
 from orchestrator.errors import UserError, unknown_name
 from orchestrator.grid.schema import Block
 
@@ -41,7 +41,7 @@ class Overrides:
         for option in options:
             key, equals, text = option.partition("=")
             key = key.strip()
-            where = f"--set {option}"
+            where = f"--set {cut(option)}"
             if not equals or not key:
                 raise UserError("not of the form key=value", where=where, hint="for example --set shots=[1,4]")
             value = parse_yaml(text, where)

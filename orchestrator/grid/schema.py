@@ -7,10 +7,20 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    model_validator,
+)
 
 from bolt.protocol import PROTOCOLS, SWITCHES, Protocol
-from orchestrator.catalog.reading import Place
+from orchestrator.catalog.fields import printable
+from orchestrator.catalog.reading import Place, brief, cut
 from orchestrator.errors import UserError, unknown_name
 
 
@@ -63,7 +73,7 @@ class MethodChoice(Part):
 
     name: str
     settings: dict[str, Any] = {}
-    label: Annotated[str, Field(min_length=1)] | None = None
+    label: Annotated[str, Field(min_length=1), AfterValidator(printable)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -72,12 +82,15 @@ class MethodChoice(Part):
             return {"name": value}
         if not isinstance(value, Mapping) or len(value) != 1:
             raise ValueError(
-                f"{value!r} is not one method: write 'name' or 'name: {{setting: value}}', one method per entry"
+                f"{brief(value)} is not one method: write 'name' or 'name: {{setting: value}}', one method per entry"
             )
         ((name, settings),) = value.items()
         settings = {} if settings is None else settings
         if not isinstance(settings, Mapping):
-            raise ValueError(f"the settings of {name} are {settings!r}; write them as {name}: {{setting: value}}")
+            whose = cut(str(name))
+            raise ValueError(
+                f"the settings of {whose} are {brief(settings)}; write them as {whose}: {{setting: value}}"
+            )
         own = {str(key): item for key, item in settings.items() if key != "as"}
         return {"name": str(name), "settings": own, "label": settings.get("as")}
 
@@ -123,18 +136,20 @@ def resolve_protocol(value: Any, place: Place) -> Protocol:
         value = {"name": value}
     if not isinstance(value, Mapping) or "name" not in value:
         raise UserError(
-            f"{value!r} is not a protocol", where=str(place), hint="write its name, or {name: strict, switch: value}"
+            f"{brief(value)} is not a protocol",
+            where=str(place),
+            hint="write its name, or {name: strict, switch: value}",
         )
-    if value["name"] not in PROTOCOLS:
-        raise unknown_name("protocol", value["name"], PROTOCOLS, where=str(place))
+    if not isinstance(value["name"], str) or value["name"] not in PROTOCOLS:
+        raise unknown_name("protocol", brief(value["name"]).strip("'"), PROTOCOLS, where=str(place))
     switches = {str(key): item for key, item in value.items() if key != "name"}
     for switch, chosen in switches.items():
         if switch not in SWITCHES:
-            raise unknown_name("switch", switch, SWITCHES, where=str(place))
+            raise unknown_name("switch", cut(switch), SWITCHES, where=str(place))
         choices = _choices()[switch]
         if not any(chosen == choice and type(chosen) is type(choice) for choice in choices):
             spelled = " or ".join("true" if c is True else "false" if c is False else repr(c) for c in choices)
-            raise UserError(f"{switch} is {spelled}, not {chosen!r}", where=str(place / switch))
+            raise UserError(f"{switch} is {spelled}, not {brief(chosen)}", where=str(place / switch))
     return PROTOCOLS[value["name"]].with_switches(**switches)
 
 

@@ -12,6 +12,7 @@ from orchestrator.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRe
 from orchestrator.results import Evaluation, Manifest, Result, Timings
 from orchestrator.settings import RunSettings
 from orchestrator.trial import Outcome
+from orchestrator.trouble import Problem
 
 HERE = "tests.orchestrator.samples"
 
@@ -90,3 +91,29 @@ def misbehave(cell: Cell, settings: RunSettings) -> Outcome:
     if cell.seed % 4 == 1:
         return Outcome(cell.id, "failed", 0.0, "ValueError: one too many")
     return Outcome(cell.id, "finished", 0.0)
+
+
+def need_memory(cell: Cell, settings: RunSettings) -> Outcome:
+    """Seed 0 fits into a whole GPU only, 1 into none; 2 finds main memory at the second try, 3 never; 4 needs none."""
+    _note(cell, settings, f"share={settings.gpu_share:g}")
+    tries = len(Path(settings.store_url, cell.id).read_text().splitlines())
+    starved: Problem = ""
+    if cell.seed == 1 or (cell.seed == 0 and settings.gpu_share < 1):
+        starved = "gpu_memory"
+    elif cell.seed == 3 or (cell.seed == 2 and tries == 1):
+        starved = "main_memory"
+    if starved:
+        return Outcome(cell.id, "failed", 0.0, "out of memory", problem=starved, traceback="Traceback")
+    return Outcome(cell.id, "finished", 0.0, gpu_mib=100.0)
+
+
+def hang_once_in_a_while(cell: Cell, settings: RunSettings) -> Outcome:
+    """Seed 1 does not end."""
+    return sleep_long(cell, settings) if cell.seed == 1 else write_nothing(cell, settings)
+
+
+def find_the_disk_full(cell: Cell, settings: RunSettings) -> Outcome:
+    """From seed 2 on, the store takes nothing."""
+    if cell.seed < 2:
+        return write_nothing(cell, settings)
+    return Outcome(cell.id, "failed", 0.0, "the disk is full", problem="store")

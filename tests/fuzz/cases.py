@@ -1,0 +1,123 @@
+"""How many cases are tried, and the strategies that all of them are made with.
+
+``make test`` tries the same cases every time; ``make fuzz`` sets ``BOLT_FUZZ``, which tries ten times as many, drawn
+anew. What fails is printed as a case that can be repeated, and belongs into a named test once it is mended.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from copy import deepcopy
+from datetime import date
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from orchestrator.errors import UserError
+
+WIDE = "BOLT_FUZZ" in os.environ
+
+Test = TypeVar("Test", bound=Callable[..., Any])
+
+HEALTH = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large)
+
+
+def cases(count: int) -> settings:
+    """Settings of a test that tries so many cases in ``make test``."""
+    return settings(
+        max_examples=10 * count if WIDE else count,
+        derandomize=not WIDE,
+        database=None,
+        deadline=None,
+        suppress_health_check=HEALTH,
+        print_blob=True,
+    )
+
+
+NAN, INF = float("nan"), float("inf")
+
+ODD: tuple[Any, ...] = (
+    None, True, False, 0, -1, 1, 2, 3, 10**9, 10**30, -(2**63), 0.0, 0.5, -0.0, 1e308, 1e-320, NAN, INF,
+    "", " ", "1", "4.0", "null", "../x", "/etc/passwd", "..", ".", "a/../b", "a\0b", "a\\b", "x" * 3000, "-", "--help",
+    "zero_shot", "glyph-digits", "glyph-digit", "Glyph-Digits", "tiny-clip", "strict", "open_clip.create", "<script>",
+    "{}", "{0.__class__}", "%s", "$HOME", "é", "\u202egnp", "\U0001f40d", "\ud7ff", "ﬁ", "İ", "a\nb", "\t",
+    [], [[]], [None], [1], [1, 1], ["glyph-digits"] * 2, {}, {"name": {}}, {"": 1}, {1: 2}, {"a": {"b": []}},
+    (1, 2), date(2026, 1, 1), b"\x00\xff", {"x", "y"},
+)  # fmt: skip
+"""Values that stand where others belong."""
+
+odd = st.sampled_from(ODD) | st.integers() | st.floats() | st.text(max_size=8)
+
+
+@st.composite
+def damaged(draw: st.DrawFn, whole: Any, most: int = 3) -> Any:
+    """Plain data with up to so many changes: a value replaced, removed, doubled, wrapped, renamed or swapped."""
+    data = deepcopy(whole)
+    for _ in range(draw(st.integers(0, most))):
+        places = list(_places(data))
+        if not places:
+            return data
+        holder, key = draw(st.sampled_from(places))
+        match draw(st.sampled_from(("replace", "replace", "remove", "wrap", "rename", "copy"))):
+            case "replace":
+                holder[key] = deepcopy(draw(odd))
+            case "remove":
+                del holder[key]
+            case "wrap":
+                holder[key] = [holder[key]]
+            case "rename" if isinstance(holder, dict):
+                holder[draw(near(str(key)))] = holder.pop(key)
+            case _:
+                other, from_ = draw(st.sampled_from(places))
+                if from_ in other if isinstance(other, dict) else from_ < len(other):
+                    holder[key] = deepcopy(other[from_])
+    return data
+
+
+def _places(data: Any) -> Any:
+    """Every (collection, key) in a tree of dictionaries and lists."""
+    if isinstance(data, dict | list):
+        for key in list(data) if isinstance(data, dict) else range(len(data)):
+            yield data, key
+            yield from _places(data[key])
+
+
+@st.composite
+def near(draw: st.DrawFn, word: str) -> str:
+    """A word like another: a letter less, more or other, another case."""
+    at = draw(st.integers(0, max(0, len(word) - 1)))
+    other = draw(st.sampled_from("abz_- 0é/."))
+    return draw(st.sampled_from((word[:at] + word[at + 1 :], word[:at] + other + word[at:], word.upper(), word + "s")))
+
+
+@st.composite
+def spoiled(draw: st.DrawFn, content: bytes) -> bytes:
+    """Bytes that were cut, changed, doubled or mixed with others; always different from what they were."""
+    at = draw(st.integers(0, len(content)))
+    to = draw(st.integers(at, min(len(content), at + 40)))
+    match draw(st.sampled_from(("cut", "flip", "drop", "double", "insert", "zero"))):
+        case "cut":
+            made = content[:at]
+        case "flip":
+            spot = min(at, len(content) - 1)
+            made = content[:spot] + bytes([content[spot] ^ (1 << draw(st.integers(0, 7)))]) + content[spot + 1 :]
+        case "drop":
+            made = content[:at] + content[to:]
+        case "double":
+            made = content[:to] + content[at:]
+        case "insert":
+            made = content[:at] + draw(st.binary(min_size=1, max_size=6)) + content[at:]
+        case _:
+            made = content[:at] + bytes(to - at) + content[to:]
+    return made if made != content else content[:-1]
+
+
+def is_for_people(error: UserError) -> None:
+    """What every refusal must be: one message that says where, without a traceback, and of a length to be read."""
+    text = str(error)
+    assert error.where, text
+    assert error.what, text
+    assert len(text) < 2000, f"{len(text)} characters: {text[:300]}"
+    assert "Traceback" not in text

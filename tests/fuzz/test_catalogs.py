@@ -1,0 +1,142 @@
+"""Catalog files that are wrong in every way: refused for a reason that is said, or entries that can be used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hypothesis import example, given
+
+from orchestrator.catalog import (
+    backbone_ref,
+    class_words,
+    dataset_folder,
+    dataset_ref,
+    load_catalog,
+    missing_checkpoint,
+    missing_data,
+    missing_weights,
+    templates,
+)
+from orchestrator.catalog.reading import parse_yaml
+from orchestrator.catalog.writing import add_entries
+from orchestrator.errors import UserError
+from tests.fuzz.cases import cases, damaged, is_for_people, spoiled
+
+DATASET: dict[str, Any] = {
+    "title": "Cats",
+    "domain": "pictures",
+    "class_names": ["tabby", "tortoiseshell"],
+    "prompts": ["a photo of a {} cat."],
+    "classes": 2,
+    "sizes": {"train": 20, "test": 10},
+    "smallest_class": 10,
+    "splits": {"recipe": "official"},
+    "licence": "CC0",
+}
+ROUTES: dict[str, Any] = {
+    "cats": {"kind": "folder", "folder": "cats"},
+    "more-cats": {"kind": "manifest", "folder": "b/cats", "file": "all.csv", "columns": {"path": "a", "label": "b"}},
+    "torch-cats": {"kind": "torchvision", "dataset": "MNIST", "arguments": {"train": [{"train": True}], "test": [{}]}},
+    "hub-cats": {"kind": "huggingface", "repo": "a/b", "splits": {"train": "train", "test": "test"}},
+    "zip-cats": {"kind": "archive", "url": "https://example.org/a.zip", "layout": "cub"},
+    "hand-cats": {"kind": "manual", "instructions": "by hand"},
+    "toy-cats": {"kind": "toy", "task": "glyph-digits"},
+}
+WHOLE: dict[str, Any] = {
+    "domains": {"pictures": {"title": "Pictures"}},
+    "prompts": {"mine": ["a {}."], "theirs": {"source": "open_clip.SIMPLE_IMAGENET_TEMPLATES"}},
+    "datasets": {name: {**DATASET, "route": route} for name, route in ROUTES.items()},
+    "backbones": {
+        "big": {
+            "title": "Big", "architecture": "ViT-B-32", "weights": {"pretrained": "openai"}, "quick_gelu": True,
+            "image_size": 224, "embed_dim": 512, "width": 768, "layers": 12, "patch": 32, "gflops_per_image": 8.8,
+            "parameters": 87849216,
+        }
+    },
+    "checkpoints": {"big": {"cats": {"file": "cats.pt", "sha256": "0" * 64}}},
+}  # fmt: skip
+TEXT = yaml.safe_dump(WHOLE, sort_keys=False)
+
+
+def outcome(path: Path, root: Path) -> bool:
+    """Whether a catalog file is taken; what is asked of its entries next must work, or be refused for people too."""
+    try:
+        catalog = load_catalog([path])
+    except UserError as error:
+        is_for_people(error)
+        return False
+    own = {name: entry for name, entry in catalog.datasets.items() if catalog.files["datasets", name] == str(path)}
+    for entry in own.values():
+        assert dataset_folder(entry, root).resolve().is_relative_to(root.resolve())
+        _asked(lambda entry=entry: dataset_ref(entry, root))
+        _asked(lambda entry=entry: templates(entry))
+        _asked(lambda entry=entry: class_words(entry))
+        assert missing_data(entry, root) is None or entry.name in str(missing_data(entry, root))
+    for name, backbone in catalog.backbones.items():
+        if catalog.files["backbones", name] == str(path):
+            _asked(lambda backbone=backbone: backbone_ref(backbone))
+            _asked(lambda backbone=backbone: missing_weights(backbone))
+    for checkpoint in catalog.checkpoints.values():
+        _asked(lambda checkpoint=checkpoint: missing_checkpoint(checkpoint))
+    return True
+
+
+def _asked(question: Callable[[], object]) -> None:
+    """Ask, and take a refusal for an answer."""
+    with suppress(UserError):
+        question()
+
+
+def written(folder: Path, data: Any) -> Path:
+    """Data as a catalog file; what YAML cannot say becomes a text of it."""
+    path = folder / "case.yaml"
+    try:
+        path.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    except (yaml.YAMLError, UnicodeEncodeError):
+        path.write_text(repr(data).encode("ascii", "replace").decode())
+    return path
+
+
+def test_the_whole_file_is_a_catalog(tmp_path: Path) -> None:
+    assert outcome(written(tmp_path, WHOLE), tmp_path)
+
+
+@cases(120)
+@given(data=damaged(WHOLE))
+def test_a_catalog_with_other_values_is_refused_or_can_be_used(tmp_path: Path, data: Any) -> None:
+    outcome(written(tmp_path, data), tmp_path)
+
+
+@cases(60)
+@given(content=spoiled(TEXT.encode()))
+@example(content=b"datasets: {cats: {name: cats}}")
+@example(content=b"datasets: &a {cats: *a}")
+@example(content=b"checkpoints: {tiny-clip: {glyph-inks: {file: " + b"a" * 5000 + b", sha256: x}}}")
+@example(content=b"checkpoints: {tiny-clip: [1]}\n")
+@example(content=b"checkpoints: {1: {2: {}}}\n")
+@example(content=b"prompts: {a: 1}\n")
+@example(content=b"prompts: {a: ['{0.__class__}']}\n")
+@example(content=b"datasets: {" + b"a" * 5000 + b": {}}\n")
+def test_a_catalog_file_of_other_bytes_is_refused_or_can_be_used(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "case.yaml"
+    path.write_bytes(content)
+    outcome(path, tmp_path)
+
+
+@cases(100)
+@given(content=spoiled(TEXT.encode()))
+def test_adding_to_a_catalog_keeps_what_stands_there_or_changes_nothing(tmp_path: Path, content: bytes) -> None:
+    path, new = tmp_path / "case.yaml", {"new": {**DATASET, "route": ROUTES["cats"]}}
+    path.write_bytes(content)
+    try:
+        add_entries(path, {"datasets": new})
+    except UserError as error:
+        is_for_people(error)
+        assert path.read_bytes() == content
+        return
+    before = parse_yaml(content.decode(), "before") or {}
+    assert parse_yaml(path.read_text(), "after") == {**before, "datasets": {**(before.get("datasets") or {}), **new}}

@@ -1,0 +1,243 @@
+"""Grid files that are wrong in every way: refused for a reason that is said, or expanded to sound cells."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from bolt.methods import METHODS
+from orchestrator.catalog import Catalog, load_catalog
+from orchestrator.cell import Cell
+from orchestrator.errors import UserError
+from orchestrator.grid import Grid, load_grid
+from tests.fuzz.cases import cases, damaged, is_for_people, near, odd, spoiled
+
+WHOLE: dict[str, Any] = {
+    "title": "Mini",
+    "description": "Two tracks.",
+    "protocol": {"name": "strict", "short_classes": "take_all"},
+    "fine_tuning": {"epochs": 2, "batch_size": 32, "learning_rate": 5.0e-4, "warmup_steps": 5},
+    "blocks": [
+        {
+            "track": "fewshot",
+            "backbones": ["tiny-clip"],
+            "datasets": ["glyph-digits", "glyph-inks"],
+            "sources": {"rule": "leave_one_out", "datasets": ["glyph-digits", "glyph-inks", "glyph-capitals"]},
+            "shots": [1, 4],
+            "seeds": [1, 2],
+            "methods": ["zero_shot", {"linear_probe": {"epochs": 2}}, "tip_adapter", {"bolt": {"epochs": 2}}],
+        },
+        {
+            "track": "tta",
+            "backbones": ["tiny-clip"],
+            "domains": ["glyphs"],
+            "sources": "leave_one_out",
+            "seeds": [1],
+            "methods": ["zero_shot", {"bolt": {"epochs": 2}}],
+        },
+    ],
+}  # fmt: skip
+TEXT = yaml.safe_dump(WHOLE, sort_keys=False)
+
+
+@cache
+def catalog() -> Catalog:
+    """The project's catalog; no fixture, because what fails is printed with all its arguments."""
+    return load_catalog()
+
+
+def written(folder: Path, data: Any) -> Path:
+    """Data as a grid file; what YAML cannot say becomes a text of it."""
+    path = folder / "case.yaml"
+    try:
+        path.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    except (yaml.YAMLError, UnicodeEncodeError):
+        path.write_text(repr(data).encode("ascii", "replace").decode())
+    return path
+
+
+def outcome(path: Path, **options: Any) -> Grid | None:
+    """The grid of a file, its cells looked at, or ``None`` for one that is refused as it should be."""
+    try:
+        grid = load_grid(path, catalog(), **options)
+    except UserError as error:
+        is_for_people(error)
+        return None
+    ids = [cell.id for cell in grid.cells]
+    assert ids
+    assert len(set(ids)) == len(ids)
+    assert [cell.id for cell in load_grid(path, catalog(), **options).cells] == ids
+    for cell in grid.cells:
+        assert Cell.from_dict(json.loads(json.dumps(cell.to_dict()))) == cell
+        assert "/" not in cell.id
+        assert ".." not in cell.id
+        assert len(cell.id) < 200
+        assert isinstance(grid.label(cell), str)
+        assert set(cell.sources) <= set(grid.sources)
+        assert cell.dataset.name in grid.datasets
+    return grid
+
+
+def test_the_whole_file_is_a_grid(tmp_path: Path) -> None:
+    grid = outcome(written(tmp_path, WHOLE))
+    assert grid is not None
+    assert len(grid.cells) == 2 * (1 + 3 * 4) + 8 * 2
+
+
+@cases(300)
+@given(data=damaged(WHOLE))
+def test_a_grid_with_other_values_is_refused_or_sound(tmp_path: Path, data: Any) -> None:
+    outcome(written(tmp_path, data))
+
+
+@cases(150)
+@given(content=spoiled(TEXT.encode()))
+@example(content=b"")
+@example(content=b"\xef\xbb\xbf")
+@example(content=b"[" * 100_000)
+@example(content=b"title: " + b"{a: " * 3000)
+@example(content=b"title: !!python/object/apply:os.system ['true']\n")
+@example(content=b"title: !!map [1]\n")
+@example(content=b"title: !!int ''\n")
+@example(content=b"title: !!bool perhaps\n")
+@example(content=b"title: !!timestamp perhaps\n")
+@example(content=b"title: 0x" + b"f" * 6000)
+@example(content=b"title: 2026-99-99\n")
+@example(content=b"title: &a [*a]\n")
+@example(content=b"title: x\ntitle: y\n")
+@example(content=b"<<: {title: x}\nblocks: []\n")
+@example(content=b"title: x\ninclude: case\n")
+@example(content=b"title: x\ninclude: [./case.yaml]\n")
+@example(content=b"title: x\ninclude: [../../../../etc/passwd.yaml]\n")
+@example(content=b"title: x\ninclude: [" + b"a" * 5000 + b".yaml]\n")
+@example(content=b'title: x\ninclude: ["a\\0.yaml"]\n')
+@example(content=b"title: " + b"9" * 10_000)
+@example(content=b"\x00\x01\x02\xff" * 100)
+def test_a_grid_file_of_other_bytes_is_refused_or_sound(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "case.yaml"
+    path.write_bytes(content)
+    outcome(path)
+
+
+@cases(80)
+@given(levels=st.integers(2, 40), width=st.integers(2, 12), field=st.sampled_from(("title", "fine_tuning", "blocks")))
+def test_aliases_cannot_make_a_file_large(tmp_path: Path, levels: int, width: int, field: str) -> None:
+    lines = ["a0: &a0 [x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * width)}]" for i in range(1, levels)]
+    lines += ["title: x", f"{field}: *a{levels - 1}"]
+    path = tmp_path / "case.yaml"
+    path.write_text("\n".join(lines[:-2] + lines[-1:] if field == "title" else lines))
+    assert outcome(path) is None
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> dict[str, Any]:
+    """A block in which everything is of the right kind, whether or not it goes together."""
+    track = draw(st.sampled_from(("fewshot", "tta", "ood", "meta")))
+    datasets = (
+        "glyph-digits",
+        "glyph-inks",
+        "glyph-capitals",
+        "aerial-land",
+        "aerial-land-sketch",
+        "handwritten-digits",
+    )
+    few = st.lists(st.integers(1, 6), min_size=1, max_size=3)
+
+    def method(name: str) -> Any:
+        tiny = {key: list(v) if isinstance(v, tuple) else v for key, v in METHODS[name].tiny.items()}
+        return draw(st.sampled_from((name, {name: tiny}, {name: {**tiny, "as": draw(st.text(max_size=6))}})))
+
+    block: dict[str, Any] = {"track": track, "backbones": ["tiny-clip"], "datasets": draw(_some(datasets))}
+    block["methods"] = [method(name) for name in draw(_some(tuple(METHODS)))]
+    block["seeds"] = draw(few)
+    if track != "tta":
+        block["shots"] = draw(few)
+    if track == "ood":
+        block["evaluate_on"] = draw(_some(datasets))
+    if draw(st.booleans()):
+        rule = draw(st.sampled_from(("leave_one_out", "leave_group_out")))
+        pools: tuple[dict[str, Any], ...] = ({"domain": "glyphs"}, {"datasets": draw(_some(datasets))}, {})
+        block["sources"] = {"rule": rule, **draw(st.sampled_from(pools))}
+    if draw(st.booleans()):
+        block["protocol"] = draw(st.sampled_from(("strict", "published")))
+    return block
+
+
+def _some(names: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
+    return st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True)
+
+
+@cases(150)
+@given(made=st.lists(blocks(), min_size=1, max_size=2))
+def test_grids_of_fields_that_exist_are_refused_or_sound(tmp_path: Path, made: Any) -> None:
+    outcome(written(tmp_path, {"title": "Made", "blocks": made}))
+
+
+@cases(80)
+@given(names=st.lists(st.sampled_from(("demo", "dmeo", "../x", "a/b.yaml", ".", "case.yaml", "")) | odd, max_size=3))
+def test_what_is_included_is_a_grid_or_refused(tmp_path: Path, names: list[Any]) -> None:
+    outcome(written(tmp_path, {**WHOLE, "include": [name for name in names if name != "demo"]}))
+
+
+FIELDS = (
+    "shots",
+    "seeds",
+    "track",
+    "datasets",
+    "methods",
+    "protocol.flips",
+    "protocol",
+    "fine_tuning.epochs",
+    "bolt.epochs",
+)
+VALUES = (
+    "1",
+    "[1,4]",
+    "[]",
+    "{}",
+    "glyph-digits",
+    "nan",
+    ".nan",
+    "-1",
+    "1e9",
+    "[[",
+    "&a [*a]",
+    "",
+    "!!int x",
+    "*",
+    "9" * 5000,
+)
+
+
+@cases(150)
+@given(
+    set_=st.lists(
+        st.builds(
+            "{}={}".format,
+            st.sampled_from(FIELDS) | st.sampled_from(FIELDS).flatmap(near),
+            st.sampled_from(VALUES) | odd.map(str),
+        )
+        | st.text(max_size=10),
+        max_size=2,
+    ),
+    only=st.lists(
+        st.builds(
+            "{}={}".format,
+            st.sampled_from(("method", "k", "seed", "dataset", "label", "x", "")),
+            st.sampled_from(("bolt", "1", "4,1", ",", "B", "blot", "glyph-inks")) | st.text(max_size=5),
+        ),
+        max_size=2,
+    ),
+    limit=st.none() | st.integers(-2, 50),
+)
+def test_overrides_and_filters_are_refused_or_give_sound_cells(
+    tmp_path: Path, set_: list[str], only: list[str], limit: int | None
+) -> None:
+    outcome(written(tmp_path, WHOLE), set_=set_, only=only, limit=limit)

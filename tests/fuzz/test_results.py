@@ -1,0 +1,178 @@
+"""Result files that were damaged: read as exactly what was written, or set aside and their cells open again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from orchestrator.results import Failure, Result
+from orchestrator.store import Store
+from tests.fuzz.cases import cases, damaged, odd, spoiled
+from tests.orchestrator import samples
+
+CELL, OTHER = samples.cell(1), samples.cell(2)
+RESULT = samples.result(CELL)
+WRITTEN = RESULT.to_json()
+PLAIN = json.loads(WRITTEN)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store that all cases of this module write the same cell's file into."""
+    return Store(tmp_path_factory.mktemp("results"))
+
+
+def read(store: Store, content: bytes) -> Result | None:
+    """What the store makes of a result file: the result, or ``None`` when it is set aside, as it then must be."""
+    folder = Path(store.files.root, "results")
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{CELL.id}.json"
+    path.write_bytes(content)
+    results, put_aside = store.read_results([CELL])
+    if results:
+        assert (len(results), put_aside) == (1, [])
+        return results[0]
+    assert put_aside == [CELL.id]
+    assert CELL.id not in store.result_ids()
+    return None
+
+
+def sealed(data: Any) -> str:
+    """Data as a result file whose checksum is right, whatever it says: what a faulty program could have written."""
+    body = json.dumps({key: value for key, value in data.items() if key != "sha256"}, indent=1).removesuffix("\n}")
+    return f'{body},\n "sha256": "{hashlib.sha256(body.encode()).hexdigest()}"\n}}'
+
+
+def test_the_way_these_tests_seal_a_file_is_the_projects() -> None:
+    assert sealed(PLAIN) == WRITTEN
+
+
+@cases(700)
+@given(content=spoiled(WRITTEN.encode()))
+def test_no_byte_of_a_result_can_be_changed(store: Store, content: bytes) -> None:
+    assert read(store, content) is None
+
+
+@pytest.mark.parametrize("keep", range(0, len(WRITTEN), 29))
+def test_a_result_cut_anywhere_is_no_result(keep: int) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        Result.from_json(WRITTEN[:keep])
+
+
+@cases(300)
+@given(data=damaged(PLAIN), seal=st.booleans(), format_=st.sampled_from((1, 2)))
+def test_data_that_was_changed_is_read_as_it_stands_or_not_at_all(
+    store: Store, data: Any, seal: bool, format_: int
+) -> None:
+    """With the checksum made anew, even: then only what could have been measured is read, and it is what is there."""
+    if not isinstance(data, dict):
+        return
+    if data.get("format") == PLAIN["format"]:
+        data["format"] = format_
+    if format_ == 1:
+        data.pop("sha256", None)
+    try:
+        text = sealed(data) if seal and format_ != 1 else json.dumps(data, indent=1)
+    except (TypeError, ValueError):  # no JSON
+        return
+    found = read(store, text.encode())
+    if found is not None:
+        assert found.cell == CELL
+        again = json.loads(found.to_json())
+        said = json.loads(text)
+        for each in (again, said):
+            each.pop("sha256", None)
+            each.pop("format")
+        assert json.dumps(again, sort_keys=True) == json.dumps(said, sort_keys=True)
+
+
+UNTRUE = {
+    "an accuracy that is not a number": ("accuracy", float("nan")),
+    "an infinite accuracy": ("accuracy", float("inf")),
+    "an accuracy that its counts do not give": ("accuracy", 62.0),
+    "an accuracy that is a text": ("accuracy", "62.5"),
+    "an accuracy that is true": ("accuracy", True),
+    "a negative count": ("correct", -125),
+    "more right than there are": ("correct", 201),
+    "a count that the classes do not add up to": ("correct", 124),
+    "a total of nothing": ("total", 0),
+    "another total": ("total", 201),
+    "classes that do not add up": ("per_class", [[60, 100], [64, 100]]),
+    "a class with more right than it has": ("per_class", [[101, 100], [24, 100]]),
+    "a class of three numbers": ("per_class", [[60, 100, 1], [65, 100]]),
+    "a class of a fraction": ("per_class", [[60.0, 100], [65, 100]]),
+    "no classes": ("per_class", []),
+    "another dataset": ("dataset", "letters"),
+    "a zero-shot accuracy that no count gives": ("accuracy_zero_shot", 50.1),
+    "a zero-shot accuracy beyond all": ("accuracy_zero_shot", 150.0),
+    "an accuracy among own classes alone": ("accuracy_own_classes", 70.0),
+}
+
+
+@pytest.mark.parametrize("case", UNTRUE)
+@pytest.mark.parametrize("format_", [1, 2])
+def test_a_score_that_cannot_be_is_no_result(case: str, format_: int) -> None:
+    data = json.loads(WRITTEN)
+    key, value = UNTRUE[case]
+    data["evaluations"][0][key] = value
+    data["format"] = format_
+    text = sealed(data)
+    if format_ == 1:
+        del data["sha256"]
+        text = json.dumps(data)
+    with pytest.raises(ValueError, match=r"accuracy|count|class|scored"):
+        Result.from_json(text)
+
+
+def test_what_earlier_versions_wrote_is_still_read() -> None:
+    data = json.loads(WRITTEN)
+    del data["sha256"]
+    assert Result.from_json(json.dumps({**data, "format": 1}, indent=1)) == RESULT
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("details", {"alpha": object()}), ("details", {"alpha": [1]}), ("trainable_parameters", -1), ("evaluations", ())],
+)
+def test_what_could_not_be_read_back_is_not_written(tmp_path: Path, field: str, value: Any) -> None:
+    wrong = replace(RESULT, **{field: value})
+    with pytest.raises(ValueError, match=r"details|parameters|scored"):
+        Store(tmp_path).write_result(wrong)
+    assert list(tmp_path.rglob("*.json")) == []
+
+
+def test_another_cells_file_is_not_this_cells_result(store: Store) -> None:
+    assert read(store, samples.result(OTHER).to_json().encode()) is None
+
+
+@cases(100)
+@given(content=st.binary(max_size=300) | st.text(max_size=100).map(str.encode) | odd.map(lambda v: repr(v).encode()))
+@example(content=b"[" * 100_000)
+@example(content=b'{"a":' * 100_000)
+@example(content=b"9" * 10_000)
+def test_what_was_never_a_result_is_set_aside(store: Store, content: bytes) -> None:
+    assert read(store, content) is None
+
+
+@cases(150)
+@given(content=spoiled(Failure(CELL.id, "ValueError: no", "trace", "log", 1, "2026-01-01").to_json().encode()))
+@example(content=b"[" * 100_000)
+def test_a_spoiled_failure_record_is_a_failure_record_or_shown_as_damaged(store: Store, content: bytes) -> None:
+    store.files.write(f"failures/{CELL.id}.json", content)
+    try:
+        found = store.read_failures()
+        assert len(found) == 1
+        ((key, failure),) = found.items()
+        assert key == failure.id
+        assert all(isinstance(word, str) for word in (failure.id, failure.error, failure.log))
+        one = store.read_failure(CELL.id)
+        assert one is None or one == failure
+    finally:
+        store.files.remove(f"failures/{CELL.id}.json")

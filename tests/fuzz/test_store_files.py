@@ -1,0 +1,193 @@
+"""Artifacts, snapshots and status files that were damaged: never served as whole, never a traceback."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from orchestrator.errors import UserError
+from orchestrator.files import Files
+from orchestrator.identity import canonical_json
+from orchestrator.live.snapshot import Failed, Snapshot, Stage, UnderWay
+from orchestrator.live.status_file import StatusFile, read_status, read_statuses
+from orchestrator.live.watching import store_view
+from orchestrator.snapshots import NAME, Snapshots
+from orchestrator.store import Corrupt, Store
+from tests.fuzz.cases import cases, damaged, spoiled
+
+IDENTITY = {"kind": "Numbers", "top": 3}
+ADDRESS = "spectra/numbers--0123abcd"
+CONTENT = b"some numbers"
+SECRET = b"another's"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with one artifact, and beside the store a file that is none of its business."""
+    folder = tmp_path_factory.mktemp("artifacts")
+    (folder / "secret").write_bytes(SECRET)
+    (folder / "store").mkdir()
+    with Store(folder / "store").building(ADDRESS, IDENTITY) as builder:
+        (builder.folder / "numbers.bin").write_bytes(CONTENT)
+        builder.meta["count"] = 3
+    return folder
+
+
+def served(store: Store) -> bytes | None:
+    """What a reader gets of the artifact: its file's bytes, or ``None`` where it is refused or not there."""
+    try:
+        found = store.artifact(ADDRESS, IDENTITY)
+        if found is None:
+            return None
+        found.verify()
+        return found.path("numbers.bin").read_bytes()
+    except (Corrupt, UserError, KeyError):
+        return None
+
+
+def manifest_of(whole: Path) -> Any:
+    return json.loads((whole / "store" / ADDRESS / "manifest.json").read_text())
+
+
+@cases(150)
+@given(data=st.data())
+def test_a_spoiled_manifest_never_gives_other_content(whole: Path, data: st.DataObject) -> None:
+    path = whole / "store" / ADDRESS / "manifest.json"
+    good = path.read_bytes()
+    path.write_bytes(data.draw(spoiled(good)))
+    try:
+        assert served(Store(whole / "store")) in (None, CONTENT)
+    finally:
+        path.write_bytes(good)
+
+
+@cases(100)
+@given(data=st.data())
+def test_a_manifest_of_other_values_never_gives_other_content(whole: Path, data: st.DataObject) -> None:
+    path = whole / "store" / ADDRESS / "manifest.json"
+    good = path.read_bytes()
+    with suppress(TypeError, ValueError):  # what is no JSON is not written
+        path.write_text(json.dumps(data.draw(damaged(json.loads(good)))))
+    try:
+        assert served(Store(whole / "store")) in (None, CONTENT)
+    finally:
+        path.write_bytes(good)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../secret",
+        "/etc/passwd",
+        "spectra/../../secret",
+        "",
+        ".",
+        "a\\..\\secret",
+        "spectra//x",
+        "spectra/\0",
+        "x" * 5000,
+    ],
+)
+def test_a_manifest_cannot_name_a_file_outside_the_store(whole: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(whole, tmp_path / "copy")
+    path = tmp_path / "copy" / "store" / ADDRESS / "manifest.json"
+    data = json.loads(path.read_text())
+    data["files"]["numbers.bin"] = [name, len(SECRET), "0" * 64]
+    path.write_text(json.dumps(data))
+    assert served(Store(tmp_path / "copy" / "store")) is None
+
+
+@cases(60)
+@given(content=spoiled(CONTENT))
+def test_a_spoiled_file_is_not_served(whole: Path, content: bytes) -> None:
+    path = whole / "store" / manifest_of(whole)["files"]["numbers.bin"][0]
+    path.write_bytes(content)
+    try:
+        assert served(Store(whole / "store")) is None
+    finally:
+        path.write_bytes(CONTENT)
+
+
+def test_a_link_in_a_files_place_is_served_only_for_the_same_content(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "copy")
+    path = tmp_path / "copy" / "store" / manifest_of(whole)["files"]["numbers.bin"][0]
+    path.unlink()
+    path.symlink_to(tmp_path / "copy" / "secret")
+    assert served(Store(tmp_path / "copy" / "store")) is None
+    path.unlink()
+    path.symlink_to(path)  # a circle
+    assert served(Store(tmp_path / "copy" / "store")) is None
+
+
+STATE: dict[str, Any] = {"step": 3, "weights": [torch.arange(4.0), None], "name": "x", "pair": (1, 2.5)}
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> tuple[Snapshots, Path, bytes]:
+    """A snapshot that was written, its file, and what is in it."""
+    folder = tmp_path_factory.mktemp("snapshots")
+    (folder / ADDRESS).mkdir(parents=True)
+    snapshots = Snapshots(Files(folder), ADDRESS, canonical_json(IDENTITY))
+    snapshots.offer(lambda: STATE, 0.0)
+    path = folder / ADDRESS / NAME
+    return snapshots, path, path.read_bytes()
+
+
+def test_a_whole_snapshot_is_taken_up(snapshot: tuple[Snapshots, Path, bytes]) -> None:
+    assert is_as_kept(snapshot[0].load())
+
+
+def is_as_kept(state: Any) -> bool:
+    weights = state["weights"][0]
+    return torch.equal(weights, STATE["weights"][0]) and {**state, "weights": 0} == {**STATE, "weights": 0}
+
+
+@cases(200)
+@given(data=st.data())
+def test_a_spoiled_snapshot_is_what_was_written_or_none(
+    snapshot: tuple[Snapshots, Path, bytes], data: st.DataObject
+) -> None:
+    snapshots, path, content = snapshot
+    path.write_bytes(data.draw(spoiled(content)))
+    state = snapshots.load()
+    path.write_bytes(content)
+    assert state is None or is_as_kept(state)
+
+
+SHOT = Snapshot(
+    elapsed=3.5,
+    stages=(Stage("heads", 1, 0, 2),),
+    building=(UnderWay("head", 1.0, 2.0, "1 of 2"),),
+    finished=3,
+    running=(UnderWay("cell", 1.0),),
+    failures=(Failed("cell", "ValueError: no", "/log"),),
+)
+
+
+@cases(150)
+@given(data=st.data())
+def test_a_spoiled_status_is_a_status_or_none_and_can_be_shown(tmp_path: Path, data: st.DataObject) -> None:
+    path = tmp_path / "status" / "grid.json"
+    StatusFile(path, "grid", "Grid", "orchestrator grid grid").write("ended", SHOT)
+    said = {**json.loads(path.read_text()), "host": "here", "pid": 1, "started": 1.5, "at": 2.5}  # the same every time
+    good = json.dumps(said, indent=1).encode()
+    if data.draw(st.booleans()):
+        path.write_bytes(data.draw(spoiled(good)))
+    else:
+        with suppress(TypeError, ValueError):
+            path.write_text(json.dumps(data.draw(damaged(json.loads(good)))))
+    status = read_status(path)
+    assert status is None or isinstance(status.headline(0.0), str)
+    store = Store(tmp_path)
+    assert len(list(read_statuses(store.files))) == (status is not None)
+    Console(file=io.StringIO()).print(store_view(store))

@@ -1,0 +1,298 @@
+"""What listens, what is never executed, and what a hostile name can do: nothing.
+
+Beside these: names that leave the store (``test_store``, ``fuzz``), archives that leave their folder
+(``datasets/test_unpack``), pickled checkpoints (``bolt/test_checkpoints``) and datasets (``datasets/test_routes``).
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+import pickle
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from orchestrator.backbones import load_backbone
+from orchestrator.catalog import load_catalog
+from orchestrator.catalog.reading import parse_yaml
+from orchestrator.cluster import Cluster
+from orchestrator.datasets.images import read_images
+from orchestrator.errors import UserError
+from orchestrator.grid import load_grid
+from orchestrator.report import write_report
+from orchestrator.results import Failure
+from orchestrator.tracking.ui import ui_command
+from tests.orchestrator import samples
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted(path for room in ("bolt", "orchestrator") for path in (ROOT / room).rglob("*.py"))
+
+ALLOWED = {
+    "orchestrator/report/workers.py": {"pickle.load", "pickle.loads"},  # between a process and its own child, by a pipe
+    "orchestrator/catalog/reading.py": {"yaml.load"},  # with a loader of its own, see below
+}
+"""Where something that can execute what it reads is called after all, and why that is no door."""
+
+
+class Payload:
+    """Pickles to a call that leaves a file behind."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+# -- what is never called ------------------------------------------------------------------------------------------
+
+
+def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    """(dotted name, call) of every call in a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+def option(call: ast.Call, name: str) -> Any:
+    """The value of a keyword argument as it is written; ``None`` without it."""
+    return next((ast.unparse(word.value) for word in call.keywords if word.arg == name), None)
+
+
+def dangers(text: str) -> set[str]:
+    """The calls in a module that can execute what they read, or hand a text to a shell."""
+    found = set()
+    for name, call in calls(ast.parse(text)):
+        module, _, function = name.rpartition(".")
+        last = module.rpartition(".")[2]
+        if last in ("pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal") and function.startswith(
+            ("load", "open", "Unpickler")
+        ):
+            found.add(f"{last}.{function}")
+        if (last, function) == ("torch", "load") and option(call, "weights_only") != "True":
+            found.add("torch.load")
+        if option(call, "allow_pickle") not in (None, "False"):
+            found.add(name)
+        if last == "yaml" and function in ("load", "load_all", "unsafe_load", "full_load"):
+            found.add(f"yaml.{function}")
+        if name in ("eval", "exec", "__import__", "os.system", "os.popen", "tempfile.mktemp"):
+            found.add(name)
+        if option(call, "shell") not in (None, "False"):
+            found.add(f"{name}(shell)")
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_nothing_that_can_run_what_it_reads_is_called(path: Path) -> None:
+    assert dangers(path.read_text()) == ALLOWED.get(path.relative_to(ROOT).as_posix(), set())
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["pickle.loads(x)", "torch.load(p)", "torch.load(p, weights_only=False)", "np.load(p, allow_pickle=True)",
+     "yaml.load(x, Loader=y)", "subprocess.run(x, shell=True)", "ray.cloudpickle.load(f)", "joblib.load(f)", "eval(x)"],
+)  # fmt: skip
+def test_the_search_finds_what_it_is_for(line: str) -> None:
+    assert dangers(line)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["!!python/object/apply:os.system ['true']", "!!python/name:os.system", "!!python/module:os", "!!python/tuple [1]",
+     "!!python/object/new:type [x, [], {}]", "! x\nb: !<tag:yaml.org,2002:python/object:x.Y> {}"],
+)  # fmt: skip
+def test_yaml_builds_no_objects(text: str) -> None:
+    with pytest.raises(UserError, match=r"tags that build objects are refused|not valid YAML"):
+        parse_yaml(f"a: {text}", "x")
+
+
+def test_an_array_of_an_artifact_that_is_a_pickle_is_not_run(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    np.save(tmp_path / "labels.npy", np.array([Payload(ran)], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match="allow_pickle"):
+        read_images(lambda name: tmp_path / name)
+    assert not ran.exists()
+    np.load(tmp_path / "labels.npy", allow_pickle=True)
+    assert ran.exists(), "the file would have run, had it been read so"
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_weights_of_a_backbone_that_are_a_pickle_are_not_run(tmp_path: Path) -> None:
+    ran, file = tmp_path / "ran", tmp_path / "weights.pt"
+    torch.save({"visual.proj": Payload(ran)}, file)
+    tiny = load_catalog().backbones["tiny-clip"]
+    with pytest.raises(UserError, match="do not fit"):
+        load_backbone(tiny.model_copy(update={"weights": tiny.weights.model_copy(update={"file": str(file)})}), "cpu")
+    assert not ran.exists()
+    file.write_bytes(pickle.dumps(Payload(ran)))
+    with pytest.raises(UserError, match="do not fit"):
+        load_backbone(tiny.model_copy(update={"weights": tiny.weights.model_copy(update={"file": str(file)})}), "cpu")
+    assert not ran.exists()
+
+
+# -- what listens --------------------------------------------------------------------------------------------------
+
+
+def listening(root: psutil.Process) -> dict[str, set[str]]:
+    """Name of each process of a tree that listens -> the addresses it listens on."""
+    found: dict[str, set[str]] = {}
+    for process in (root, *root.children(recursive=True)):
+        try:
+            sockets = process.net_connections("inet")
+        except psutil.NoSuchProcess:
+            continue
+        addresses = {s.laddr.ip for s in sockets if s.status == psutil.CONN_LISTEN}
+        if addresses:
+            found.setdefault(process.name(), set()).update(addresses)
+    return found
+
+
+LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+
+
+def test_the_look_at_what_listens_sees_an_open_port() -> None:
+    with socket.socket() as server:
+        server.bind(("0.0.0.0", 0))
+        server.listen()
+        assert "0.0.0.0" in set().union(*listening(psutil.Process()).values())
+
+
+@pytest.mark.xdist_group("ray")
+def test_a_local_session_listens_on_loopback_only() -> None:
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    with Cluster.connect(None, cpus=1, gpus=0) as cluster:
+        logs = Path(cluster.describe().logs)
+        started = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
+        found = {name: hosts for child in started for name, hosts in listening(child).items()}
+        session = next(folder for folder in logs.parents if folder.name.startswith("bolt-ray-"))
+        assert stat.S_IMODE(session.stat().st_mode) == 0o700, "others could read what workers log"
+    assert {"gcs_server", "raylet"} <= found.keys()
+    assert set().union(*found.values()) <= LOOPBACK, found
+
+
+def test_the_tracking_ui_listens_on_loopback_only(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = ui_command(f"sqlite:///{tmp_path}/mlflow.db", str(tmp_path / "artifacts"), port)
+    with open(tmp_path / "log", "wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as server:
+        try:
+            root, deadline, found = psutil.Process(server.pid), time.monotonic() + 90, {}
+            while not found and time.monotonic() < deadline and server.poll() is None:
+                time.sleep(0.3)
+                found = listening(root)
+            assert set().union(*found.values()) <= LOOPBACK, found
+            assert found, (tmp_path / "log").read_text()
+        finally:
+            for process in root.children(recursive=True):
+                process.kill()
+            server.kill()
+
+
+# -- hostile names -------------------------------------------------------------------------------------------------
+
+HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
+
+
+class Alerts(HTMLParser):
+    """Collects what a browser would run: handlers, and scripts that raise an alert."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self._in_script = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._in_script = tag == "script"
+        self.found += [f"{tag} {name}" for name, value in attrs if name.startswith("on") and "alert" in (value or "")]
+        self.found += [f"{tag} {name}" for name, value in attrs if (value or "").startswith("javascript:")]
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_script = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_script and "alert(" in data:
+            self.found.append(f"script {data[:40]}")
+
+
+def test_the_parser_finds_what_it_is_for() -> None:
+    alerts = Alerts()
+    alerts.feed(f'<a title="{HOSTILE}">')
+    assert alerts.found == ["script alert(1)", "img onerror"]
+
+
+def test_hostile_names_stay_text_in_the_report(tmp_path: Path) -> None:
+    cells = [samples.cell(seed, method=method) for seed in (1, 2) for method in ("bolt", "lora")]
+    results = [samples.result(cell, accuracy=62.5) for cell in cells]
+    results = [replace(result, details={HOSTILE: HOSTILE}) for result in results]
+    failed = samples.cell(9)
+    files = write_report(
+        grid_name=HOSTILE,
+        title=HOSTILE,
+        description=HOSTILE,
+        results=results,
+        failures=[Failure(failed.id, HOSTILE, HOSTILE, HOSTILE, 1, "2026-01-01T00:00:00+00:00")],
+        planned=[*cells, failed],
+        label_of=lambda cell: f"{cell.method.name} {HOSTILE}",
+        names_of=lambda backbone, dataset: (HOSTILE, HOSTILE),
+        folder=tmp_path,
+    )
+    page = files.page.read_text()
+    assert "alert(1)" in page
+    alerts = Alerts()
+    alerts.feed(page)
+    assert alerts.found == []
+    for figure in files.figures:
+        if figure.suffix == ".svg":
+            assert "<script" not in figure.read_text()
+
+
+@pytest.mark.parametrize("label", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "a\nb", "a\x1b[31m", "a\u202eb"])
+def test_a_label_that_a_spreadsheet_would_run_or_a_terminal_would_obey_is_refused(tmp_path: Path, label: str) -> None:
+    entry = {"bolt": {"as": label}}
+    path = tmp_path / "mini.yaml"
+    path.write_text(
+        "title: x\nblocks: [{track: fewshot, backbones: [tiny-clip], datasets: [glyph-inks], shots: [1], seeds: [1], "
+        f"methods: [{json.dumps(entry)}]}}]"
+    )
+    with pytest.raises(UserError, match=r"blocks\[0\]\.methods"):
+        load_grid(path, load_catalog())
+
+
+def test_every_cell_of_a_reports_csv_is_a_number_or_no_formula(tmp_path: Path) -> None:
+    cells = [samples.cell(seed) for seed in (1, 2)]
+    files = write_report(
+        grid_name="g",
+        title="t",
+        description="",
+        results=[samples.result(cell, accuracy=50.0 + cell.seed) for cell in cells],
+        failures=(),
+        planned=cells,
+        label_of=lambda cell: cell.method.name,
+        folder=tmp_path,
+    )
+    for path in (files.rows, *(table for table in files.tables if table.suffix == ".csv")):
+        with path.open(newline="") as stream:
+            for word in (word for row in csv.reader(stream) for word in row if word[:1] in tuple("=+-@")):
+                float(word)
+
+
+@pytest.mark.parametrize("name", ["-x", "--host", "-", "a b", "a;b", "$(x)", "a/b", "../x"])
+def test_no_name_from_a_file_can_be_an_option_or_a_path(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f'datasets: {{"{name}": {{}}}}')
+    with pytest.raises(UserError, match="may hold lower-case letters"):
+        load_catalog([path])
