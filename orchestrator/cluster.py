@@ -6,7 +6,7 @@ import atexit
 import contextlib
 import os
 import queue
-import shutil
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,10 +14,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from orchestrator.connect import ENVIRONMENT, interrupt_later, join, locate, log_folder, shake_hands, start, use_token
+from orchestrator.connect import (
+    DRIVER_VARIABLE,
+    ENVIRONMENT,
+    HEAD,
+    interrupt_later,
+    join,
+    locate,
+    log_folder,
+    shake_hands,
+    start,
+    use_token,
+)
 from orchestrator.errors import UserError
 from orchestrator.events import one_line
 from orchestrator.graph import Called, Frontier, GraphTask, TaskEvent, call, skipped
+from orchestrator.scaling import Growth
+from orchestrator.scratch import Scratch
 
 SHUTDOWN_SECONDS = 20.0
 """How long the end of a connection may take before it is left behind."""
@@ -48,7 +61,9 @@ class ClusterInfo:
         nodes: how many machines are alive.
         cpus, gpus: logical ones in all.
         memory: bytes in all.
-        largest: (cpus, gpus) of the largest single node; nothing that needs more can ever run.
+        largest: (cpus, gpus) of the largest single node there is or may be; nothing that needs more can ever run.
+        may_become: (cpus, gpus) in all when every machine has come that its autoscaler may start; what there is, where
+            it has none.
         logs: folder with the output of workers on this machine.
     """
 
@@ -59,6 +74,7 @@ class ClusterInfo:
     memory: int
     largest: tuple[float, float]
     logs: str
+    may_become: tuple[float, float]
 
 
 class Cluster:
@@ -67,12 +83,11 @@ class Cluster:
     Attributes:
         address: ``local``, or where it was joined.
         logs: folder with the output of workers on this machine.
-        keep_logs: leave the logs of a local instance behind when it ends; otherwise its folder is removed.
     """
 
-    def __init__(self, address: str, logs: Path, scratch: Path | None, *, owned: bool) -> None:
-        self.address, self.logs, self.keep_logs = address, logs, False
-        self._scratch, self._owned = scratch, owned
+    def __init__(self, address: str, logs: Path, scratch: Scratch | None, *, owned: bool) -> None:
+        self.address, self.logs = address, logs
+        self._scratch, self._owned, self._growth = scratch, owned, Growth()
 
     @classmethod
     def connect(
@@ -116,28 +131,38 @@ class Cluster:
         join(address, worker_env or {})
         cluster = cls(address, log_folder(), None, owned=True)
         try:
-            shake_hands(address)
+            cluster._growth = shake_hands(address)
         except BaseException:
             cluster.close()
             raise
         return cluster
 
     def describe(self) -> ClusterInfo:
-        """What it has now; a cluster that scales can have more later."""
+        """What it has now, and what it may become."""
         import ray
 
         alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        growth = self._growth
+
+        def in_all(name: str) -> float:
+            return float(sum(node.get(name, 0.0) for node in alive))
+
+        def largest(name: str, coming: float) -> float:
+            return float(max([coming, *(node.get(name, 0.0) for node in alive)]))
+
+        def may_become(name: str, coming: float) -> float:
+            head = float(sum(node.get(name, 0.0) for node in alive if HEAD in node))
+            return max(in_all(name), head + coming)
+
         return ClusterInfo(
             address=self.address,
             nodes=len(alive),
-            cpus=sum(node.get("CPU", 0.0) for node in alive),
-            gpus=sum(node.get("GPU", 0.0) for node in alive),
-            memory=int(sum(node.get("memory", 0.0) for node in alive)),
-            largest=(
-                max((node.get("CPU", 0.0) for node in alive), default=0.0),
-                max((node.get("GPU", 0.0) for node in alive), default=0.0),
-            ),
+            cpus=in_all("CPU"),
+            gpus=in_all("GPU"),
+            memory=int(in_all("memory")),
+            largest=(largest("CPU", growth.largest[0]), largest("GPU", growth.largest[1])),
             logs=str(self.logs),
+            may_become=(may_become("CPU", growth.cpus), may_become("GPU", growth.gpus)),
         )
 
     def close(self) -> None:
@@ -153,8 +178,8 @@ class Cluster:
             ending.join(SHUTDOWN_SECONDS)
             if ending.is_alive():
                 _abandon()
-        if self._scratch is not None and not self.keep_logs:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.remove()
 
     def __enter__(self) -> Cluster:
         return self
@@ -213,10 +238,15 @@ def _ask_whether_alive(answers: queue.Queue[str]) -> None:
 
 
 def worker_log() -> str:
-    """The file this worker's output goes to, empty when that is not a file."""
+    """The file this worker's output goes to, with its machine's name where the driver is on another one.
+
+    Empty when the output does not go to a file.
+    """
     with contextlib.suppress(OSError):
         target = os.readlink("/proc/self/fd/2")
-        return target if Path(target).is_file() else ""
+        if Path(target).is_file():
+            here = socket.gethostname()
+            return target if os.environ.get(DRIVER_VARIABLE, here) == here else f"{here}:{target}"
     return ""
 
 
@@ -265,7 +295,7 @@ def run_graph(
         try:
             outcome = ray.get(done[0])
         except RayError as error:
-            outcome = Called(error=f"its worker was lost: {one_line(error)}", traceback=str(error))
+            outcome = Called(error=f"its worker was lost: {one_line(error)}", traceback=str(error), again=True)
         yield outcome.event(key)
         if outcome.error:
             yield from skipped(frontier, key)

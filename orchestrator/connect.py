@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -17,8 +16,19 @@ from pathlib import Path
 from orchestrator.errors import UserError
 from orchestrator.events import one_line
 from orchestrator.interrupt import leave_at_once
+from orchestrator.scaling import Growth, growth_here
+from orchestrator.scratch import Scratch
 
 HANDSHAKE_SECONDS = 60.0
+
+_WRONG_TOKEN = b"InvalidAuthToken"
+"""What Ray's native code writes, again and again, when a token is missing or another; its exception does not say it."""
+
+DRIVER_VARIABLE = "BOLT_DRIVER_HOST"
+"""Environment variable by which the workers of a joined cluster know the driver's machine."""
+
+HEAD = "node:__internal_head__"
+"""A resource that every cluster's head has, and no other node."""
 
 _LONGEST_SCRATCH = 40
 """Ray's sockets lie about 65 characters below its folder, and a socket's path may have 107."""
@@ -31,7 +41,7 @@ ENVIRONMENT = {
 }
 
 
-def start(cpus: int | None, gpus: int | None, worker_env: Mapping[str, str]) -> Path:
+def start(cpus: int | None, gpus: int | None, worker_env: Mapping[str, str]) -> Scratch:
     """Start a local instance; returns its folder."""
     import ray
     from ray._private import ray_constants
@@ -39,7 +49,7 @@ def start(cpus: int | None, gpus: int | None, worker_env: Mapping[str, str]) -> 
     root = str(Path(__file__).resolve().parents[1])
     # Workers import this project from where this process did, installed or not.
     search = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    scratch = _scratch_folder()
+    scratch = _scratch()
     # Ray takes the loopback interface by itself only where this is false; there is no argument for it.
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:
@@ -51,14 +61,15 @@ def start(cpus: int | None, gpus: int | None, worker_env: Mapping[str, str]) -> 
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
-                _temp_dir=str(scratch),
+                _temp_dir=str(scratch.path),
             )
     except BaseException:
         ray.shutdown()
-        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.remove()
         raise
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = True
+    scratch.path.chmod(0o700)  # Ray opens it to everybody, and workers' logs and sockets are in it
     return scratch
 
 
@@ -93,19 +104,37 @@ def join(address: str, worker_env: Mapping[str, str]) -> None:
     """Join the running instance at ``address``. Raises ``UserError`` when it turns this process away."""
     import ray
 
+    with tempfile.TemporaryFile() as said:
+        try:
+            with interrupt_later(), _standard_error_to(said.fileno()):
+                ray.init(
+                    address=address,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    runtime_env={"env_vars": {**ENVIRONMENT, DRIVER_VARIABLE: socket.gethostname(), **worker_env}},
+                )
+        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+            said.seek(0)
+            if _WRONG_TOKEN in said.read():
+                raise _wrong_token(address) from None
+            raise _cannot_join(address, one_line(error)) from error
+        except BaseException:
+            ray.shutdown()
+            raise
+
+
+@contextlib.contextmanager
+def _standard_error_to(file: int) -> Iterator[None]:
+    """Send what this process writes to its standard error into a file: Ray's native code knows no other setting."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    os.dup2(file, 2)
     try:
-        with interrupt_later():
-            ray.init(
-                address=address,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                runtime_env={"env_vars": {**ENVIRONMENT, **worker_env}},
-            )
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        raise _cannot_join(address, one_line(error)) from error
-    except BaseException:
-        ray.shutdown()
-        raise
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, 2)
+        os.close(before)
 
 
 def use_token() -> None:
@@ -123,8 +152,10 @@ def use_token() -> None:
             Config.initialize("")  # it was read when ray was imported
 
 
-def shake_hands(address: str) -> None:
-    """See that a worker can start and answer; it asks for no CPU, so that a busy cluster can give it.
+def shake_hands(address: str) -> Growth:
+    """See that a worker can start and answer, and return what it says the cluster may grow to.
+
+    It runs on the head, where that is known, and asks for no CPU, so that a busy cluster can give it.
 
     Raises :class:`UserError`: a cluster without token authentication lets a driver that has it connect, and then
     cannot reach it, so that every worker is lost before it starts.
@@ -132,9 +163,10 @@ def shake_hands(address: str) -> None:
     import ray
     from ray.exceptions import RayError
 
-    worker = ray.remote(num_cpus=0)(_Hand).remote()
+    worker = ray.remote(num_cpus=0, resources={HEAD: 0.001})(_Hand).remote()
     try:
-        ray.get(worker.shake.remote(), timeout=HANDSHAKE_SECONDS)
+        growth: Growth = ray.get(worker.shake.remote(), timeout=HANDSHAKE_SECONDS)
+        return growth
     except (RayError, TimeoutError) as error:
         hint = "are the project and its Python the same on every node?"
         if os.environ.get("RAY_AUTH_MODE") == "token":
@@ -149,8 +181,19 @@ def shake_hands(address: str) -> None:
 
 
 class _Hand:
-    def shake(self) -> None:
-        """Nothing more."""
+    def shake(self) -> Growth:
+        import ray
+
+        return growth_here(ray.get_runtime_context().gcs_address)
+
+
+def _wrong_token(address: str) -> UserError:
+    has = "another one is" if os.environ.get("RAY_AUTH_MODE") == "token" else "none is"
+    return UserError(
+        f"the Ray cluster asks for its token, and {has} here",
+        where=f"--address {address}",
+        hint="copy ~/.ray/auth_token from the cluster's head to this machine (it opens the cluster: mode 0600)",
+    )
 
 
 def _cannot_join(address: str, why: str) -> UserError:
@@ -208,9 +251,9 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _scratch_folder() -> Path:
+def _scratch() -> Scratch:
     base = tempfile.gettempdir()
-    return Path(tempfile.mkdtemp(prefix="bolt-ray-", dir=base if len(base) < _LONGEST_SCRATCH - 17 else "/tmp"))
+    return Scratch("ray", Path(base if len(base) < _LONGEST_SCRATCH - 17 else "/tmp"))
 
 
 def log_folder() -> Path:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import fmean
+from typing import Any
 
 from bolt.methods import METHODS, Work
 from orchestrator.catalog import BackboneEntry, Catalog
-from orchestrator.cell import Cell
+from orchestrator.cell import Cell, MethodRef
 from orchestrator.datasets.images import SHORT_SIDE_CAP
 from orchestrator.results import Result
 from orchestrator.stages.artifacts import (
@@ -88,25 +90,25 @@ def estimate(cells: Sequence[Cell], needs: Iterable[Need], done: Sequence[Result
     """Estimate the open part of a plan."""
     measured: dict[tuple[str, str, int], list[Result]] = defaultdict(list)
     for result in done:
-        cell = result.cell
-        measured[cell.backbone.name, cell.method.name, cell.shots].append(result)
-    seconds, gflop, devices, from_measured = 0.0, 0.0, set[str](), 0
-    for cell in cells:
-        known = measured.get((cell.backbone.name, cell.method.name, cell.shots))
-        if known:
-            from_measured += 1
-            seconds += fmean(result.timings.total for result in known)
-            devices |= {result.manifest.device for result in known}
-        else:
-            gflop += cell_gflops(cell, catalog)
+        measured[_kind(result.cell)].append(result)
+    known = {kind: count for kind, count in Counter(map(_kind, cells)).items() if kind in measured}
+    seconds = sum(count * fmean(result.timings.total for result in measured[kind]) for kind, count in known.items())
+    devices = {result.manifest.device for kind in known for result in measured[kind]}
+    from_measured = sum(known.values())
+    gflop = sum(cell_gflops(cell, catalog) for cell in cells if _kind(cell) not in known)
     gflop += sum(artifact_gflops(need, catalog) for need in needs)
     return Estimate(seconds, tuple(sorted(devices)), from_measured, gflop / 1e3, len(cells) - from_measured)
+
+
+def _kind(cell: Cell) -> tuple[str, str, int]:
+    """Cells of one kind take about as long."""
+    return cell.backbone.name, cell.method.name, cell.shots
 
 
 def cell_gflops(cell: Cell, catalog: Catalog) -> float:
     """10^9 operations of a cell in the backbone; 0 where it reads cached features only."""
     method = METHODS[cell.method.name]
-    settings = method.configure(cell.method.settings_dict(), cell.track)
+    settings = _settings(cell.method, cell.track)
     entry = catalog.dataset(cell.dataset.name)
     epochs = getattr(settings, "epochs", 0) if method.trains_tower else 0
     work = method.work(cell.shots * entry.classes, settings)
@@ -119,6 +121,12 @@ def cell_gflops(cell: Cell, catalog: Catalog) -> float:
     if cell.track == "meta":
         images += epochs * scored
     return images * catalog.backbone(cell.backbone.name).gflops_per_image
+
+
+@lru_cache(maxsize=1024)
+def _settings(method: MethodRef, track: str) -> Any:
+    """A method's settings; many cells share them, and making them is most of what counting a cell's work costs."""
+    return METHODS[method.name].configure(method.settings_dict(), track)
 
 
 def artifact_gflops(need: Need, catalog: Catalog) -> float:

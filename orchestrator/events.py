@@ -34,7 +34,7 @@ class CellEvent:
     """Something happened to a cell.
 
     Every cell ends in exactly one ``finished`` or ``failed``. ``started`` comes once per attempt, so more than once
-    for a cell whose worker died.
+    for a cell whose worker died, or that had too little memory.
 
     Attributes:
         cell: which one.
@@ -46,6 +46,8 @@ class CellEvent:
         attempt: 1 for the first try.
         recorded: the runner itself has written the outcome to the store. ``False`` when it could not - its process
             died, or it raised - so that whoever listens has to record the failure.
+        again: when failed, it was not the cell's own fault: its worker died.
+        gpu_mib: the most memory its process held of a GPU, 0 where it had none or did not say.
     """
 
     cell: Cell
@@ -56,6 +58,8 @@ class CellEvent:
     log: str = ""
     attempt: int = 1
     recorded: bool = True
+    again: bool = False
+    gpu_mib: float = 0.0
 
 
 def one_line(error: BaseException | str, limit: int = 300) -> str:

@@ -48,6 +48,7 @@ class TaskEvent:
         seconds: wall-clock seconds in the worker.
         log: path of the worker's log on the machine it ran on, empty if there is none.
         because_of: the failed task at the root, when skipped.
+        again: when failed, it was not the task's own fault: its worker died.
     """
 
     key: str
@@ -58,6 +59,7 @@ class TaskEvent:
     seconds: float = 0.0
     log: str = ""
     because_of: str = ""
+    again: bool = False
 
 
 class Frontier:
@@ -116,12 +118,19 @@ class Called:
     traceback: str = ""
     seconds: float = 0.0
     log: str = field(default="")
+    again: bool = False
 
     def event(self, key: str) -> TaskEvent:
         """As the event that ends the task."""
         if self.error:
             return TaskEvent(
-                key, "failed", error=self.error, traceback=self.traceback, seconds=self.seconds, log=self.log
+                key,
+                "failed",
+                error=self.error,
+                traceback=self.traceback,
+                seconds=self.seconds,
+                log=self.log,
+                again=self.again,
             )
         return TaskEvent(key, "finished", value=self.value, seconds=self.seconds, log=self.log)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from orchestrator.cell import Cell
 from orchestrator.events import CellEvent, one_line
+from orchestrator.trouble import Unwritable
 
 if TYPE_CHECKING:
     from orchestrator.settings import RunSettings
@@ -36,7 +37,10 @@ def run_cells_locally(
     on_event: Callable[[CellEvent], None],
     runner: str = RUNNER,
 ) -> None:
-    """Run cells in the order given, telling ``on_event`` what happens. One that fails does not stop the others."""
+    """Run cells in the order given, telling ``on_event`` what happens. One that fails does not stop the others.
+
+    Raises :class:`~orchestrator.trouble.Unwritable` when the store cannot be used.
+    """
     run = resolve(runner)
     for cell in cells:
         on_event(CellEvent(cell, "started"))
@@ -45,5 +49,14 @@ def run_cells_locally(
         except Exception as error:
             event = CellEvent(cell, "failed", error=one_line(error), traceback=traceback.format_exc(), recorded=False)
         else:
-            event = CellEvent(cell, outcome.status, seconds=outcome.seconds, error=outcome.error)
+            if outcome.problem == "store":
+                raise Unwritable(settings.store_url, outcome.error)
+            event = CellEvent(
+                cell,
+                outcome.status,
+                seconds=outcome.seconds,
+                error=outcome.error,
+                traceback=outcome.traceback,
+                recorded=not outcome.problem,
+            )
         on_event(event)

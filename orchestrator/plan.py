@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from bolt.methods import METHODS
@@ -24,7 +25,7 @@ from orchestrator.grid import Grid
 from orchestrator.results import Failure, Result
 from orchestrator.stages.artifacts import AdoptedSource, Images, Need, Source, SourceModel, SupportImages
 from orchestrator.stages.needs import needs_of
-from orchestrator.store import Corrupt, Store
+from orchestrator.store import Store
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,14 @@ class Plan:
     estimate: Estimate
     retry_failed: bool
 
-    @property
+    @cached_property
     def todo(self) -> tuple[Cell, ...]:
-        """Cells that will run: neither finished nor (unless retried) on record as failed."""
+        """Cells that will run: neither finished nor (unless to be tried again) on record as failed."""
         finished = {result.cell.id for result in self.done}
-        skipped = set() if self.retry_failed else {failure.id for failure in self.failed}
+        skipped = _skipped(self.failed, self.retry_failed)
         return tuple(cell for cell in self.cells if cell.id not in finished and cell.id not in skipped)
 
-    @property
+    @cached_property
     def missing(self) -> tuple[Need, ...]:
         """Artifacts to build, inputs first."""
         return tuple(planned.need for planned in self.artifacts if not planned.built)
@@ -80,12 +81,20 @@ def make_plan(
     finished = {result.cell.id for result in done}
     on_record = store.read_failures()
     failed = tuple(on_record[cell.id] for cell in cells if cell.id in on_record and cell.id not in finished)
-    skipped = set() if retry_failed else {failure.id for failure in failed}
+    skipped = _skipped(failed, retry_failed)
     todo = [cell for cell in cells if cell.id not in finished and cell.id not in skipped]
     needs = needs_of(todo, cells, catalog, source_models(grid, catalog, data_root))
-    artifacts = tuple(PlannedArtifact(need, is_built(store, need), artifact_bytes(need, catalog)) for need in needs)
+    built = store.files.each(lambda need: store.is_whole(need.address, need.identity), needs)
+    artifacts = tuple(
+        PlannedArtifact(need, there, artifact_bytes(need, catalog)) for need, there in zip(needs, built, strict=True)
+    )
     takes = estimate(todo, [a.need for a in artifacts if not a.built], done, catalog)
     return Plan(grid, tuple(cells), tuple(done), failed, tuple(damaged), artifacts, takes, retry_failed)
+
+
+def _skipped(failed: Iterable[Failure], retry_failed: bool) -> set[str]:
+    """Ids of the failures that stand: of those that were not their own fault, the same command tries again."""
+    return set() if retry_failed else {failure.id for failure in failed if not failure.again}
 
 
 def in_running_order(cells: Iterable[Cell]) -> list[Cell]:
@@ -100,19 +109,6 @@ def in_running_order(cells: Iterable[Cell]) -> list[Cell]:
                 cell.method.name, cell.id, cell.seed)  # fmt: skip
 
     return sorted(cells, key=key)
-
-
-def is_built(store: Store, need: Need) -> bool:
-    """Whether an artifact is there and whole; a damaged one is set aside, to be built anew."""
-    try:
-        found = store.artifact(need.address, need.identity)
-        if found is None:
-            return False
-        found.verify()
-    except Corrupt:
-        store.discard(need.address)
-        return False
-    return True
 
 
 def source_models(grid: Grid, catalog: Catalog, data_root: Path | None) -> Callable[[Cell, SourceRef], Source]:

@@ -7,27 +7,28 @@ command goes on from there.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.catalog import Catalog
 from orchestrator.cell import Cell
 from orchestrator.errors import UserError
-from orchestrator.events import CellEvent, Resources
+from orchestrator.events import CellEvent
 from orchestrator.graph import GraphTask, TaskEvent, run_graph_locally
 from orchestrator.local import run_cells_locally
-from orchestrator.locks import Held, held
+from orchestrator.packing import Packing, artifact_gpus, runs_on_cpu
 from orchestrator.plan import Plan, source_models
 from orchestrator.settings import RunSettings
 from orchestrator.stages.artifacts import Need
 from orchestrator.stages.build import build
-from orchestrator.store import Store
+from orchestrator.store import Corrupt, Store
 from orchestrator.trial import record_failure
+from orchestrator.trouble import StoreGone, Unwritable, patiently, problem_of, reason
 
 if TYPE_CHECKING:
-    from orchestrator.cluster import ClusterInfo
+    from orchestrator.fanout.room import Room
 
 CELL_ATTEMPTS = 3
 """How often a cell is started again whose worker process died; what a method raises is not retried."""
@@ -35,8 +36,8 @@ CELL_ATTEMPTS = 3
 LOG_TAIL = 20_000
 """Characters of a dead worker's output that are kept with the failure."""
 
-GPU_SHARE = 0.25
-"""Share of a GPU for a cell that only reads cached features; one that trains the tower gets a whole GPU."""
+CELL_LIMIT_SECONDS = 6 * 3600.0
+"""How long a cell may run unless told otherwise; the longest of the shipped grids take an hour on one GPU."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,15 @@ class RunOptions:
         address: a running Ray cluster to join; ``None`` starts one on this machine.
         retry_failed: run cells again that are on record as failed.
         disk_budget: bytes that the artifacts to build may take, ``None`` for what is free.
+        cell_limit: seconds after which a cell's worker is ended and the cell counts as failed; 0 for no limit. In this
+            process there is none.
     """
 
     local: bool = False
     address: str | None = None
     retry_failed: bool = False
     disk_budget: int | None = None
+    cell_limit: float = CELL_LIMIT_SECONDS
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,19 @@ class Ran:
     failed: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Doom:
+    """Why an artifact could not be built, or a cell not run for want of one.
+
+    Attributes:
+        why: one line.
+        again: the same command tries it again, since it was nobody's own fault (:class:`~orchestrator.results.Failure`).
+    """
+
+    why: str
+    again: bool
+
+
 def execute(
     plan: Plan,
     catalog: Catalog,
@@ -84,46 +101,54 @@ def execute(
 
     A cell's result or failure is in the store before ``on_event`` hears of it. Failures do not stop the others.
     ``on_places`` hears how many cells can be under way at a time, before the first one starts.
+
+    Raises :class:`~orchestrator.trouble.Unwritable` when the store cannot be used any more: nothing is recorded then
+    that is not true.
     """
     data_root = Path(settings.data_root) if settings.data_root else None
     store = Store(settings.store_url)
-    for cell in plan.todo:
-        store.forget_failure(cell.id)
+    store.forget_failures(cell.id for cell in plan.todo)
     with contextlib.ExitStack() as stack:
-        gpus = 0.0
+        room: Room | None = None
         if not options.local:
             from orchestrator.cluster import Cluster
+            from orchestrator.fanout.room import Room
 
             cluster = stack.enter_context(Cluster.connect(options.address, worker_env=_worker_env(settings)))
-            info = cluster.describe()
-            gpus = info.gpus
-        doomed = _build(plan.missing, settings, options, gpus, on_task, store)
+            room = Room(cluster.describe(), Packing(catalog, plan.done), settings)
+        doomed = _build(plan.missing, settings, options, room.gpus if room else 0.0, on_task, store)
         cells, blocked = _ready(plan, catalog, data_root, doomed)
-        for cell, why in blocked.items():
-            record_failure(store, cell.id, why)
-            on_event(CellEvent(cell, "failed", error=why))
+        for cell, doom in blocked.items():
+            with _told_apart(store):
+                record_failure(store, cell.id, doom.why, again=doom.again)
+            on_event(CellEvent(cell, "failed", error=doom.why))
         failed = [cell.id for cell in blocked]
 
         def record(event: CellEvent) -> None:
+            if room:
+                room.packing.learn(event.cell, event.gpu_mib)
             if event.kind == "failed":
                 failed.append(event.cell.id)
                 if not event.recorded:
-                    record_failure(store, event.cell.id, event.error, f"{event.traceback}\n{_last_words(event.log)}")
+                    story = f"{event.traceback}\n{_last_words(event.log)}"
+                    with _told_apart(store):
+                        record_failure(store, event.cell.id, event.error, story, event.attempt, again=event.again)
             on_event(event)
 
-        if options.local:
+        if room is None:
             run_cells_locally(cells, settings, on_event=record)
         else:
             from orchestrator.fanout import run_cells
 
-            requests = [resources_of(cell, settings, gpus) for cell in cells]
-            on_places(slots := slots_of(info, requests))
+            on_places(room.places(cells))
             run_cells(
                 cells,
                 settings,
-                resources=lambda cell: resources_of(cell, settings, gpus),
-                slots=slots,
+                resources=room.request,
+                capacity=room.capacity,
+                outgrew=room.packing.outgrew,
                 max_attempts=CELL_ATTEMPTS,
+                cell_limit=options.cell_limit,
                 on_event=record,
             )
     return Ran(len(plan.missing) - len(doomed), len(cells), (*doomed, *failed))
@@ -136,29 +161,53 @@ def _build(
     gpus: float,
     on_task: Callable[[TaskEvent], None],
     store: Store,
-) -> dict[str, str]:
+) -> dict[str, Doom]:
     """Build artifacts, inputs first; returns the addresses that could not be built, with the reason."""
     open_needs = {need.address: need for need in needs}
-    share = GPU_SHARE if gpus else 0.0
+    on_cpu = replace(settings, device="cpu")
     tasks = {
         address: GraphTask(
-            build,
-            (need, settings),
+            build_in,
+            (need, on_cpu if runs_on_cpu(need) else settings),
             frozenset(upstream.address for upstream in need.inputs) & open_needs.keys(),
             cpus=settings.threads,
-            gpus=share,
+            gpus=artifact_gpus(need, settings, gpus),
         )
         for address, need in open_needs.items()
     }
-    for address in tasks:
-        store.forget_failure(address)
-    doomed: dict[str, str] = {}
+    store.forget_failures(tasks)
+    doomed: dict[str, Doom] = {}
     for event in _run_graph(tasks, options):
         if event.kind in ("failed", "skipped"):
-            doomed[event.key] = event.error
-            record_failure(store, event.key, event.error, event.traceback)
+            kind, _, why = event.error.partition(": ")
+            if kind == StoreGone.__name__:
+                raise Unwritable(store.url, why)
+            root = doomed.get(event.because_of)
+            again = root.again if root else event.again or kind == Corrupt.__name__
+            doomed[event.key] = Doom(event.error, again)
+            with _told_apart(store):
+                record_failure(store, event.key, event.error, event.traceback)
         on_task(event)
     return doomed
+
+
+def build_in(need: Need, settings: RunSettings) -> str:
+    """Build one artifact; a store that cannot be used raises ``StoreGone``, in whatever words the builder met it."""
+    try:
+        return patiently("://" not in settings.store_url, lambda: build(need, settings))
+    except Exception as error:
+        if problem_of(error) == "store":
+            raise StoreGone(reason(error)) from error
+        raise
+
+
+@contextlib.contextmanager
+def _told_apart(store: Store) -> Iterator[None]:
+    """Inside, a failure record that cannot be written is the store's trouble, and ends the run as such."""
+    try:
+        yield
+    except (OSError, UserError) as error:
+        raise Unwritable(store.url, reason(error)) from error
 
 
 def _run_graph(tasks: Mapping[str, GraphTask], options: RunOptions) -> Iterator[TaskEvent]:
@@ -170,8 +219,8 @@ def _run_graph(tasks: Mapping[str, GraphTask], options: RunOptions) -> Iterator[
 
 
 def _ready(
-    plan: Plan, catalog: Catalog, data_root: Path | None, doomed: Mapping[str, str]
-) -> tuple[list[Cell], dict[Cell, str]]:
+    plan: Plan, catalog: Catalog, data_root: Path | None, doomed: Mapping[str, Doom]
+) -> tuple[list[Cell], dict[Cell, Doom]]:
     """The open cells whose artifacts are all there, and the others with the reason why not."""
     if not doomed:
         return list(plan.todo), {}
@@ -183,7 +232,8 @@ def _ready(
         needs = needs_of([cell], plan.cells, catalog, models)
         broken = [need.address for need in needs if need.address in doomed]
         if broken:
-            blocked[cell] = f"needs {broken[0]}, which could not be built: {doomed[broken[0]]}"
+            doom = doomed[broken[0]]
+            blocked[cell] = replace(doom, why=f"needs {broken[0]}, which could not be built: {doom.why}")
         else:
             ready.append(cell)
     return ready, blocked
@@ -197,27 +247,6 @@ def _last_words(log: str) -> str:
         return ""
 
 
-def resources_of(cell: Cell, settings: RunSettings, gpus: float) -> Resources:
-    """What a cell occupies on a cluster that has so many GPUs."""
-    from bolt.methods import METHODS
-
-    if not gpus:
-        return Resources(cpus=settings.threads)
-    trains = METHODS[cell.method.name].trains_tower
-    return Resources(cpus=settings.threads, gpus=1.0 if trains else GPU_SHARE)
-
-
-def slots_of(info: ClusterInfo, requests: Sequence[Resources]) -> int:
-    """How many cells can be under way at a time when all ask for the least that any asks for."""
-    if not requests:
-        return 1
-    slots = info.cpus / max(min(request.cpus for request in requests), 0.01)
-    least_gpu = min(request.gpus for request in requests)
-    if least_gpu:
-        slots = min(slots, info.gpus / least_gpu)
-    return max(1, int(slots))
-
-
 def _worker_env(settings: RunSettings) -> dict[str, str]:
     """Threads are fixed before the arithmetic libraries load: sums depend on how they are split."""
     threads = str(settings.threads)
@@ -227,23 +256,3 @@ def _worker_env(settings: RunSettings) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
-
-
-@contextlib.contextmanager
-def only_driver(store: Store, grid: str) -> Iterator[None]:
-    """Hold the grid's lock, so that two drivers do not run one grid in one store at a time.
-
-    The lock dies with its process. Raises ``UserError`` when another process holds it.
-    """
-    if not store.files.is_local:
-        yield
-        return
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(held(store.files.local_path(f"locks/{grid}.lock")))
-        except Held as process:
-            raise UserError(
-                f"grid {grid} is being run in {store.url} by process {process}",
-                hint="`python -m orchestrator status` shows how far it is",
-            ) from None
-        yield

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,18 +14,23 @@ from rich.console import Console
 from orchestrator.disk import check_room
 from orchestrator.errors import UserError
 from orchestrator.estimate import CORE_TFLOPS, GPU_TFLOPS, artifact_gflops, cell_gflops
-from orchestrator.events import CellEvent, one_line
+from orchestrator.events import CellEvent
 from orchestrator.interrupt import EXIT_CODE, as_typed, in_two_steps
+from orchestrator.lease import only_driver
 from orchestrator.live.progress import Progress
-from orchestrator.live.status_file import StatusFile
+from orchestrator.live.status_file import StatusFile, status_place
 from orchestrator.machine import gpus, usable_processors
 from orchestrator.plan import Plan, check_inputs, make_plan, source_models
 from orchestrator.published import published_accuracy
-from orchestrator.run import Ran, RunOptions, execute, only_driver
-from orchestrator.show import counts_line, estimate_line, status_path
-from orchestrator.store import Store
+from orchestrator.run import Ran, RunOptions, execute
+from orchestrator.show import counts_line, estimate_line
+from orchestrator.store import Corrupt, Store
+from orchestrator.tracking.background import TrackerThread
+from orchestrator.tracking.patience import Patience, patiently
+from orchestrator.tracking.place import tracking_place
 from orchestrator.tracking.runs import Labels
-from orchestrator.tracking.tracker import Tracker, TrackerThread, links
+from orchestrator.tracking.tracker import SyncReport, Tracker, links
+from orchestrator.tracking.trouble import trouble_of
 from orchestrator.tracking.ui import HOST, serve_ui
 
 if TYPE_CHECKING:
@@ -48,10 +53,11 @@ def run_session(
     Raises ``UserError`` before any work for what the user has to mend first.
     """
     data_root = Path(settings.data_root) if settings.data_root else None
-    with only_driver(store, grid.name):
+    with only_driver(store, grid.name, lambda line: console.print(line, style="yellow", highlight=False)):
         plan = make_plan(grid, catalog, store, data_root, retry_failed=options.retry_failed)
         check_inputs(plan, catalog, data_root)
         check_room(plan, store, options.disk_budget)
+        tracking_place(store)
         console.print(f"{grid.name}: {grid.title}", style="bold", highlight=False)
         console.print(counts_line(plan), highlight=False, soft_wrap=True)
         ran = Ran()
@@ -63,8 +69,8 @@ def run_session(
                 return EXIT_CODE
         after = make_plan(grid, catalog, store, data_root)
         files = write_grid_report(after, catalog, store, data_root)
-        tracked = sync_tracking(after, catalog, store, files)
-    _print_end(after, ran, files, store, console, tracked)
+        tracked = sync_tracking(after, catalog, store, files, console=console)
+    _print_end(after, ran, files, store, console, tracked.line)
     return 1 if after.failed else 0
 
 
@@ -83,7 +89,7 @@ def _run(
         gflops=1e3 * (GPU_TFLOPS if on_gpu else CORE_TFLOPS),
         title=title,
         console=console,
-        status=StatusFile(status_path(store, plan.grid.name), plan.grid.name, plan.grid.title, resume),
+        status=StatusFile(status_place(store.files, plan.grid.name), plan.grid.name, plan.grid.title, resume),
         how_far=store.how_far,
         log_of=lambda failed: failure.log if (failure := store.read_failure(failed)) else "",
         resume=resume,
@@ -93,12 +99,15 @@ def _run(
     def on_event(event: CellEvent) -> None:
         progress.on_event(event)
         if event.kind == "finished":
-            writer.put(store.read_result(event.cell.id))
+            writer.put(event.cell.id)
+
+    def say(line: str) -> None:
+        console.print(f"MLflow: {line}", style="yellow", highlight=False, markup=False, soft_wrap=True)
 
     with (
         in_two_steps(progress.stopping),
         progress,  # outside the writer, so that it has the last word
-        TrackerThread(lambda: open_tracker(store, plan.grid.name), describe) as writer,
+        TrackerThread(lambda: open_tracker(store, plan.grid.name), describe, store.read_result, say=say) as writer,
     ):
         ran = execute(
             plan,
@@ -111,27 +120,14 @@ def _run(
         )
         problem = writer.close()
     if problem:
-        console.print(f"MLflow: {problem}; `sync` brings them over", style="yellow", highlight=False)
+        say(f"{problem}; they are brought over below, or by `sync`")
     return ran
 
 
 def open_tracker(store: Store, grid: str) -> Tracker:
     """The grid's experiment: in the store's own database, or on the server that ``MLFLOW_TRACKING_URI`` names."""
-    uri, artifacts = tracking_place(store)
-    return Tracker(uri, artifacts, grid, store.adapter_folder)
-
-
-def tracking_place(store: Store) -> tuple[str, str | None]:
-    """Tracking URI and artifact root of a store. Raises ``UserError`` for a remote store without a server."""
-    if uri := os.environ.get("MLFLOW_TRACKING_URI"):
-        return uri, None
-    if not store.files.is_local:
-        raise UserError(
-            f"{store.url} is remote and has no place for MLflow's database",
-            hint="start an MLflow server and set MLFLOW_TRACKING_URI to its address",
-        )
-    folder = store.files.local_path("mlflow")
-    return f"sqlite:///{folder}/mlflow.db", str(folder / "artifacts")
+    place = tracking_place(store)
+    return Tracker(place.uri, place.artifacts, grid, store.adapter_folder)
 
 
 def describe_in(plan: Plan, catalog: Catalog) -> Callable[[Result], Labels]:
@@ -159,31 +155,62 @@ def describe_in(plan: Plan, catalog: Catalog) -> Callable[[Result], Labels]:
     return describe
 
 
-def sync_tracking(
-    plan: Plan, catalog: Catalog, store: Store, files: ReportFiles | None = None, *, verify: bool = False
-) -> str:
-    """Make MLflow say what the results say; says what was done, in one line, and never fails a run.
+@dataclass(frozen=True)
+class Tracked:
+    """How bringing MLflow to what the results say has ended.
 
-    With ``verify``, every run is looked at, even where the grid's own run says that nothing has changed.
+    Attributes:
+        line: for people.
+        whole: all of it is there.
     """
-    try:
-        tracker = open_tracker(store, plan.grid.name)
-        done = tracker.sync(
-            plan.done, describe_in(plan, catalog), report=files.page.parent if files else None, verify=verify
+
+    line: str
+    whole: bool
+
+
+def sync_tracking(
+    plan: Plan,
+    catalog: Catalog,
+    store: Store,
+    files: ReportFiles | None = None,
+    *,
+    verify: bool = False,
+    console: Console | None = None,
+    patience: Patience | None = None,
+) -> Tracked:
+    """Make MLflow say what the results say. A store that is away is waited for; nothing here fails a run.
+
+    With ``verify``, every run is looked at, even where the grid's own run says that nothing has changed. Ctrl-C ends
+    the waiting.
+    """
+    later = f"`python -m orchestrator sync {plan.grid.name}` goes on later"
+
+    def attempt(on_progress: Callable[[int, int], None]) -> SyncReport:
+        return open_tracker(store, plan.grid.name).sync(
+            plan.done,
+            describe_in(plan, catalog),
+            report=files.page.parent if files else None,
+            verify=verify,
+            on_progress=on_progress,
         )
+
+    try:
+        done = patiently(attempt, console or Console(quiet=True), patience or Patience())
     except UserError:
         raise
+    except KeyboardInterrupt:
+        return Tracked(f"MLflow: stopped; the results are safe, and {later}", False)
     except Exception as error:  # the results are safe; a tracking server that is away is no reason to lose the report
-        return f"MLflow could not be written to ({one_line(error)}); `sync` brings the results over later"
-    return f"MLflow: {done.added} runs added, {done.kept} as they were, {done.removed} removed"
+        return Tracked(f"MLflow could not be written to: {trouble_of(error).words}; {later}", False)
+    return Tracked(f"MLflow: {done.added} runs added, {done.kept} as they were, {done.removed} removed", True)
 
 
 def write_grid_report(plan: Plan, catalog: Catalog, store: Store, data_root: Path | None) -> ReportFiles:
-    """Write the grid's report into the store, from the results there are."""
+    """Write the grid's report into the store, from the results there are; of a remote store, on this machine first."""
     from orchestrator.report import write_report
 
     grid = plan.grid
-    return write_report(
+    files = write_report(
         grid_name=grid.name,
         title=grid.title,
         description=grid.description,
@@ -194,8 +221,17 @@ def write_grid_report(plan: Plan, catalog: Catalog, store: Store, data_root: Pat
         published_of=published_of(catalog),
         names_of=published_names(catalog),
         sources=source_rows(plan, catalog, store, data_root),
-        folder=store.files.local_path(f"reports/{grid.name}"),
+        folder=store.on_this_machine(f"reports/{grid.name}"),
     )
+    store.publish(f"reports/{grid.name}", last=files.page.name)
+    return files
+
+
+def where_report_lies(files: ReportFiles, grid: str, store: Store) -> str:
+    """Where to look: the page in the store, and this machine's copy of it where the store is elsewhere."""
+    if store.files.is_local:
+        return str(files.page)
+    return f"{files.page}, and in the store {store.files.place(f'reports/{grid}/{files.page.name}')}"
 
 
 def published_of(catalog: Catalog) -> Callable[[Row], float | None]:
@@ -219,7 +255,7 @@ def published_names(catalog: Catalog) -> Callable[[str, str], tuple[str | None, 
 
 
 def source_rows(plan: Plan, catalog: Catalog, store: Store, data_root: Path | None) -> list[SourceRow]:
-    """The accuracy of every source model on its own task, of those that are built."""
+    """The accuracy of every source model on its own task, of those that are built and can be read."""
     from orchestrator.report import SourceRow
 
     model_of = source_models(plan.grid, catalog, data_root)
@@ -231,7 +267,10 @@ def source_rows(plan: Plan, catalog: Catalog, store: Store, data_root: Path | No
     }
     rows = []
     for model in sorted(models, key=lambda model: (model.backbone.name, model.ref.dataset)):
-        artifact = store.artifact(model.address)
+        try:
+            artifact = store.artifact(model.address)
+        except Corrupt:
+            continue  # no open cell needs it; it is built anew once one does
         if artifact is not None and "accuracy_fine_tuned" in artifact.meta:  # an adopted one may come without images
             rows.append(
                 SourceRow(
@@ -251,13 +290,14 @@ def serve_tracking_ui(store: Store, grid: str | None, port: int, console: Consol
 
     Raises ``UserError`` when there is nothing to show yet, or the port is taken.
     """
-    uri, artifacts = tracking_place(store)
-    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
+    place = tracking_place(store)
+    if place.database is not None and not place.database.is_file():
         raise UserError(
             f"nothing is tracked in {store.url} yet", hint="run a grid first: python -m orchestrator grid demo"
         )
-    if "://" in uri and not uri.startswith("sqlite:"):
-        console.print(f"MLflow is served at {uri}", highlight=False, soft_wrap=True)
+    if place.server is not None:
+        console.print(f"MLflow is served at {place.server}", highlight=False, soft_wrap=True)
+        _print_links(place.uri, grid, place.server, console)
         return 0
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -267,10 +307,22 @@ def serve_tracking_ui(store: Store, grid: str | None, port: int, console: Consol
             )
     base = f"http://{HOST}:{port}"
     console.print(f"MLflow at {base} until Ctrl-C", highlight=False, soft_wrap=True)
-    if grid is not None:
-        for shows, link in links(uri, grid, port).items():
-            console.print(f"  {shows}: {link}", highlight=False, soft_wrap=True, markup=False)
-    return serve_ui(uri, artifacts, port)
+    _print_links(place.uri, grid, base, console)
+    return serve_ui(place.uri, place.artifacts, port)
+
+
+def _print_links(uri: str, grid: str | None, base: str, console: Console) -> None:
+    if grid is None:
+        return
+    try:
+        found = links(uri, grid, base)
+    except Exception as error:  # of MLflow, requests or a database
+        trouble = trouble_of(error)
+        if trouble.kind == "other":
+            raise
+        raise UserError(trouble.words, where=uri) from None
+    for shows, link in found.items():
+        console.print(f"  {shows}: {link}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _print_end(plan: Plan, ran: Ran, files: ReportFiles, store: Store, console: Console, tracked: str) -> None:
@@ -282,7 +334,7 @@ def _print_end(plan: Plan, ran: Ran, files: ReportFiles, store: Store, console: 
     lines = (
         f"this run: {ran.built} artifacts built, {ran.trials} trials started",
         tracked,
-        f"report: {files.page}",
+        f"report: {where_report_lies(files, plan.grid.name, store)}",
         f"compare runs: python -m orchestrator ui {plan.grid.name} --store {store.url}",
     )
     console.print()

@@ -16,6 +16,7 @@ class RunSettings:
         device: ``cpu``, ``cuda``, or ``None`` for the best there is.
         catalog_files: the user's own catalog files.
         snapshot_seconds: between two snapshots of a training that makes an artifact; shorter ones are made anew.
+        gpu_share: how much of its GPU's memory this process may take, 1 for all of it.
     """
 
     store_url: str
@@ -24,3 +25,4 @@ class RunSettings:
     device: str | None = None
     catalog_files: tuple[str, ...] = ()
     snapshot_seconds: float = 60.0
+    gpu_share: float = 1.0

@@ -12,6 +12,8 @@ from rich.text import Text
 from orchestrator.catalog import Catalog, missing_checkpoint, missing_data, missing_weights
 from orchestrator.disk import check_room, room_line
 from orchestrator.errors import UserError
+from orchestrator.machine import gpus
+from orchestrator.packing import ASSUMED_GPU_MIB, CONTEXT_MIB, HEADROOM, NOTHING, Demand, Packing
 from orchestrator.plan import Plan, count_by_kind
 from orchestrator.store import Store
 from orchestrator.units import human_bytes
@@ -30,16 +32,28 @@ ARTIFACT_WORDS = {
 }
 
 SHOWN_MISSING = 6
+SHOWN_ALIKE = 4
 
 
 def plan_view(
-    plan: Plan, catalog: Catalog, store: Store, data_root: Path | None, disk_budget: int | None = None
+    plan: Plan,
+    catalog: Catalog,
+    store: Store,
+    data_root: Path | None,
+    disk_budget: int | None = None,
+    gpu_bytes: int | None = None,
 ) -> RenderableType:
-    """Cells per track, backbone and method; artifacts with sizes and the room for them; the estimate, its grounds."""
+    """Cells per track, backbone and method; artifacts and the room for them; packed GPUs; the estimate, its grounds.
+
+    ``gpu_bytes`` is the memory of the GPUs to show the packing of; those of this machine by default.
+    """
     grid = plan.grid
     parts: list[RenderableType] = [Text(f"{grid.name}: {grid.title}", style="bold"), Text(counts_line(plan))]
     parts += [Text(), _cell_table(plan), Text(), _artifact_table(plan)]
-    parts += [Text(room_line(plan, store)), Text(), Text(estimate_line(plan))]
+    parts += [Text(room_line(plan, store)), Text()]
+    if plan.todo:
+        parts += [packing_view(plan, catalog, gpu_bytes), Text()]
+    parts.append(Text(estimate_line(plan)))
     try:
         check_room(plan, store, disk_budget)
     except UserError as error:
@@ -53,11 +67,6 @@ def plan_view(
         parts.append(Text(f"`doctor {grid.name}` says how to get each"))
     parts.append(Text(f"\nstore: {store.url}"))
     return Group(*parts)
-
-
-def status_path(store: Store, grid: str) -> Path | None:
-    """Where a run says how far it is; only a local store has such a place."""
-    return store.files.local_path(f"status/{grid}.json") if store.files.is_local else None
 
 
 def counts_line(plan: Plan) -> str:
@@ -109,6 +118,41 @@ def _artifact_table(plan: Plan) -> Table:
         table.add_row(ARTIFACT_WORDS[kind], str(every), str(todo), human_bytes(size) if todo else "-")
     table.add_row("total", "", "", human_bytes(total), style="dim")
     return table
+
+
+def packing_view(plan: Plan, catalog: Catalog, gpu_bytes: int | None = None) -> RenderableType:
+    """How many of the open cells one GPU holds at a time, by method and backbone, and by what memory."""
+    size, whose = _gpu(gpu_bytes)
+    packing = Packing(catalog, plan.done, size)
+    demands: dict[tuple[str, str], Demand] = {}
+    for cell in plan.todo:
+        key = plan.grid.label(cell), cell.backbone.name
+        demands[key] = max(packing.demand(cell), demands.get(key, NOTHING), key=lambda demand: demand.share)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(f"one GPU of {human_bytes(size * 2**20)}{whose} holds")
+    backbones = list(dict.fromkeys(backbone for _, backbone in demands))
+    for backbone in backbones:
+        table.add_column(backbone, justify="right")
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for method in dict.fromkeys(method for method, _ in demands):
+        shown = (demands.get((method, backbone)) for backbone in backbones)
+        alike.setdefault(tuple(demand.words if demand else "-" for demand in shown), []).append(method)
+    for row, methods in alike.items():
+        more = f" and {len(methods) - SHOWN_ALIKE} more" * (len(methods) > SHOWN_ALIKE)
+        table.add_row(f"  {', '.join(methods[:SHOWN_ALIKE])}{more}", *row)
+    measured = any(demand.mib is not None for demand in demands.values())
+    note = f"measured: with {human_bytes(CONTEXT_MIB * 2**20)} assumed for CUDA itself, x {HEADROOM:g}; " * measured
+    note += "assumed: a whole GPU where a tower is trained, else a quarter"
+    return Group(table, Text(note, style="dim"))
+
+
+def _gpu(gpu_bytes: int | None) -> tuple[float, str]:
+    """Memory in MiB of the GPUs that a plan is shown for, and where that comes from."""
+    if gpu_bytes is not None:
+        return gpu_bytes / 2**20, ""
+    if here := gpus():
+        return min(gpu.total for gpu in here) / 2**20, ""
+    return ASSUMED_GPU_MIB, " (assumed, --gpu-memory says another)"
 
 
 def _absent(plan: Plan, catalog: Catalog, data_root: Path | None) -> list[str]:

@@ -15,9 +15,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.cell import Cell
+from orchestrator.errors import UserError
+from orchestrator.packing import RESERVED, hold_to_share
 from orchestrator.results import Failure, Result, Timings
 from orchestrator.settings import RunSettings
 from orchestrator.store import Store
+from orchestrator.trouble import Problem, patiently, problem_of, reason
 
 if TYPE_CHECKING:
     from bolt.methods import Method
@@ -31,47 +34,87 @@ KEPT_BYTES = 2**20
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one attempt at a cell ended; the result or the failure record is in the store by then.
+    """How one attempt at a cell ended; the result or the failure is in the store by then, unless there is a problem.
 
     Attributes:
         error: one line, empty when finished.
+        problem: why nothing was recorded: another try can mend it, or the store takes nothing.
+        traceback: the whole story, where nothing was recorded.
+        gpu_mib: the most memory the process held of a GPU, as far as torch knows; 0 without one.
     """
 
     cell_id: str
     status: Literal["finished", "failed"]
     seconds: float
     error: str = ""
+    problem: Problem = ""
+    traceback: str = ""
+    gpu_mib: float = 0.0
 
 
 def run_and_record(cell: Cell, settings: RunSettings) -> Outcome:
     """Run a cell and write its result, or, when it fails, the failure with its traceback.
 
-    Never raises for what the cell does; a store that cannot be written to does raise.
+    Never raises for what the cell does. Too little memory and a store that takes nothing are told and not recorded:
+    they say nothing about the cell.
     """
     started = time.perf_counter()
+    store = Store(settings.store_url)
+
+    def outcome(status: Literal["finished", "failed"], error: str = "", **more: Any) -> Outcome:
+        return Outcome(cell.id, status, time.perf_counter() - started, error, **more)
+
     try:
         from orchestrator.workbench import workbench
 
         bench = workbench(settings)
-        measured = measure(cell, bench)
+        hold_to_share(bench.device, settings.gpu_share)
+        measured = patiently(store.files.is_local, lambda: measure(cell, bench))
         adapter = kept_adapter(measured, bench)
     except Exception as error:  # whatever a method raises is that cell's failure, not the run's
-        line = f"{type(error).__name__}: {error}".splitlines()[0]
-        record_failure(Store(settings.store_url), cell.id, line, traceback.format_exc())
-        return Outcome(cell.id, "failed", time.perf_counter() - started, line)
-    store = Store(settings.store_url)
-    if adapter is not None:
-        store.write_adapter(cell.id, adapter)
-    store.write_result(measured.result)
-    return Outcome(cell.id, "finished", time.perf_counter() - started)
+        line, trace = f"{type(error).__name__}: {error}".splitlines()[0], traceback.format_exc()
+        if problem := problem_of(error):
+            return outcome("failed", reason(error) if problem == "store" else line, problem=problem, traceback=trace)
+        try:
+            again = bool(damaged_inputs(cell, settings))
+            patiently(store.files.is_local, lambda: record_failure(store, cell.id, line, trace, again=again))
+        except (OSError, UserError) as away:
+            return outcome("failed", reason(away), problem="store", traceback=trace)
+        return outcome("failed", line)
+
+    def record() -> None:
+        if adapter is not None:
+            store.write_adapter(cell.id, adapter)
+        store.write_result(measured.result)
+
+    try:
+        patiently(store.files.is_local, record)
+    except (OSError, UserError) as away:
+        return outcome("failed", reason(away), problem="store", traceback=traceback.format_exc())
+    return outcome("finished", gpu_mib=float(measured.result.details.get(RESERVED, 0.0)))
 
 
-def record_failure(store: Store, failed_id: str, error: str, trace: str = "") -> None:
-    """Record that a cell or an artifact could not be made, counting its attempts."""
+def damaged_inputs(cell: Cell, settings: RunSettings) -> list[str]:
+    """Addresses of the artifacts a cell reads that are damaged or gone; they count as unbuilt from now on."""
+    from orchestrator.workbench import workbench
+
+    bench = workbench(settings)
+    return [address for address in bench.addresses_read(cell) if not bench.store.is_whole(address)]
+
+
+def record_failure(
+    store: Store, failed_id: str, error: str, trace: str = "", attempts: int = 1, *, again: bool = False
+) -> None:
+    """Record that a cell or an artifact could not be made, after so many attempts, counting earlier ones.
+
+    ``again``: the same command tries it again, see :class:`~orchestrator.results.Failure`.
+    """
     before = store.read_failure(failed_id)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     log = store.write_log(failed_id, trace or error)
-    store.write_failure(Failure(failed_id, error, trace, log, (before.attempts if before else 0) + 1, now))
+    store.write_failure(
+        Failure(failed_id, error, trace, log, (before.attempts if before else 0) + attempts, now, again)
+    )
 
 
 @dataclass(frozen=True)
@@ -91,7 +134,7 @@ def measure(cell: Cell, bench: Workbench) -> Measured:
     """Measure one cell with what is on the workbench.
 
     Raises what the method raises, :class:`orchestrator.scoring.NotFinite` for logits that are not numbers,
-    ``FileNotFoundError`` for an artifact that is not built.
+    ``FileNotFoundError`` for an artifact that is not built, ``ValueError`` for details that are no numbers or texts.
     """
     from bolt.methods import METHODS
     from orchestrator.evaluation import evaluate
@@ -120,8 +163,9 @@ def measure(cell: Cell, bench: Workbench) -> Measured:
         support_size=len(task.support),
         manifest=make_manifest(bench, bench.addresses_read(cell)),
         curves={name: tuple(values) for name, values in recorder.curves.items()},
-        details={**adapted.details, **_short_classes(cell, task)},
+        details={**adapted.details, **_short_classes(cell, task), **_reserved(memory.reserved_mebibytes)},
     )
+    result.check()  # what a method made that cannot be written down is its cell's failure, not the store's
     return Measured(result, adapted)
 
 
@@ -202,3 +246,8 @@ def _short_classes(cell: Cell, task: Task) -> dict[str, int]:
     counts_C = task.support.labels_N.bincount(minlength=len(task.head_CD))
     short = int((counts_C < cell.shots).sum())
     return {"short_classes": short} if short else {}
+
+
+def _reserved(mebibytes: float) -> dict[str, float]:
+    """What a process held of its accelerator, by which the next cells of its kind are packed (``packing.py``)."""
+    return {RESERVED: mebibytes} if mebibytes else {}

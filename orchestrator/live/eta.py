@@ -10,8 +10,9 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from orchestrator.cell import Cell
@@ -21,6 +22,9 @@ OVERDUE = 0.1
 
 REMEMBERED = 20
 """About so many of the last jobs of a kind count."""
+
+FOLLOWED, FOLLOWED_PER_PLACE = 256, 4
+"""So many of the last waiting jobs are put on places one by one; those before them keep all places busy."""
 
 
 class Kind(NamedTuple):
@@ -137,23 +141,82 @@ def rest(expected: float, age: float) -> float:
     return max(expected - age, OVERDUE * age)
 
 
-def schedule(rests: Iterable[float], lengths: Iterable[float], places: int) -> float:
+class Waiting:
+    """Jobs that have not begun, in the order they will: what they take in all is known without going through them.
+
+    Args:
+        jobs: by name, in that order.
+    """
+
+    def __init__(self, jobs: Mapping[str, Job]) -> None:
+        self._jobs = dict(jobs)
+        self._count: dict[tuple[Kind, bool], int] = defaultdict(int)
+        self._size: dict[tuple[Kind, bool], float] = defaultdict(float)
+        for job in self._jobs.values():
+            self._add(job, 1)
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def begin(self, name: str) -> None:
+        """A job waits no longer; it is nothing new that some have begun before."""
+        job = self._jobs.pop(name, None)
+        if job is not None:
+            self._add(job, -1)
+
+    def _add(self, job: Job, count: int) -> None:
+        key = (job.kind, job.size > 0)
+        self._count[key] += count
+        self._size[key] += count * job.size
+        if not self._count[key]:
+            del self._count[key], self._size[key]  # what rounding has left of the sum goes with the last job
+
+    def last(self, count: int) -> list[Job]:
+        """The last so many, in order."""
+        return list(islice(reversed(self._jobs.values()), count))[::-1]
+
+    def seconds(self, durations: Durations) -> tuple[float, float]:
+        """What all of them take one after the other, and how much of that rests on anything measured."""
+        total = measured = 0.0
+        for (kind, sized), count in self._count.items():
+            # In proportion to the size where there is one: the sum of sizes takes the sum of times.
+            expected = durations.expected(Job(kind, self._size[kind, sized] if sized else 0.0))
+            seconds = expected.seconds * (1 if sized else count)
+            total += seconds
+            measured += seconds if expected.measured else 0.0
+        return total, measured
+
+
+def schedule(rests: Iterable[float], lengths: Iterable[float], places: int, before: float = 0.0) -> float:
     """Seconds until the last job ends, when each of the waiting ones takes the first place that becomes free.
 
     Args:
         rests: what the jobs under way still need.
         lengths: the waiting ones, in the order they will be started.
         places: how many can be under way at a time.
+        before: seconds of other work that is started before all of ``lengths``, in jobs short enough to end together.
     """
     free = sorted(rests)
     free = [0.0] * (max(places, 1) - len(free)) + free
-    heapq.heapify(free)
+    if before:
+        free = _poured(before, free)
     last = max(free)
     for length in lengths:
         end = free[0] + length
         heapq.heapreplace(free, end)
         last = max(last, end)
     return last
+
+
+def _poured(seconds: float, free: Sequence[float]) -> list[float]:
+    """When places are free that were free at such times, in order, after sharing out so much work among them."""
+    level, total = 0.0, seconds
+    for filled, begins in enumerate(free):
+        if filled and begins >= level:
+            return [level] * filled + list(free[filled:])
+        total += begins
+        level = total / (filled + 1)
+    return [level] * len(free)
 
 
 @dataclass(frozen=True)
@@ -170,7 +233,7 @@ class Eta:
 
 
 def eta(
-    waiting: Iterable[Job],
+    waiting: Waiting,
     running: Iterable[tuple[Job, float, float | None]],
     durations: Durations,
     *,
@@ -180,23 +243,23 @@ def eta(
     """When all of it is done.
 
     Args:
-        waiting: what has not begun, in the order it will.
+        waiting: what has not begun.
         running: what has, with its age in seconds and, where it tells, the share of it that is done.
         durations: what was measured.
         places: how many can be under way at a time.
         drag: wall clock per second of work at a place, 1 where no time is lost between jobs.
     """
-    found = [durations.expected(job) for job in waiting]
+    total, known = waiting.seconds(durations)
+    lengths = [durations.expected(job).seconds for job in waiting.last(max(FOLLOWED, FOLLOWED_PER_PLACE * places))]
+    before = max(0.0, total - sum(lengths)) if len(waiting) > len(lengths) else 0.0
     rests = []
     for job, age, done in running:
         expected = durations.expected(job)
         told = age * (1 - done) / done if done else None
         rests.append(rest(expected.seconds, age) if told is None else told)
-        found.append(Expected(rests[-1], expected.measured or told is not None))
-    lengths = [expected.seconds for expected in found[: len(found) - len(rests)]]
-    total = sum(expected.seconds for expected in found)
-    known = sum(expected.seconds for expected in found if expected.measured)
-    return Eta(drag * schedule(rests, lengths, places), known / total if total else 1.0)
+        total += rests[-1]
+        known += rests[-1] if expected.measured or told is not None else 0.0
+    return Eta(drag * schedule(rests, lengths, places, before), known / total if total else 1.0)
 
 
 def in_words(seconds: float | None) -> str:

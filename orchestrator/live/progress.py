@@ -18,7 +18,7 @@ from rich.live import Live
 from orchestrator.cell import Cell
 from orchestrator.events import CellEvent
 from orchestrator.graph import TaskEvent
-from orchestrator.live.eta import Durations, Eta, Job, Kind, eta, in_words, kind_of
+from orchestrator.live.eta import Durations, Eta, Job, Kind, Waiting, eta, in_words, kind_of
 from orchestrator.live.how_far import share_done
 from orchestrator.live.snapshot import Failed, Snapshot, Stage, UnderWay
 from orchestrator.live.status_file import State, StatusFile
@@ -90,7 +90,7 @@ class Progress:
         self._title, self._resume = title, resume
         self._lock = threading.RLock()
         self._jobs = {cell.id: Job(kind_of(cell), size_of(cell)) for cell in cells}
-        self._waiting = dict(self._jobs)
+        self._waiting = Waiting(self._jobs)
         self._tasks = {address: Job(_task_kind(address), size) for address, size in (artifacts or {}).items()}
         self._open_tasks = dict(self._tasks)
         self._places = max(1, places)
@@ -134,7 +134,7 @@ class Progress:
         now, name = self._clock(), event.cell.id
         with self._lock:
             self._pace.until(now, self._wanted)
-            self._waiting.pop(name, None)
+            self._waiting.begin(name)
             if event.kind == "started":
                 self._first_cell = now if self._first_cell is None else self._first_cell
                 self._running[name] = now
@@ -214,7 +214,7 @@ class Progress:
     def _eta(self, now: float, told: Mapping[str, str]) -> Eta:
         """Until the artifacts are there, then until the cells are done."""
         cells = eta(
-            self._waiting.values(),
+            self._waiting,
             [(self._jobs[name], now - begun, None) for name, begun in self._running.items()],
             self._durations,
             places=self._places,
@@ -223,7 +223,7 @@ class Progress:
         if not self._open_tasks:
             return cells
         tasks = eta(
-            [job for address, job in self._open_tasks.items() if address not in self._building],
+            Waiting({name: job for name, job in self._open_tasks.items() if name not in self._building}),
             [
                 (self._tasks[address], now - begun, share_done(told[address]))
                 for address, begun in self._building.items()

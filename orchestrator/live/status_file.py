@@ -1,4 +1,4 @@
-"""The file in which a run says how far it is, for other shells: ``status/GRID.json`` in a local store.
+"""The file in which a run says how far it is, for other shells and machines: ``status/GRID.json`` in its store.
 
 It is renewed every few seconds, so its age tells a driver that was killed, or whose machine went away, from one at
 work; on the same machine the process is asked for, too.
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from orchestrator.files import Files
 from orchestrator.live.eta import in_words
 from orchestrator.live.snapshot import Snapshot
 from orchestrator.machine import died, own_start
@@ -24,6 +25,9 @@ FORMAT = 1
 
 STALE_SECONDS = 30.0
 """A status that was not renewed for so long is of a driver that does not run: killed elsewhere, or suspended."""
+
+REMOTE_SECONDS = 8.0
+"""Between two renewals where each is a request to a server."""
 
 State = Literal["running", "silent", "died", "ended", "stopped", "failed"]
 
@@ -83,6 +87,31 @@ class Status:
                 return f"{WORDS[self.state]} {ago} ago; go on with: {self.command}"
 
 
+@dataclass(frozen=True)
+class StoredStatus:
+    """A status in a remote store; it is read and written as a path is."""
+
+    files: Files
+    name: str
+
+    def read_text(self) -> str:
+        """What it says. Raises ``OSError``."""
+        return self.files.read(self.name).decode("utf-8", "replace")
+
+    def write_text(self, text: str) -> None:
+        """Have it say something else. Raises ``OSError``."""
+        self.files.write(self.name, text.encode())
+
+
+Place = Path | StoredStatus
+
+
+def status_place(files: Files, grid: str) -> Place:
+    """Where a run in a store says how far it is."""
+    name = f"status/{grid}.json"
+    return files.local_path(name) if files.is_local else StoredStatus(files, name)
+
+
 class StatusFile:
     """Writes a run's status.
 
@@ -91,8 +120,9 @@ class StatusFile:
         grid, title, command: see :class:`Status`.
     """
 
-    def __init__(self, path: Path | None, grid: str = "", title: str = "", command: str = "") -> None:
+    def __init__(self, path: Place | None, grid: str = "", title: str = "", command: str = "") -> None:
         self._path = path
+        self._written = float("-inf")
         self._who = {
             "format": FORMAT,
             "grid": grid,
@@ -107,7 +137,15 @@ class StatusFile:
         """Say how far it is. A disk that is full or gone does not end a run over its status."""
         if self._path is None:
             return
+        now, pace = time.monotonic(), REMOTE_SECONDS if isinstance(self._path, StoredStatus) else 0.0
+        if state == "running" and now - self._written < pace:
+            return
+        self._written = now
         body = {**self._who, "state": state, "at": time.time(), "line": shot.line, "shot": shot.to_dict()}
+        if isinstance(self._path, StoredStatus):
+            with contextlib.suppress(OSError):
+                self._path.write_text(json.dumps(body, indent=1))
+            return
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +153,7 @@ class StatusFile:
             temporary.replace(self._path)
 
 
-def read_status(path: Path | None) -> Status | None:
+def read_status(path: Place | None) -> Status | None:
     """What the last run of a grid said; ``None`` when there was none, or nothing that can be read."""
     if path is None:
         return None
@@ -140,8 +178,9 @@ def _became(host: str, pid: int, started: float, at: float) -> State:
     return "silent" if time.time() - at > STALE_SECONDS else "running"
 
 
-def read_statuses(folder: Path) -> Iterator[Status]:
+def read_statuses(files: Files) -> Iterator[Status]:
     """Every grid's last run in a store, by name."""
-    for path in sorted(folder.glob("*.json")):
-        if (status := read_status(path)) is not None:
+    grids = [name.removesuffix(".json") for name in files.names("status") if name.endswith(".json") and name[0] != "."]
+    for status in files.each(lambda grid: read_status(status_place(files, grid)), grids):
+        if status is not None:
             yield status

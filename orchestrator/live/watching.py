@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -12,10 +11,19 @@ from rich.text import Text
 
 from orchestrator.errors import UserError
 from orchestrator.live.eta import in_words
-from orchestrator.live.status_file import WORDS, Status, read_status, read_statuses
+from orchestrator.live.status_file import (
+    REMOTE_SECONDS,
+    WORDS,
+    Place,
+    Status,
+    StoredStatus,
+    read_status,
+    read_statuses,
+    status_place,
+)
 from orchestrator.live.view import LiveView
 from orchestrator.plan import Plan
-from orchestrator.show import counts_line, status_path
+from orchestrator.show import counts_line
 from orchestrator.store import Store
 
 LOOK_SECONDS = 1.0
@@ -27,7 +35,7 @@ def status_view(plan: Plan, store: Store) -> RenderableType:
     """How far a grid is, what its run at work, or its last one, said, and the failures on record."""
     title = f"{plan.grid.name}: {plan.grid.title}"
     parts: list[RenderableType] = []
-    said = read_status(status_path(store, plan.grid.name))
+    said = read_status(status_place(store.files, plan.grid.name))
     if said is not None and said.state in ("running", "silent", "died"):
         parts.append(run_view(said, title))
     else:
@@ -53,7 +61,7 @@ def watch(store: Store, grid: str, console: Console) -> None:
 
     Raises ``UserError`` when the grid is not being run.
     """
-    path = status_path(store, grid)
+    path = status_place(store.files, grid)
     said = read_status(path)
     if said is None or not said.at_work:
         what = f"its last run {said.headline(time.time())}" if said else "it was never run there"
@@ -68,32 +76,35 @@ def watch(store: Store, grid: str, console: Console) -> None:
     console.print(said.shot.line, highlight=False, soft_wrap=True, markup=False)
 
 
-def _live(path: Path | None, said: Status, console: Console) -> Status:
+def _live(path: Place, said: Status, console: Console) -> Status:
     with Live(run_view(said), console=console, auto_refresh=False, transient=True) as live:
         while said.at_work:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(_pause(path))
             said = read_status(path) or said
             live.update(run_view(said), refresh=True)
     return said
 
 
-def _plain(path: Path | None, said: Status, console: Console) -> Status:
+def _plain(path: Place, said: Status, console: Console) -> Status:
     printed, due = "", 0.0
     while said.at_work:
         now = time.monotonic()
         if said.shot.line != printed and now >= due:
             printed, due = said.shot.line, now + PLAIN_SECONDS
             console.print(printed, highlight=False, soft_wrap=True, markup=False)
-        time.sleep(LOOK_SECONDS)
+        time.sleep(_pause(path))
         said = read_status(path) or said
     return said
 
 
+def _pause(path: Place) -> float:
+    """Seconds between two looks; no more often than a run says anything."""
+    return REMOTE_SECONDS / 2 if isinstance(path, StoredStatus) else LOOK_SECONDS
+
+
 def store_view(store: Store) -> RenderableType:
     """Every grid that was run in a store, and how far its last run came."""
-    if not store.files.is_local:
-        raise UserError(f"{store.url} is remote and keeps no status", hint="name a grid: status GRID")
-    statuses = list(read_statuses(Path(store.files.local_path("status"))))
+    statuses = list(read_statuses(store.files))
     if not statuses:
         return Text(f"no grid was run in {store.url}")
     table = Table(box=None, pad_edge=False, header_style="bold")

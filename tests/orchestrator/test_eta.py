@@ -20,7 +20,7 @@ from rich.console import Console
 
 from orchestrator.cell import Cell
 from orchestrator.events import CellEvent
-from orchestrator.live.eta import Durations, Expected, Job, Kind, eta, in_words, kind_of, rest, schedule
+from orchestrator.live.eta import Durations, Expected, Job, Kind, Waiting, eta, in_words, kind_of, rest, schedule
 from orchestrator.live.progress import Progress
 from tests.orchestrator import samples
 
@@ -34,6 +34,10 @@ def measured(*done: tuple[Kind, float, float]) -> Durations:
     for kind, size, seconds in done:
         durations.add(Job(kind, size), seconds)
     return durations
+
+
+def waiting(*jobs: Job) -> Waiting:
+    return Waiting({str(number): job for number, job in enumerate(jobs)})
 
 
 def test_a_duration_grows_with_the_size_within_its_kind() -> None:
@@ -89,6 +93,28 @@ def test_a_schedule_lies_between_its_bounds(lengths: list[float], places: int) -
     assert least * (1 - 1e-9) <= schedule([], lengths, places) <= most * (1 + 1e-9)
 
 
+@given(st.lists(st.floats(0, 100), max_size=12), st.lists(st.floats(0.01, 3), max_size=300), st.integers(1, 9))
+def test_work_that_is_poured_out_ends_when_single_jobs_would(
+    rests: list[float], lengths: list[float], places: int
+) -> None:
+    poured = schedule(rests, lengths[200:], places, before=sum(lengths[:200]))
+    assert poured == pytest.approx(schedule(rests, lengths, places), abs=2 * max(lengths, default=0.0))
+
+
+def test_many_waiting_jobs_are_reckoned_without_going_through_them() -> None:
+    durations = measured((BOLT, 10, 1.0), (BOLT._replace(shots=1), 5, 1.0), (PROBE, 0, 0.5))
+    jobs = [Job((BOLT, LORA, PROBE)[number % 3], (0 if number % 3 == 2 else 1 + number % 7)) for number in range(5000)]
+    many = waiting(*jobs)
+    for number in range(1000):
+        many.begin(str(number))
+    many.begin("0")  # tried again: it has begun before
+    each = [durations.expected(job) for job in jobs[1000:]]
+    assert len(many) == 4000
+    assert many.seconds(durations) == pytest.approx((sum(one.seconds for one in each),) * 2)
+    exact = schedule([], [one.seconds for one in each], places=3)
+    assert eta(many, [], durations, places=3).seconds == pytest.approx(exact, abs=1.0)
+
+
 @given(st.floats(0.1, 1e4), st.floats(0, 1e5))
 def test_a_cell_under_way_always_needs_something_more(expected: float, age: float) -> None:
     assert rest(expected, age) > 0
@@ -98,21 +124,23 @@ def test_a_cell_under_way_always_needs_something_more(expected: float, age: floa
 
 def test_a_cell_under_way_counts_by_its_age_or_by_what_its_builder_says() -> None:
     durations = measured((BOLT, 10, 100.0))
-    now = [eta([], [(Job(BOLT, 10), age, None)], durations, places=1).seconds for age in (0.0, 30.0, 60.0, 90.0)]
+    now = [
+        eta(Waiting({}), [(Job(BOLT, 10), age, None)], durations, places=1).seconds for age in (0.0, 30.0, 60.0, 90.0)
+    ]
     assert now == [100.0, 70.0, 40.0, 10.0]
-    assert eta([], [(Job(BOLT, 10), 30.0, 0.75)], durations, places=1).seconds == pytest.approx(10.0)
+    assert eta(Waiting({}), [(Job(BOLT, 10), 30.0, 0.75)], durations, places=1).seconds == pytest.approx(10.0)
 
 
 def test_the_share_that_is_measured_is_told() -> None:
     durations = measured((BOLT, 10, 2.0))
-    assert eta([Job(BOLT, 10), Job(PROBE, 0)], [], durations, places=1).measured == 1.0
-    assert eta([Job(BOLT, 10)], [], Durations(), places=1).measured == 0.0
-    assert eta([], [], Durations(), places=1).seconds == 0.0
+    assert eta(waiting(Job(BOLT, 10), Job(PROBE, 0)), [], durations, places=1).measured == 1.0
+    assert eta(waiting(Job(BOLT, 10)), [], Durations(), places=1).measured == 0.0
+    assert eta(Waiting({}), [], Durations(), places=1).seconds == 0.0
 
 
 def test_time_lost_between_cells_stretches_the_estimate() -> None:
     durations = measured((BOLT, 10, 2.0))
-    assert eta([Job(BOLT, 10)] * 10, [], durations, places=2, drag=1.5).seconds == pytest.approx(15.0)
+    assert eta(waiting(*[Job(BOLT, 10)] * 10), [], durations, places=2, drag=1.5).seconds == pytest.approx(15.0)
 
 
 # -- a recorded run, played again --------------------------------------------------------------------------------------

@@ -7,10 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,12 @@ from orchestrator.events import CellEvent, Resources
 from orchestrator.graph import GraphTask
 from orchestrator.local import run_cells_locally
 from orchestrator.settings import RunSettings
+from orchestrator.trouble import Unwritable
+from tests.faults import nodes
 from tests.orchestrator import samples
+
+LIMIT_SECONDS = 15.0
+"""Longer than a worker takes to load what it needs for its first cell, on a machine that is busy."""
 
 pytestmark = pytest.mark.xdist_group("ray")
 
@@ -46,6 +53,7 @@ def run(
     resources: Callable[[Cell], Resources] = lambda cell: Resources(),
     on_event: Callable[[CellEvent], None] = lambda event: None,
     attempts: int = 2,
+    **more: Any,
 ) -> list[CellEvent]:
     from orchestrator.fanout import run_cells
 
@@ -59,10 +67,10 @@ def run(
         cells,
         settings,
         resources=resources,
-        slots=2,
         max_attempts=attempts,
         on_event=note,
         runner=f"{samples.HERE}:{runner}",
+        **more,
     )
     return events
 
@@ -140,6 +148,66 @@ def test_cells_get_the_gpus_they_ask_for_and_see_no_others(cluster: Cluster, set
     seen = [notes(cell, settings)[0][0] for cell in cells]
     assert set(seen[:4]) <= {"devices=0", "devices=1"}
     assert set(seen[4:]) == {"devices="}
+
+
+def test_too_little_memory_is_tried_once_more_with_all_there_is(cluster: Cluster, settings: RunSettings) -> None:
+    cells = [samples.cell(number) for number in range(5)]
+    outgrown: list[tuple[int, float]] = []
+    events = run(
+        cells,
+        settings,
+        "need_memory",
+        resources=lambda cell: Resources(cpus=0.5, gpus=0.25),
+        outgrew=lambda cell, share: outgrown.append((cell.seed, share)),
+    )
+    assert ends(events) == {cell.id: 1 for cell in cells}
+    last = {event.cell.seed: event for event in events if event.kind != "started"}
+    assert {seed for seed, event in last.items() if event.kind == "finished"} == {0, 2, 4}
+    assert [last[seed].attempt for seed in range(5)] == [2, 2, 2, 2, 1]
+    shares = [[note[0] for note in notes(cell, settings)] for cell in cells]
+    assert shares[:2] == [["share=0.25", "share=1"]] * 2
+    assert shares[4] == ["share=0.25"]
+    assert (last[1].recorded, last[3].recorded) == (False, False)
+    assert "with 0.25 of a GPU, and again with a whole one" in last[1].error
+    assert "beside others, and again alone on a node" in last[3].error
+    assert sorted(outgrown) == [(0, 0.25), (1, 0.25), (1, 1.0)]
+    assert last[4].gpu_mib == 100.0
+
+
+def test_a_cell_that_does_not_end_is_ended_and_its_place_used_again(cluster: Cluster, settings: RunSettings) -> None:
+    cells = [samples.cell(number) for number in range(4)]
+    events = run(
+        cells, settings, "hang_once_in_a_while", resources=lambda cell: Resources(cpus=2), cell_limit=LIMIT_SECONDS
+    )
+    assert ends(events) == {cell.id: 1 for cell in cells}
+    last = {event.cell.seed: event for event in events if event.kind != "started"}
+    assert {seed for seed, event in last.items() if event.kind == "finished"} == {0, 2, 3}
+    assert (last[1].attempt, last[1].recorded) == (1, False)
+    assert f"limit of {LIMIT_SECONDS:.0f} s" in last[1].error
+    assert "--cell-limit" in last[1].error
+
+
+def test_a_store_that_takes_nothing_ends_the_run_and_fails_no_cell(cluster: Cluster, settings: RunSettings) -> None:
+    cells = [samples.cell(number) for number in range(50)]
+    seen: list[CellEvent] = []
+    with pytest.raises(Unwritable, match="the disk is full") as caught:
+        run(cells, settings, "find_the_disk_full", on_event=seen.append)
+    assert ends(seen) == {cell.id: 1 for cell in cells[:2]}
+    assert all(event.kind != "failed" for event in seen)
+    assert len([event for event in seen if event.kind == "started"]) < 10
+    assert "run the same command" in str(caught.value)
+
+
+def test_workers_are_kept_among_kinds_of_request_that_alternate(cluster: Cluster, settings: RunSettings) -> None:
+    cells = [samples.cell(number) for number in range(40)]
+    events = run(
+        cells,
+        settings,
+        "write_nothing",
+        resources=lambda cell: Resources(cpus=0.25, gpus=1.0 if cell.seed % 4 else 0.5),
+    )
+    assert ends(events) == {cell.id: 1 for cell in cells}
+    assert len({notes(cell, settings)[0][1] for cell in cells}) <= 8  # two whole GPUs, four halves, and change
 
 
 def test_ctrl_c_stops_soon_and_leaves_the_cluster_usable(cluster: Cluster, settings: RunSettings) -> None:
@@ -266,6 +334,60 @@ def test_workers_get_the_environment_and_not_this_process() -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "PYTHONPATH")}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=environment)
     assert done.stdout.split() == ["3", "None", "None"], done.stderr
+
+
+JOINED = """
+import sys
+from collections import Counter
+from pathlib import Path
+from orchestrator.catalog import load_catalog
+from orchestrator.cluster import Cluster
+from orchestrator.events import Resources
+from orchestrator.fanout import run_cells
+from orchestrator.fanout.room import Room
+from orchestrator.packing import Packing
+from orchestrator.settings import RunSettings
+from tests.orchestrator import samples
+
+address, folder = sys.argv[1:]
+done = Counter()
+
+def enough(event):
+    if event.kind == "started":
+        Path(folder, "begun").touch()
+    if event.kind == "finished":
+        done[Path(folder, event.cell.id).read_text().split()[1]] += 1
+    if len([process for process, cells in done.items() if cells >= 3]) == 2:
+        raise KeyboardInterrupt
+
+with Cluster.connect(address) as cluster:
+    room = Room(cluster.describe(), Packing(load_catalog()), RunSettings(folder))
+    places = room.places([samples.cell()])
+    try:
+        run_cells([samples.cell(number) for number in range(400)], RunSettings(folder), resources=room.request,
+                  capacity=room.capacity, max_attempts=2, on_event=enough, runner="tests.orchestrator.samples:nap")
+    except KeyboardInterrupt:
+        pass
+print(places, len(done))
+"""
+
+
+def test_a_node_that_joins_a_running_cluster_gets_cells(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="j", dir="/tmp") as short, nodes.Cluster(Path(short), workers=1) as real:
+        driver = subprocess.Popen(
+            [sys.executable, "-c", JOINED, real.address, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=real.driver_environment,
+        )
+        try:
+            assert nodes.until((tmp_path / "begun").exists, 240)
+            real.join()
+            said, _ = driver.communicate(timeout=300)
+        finally:
+            driver.kill()
+            driver.wait()
+    assert said.split() == ["1", "2"]
 
 
 LOSING = """

@@ -122,7 +122,7 @@ def test_a_store_lists_its_runs(tmp_path: Path) -> None:
     file_in(tmp_path, "big")[1].write("running", FULL)
     file_in(tmp_path, "small")[1].write("stopped", Snapshot(finished=3, waiting=4))
     (tmp_path / "status" / "building").mkdir()
-    assert [found.grid for found in read_statuses(tmp_path / "status")] == ["big", "small"]
+    assert [found.grid for found in read_statuses(store.files)] == ["big", "small"]
     first, second = printed(store_view(store)).splitlines()[1:]
     assert first.split()[:6] == ["big", "running", "140/582", "2", "12", "min"]
     assert second.split()[:6] == ["small", "stopped", "by", "Ctrl-C", "3/7", "0"]

@@ -212,6 +212,26 @@ def test_a_cell_that_goes_wrong_is_recorded_with_its_reason_and_not_as_an_accura
     store.forget_failure(cell.id)
 
 
+def test_a_store_that_takes_nothing_is_no_failure_of_the_cell(grid: Grid, settings: RunSettings) -> None:
+    cell = pick(grid, "linear_probe")
+    results = Path(settings.store_url, "results")
+    aside = results.with_name("results-aside")
+    results.mkdir(exist_ok=True)
+    results.rename(aside)
+    results.touch()
+    try:
+        outcome = run_and_record(cell, settings)
+    finally:
+        results.unlink()
+        aside.rename(results)
+    assert (outcome.status, outcome.problem) == ("failed", "store")
+    assert "Traceback" in outcome.traceback
+    store = Store(settings.store_url)
+    assert store.read_failure(cell.id) is None
+    assert run_and_record(cell, settings).status == "finished"
+    store.files.remove(f"results/{cell.id}.json")
+
+
 def test_a_finished_cell_is_on_record_and_planned_no_more(grid: Grid, catalog: Catalog, settings: RunSettings) -> None:
     cell = pick(grid, "zero_shot", "glyph-capitals")
     outcome = run_and_record(cell, settings)
