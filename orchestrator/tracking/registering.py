@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import bolt
 from bolt.saving import INDEX, file_digest
+from orchestrator.tracking.client import attach, open_client
 from orchestrator.tracking.runs import KEY
-from orchestrator.tracking.tracker import open_client
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -27,13 +27,16 @@ SERVED_PACKAGES = ("mlflow", "numpy", "pandas", "pillow", "safetensors", "torch"
 """What a server needs beside ``bolt``."""
 
 
-def register_model(uri: str, cell_id: str, folder: Path, name: str, example: bytes) -> int:
+def register_model(
+    uri: str, cell_id: str, folder: Path, name: str, example: bytes, destination: str | None = None
+) -> int:
     """Register a saved model that needs nothing else, under a cell's run; returns the version.
 
     Args:
         uri: of the tracking store.
         folder: a model in the form ``state_dict``.
         example: an image file, which becomes the input example.
+        destination: as in :func:`~orchestrator.tracking.client.attach`.
 
     Raises:
         LookupError: when no finished run of the cell is tracked there.
@@ -46,10 +49,11 @@ def register_model(uri: str, cell_id: str, folder: Path, name: str, example: byt
         warnings.simplefilter("ignore")  # MLflow's, about type hints of its own
         # Named by what it is, so that a later version cannot overwrite what an earlier one serves.
         place = f"model-{file_digest(folder / INDEX)[:8]}"
-        client.log_artifacts(run_id, str(_saved(Path(scratch), folder, example)), place)
+        run = client.get_run(run_id).info
+        attach(client, run, _saved(Path(scratch), folder, example), place, destination)
         with contextlib.suppress(MlflowException):  # it exists: this becomes its next version
             client.create_registered_model(name)
-        source = f"{client.get_run(run_id).info.artifact_uri}/{place}"
+        source = f"{run.artifact_uri}/{place}"
         version = client.create_model_version(name, source=source, run_id=run_id, tags={"cell": cell_id})
     return int(version.version)
 

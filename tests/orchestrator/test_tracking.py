@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import re
 import socket
 import sqlite3
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -18,13 +21,19 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
+from rich.console import Console
 
 from bolt.protocol import PUBLISHED
 from orchestrator.errors import UserError
 from orchestrator.results import Evaluation, Result
+from orchestrator.tracking import patience
+from orchestrator.tracking.background import TrackerThread
+from orchestrator.tracking.client import open_client, set_aside
+from orchestrator.tracking.patience import Patience, patiently
 from orchestrator.tracking.runs import Labels, TrackedRun, accuracies, cell_run
 from orchestrator.tracking.summaries import summary_runs
-from orchestrator.tracking.tracker import SyncReport, Tracker, TrackerThread, links
+from orchestrator.tracking.tracker import SyncReport, Tracker, links
+from orchestrator.tracking.trouble import Silent, trouble_of
 from orchestrator.tracking.ui import VIEWS, serve_ui, ui_command
 from tests.orchestrator import samples
 
@@ -226,9 +235,10 @@ def test_one_seed_has_no_deviation() -> None:
 
 def test_the_writer_in_the_background_writes_everything(place: tuple[str, str]) -> None:
     results = some_results()
-    with TrackerThread(lambda: Tracker(*place, GRID), describe) as writer:
+    stored = {result.cell.id: result for result in results}
+    with TrackerThread(lambda: Tracker(*place, GRID), describe, stored.__getitem__) as writer:
         for result in results:
-            writer.put(result)
+            writer.put(result.cell.id)
         assert writer.close() == ""
     assert Tracker(*place, GRID).sync(results, describe) == SyncReport(SUMMARIES, len(results), 0)
 
@@ -238,10 +248,15 @@ def test_a_tracking_store_that_is_away_is_said_once_and_repaired_later(place: tu
         raise ConnectionError("nobody answers")
 
     results = some_results()[:5]
-    writer = TrackerThread(away, describe)
+    said: list[str] = []
+    stored = {result.cell.id: result for result in results}
+    writer = TrackerThread(away, describe, stored.__getitem__, say=said.append, pauses=(0.01, 0.02))
     for result in results:
-        writer.put(result)
-    assert writer.close() == "5 runs could not be tracked: ConnectionError: nobody answers"
+        writer.put(result.cell.id)
+    _wait(lambda: bool(said))
+    problem = "the tracking store cannot be reached: ConnectionError: nobody answers"
+    assert writer.close() == f"5 runs could not be tracked: {problem}"
+    assert said == [f"{problem}; the grid goes on"]
     assert Tracker(*place, GRID).sync(results, describe).added == 5 + 2 + 1 + 1
 
 
@@ -292,13 +307,15 @@ def _wait(reached: Callable[[], bool], timeout: float = 120) -> None:
 
 
 def test_the_experiment_brings_its_views_and_links(place: tuple[str, str], tracker: Tracker) -> None:
-    found = links(place[0], GRID, 5000)
+    found = links(place[0], GRID, "http://127.0.0.1:5000")
     assert found["every cell"] == (
         f"http://127.0.0.1:5000/#/experiments/{tracker.experiment_id}/runs?viewStateShareKey=cells"
     )
     tags = tracker._client.get_experiment(tracker.experiment_id).tags
     assert "tags.kind = 'cell'" in tags["mlflow.sharedViewState.cells"]
-    assert links(place[0], "unheard of", 5000) == {"experiments": "http://127.0.0.1:5000/#/experiments"}
+    assert links(place[0], "unheard of", "http://127.0.0.1:5000") == {
+        "experiments": "http://127.0.0.1:5000/#/experiments"
+    }
 
 
 def test_the_server_listens_on_loopback_with_one_worker() -> None:
@@ -440,7 +457,7 @@ def with_domains() -> list[Result]:
 
 def test_each_domain_has_a_view_of_its_own_curves(place: tuple[str, str], tracker: Tracker) -> None:
     tracker.sync(with_domains(), describe)
-    found = links(place[0], GRID, 5000)
+    found = links(place[0], GRID, "http://127.0.0.1:5000")
     assert found["accuracy against k in aerial"].endswith("viewStateShareKey=curves-aerial&compareRunsMode=CHART")
     tags = tracker._client.get_experiment(tracker.experiment_id).tags
     view = json.loads(tags["mlflow.sharedViewState.curves-aerial"])
@@ -458,7 +475,7 @@ def test_the_links_compare_the_methods_of_each_panel_best_first(place: tuple[str
         for result in with_domains()
     ]
     tracker.sync(results, describe)
-    found = links(place[0], GRID, 5000)
+    found = links(place[0], GRID, "http://127.0.0.1:5000")
     address = found["2 methods compared, fewshot strict tiny glyphs"]
     runs = json.loads(parse_qs(address.partition("?")[2])["runs"][0])
     names = [tracker._client.get_run(run).info.run_name for run in runs]
@@ -494,3 +511,100 @@ def test_means_deviations_and_colours_are_there_to_be_read() -> None:
     assert curve["std_at_k/16", 0] == pytest.approx(statistics.stdev([1 / 3, 2 / 3]), abs=1e-4)
     (alone,) = [run for run in summary_runs(results[:1], lambda result: coloured, GRID) if run.kind == "aggregate"]
     assert alone.tags["accuracy"] == "61.33 (n = 1)"
+
+
+NOW = Patience(total=1.0, first=0.02, longest=0.05, silence=60.0)
+"""As a store that is away for minutes is waited for, in fractions of a second."""
+
+
+def test_sync_waits_for_a_store_that_is_away_and_says_so() -> None:
+    tries: list[int] = []
+
+    def attempt(tell: Callable[[int, int], None]) -> SyncReport:
+        tries.append(1)
+        if len(tries) < 4:
+            raise ConnectionRefusedError("nobody there")
+        return SyncReport(1, 2, 3)
+
+    assert patiently(attempt, Console(quiet=True), NOW) == SyncReport(1, 2, 3)
+    assert len(tries) == 4
+
+
+def test_sync_gives_up_a_store_that_stays_away_but_not_one_that_gets_on() -> None:
+    def away(tell: Callable[[int, int], None]) -> SyncReport:
+        raise ConnectionRefusedError("nobody there")
+
+    with pytest.raises(ConnectionRefusedError):
+        patiently(away, Console(quiet=True), NOW)
+    got = 0
+
+    def slow(tell: Callable[[int, int], None]) -> SyncReport:  # falls over after each run, for longer than `total`
+        nonlocal got
+        got += 1
+        tell(got, 60)
+        if got == 60:
+            return SyncReport(60, 0, 0)
+        time.sleep(0.02)
+        raise ConnectionResetError("again")
+
+    assert patiently(slow, Console(quiet=True), replace(NOW, total=0.5)) == SyncReport(60, 0, 0)
+
+
+def test_sync_does_not_wait_for_what_will_not_pass() -> None:
+    tries: list[int] = []
+
+    def refused(tell: Callable[[int, int], None]) -> SyncReport:
+        tries.append(1)
+        raise sqlite3.DatabaseError("file is not a database")
+
+    with pytest.raises(sqlite3.DatabaseError):
+        patiently(refused, Console(quiet=True), NOW)
+    assert len(tries) == 1
+
+
+def test_a_store_that_never_answers_does_not_hold_sync_for_ever() -> None:
+    answer = threading.Event()
+
+    def frozen(tell: Callable[[int, int], None]) -> SyncReport:
+        answer.wait(60)
+        return SyncReport(0, 0, 0)
+
+    with pytest.raises(Silent, match="no answer for"):
+        patiently(frozen, Console(quiet=True), replace(NOW, total=0.1, silence=0.2))
+    answer.set()
+
+
+def test_how_far_a_long_sync_is_goes_into_a_log_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "_SHOWN_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(patience, "_LINE_EVERY_SECONDS", 0.0)
+    screen = io.StringIO()
+
+    def slow(tell: Callable[[int, int], None]) -> SyncReport:
+        for done in range(40):
+            tell(done, 40)
+            time.sleep(0.02)
+        return SyncReport(40, 0, 0)
+
+    patiently(slow, Console(file=screen), NOW)
+    assert re.search(r"MLflow: \d+ of 40 runs, \d+ s left", screen.getvalue())
+
+
+@pytest.mark.parametrize("damage", ["not a database", "torn"])
+def test_a_damaged_database_is_said_and_made_anew(damage: str, place: tuple[str, str], tracker: Tracker) -> None:
+    results = some_results()[:3]
+    tracker.sync(results, describe)
+    path = Path(place[0].removeprefix("sqlite:///"))
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+    size = path.stat().st_size
+    with open(path, "r+b") as stream:
+        stream.seek(0 if damage == "not a database" else 100)
+        stream.write(b"\xff" * (size - 200 if damage == "torn" else 4096))
+    with pytest.raises(sqlite3.DatabaseError) as found:
+        open_client(place[0])
+    assert "sync GRID --rebuild" in trouble_of(found.value).words
+    assert trouble_of(found.value).kind == "refused"
+    aside = set_aside(path)
+    assert aside is not None
+    assert aside.stat().st_size == size
+    assert not path.exists()
