@@ -1,0 +1,162 @@
+"""Make what cluster.yaml expects in an AWS account: a bucket, a security group, two instance profiles.
+
+    python docs/cluster/prepare_aws.py --region us-west-2 --bucket my-bolt-store --ssh-from 203.0.113.7/32
+
+With the credentials boto3 finds (``aws configure``, or the environment). It prints what is to be filled in, may be
+repeated (an address that has changed is let in beside the old one), and costs nothing by itself. ``--remove`` takes
+back all but the bucket, which holds your results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ipaddress
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+from botocore.exceptions import ClientError
+
+GROUP, HEAD, WORKER = "bolt", "bolt-head", "bolt-worker"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--region", required=True)
+    parser.add_argument("--bucket", required=True, help="keeps the store; names are unique in all of AWS")
+    parser.add_argument(
+        "--ssh-from", metavar="CIDR", help="addresses that may open SSH connections, e.g. 203.0.113.7/32"
+    )
+    parser.add_argument("--remove", action="store_true", help="take back all but the bucket")
+    given = parser.parse_args()
+    if given.remove:
+        remove(given.region)
+        print(f"removed; the bucket stays: aws s3 rb --force s3://{given.bucket}")
+        return
+    if not given.ssh_from:
+        parser.error("--ssh-from is needed")
+    source = str(ipaddress.ip_network(given.ssh_from))
+    if ipaddress.ip_network(source).prefixlen == 0:
+        parser.error(f"{source} is the whole world")
+    make_bucket(given.region, given.bucket)
+    group = make_group(given.region, source)
+    for name, policy in policies(given.region, given.bucket).items():
+        make_profile(name, policy)
+    print(
+        f"in cluster.yaml:\n  region: {given.region}\n  SecurityGroupIds: [{group}]\n  BOLT_STORE=s3://{given.bucket}/bolt"
+    )
+
+
+def make_bucket(region: str, bucket: str) -> None:
+    """A private bucket. One of another account is an error of AWS's."""
+    client = boto3.client("s3", region_name=region)
+    place = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+    with already("BucketAlreadyOwnedByYou"):
+        client.create_bucket(Bucket=bucket, **place)
+    closed = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
+    client.put_public_access_block(Bucket=bucket, PublicAccessBlockConfiguration=dict.fromkeys(closed, True))
+
+
+def make_group(region: str, source: str) -> str:
+    """A group in the default network: everything among its members, SSH from ``source``, nothing else from outside."""
+    client = boto3.client("ec2", region_name=region)
+    networks = client.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
+    if not networks:
+        raise SystemExit(f"{region} has no default network; make one: aws ec2 create-default-vpc --region {region}")
+    group = find_group(client)
+    if group is None:
+        words = "BOLT: SSH from its user, everything among its machines"
+        group = client.create_security_group(GroupName=GROUP, Description=words, VpcId=networks[0]["VpcId"])["GroupId"]
+    among = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
+    ssh = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": source}]}
+    for rule in (among, ssh):
+        with already("InvalidPermission.Duplicate"):
+            client.authorize_security_group_ingress(GroupId=group, IpPermissions=[rule])
+    return str(group)
+
+
+def find_group(client: Any) -> str | None:
+    """The id of our group, if it is there."""
+    found = client.describe_security_groups(Filters=[{"Name": "group-name", "Values": [GROUP]}])["SecurityGroups"]
+    return found[0]["GroupId"] if found else None
+
+
+def policies(region: str, bucket: str) -> dict[str, list[dict[str, Any]]]:
+    """What each kind of machine may do."""
+    store = [
+        {"Effect": "Allow", "Action": ["s3:ListBucket", "s3:GetBucketLocation"], "Resource": f"arn:aws:s3:::{bucket}"},
+        {
+            "Effect": "Allow",
+            "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"],
+            "Resource": f"arn:aws:s3:::{bucket}/*",
+        },
+    ]
+    machines = [
+        {
+            "Effect": "Allow",
+            "Action": ["ec2:Describe*", "ec2:RunInstances", "ec2:TerminateInstances", "ec2:CreateTags"],
+            "Resource": "*",
+        },
+        {"Effect": "Allow", "Action": "iam:PassRole", "Resource": f"arn:aws:iam::*:role/{WORKER}"},
+        {
+            "Effect": "Allow",
+            "Action": "iam:CreateServiceLinkedRole",  # an account's first spot machine
+            "Resource": "*",
+            "Condition": {"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}},
+        },
+        {  # the image's id stands behind a public parameter
+            "Effect": "Allow",
+            "Action": "ssm:GetParameters",
+            "Resource": f"arn:aws:ssm:{region}::parameter/aws/service/*",
+        },
+    ]
+    return {HEAD: [*store, *machines], WORKER: store}
+
+
+def make_profile(name: str, statements: list[dict[str, Any]]) -> None:
+    """An instance profile with a role of the same name that may do what the statements say."""
+    client = boto3.client("iam")
+    trust = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    with already("EntityAlreadyExists"):
+        client.create_role(RoleName=name, AssumeRolePolicyDocument=document([trust]))
+    client.put_role_policy(RoleName=name, PolicyName=name, PolicyDocument=document(statements))
+    with already("EntityAlreadyExists"):
+        client.create_instance_profile(InstanceProfileName=name)
+    with already("LimitExceeded"):  # a profile holds one role, and has it
+        client.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
+
+
+def remove(region: str) -> None:
+    """Take back the group, the profiles and their roles; what is not there is skipped."""
+    identity, machines = boto3.client("iam"), boto3.client("ec2", region_name=region)
+    for name in (HEAD, WORKER):
+        for act in (
+            lambda name=name: identity.remove_role_from_instance_profile(InstanceProfileName=name, RoleName=name),
+            lambda name=name: identity.delete_instance_profile(InstanceProfileName=name),
+            lambda name=name: identity.delete_role_policy(RoleName=name, PolicyName=name),
+            lambda name=name: identity.delete_role(RoleName=name),
+        ):
+            with already("NoSuchEntity"):
+                act()
+    if (group := find_group(machines)) is not None:
+        machines.delete_security_group(GroupId=group)
+
+
+def document(statements: list[dict[str, Any]]) -> str:
+    return json.dumps({"Version": "2012-10-17", "Statement": statements})
+
+
+@contextlib.contextmanager
+def already(code: str) -> Iterator[None]:
+    """Let this answer of AWS's pass: things are as they shall be."""
+    try:
+        yield
+    except ClientError as error:
+        if error.response["Error"]["Code"] != code:
+            raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,315 @@
+"""Several hosts on one machine: each has its own processes, network, name, ``/tmp``, home, ``/run`` and ``/dev/shm``.
+
+A host is a set of Linux namespaces with an address of its own on a switch that all hosts of one :class:`Hosts` hang
+on. What ends every process of a kind (``ray stop``) ends those of its host only, a cut cable is cut for one host, and
+a power failure takes all processes of a host at once. The disk outside of the private folders is the machine's, so
+a Python environment is there without being copied.
+
+Nothing of it is visible on the machine's own network, and nothing stays behind: namespaces, links and mounts live as
+long as the first process of each host, and that one ends when this process does, however it ends.
+
+Needs root, and Debian's iproute2, openssh-server and util-linux; :func:`missing` says what a machine lacks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import psutil
+
+NETWORK = "10.77.0"
+"""The hosts' network; no other network sees it, so that it can be the same for all instances."""
+
+SHM_MIB = 256
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+PRIVATE = {"/root": "home", "/tmp": "tmp"}
+"""Folders that each host has for itself, and where they lie in its own folder; ``/tmp`` last, as it may hide that."""
+
+_START = """
+set -e
+exec 3<{names}   # it may lie below /tmp, which is another folder by the time it is mounted
+{binds}
+mount -t tmpfs -o size={shm}m,mode=1777 shm /dev/shm
+mount -t tmpfs run /run
+mkdir -p /run/sshd /run/lock
+mount --bind /proc/self/fd/3 /etc/hosts
+hostname {name}
+ip link set lo up
+echo up
+cat >/dev/null   # until the other end is closed, as happens when the process that holds it ends
+"""
+
+_SSHD = """
+ListenAddress {address}
+HostKey {etc}/host_key
+AuthorizedKeysFile {etc}/authorized_keys
+PasswordAuthentication no
+PermitRootLogin prohibit-password
+PidFile none
+StrictModes no
+UseDNS no
+"""
+
+
+def missing() -> str:
+    """Why hosts cannot be made here; empty when they can."""
+    if os.geteuid() != 0:
+        return "making hosts needs root"
+    programs = ("ip", "unshare", "nsenter", "sshd", "ssh", "ssh-keygen", "rsync", "mount")
+    if lacking := [name for name in programs if shutil.which(name, path=PATH) is None]:
+        return f"making hosts needs {', '.join(lacking)}"
+    tried = subprocess.run(["unshare", "--net", "--pid", "--fork", "--mount", "--uts", "--ipc", "true"], check=False)
+    return "" if tried.returncode == 0 else "this machine does not allow namespaces"
+
+
+@dataclass
+class Host:
+    """One host.
+
+    Attributes:
+        name, address: what others call it.
+        folder: its own folder on the machine's disk; ``tmp`` and ``home`` in it are its ``/tmp`` and ``/root``.
+        pid: its first process, as the machine counts; 0 while it has no power.
+    """
+
+    name: str
+    address: str
+    folder: Path
+    pid: int = 0
+    _holder: subprocess.Popen[str] | None = field(default=None, repr=False)
+
+
+class Hosts:
+    """A switch and the hosts on it; a context manager that ends them all.
+
+    Args:
+        folder: theirs, emptied by nobody.
+        share: folders below ``/tmp`` or ``/root`` that every host sees under the same path, such as the store. The
+            Python that runs this is always among them.
+
+    Attributes:
+        key: private SSH key that opens every host as root.
+    """
+
+    def __init__(self, folder: Path, share: Sequence[Path] = ()) -> None:
+        self.folder = folder.resolve()
+        python = (Path(sys.prefix), Path(sys.base_prefix))
+        self.share = tuple(dict.fromkeys(path.resolve() for path in (*python, *share)))
+        self.key = self.folder / "key"
+        self.hosts: dict[str, Host] = {}
+        self._names = self.folder / "hosts"
+        self._switch = Host("switch", f"{NETWORK}.254", self.folder / "switch")
+
+    def __enter__(self) -> Hosts:
+        if why := missing():
+            raise RuntimeError(why)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.key.exists():
+            _do("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.key))
+        self._names.write_text("127.0.0.1 localhost\n")
+        try:
+            self._power_on(self._switch)
+            for command in (
+                ["ip", "link", "add", "bridge", "type", "bridge"],
+                ["ip", "address", "add", f"{self._switch.address}/24", "dev", "bridge"],
+                ["ip", "link", "set", "bridge", "up"],
+            ):
+                _do(*_enter(self._switch), *command)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def add(self, name: str) -> Host:
+        """Make a host and start its ``sshd``; one that lost its power starts again with its address and its disk."""
+        host = self.hosts.get(name)
+        if host is None:
+            host = Host(name, f"{NETWORK}.{len(self.hosts) + 1}", self.folder / name)
+            with self._names.open("a") as names:  # in place: it is mounted in the others
+                names.write(f"{host.address} {name}\n")
+        elif host.pid:
+            raise ValueError(f"host {name} runs already")
+        self._power_on(host)
+        self.hosts[name] = host
+        port = _port(host)
+        # From the switch's network only: its processes do not know the host's by that number.
+        at_switch = ["nsenter", f"--target={self._switch.pid}", "--net"]
+        # The card is the same after a loss of power; the others remember it.
+        card = f"02:00:00:00:00:{int(host.address.rpartition('.')[2]):02x}"
+        _do(*at_switch, *f"ip link add {port} type veth peer name eth0 address {card} netns {host.pid}".split())
+        _do(*at_switch, *f"ip link set {port} master bridge up".split())
+        _do(*_enter(host), *f"ip address add {host.address}/24 dev eth0".split())
+        _do(*_enter(host), *["ip", "link", "set", "eth0", "up"])
+        # Leads nowhere, but a host without it does not find out its own address.
+        _do(*_enter(host), *f"ip route add default via {self._switch.address}".split())
+        self._serve_ssh(host)
+        return host
+
+    def enter(self, name: str, env: Mapping[str, str] | None = None) -> list[str]:
+        """The beginning of a command line that runs what follows it in a host, in root's home."""
+        return _enter(self._running(name), env)
+
+    def run(
+        self,
+        name: str,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 120,
+        check: bool = True,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command (a line for bash, or a list) in a host and return its output, errors included.
+
+        Raises ``RuntimeError`` with the output when ``check`` and it fails.
+        """
+        words = ["bash", "-c", command] if isinstance(command, str) else list(command)
+        done = subprocess.run(
+            [*self.enter(name, env), *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )
+        if check and done.returncode:
+            raise RuntimeError(f"{name}: {shlex.join(words)} ended with {done.returncode}:\n{done.stdout}")
+        return done
+
+    def start(
+        self, name: str, command: str | Sequence[str], *, env: Mapping[str, str] | None = None, output: IO[str]
+    ) -> subprocess.Popen[str]:
+        """Start a command in a host without waiting for it; signals to it end only the way in, not the command."""
+        words = ["bash", "-c", command] if isinstance(command, str) else list(command)
+        return subprocess.Popen(
+            [*self.enter(name, env), *words], stdin=subprocess.DEVNULL, stdout=output, stderr=output, text=True
+        )
+
+    def cut(self, name: str) -> None:
+        """Pull a host's cable at the switch: its link stays up, and nothing comes through."""
+        _do(*_enter(self._switch), *f"ip link set {_port(self._running(name))} nomaster".split())
+
+    def heal(self, name: str) -> None:
+        """Plug the cable in again."""
+        _do(*_enter(self._switch), *f"ip link set {_port(self._running(name))} master bridge".split())
+
+    def kill(self, name: str) -> None:
+        """Take a host's power: every process of it is gone at once. Its disk stays."""
+        _power_off(self._running(name))
+
+    def processes(self, name: str) -> dict[int, str]:
+        """Process ids, as the machine counts them, and command lines of what runs in a host."""
+        return {process.pid: line for process, line in _inhabitants(self._running(name))}
+
+    def close(self) -> None:
+        """Take everyone's power. Closing twice is harmless."""
+        for host in (*self.hosts.values(), self._switch):
+            _power_off(host)
+
+    def _running(self, name: str) -> Host:
+        host = self.hosts[name]
+        if not host.pid:
+            raise ValueError(f"host {name} has no power")
+        return host
+
+    def _power_on(self, host: Host) -> None:
+        binds = []
+        for place, part in PRIVATE.items():
+            own = host.folder / part
+            own.mkdir(parents=True, exist_ok=True)
+            for shared in self.share:
+                if shared.is_relative_to(place):
+                    seen = own / shared.relative_to(place)
+                    seen.mkdir(parents=True, exist_ok=True)
+                    binds.append(f"mount --bind {shlex.quote(str(shared))} {shlex.quote(str(seen))}")
+        binds += [f"mount --rbind {shlex.quote(str(host.folder / part))} {place}" for place, part in PRIVATE.items()]
+        script = host.folder / "start"
+        names = shlex.quote(str(self._names))
+        script.write_text(_START.format(binds="\n".join(binds), shm=SHM_MIB, names=names, name=host.name))
+        holder = subprocess.Popen(
+            [
+                "unshare",
+                *["--net", "--pid", "--fork", "--mount", "--uts", "--ipc", "--mount-proc", "--kill-child"],
+                "bash",
+                str(script),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={"PATH": PATH},
+        )
+        assert holder.stdout is not None
+        if (said := holder.stdout.readline()) != "up\n":
+            holder.kill()
+            raise RuntimeError(f"host {host.name} does not start: {said}{holder.stdout.read()}")
+        host.pid = psutil.Process(holder.pid).children()[0].pid
+        host._holder = holder
+
+    def _serve_ssh(self, host: Host) -> None:
+        etc = host.folder / "etc"
+        etc.mkdir(exist_ok=True)
+        if not (etc / "host_key").exists():
+            _do("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(etc / "host_key"))
+        shutil.copy(self.key.with_suffix(".pub"), etc / "authorized_keys")
+        (etc / "sshd_config").write_text(_SSHD.format(address=host.address, etc="/run/etc"))
+        # Through the host's own root folder, since the path above may be hidden in it.
+        inside = Path(f"/proc/{host.pid}/root/run/etc")
+        shutil.copytree(etc, inside)
+        _do(*_enter(host), "/usr/sbin/sshd", "-f", "/run/etc/sshd_config", "-E", "/run/etc/log")
+
+
+def _port(host: Host) -> str:
+    return f"port{host.address.rpartition('.')[2]}"
+
+
+def _enter(host: Host, env: Mapping[str, str] | None = None) -> list[str]:
+    given = {"HOME": "/root", "PATH": PATH, "LANG": "C.UTF-8", **(env or {})}
+    # As the shell would after a login: the working directory is looked up inside, not taken along from outside.
+    inside = ["env", "--ignore-environment", "--chdir=/root", *(f"{name}={value}" for name, value in given.items())]
+    return ["nsenter", f"--target={host.pid}", *["--net", "--pid", "--mount", "--uts", "--ipc", "--root"], *inside]
+
+
+def _inhabitants(host: Host) -> Iterator[tuple[psutil.Process, str]]:
+    with contextlib.suppress(FileNotFoundError):
+        space = os.readlink(f"/proc/{host.pid}/ns/pid")
+        for process in psutil.process_iter():
+            with contextlib.suppress(OSError, psutil.Error):
+                if os.readlink(f"/proc/{process.pid}/ns/pid") == space:
+                    yield process, " ".join(process.cmdline())
+
+
+def _power_off(host: Host) -> None:
+    if host._holder is None:
+        return
+    with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
+        os.kill(host.pid or host._holder.pid, signal.SIGKILL)
+    host._holder.wait()  # the kernel takes the other processes along; unshare ends when all are gone
+    for stream in (host._holder.stdin, host._holder.stdout):
+        if stream is not None:
+            stream.close()
+    host.pid, host._holder = 0, None
+
+
+def _do(*command: str) -> None:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{shlex.join(command)} ended with {done.returncode}: {done.stdout}")

@@ -1,0 +1,214 @@
+"""``ray up`` and ``ray down`` of cluster.yaml against moto's EC2 and IAM: which machines come, with what, and go.
+
+moto keeps accounts of machines and runs none: ssh and rsync are stand-ins that say what they were asked for, and
+succeed. So the commands in the file are not run here; those of the on-premises file, which are much the same, are
+(``on_premises.py``).
+"""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from orchestrator.scaling import Growth, Kind, growth_of
+
+PROJECT = Path(__file__).resolve().parents[2]
+REGION = "us-west-2"
+ME = "203.0.113.7/32"
+
+
+@dataclass(frozen=True)
+class Account:
+    """An AWS account of moto's, and a home and a PATH from which it is used."""
+
+    endpoint: str
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "HOME": str(self.folder / "home"),
+            "PATH": f"{self.folder / 'bin'}:{Path(sys.executable).parent}:/usr/bin:/bin",
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
+
+    def client(self, service: str) -> Any:
+        import boto3
+
+        key = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+        return boto3.client(service, region_name=REGION, endpoint_url=self.endpoint, **key)
+
+    def ray(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.python("-m", "ray.scripts.scripts", *arguments)
+
+    def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=PROJECT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def machines(self) -> list[dict[str, Any]]:
+        pages = self.client("ec2").describe_instances()["Reservations"]
+        return [machine for page in pages for machine in page["Instances"] if machine["State"]["Name"] == "running"]
+
+
+@pytest.fixture(scope="module")
+def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
+    from moto.server import ThreadedMotoServer
+
+    folder = tmp_path_factory.mktemp("account")
+    (folder / "home" / ".ray").mkdir(parents=True)
+    (folder / "home" / ".ray" / "auth_token").write_text("0" * 64)
+    (folder / "bin").mkdir()
+    for name in ("ssh", "rsync"):
+        script = folder / "bin" / name
+        script.write_text(f'#!/bin/sh\necho "$0 $*" >> {folder / "asked"}\n')
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    try:
+        yield Account(f"http://{host}:{port}", folder)
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def filled_in(account: Account) -> Path:
+    """cluster.yaml with what the preparation says is to be filled in; the image's name stays, moto takes any."""
+    said = account.python("docs/cluster/prepare_aws.py", "--region", REGION, "--bucket", "bolt-test", "--ssh-from", ME)
+    assert said.returncode == 0, said.stdout
+    wanted = [line.strip() for line in said.stdout.splitlines()[1:]]
+    text = (PROJECT / "cluster.yaml").read_text()
+    for old, new in zip(
+        ("region: us-west-2", "SecurityGroupIds: [sg-0123456789abcdef0]", "BOLT_STORE=s3://FILL-IN/bolt"),
+        wanted,
+        strict=True,
+    ):
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    path = account.folder / "cluster.yaml"
+    path.write_text(text)
+    return path
+
+
+def rules(account: Account) -> list[tuple[str, str, list[str]]]:
+    """(group, protocol and ports, sources) of all rules that let something in to any running machine."""
+    client = account.client("ec2")
+    groups = {group["GroupId"] for machine in account.machines() for group in machine["SecurityGroups"]}
+    found = []
+    for group in client.describe_security_groups(GroupIds=sorted(groups))["SecurityGroups"]:
+        for rule in group["IpPermissions"]:
+            sources = [entry["CidrIp"] for entry in rule.get("IpRanges", [])]
+            sources += [entry["CidrIpv6"] for entry in rule.get("Ipv6Ranges", [])]
+            sources += [entry["GroupId"] for entry in rule.get("UserIdGroupPairs", [])]
+            ports = f"{rule['IpProtocol']} {rule.get('FromPort')}-{rule.get('ToPort')}"
+            found.append((group["GroupId"], ports, sources))
+    return found
+
+
+def test_up_brings_a_closed_head_and_down_takes_it_away(account: Account, filled_in: Path) -> None:
+    up = account.ray("up", "--yes", "--no-config-cache", str(filled_in))
+    assert up.returncode == 0, up.stdout
+    (head,) = account.machines()
+    assert head["InstanceType"] == "m7i.xlarge"
+    assert head["IamInstanceProfile"]["Arn"].endswith(":instance-profile/bolt-head")
+    assert "InstanceLifecycle" not in head
+    tags = {tag["Key"]: tag["Value"] for tag in head["Tags"]}
+    assert tags["project"] == "bolt"
+    assert tags["ray-node-type"] == "head"
+    assert tags["ray-cluster-name"] == "bolt"
+    (group,) = {group["GroupId"] for group in head["SecurityGroups"]}
+    assert sorted(rules(account)) == sorted([(group, "-1 None-None", [group]), (group, "tcp 22-22", [ME])])
+    asked = (account.folder / "asked").read_text()
+    assert "/.ray/auth_token" in asked
+    assert "tracking serve" in asked
+    down = account.ray("down", "--yes", str(filled_in))
+    assert down.returncode == 0, down.stdout
+    assert account.machines() == []
+
+
+@pytest.fixture(scope="module")
+def bootstrapped(account: Account, filled_in: Path) -> Iterator[dict[str, Any]]:
+    """The configuration as the head's autoscaler has it: completed by what AWS says."""
+    from ray.autoscaler._private.aws.utils import client_cache, resource_cache
+    from ray.autoscaler._private.commands import _bootstrap_config
+
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in account.environment.items():
+            patched.setenv(name, value)
+        client_cache.cache_clear()
+        resource_cache.cache_clear()
+        yield _bootstrap_config(yaml.safe_load(filled_in.read_text()), no_config_cache=True)
+
+
+def create(config: dict[str, Any], kind: str, **changes: object) -> Any:
+    """Start a machine as the head's autoscaler does; returns Ray's provider."""
+    from ray.autoscaler._private.providers import _get_node_provider
+
+    provider = _get_node_provider(config["provider"], config["cluster_name"])
+    node = {**config["available_node_types"][kind]["node_config"], **changes}
+    provider.create_node(node, {"ray-node-type": "worker", "ray-user-node-type": kind}, 1)
+    return provider
+
+
+def test_workers_come_as_the_file_says(account: Account, bootstrapped: dict[str, Any]) -> None:
+    kinds = bootstrapped["available_node_types"]
+    assert growth_of(bootstrapped) == Growth(machines=8, kinds=(Kind(8, cpus=4, gpus=1), Kind(0, cpus=4, gpus=1)))
+    assert kinds["head"]["resources"]["CPU"] == 0
+    assert kinds["gpu"]["min_workers"] == 0
+    for kind in ("gpu", "gpu_spot"):
+        provider = create(bootstrapped, kind)
+    ordinary, spot = sorted(account.machines(), key=lambda machine: machine.get("InstanceLifecycle", ""))
+    assert spot["InstanceLifecycle"] == "spot"
+    assert "InstanceLifecycle" not in ordinary
+    for machine in (ordinary, spot):
+        assert machine["InstanceType"] == "g6.xlarge"
+        assert machine["IamInstanceProfile"]["Arn"].endswith(":instance-profile/bolt-worker")
+        assert {"Key": "project", "Value": "bolt"} in machine["Tags"]
+    assert not any("0.0.0.0/0" in sources or "::/0" in sources for _, _, sources in rules(account))
+    provider.terminate_nodes([machine["InstanceId"] for machine in (ordinary, spot)])
+    assert account.machines() == []
+
+
+def test_a_misspelt_field_is_found_before_a_machine_starts(account: Account, bootstrapped: dict[str, Any]) -> None:
+    """Ray's schema lets any field of AWS's pass; AWS's own client does not."""
+    from botocore.exceptions import ParamValidationError
+
+    with pytest.raises(ParamValidationError, match="InstanceTyp"):
+        create(bootstrapped, "gpu", InstanceTyp="g6.xlarge")
+    assert account.machines() == []
+
+
+def test_the_preparation_can_be_repeated_and_taken_back(account: Account, filled_in: Path) -> None:
+    again = ["docs/cluster/prepare_aws.py", "--region", REGION, "--bucket", "bolt-test"]
+    assert account.python(*again, "--ssh-from", ME).returncode == 0
+    world = account.python(*again, "--ssh-from", "0.0.0.0/0")
+    assert world.returncode == 2
+    assert "whole world" in world.stdout
+    public = account.client("s3").get_public_access_block(Bucket="bolt-test")["PublicAccessBlockConfiguration"]
+    assert all(public.values())
+    for _ in range(2):
+        assert account.python(*again, "--remove").returncode == 0
+    assert account.client("iam").list_instance_profiles()["InstanceProfiles"] == []
+    assert account.client("s3").list_buckets()["Buckets"][0]["Name"] == "bolt-test"

@@ -1,0 +1,112 @@
+"""The cluster files are what Ray takes, say the same where they should, and keep no secret."""
+
+from __future__ import annotations
+
+import copy
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+PROJECT = Path(__file__).resolve().parents[2]
+AWS, ON_PREMISES = PROJECT / "cluster.yaml", PROJECT / "docs" / "cluster" / "on-premises.yaml"
+BOTH = pytest.mark.parametrize("path", [AWS, ON_PREMISES], ids=["aws", "on-premises"])
+
+
+def read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(path.read_text())
+    return found
+
+
+def check(config: dict[str, Any]) -> dict[str, Any]:
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    completed: dict[str, Any] = prepare_config(copy.deepcopy(config))
+    validate_config(completed)
+    return completed
+
+
+@BOTH
+def test_ray_takes_the_file(path: Path) -> None:
+    completed = check(read(path))
+    assert completed["cluster_name"] == "bolt"
+
+
+@BOTH
+def test_ray_refuses_the_file_with_a_misspelt_field(path: Path) -> None:
+    config = read(path)
+    config["idle_timeout_minuts"] = 5
+    with pytest.raises(Exception, match="idle_timeout_minuts"):
+        check(config)
+
+
+@BOTH
+def test_every_node_has_the_project_the_token_and_the_same_setup(path: Path) -> None:
+    config = read(path)
+    mounts = dict(config["file_mounts"])
+    assert mounts.pop("~/.ray/auth_token") == "~/.ray/auth_token"
+    assert mounts == {f"~/bolt/{part}": part for part in mounts.values()}
+    described = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    needed = [*described["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"], described["project"]["readme"]]
+    needed += [*described["project"]["license-files"], "grids", "pyproject.toml"]
+    assert sorted(mounts.values()) == sorted(needed)
+    assert all((PROJECT / part).exists() for part in needed)
+    setup = "\n".join(config["setup_commands"])
+    assert 'pip install --quiet --disable-pip-version-check -e "$HOME/bolt[cluster]"' in setup
+    assert "RAY_AUTH_MODE=token" in setup
+    for kind in ("head", "worker"):
+        commands = config[f"{kind}_start_ray_commands"]
+        starting = [command for command in commands if re.search(r"ray (start|stop)\b", command)]
+        assert len(starting) == 2
+        assert all(command.startswith(". ~/.bolt/env.sh;") for command in starting)
+    assert "worker_setup_commands" not in config
+
+
+@BOTH
+def test_dashboard_and_mlflow_listen_on_the_loopback_interface(path: Path) -> None:
+    commands = "\n".join(read(path)["head_start_ray_commands"])
+    assert "--dashboard-host=127.0.0.1" in commands
+    assert "0.0.0.0" not in path.read_text()
+    served = next(command for command in commands.split("\n") if "tracking serve" in command)
+    assert "--host" not in served  # its own default is loopback (tests/orchestrator/test_tracking_server.py)
+    assert "--no-auth" not in served
+
+
+@BOTH
+def test_no_secret_and_nothing_of_one_persons_in_the_file(path: Path) -> None:
+    text = path.read_text()
+    assert not re.search(
+        r"AKIA|aws_secret|aws_access|PRIVATE KEY|password\s*[:=]|\b[0-9a-f]{32,}\b", text, re.IGNORECASE
+    )
+
+
+def test_no_group_of_rays_own_which_would_open_port_22_to_the_world() -> None:
+    config = read(AWS)
+    assert "security_group" not in config["provider"]
+    for kind in config["available_node_types"].values():
+        assert kind["node_config"]["SecurityGroupIds"] == ["sg-0123456789abcdef0"]
+        assert kind["node_config"]["ImageId"]
+        assert kind["node_config"]["IamInstanceProfile"]
+
+
+def test_gpu_machines_start_at_none_and_go_when_idle() -> None:
+    config = read(AWS)
+    kinds = config["available_node_types"]
+    assert {kinds[name]["min_workers"] for name in ("gpu", "gpu_spot")} == {0}
+    assert kinds["gpu"]["max_workers"] > 0
+    assert kinds["gpu_spot"]["node_config"]["InstanceMarketOptions"] == {"MarketType": "spot"}
+    assert config["idle_timeout_minutes"] > 0
+
+
+def test_the_commands_are_shell() -> None:
+    for path in (AWS, ON_PREMISES):
+        config = read(path)
+        for key, commands in config.items():
+            if key.endswith("commands"):
+                for command in commands:
+                    checked = subprocess.run(["bash", "-n", "-c", command], capture_output=True, text=True, check=False)
+                    assert checked.returncode == 0, f"{path.name}: {command}: {checked.stderr}"
