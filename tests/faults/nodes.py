@@ -1,0 +1,291 @@
+"""A Ray cluster of several nodes on this machine, made to be hurt: every node a session of its own processes.
+
+The nodes are real (``ray start``), have one CPU each but for the head, which has none, listen on the loopback interface
+only and want a token. All of a node's processes, workers included, share the session of the process that was started,
+so that a node can be found, frozen and killed whole without touching anybody else's Ray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+START_SECONDS = 90.0
+OBJECT_STORE_BYTES = 100_000_000
+
+HEALTH = {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "10"}
+"""A node that does not answer is given up after some ten seconds; after a minute with Ray's own numbers."""
+
+_LAUNCH = (
+    "import sys; from ray._private import services; "
+    # Ray takes the address of a network card instead of the loopback interface, and then listens everywhere.
+    "services.get_node_ip_address = lambda address=None: '127.0.0.1'; "
+    "from ray.scripts.scripts import main; sys.argv[0] = 'ray'; main()"
+)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process as ``/proc`` shows it.
+
+    Attributes:
+        title: its command line; Ray's workers put there what they are doing, e.g. ``ray::Worker.train()``.
+    """
+
+    pid: int
+    title: str
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is there and no zombie."""
+        return alive(self.pid)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def session(leader: int) -> list[Process]:
+    """The living processes of a session."""
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            if os.getsid(int(name)) == leader and alive(int(name)):
+                title = Path(f"/proc/{name}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                found.append(Process(int(name), title.strip()))
+    return found
+
+
+def kill_session(leader: int) -> None:
+    """``kill -9`` a whole session, also what it starts meanwhile."""
+    until(lambda: not _kill_all(session(leader)), 20)
+
+
+def _kill_all(processes: list[Process]) -> int:
+    for process in processes:
+        kill(process.pid)
+    return len(processes)
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Send a signal to one process; one that is gone needs none."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def until(reached: Callable[[], bool], seconds: float, pause: float = 0.03) -> bool:
+    """Wait until something is so; ``False`` if it is not after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not reached():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause)
+    return True
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+class Node:
+    """One node: a session of processes, the ``raylet`` among them and, on the head, the control service."""
+
+    def __init__(self, name: str, arguments: list[str], environment: dict[str, str], log: Path) -> None:
+        self.name, self.log = name, log
+        self._begun = log.stat().st_size if log.exists() else 0
+        with open(log, "ab") as stream:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _LAUNCH, "start", *arguments],
+                stdout=stream,
+                stderr=stream,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def processes(self, of: str = "") -> list[Process]:
+        """Its processes, of those whose title says so."""
+        return [process for process in session(self.process.pid) if of in process.title]
+
+    @property
+    def raylet(self) -> Process | None:
+        """The process that makes it a node."""
+        return next((p for p in self.processes() if p.title.split(" ")[0].endswith("/raylet")), None)
+
+    @property
+    def started(self) -> bool:
+        """Whether it has joined the cluster."""
+        with open(self.log, "rb") as stream:
+            stream.seek(self._begun)
+            return b"Ray runtime started" in stream.read()
+
+    @property
+    def works(self) -> bool:
+        """Whether it is on its way up, or there."""
+        return self.process.poll() is None and (not self.started or self.raylet is not None)
+
+    def signal(self, number: int) -> int:
+        """Send a signal to all its processes; how many there were."""
+        there = self.processes()
+        for process in there:
+            kill(process.pid, number)
+        return len(there)
+
+    def kill(self) -> None:
+        """Kill all its processes at once, as a power cut would."""
+        kill_session(self.process.pid)
+        self.process.wait()
+
+
+class Cluster:
+    """A head and some worker nodes; a context manager at whose end all of them are gone.
+
+    Args:
+        folder: for Ray's files; its path must be short, since sockets lie in it.
+        workers: how many worker nodes.
+    """
+
+    def __init__(self, folder: Path, workers: int = 2) -> None:
+        self.folder, self.workers = folder, workers
+        self.head: Node | None = None
+        self.nodes: list[Node] = []
+        self.started = 0
+        self._port = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        token = folder / "token"
+        token.write_text(secrets.token_hex(32))
+        token.chmod(0o600)
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
+            **HEALTH,
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(token),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+        }
+
+    @property
+    def address(self) -> str:
+        """Where drivers join it."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def driver_environment(self) -> dict[str, str]:
+        """What a driver needs to join: the token, and the loopback address left as it is."""
+        return {**self._environment, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
+    def start(self) -> None:
+        """Start the head and the worker nodes, and wait for them."""
+        self._port = free_port()
+        ray = self.folder / f"r{self.started}"
+        ports = (f"--port={self._port}", f"--ray-client-server-port={free_port()}")
+        self.head = self._node(
+            "head", "--head", *ports, f"--temp-dir={ray}", "--num-cpus=0", "--include-dashboard=false"
+        )
+        if not until(lambda: self._answers() or not self.head_works, START_SECONDS) or not self.head_works:
+            raise RuntimeError(f"Ray's head does not start: {self.head.log}")
+        self.nodes = [self._worker() for _ in range(self.workers)]
+        self.wait()
+
+    @property
+    def head_works(self) -> bool:
+        return self.head is not None and self.head.works
+
+    def wait(self) -> None:
+        """Wait until every node that is on its way up is there."""
+        nodes = [node for node in (self.head, *self.nodes) if node is not None]
+        if not until(lambda: all(node.started or not node.works for node in nodes), START_SECONDS, 0.1):
+            raise RuntimeError(f"a Ray node does not start: {self.folder}/*.log")
+
+    def mend(self) -> None:
+        """Bring up what is down: a worker node joins again, a lost head means a new cluster."""
+        if not self.head_works:
+            self.close()
+            self.start()
+            return
+        for position, node in enumerate(self.nodes):
+            if not node.works:
+                node.kill()
+                self.nodes[position] = self._worker()
+
+    def join(self) -> None:
+        """Have one more worker node come."""
+        self.nodes.append(self._worker())
+
+    def working(self, titles: tuple[str, ...]) -> list[Process]:
+        """Workers of any node whose title begins in one of these ways."""
+        return [process for node in self.nodes for process in node.processes() if process.title.startswith(titles)]
+
+    def close(self) -> None:
+        """Kill every node. Closing twice is harmless."""
+        for node in (*self.nodes, self.head):
+            if node is not None:
+                node.signal(signal.SIGCONT)
+                node.kill()
+        self.head, self.nodes = None, []
+
+    def _worker(self) -> Node:
+        return self._node(f"node{self.started}", f"--address={self.address}", "--num-cpus=1")
+
+    def _node(self, name: str, *arguments: str) -> Node:
+        self.started += 1
+        common = (
+            f"--object-store-memory={OBJECT_STORE_BYTES}",
+            "--dashboard-agent-listen-port=0",
+            "--include-log-monitor=false",
+            "--disable-usage-stats",
+            "--block",
+        )
+        return Node(name, [*arguments, *common], self._environment, self.folder / f"{name}.log")
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def __enter__(self) -> Cluster:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end this process as an exception does, so that what it started ends with it."""
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(143)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

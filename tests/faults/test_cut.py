@@ -1,0 +1,87 @@
+"""A node whose cable is pulled while it works: three hosts with networks of their own, one of them cut off and back.
+
+Takes minutes and needs root: ``BOLT_TEST_HOSTS=1 python -m pytest tests/faults/test_cut.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.hosts import Hosts, missing
+from tests.faults import soak
+from tests.faults.conftest import SECONDS
+from tests.faults.nodes import HEALTH, ROOT, Cluster, until
+from tests.faults.world import FEW_CELLS, FEW_CELLS_COUNT, World, scores
+
+pytestmark = [
+    pytest.mark.skipif(bool(missing()), reason=missing() or "nothing is missing"),
+    pytest.mark.skipif("BOLT_TEST_HOSTS" not in os.environ, reason="takes minutes; BOLT_TEST_HOSTS=1 asks for it"),
+]
+
+GIVEN_UP_SECONDS = 40.0
+"""Long enough for the head to give up a node that does not answer."""
+
+
+def test_a_node_that_is_cut_off_is_done_without_and_taken_back(tmp_path: Path, expected: dict[str, object]) -> None:
+    world = World(tmp_path / "cut", Cluster(tmp_path / "none", workers=0), grid=FEW_CELLS, cells=FEW_CELLS_COUNT)
+    env = {
+        **HEALTH,
+        "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PYTHONPATH": str(ROOT),
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "OMP_NUM_THREADS": "1",
+    }
+    ray = "ray start --block --disable-usage-stats --include-log-monitor=false --object-store-memory=100000000"
+    started: list[subprocess.Popen[str]] = []
+    with (
+        Hosts(tmp_path / "hosts", share=[tmp_path / "cut", ROOT]) as hosts,
+        open(tmp_path / "hosts.txt", "w") as output,
+    ):
+        head = hosts.add("head")
+        for name in ("one", "two"):
+            hosts.add(name)
+        address = f"{head.address}:6379"
+
+        def node(name: str, arguments: str) -> None:
+            here = f"--node-ip-address={hosts.hosts[name].address}"
+            started.append(hosts.start(name, f"{ray} {here} {arguments}", env=env, output=output))
+
+        def cells_on(name: str) -> bool:
+            return any("ray::_Inner.train" in line for line in hosts.processes(name).values())
+
+        def command() -> subprocess.Popen[str]:
+            words = world.command("--address", address)
+            return hosts.start("head", words, env=env, output=output)
+
+        try:
+            node("head", "--head --port=6379 --num-cpus=0 --include-dashboard=false")
+            until(lambda: hosts.run("head", "ray status", env=env, check=False).returncode == 0, SECONDS, 1)
+            for name in ("one", "two"):
+                node(name, f"--address={address} --num-cpus=1")
+            driver = command()
+            assert until(lambda: cells_on("two"), SECONDS), (tmp_path / "hosts.txt").read_text()[-2000:]
+            hosts.cut("two")
+            assert hosts.run("two", f"ping -c 1 -W 1 {head.address} || echo away", check=False).stdout.endswith(
+                "away\n"
+            )
+            before = len(scores(world.store))
+            time.sleep(GIVEN_UP_SECONDS)
+            assert len(scores(world.store)) > before or driver.poll() is not None
+            hosts.heal("two")
+            node("two", f"--address={address} --num-cpus=1")
+            if driver.wait(SECONDS):
+                assert command().wait(SECONDS) == 0
+            assert soak.judge(world, expected, hits=["two"]) == []
+        finally:
+            print((tmp_path / "hosts.txt").read_text()[-3000:])
+    for process in started:
+        process.wait(30)

@@ -1,0 +1,113 @@
+"""The most telling faults, on one cluster of three nodes; ``soak.py`` draws them by the hundred."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orchestrator.store import Store
+from tests.faults import misbehaving, soak
+from tests.faults.conftest import SECONDS
+from tests.faults.faults import FAULTS, ready
+from tests.faults.nodes import Cluster, alive, until
+from tests.faults.world import FEW_CELLS, FEW_CELLS_COUNT, World, scores
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = Path(tempfile.mkdtemp(prefix="bf-", dir="/tmp"))  # sockets lie in it, and pytest's own paths are too long
+    try:
+        with Cluster(folder) as started:
+            yield started
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def strike(world: World, name: str, rng: np.random.Generator) -> str:
+    """Wait for a fault's moment and have it strike; every fault sees for itself that it was effective."""
+    fault = FAULTS[name]
+    if fault.needs != "rest":
+        assert until(lambda: ready(world, fault.needs), SECONDS), f"{name} could not strike: {world.ends}"
+    hit = fault.strike(world, rng)
+    assert hit is not None, f"{name} found nothing to strike"
+    return hit
+
+
+def test_one_grid_through_one_fault_after_the_other(
+    tmp_path: Path, cluster: Cluster, expected: dict[str, object], rng: np.random.Generator
+) -> None:
+    world = World(tmp_path / "hurt", cluster, grid=FEW_CELLS, cells=FEW_CELLS_COUNT)
+    try:
+        driver = world.start()
+        hits = [strike(world, name, rng) for name in ("kill_builder", "kill_raylet", "kill_cell_worker")]
+        assert until(lambda: len(scores(world.store)) >= 4, SECONDS)
+        assert driver.alive, driver.said()
+
+        hits.append(strike(world, "kill_driver", rng))
+        assert not alive(driver.pid)
+        assert world.at_rest()
+        for damage in ("truncate_result", "swap_result", "flip_bytes", "cut_manifest", "half_written_attempt"):
+            hits.append(strike(world, damage, rng))
+        hits.append(strike(world, "stale_lock", rng))
+
+        assert world.finish(repeats=2, seconds=SECONDS) <= 2
+        assert soak.judge(world, expected, hits) == []
+    finally:
+        world.close()
+
+
+MISBEHAVING = """
+title: Misbehaving methods
+description: One that raises, one that gives NaN, one that hangs, one that eats memory, among proper cells.
+blocks:
+  - track: fewshot
+    backbones: [tiny-clip]
+    datasets: [glyph-digits]
+    sources: leave_one_out
+    shots: [1]
+    seeds: [1]
+    methods:
+      - zero_shot
+      - linear_probe: {{epochs: 2}}
+      - misbehaving: {{how: raises, until: "{until}", as: raises}}
+      - misbehaving: {{how: nan, until: "{until}", as: nan}}
+      - misbehaving: {{how: hangs, until: "{until}", as: hangs}}
+      - misbehaving: {{how: eats, until: "{until}", as: eats}}
+"""
+WORDS = {"raises": "made to fail", "nan": "NotFinite", "hangs": "limit", "eats": "memory"}
+
+
+def test_methods_that_misbehave_fail_alone_and_are_retried_when_asked(tmp_path: Path, cluster: Cluster) -> None:
+    mended = tmp_path / "mended"
+    world = World(
+        tmp_path / "odd",
+        cluster,
+        grid=MISBEHAVING.format(until=mended),
+        cells=6,
+        module="tests.faults.misbehaving",
+        options=("--cell-limit", "20s"),
+        variables=misbehaving.HOOK,
+    )
+    try:
+        world.start()
+        ended = world.collect(SECONDS)
+        assert ended.code == 1, ended.said
+        assert "Traceback" not in ended.said
+        assert len(scores(world.store)) == 2
+        said = [failure.error for failure in Store(world.store).read_failures().values()]
+        assert len(said) == 4, said
+        for word in WORDS.values():
+            assert any(word in line for line in said), f"no failure says {word!r}: {said}"
+
+        mended.touch()
+        world.options = (*world.options, "--retry-failed")
+        world.start()
+        assert world.collect(SECONDS).code == 0
+        assert len(scores(world.store)) == 6
+    finally:
+        world.close()
