@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test setup lint types bench clean
+.PHONY: demo test setup lint types bench soak faults clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m orchestrator grid demo
@@ -22,8 +22,20 @@ lint: $(VENV)/.installed-test
 types: $(VENV)/.installed-test
 	$(BIN)/mypy
 
+fuzz: $(VENV)/.installed-test
+	BOLT_FUZZ=1 $(BIN)/python -m pytest tests/fuzz
+
+audit: $(VENV)/.installed-audit
+	$(BIN)/python -m tests.audit
+
 bench: $(VENV)/.installed
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+faults: $(VENV)/.installed-test
+	$(BIN)/python -m pytest tests/faults
+
+soak: $(VENV)/.installed-test
+	$(BIN)/python tests/faults/soak.py --faults $(or $(FAULTS),200) --seed $(or $(SEED),0)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -35,6 +47,10 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.installed-test: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
 	touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-audit: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[audit,cluster,test]'
+	touch $@ $(VENV)/.installed-test $(VENV)/.installed
 
 clean:
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache

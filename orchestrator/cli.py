@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.commands import backbones, data, sources
+from orchestrator.commands import backbones, data, sources, tracking
 from orchestrator.commands.export import export
 from orchestrator.commands.inspect import inspect
 from orchestrator.commands.options import (
@@ -40,6 +40,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(sources.app, name="sources")
 app.add_typer(backbones.app, name="backbones")
+app.add_typer(tracking.app, name="tracking")
 
 GridName = Annotated[str, typer.Argument(metavar="GRID", help="a grid's name (grids/NAME.yaml) or a path to one")]
 Only = Annotated[
@@ -51,6 +52,10 @@ Set = Annotated[
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="only the first N cells")]
 DiskBudget = Annotated[
     str | None, typer.Option("--disk-budget", metavar="SIZE", help="what the artifacts may take, e.g. 200GB")
+]
+GpuMemory = Annotated[
+    str | None,
+    typer.Option("--gpu-memory", metavar="SIZE", help="show how GPUs of that size would be packed, e.g. 40GiB"),
 ]
 Retry = Annotated[bool, typer.Option("--retry-failed", help="run cells again that are on record as failed")]
 
@@ -102,6 +107,10 @@ def run_a_grid(
     address: Annotated[str | None, typer.Option("--address", help="a running Ray cluster: auto or HOST:PORT")] = None,
     retry_failed: Retry = False,
     disk_budget: DiskBudget = None,
+    cell_limit: Annotated[
+        str, typer.Option("--cell-limit", metavar="DURATION", help="end a cell that runs longer, e.g. 90min; 0: never")
+    ] = "6h",
+    gpu_memory: GpuMemory = None,
     threads: Threads = 1,
     device: Device = None,
 ) -> None:
@@ -110,15 +119,17 @@ def run_a_grid(
     from orchestrator.errors import UserError
     from orchestrator.run import RunOptions
     from orchestrator.session import run_session
+    from orchestrator.units import seconds_of
 
     if local and address:
         raise UserError("--local and --address exclude each other", hint="give one of them")
     budget = parse_bytes(disk_budget) if disk_budget else None
+    longest = seconds_of(cell_limit, "--cell-limit")
     opened = _open(grid, store, data_root, catalog, only, set_, limit, threads, device)
     if plan:
-        _print_plan(opened, retry_failed, budget)
+        _print_plan(opened, retry_failed, budget, gpu_memory)
         return
-    options = RunOptions(local=local, address=address, retry_failed=retry_failed, disk_budget=budget)
+    options = RunOptions(local, address, retry_failed, budget, longest)
     code = run_session(opened.grid, opened.catalog, opened.store, opened.settings, options, Console())
     raise typer.Exit(code)
 
@@ -134,20 +145,23 @@ def plan_a_grid(
     catalog: CatalogFiles = None,
     retry_failed: Retry = False,
     disk_budget: DiskBudget = None,
+    gpu_memory: GpuMemory = None,
 ) -> None:
     """Say what a grid holds, what is done and what it would take. Nothing runs."""
     from orchestrator.disk import parse_bytes
 
     budget = parse_bytes(disk_budget) if disk_budget else None
-    _print_plan(_open(grid, store, data_root, catalog, only, set_, limit), retry_failed, budget)
+    _print_plan(_open(grid, store, data_root, catalog, only, set_, limit), retry_failed, budget, gpu_memory)
 
 
-def _print_plan(opened: Opened, retry_failed: bool, disk_budget: int | None) -> None:
+def _print_plan(opened: Opened, retry_failed: bool, disk_budget: int | None, gpu_memory: str | None) -> None:
     from orchestrator.plan import make_plan
     from orchestrator.show import plan_view
+    from orchestrator.units import bytes_of
 
     made = make_plan(opened.grid, opened.catalog, opened.store, opened.data_root, retry_failed=retry_failed)
-    Console().print(plan_view(made, opened.catalog, opened.store, opened.data_root, disk_budget))
+    gpu = bytes_of(gpu_memory, "--gpu-memory") if gpu_memory else None
+    Console().print(plan_view(made, opened.catalog, opened.store, opened.data_root, disk_budget, gpu))
 
 
 @app.command()
@@ -203,12 +217,13 @@ def report(
         Console().print(f"published: {write_published(output or Path('published'))}", soft_wrap=True, highlight=False)
         return
     from orchestrator.plan import make_plan
-    from orchestrator.session import write_grid_report
+    from orchestrator.session import where_report_lies, write_grid_report
 
     opened = _open(grid, store, data_root, catalog)
     made = make_plan(opened.grid, opened.catalog, opened.store, opened.data_root)
     files = write_grid_report(made, opened.catalog, opened.store, opened.data_root)
-    Console().print(f"report: {files.page}", soft_wrap=True, highlight=False)
+    where = where_report_lies(files, opened.grid.name, opened.store)
+    Console().print(f"report: {where}", soft_wrap=True, highlight=False)
 
 
 @app.command()
@@ -217,15 +232,26 @@ def sync(
     store: StoreUrl = DEFAULT_STORE,
     data_root: DataRoot = None,
     catalog: CatalogFiles = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="set the store's own MLflow database aside and make it anew")
+    ] = False,
 ) -> None:
     """Bring MLflow to what the results say: add missing runs, remove leftovers and doubles."""
+    from orchestrator.commands.tracking import set_database_aside
     from orchestrator.plan import make_plan
     from orchestrator.session import sync_tracking, write_grid_report
+    from orchestrator.tracking.place import tracking_place
 
     opened = _open(grid, store, data_root, catalog)
+    place = tracking_place(opened.store)
     made = make_plan(opened.grid, opened.catalog, opened.store, opened.data_root)
     files = write_grid_report(made, opened.catalog, opened.store, opened.data_root)
-    Console().print(sync_tracking(made, opened.catalog, opened.store, files, verify=True), highlight=False)
+    console = Console()
+    if rebuild:
+        set_database_aside(place, console)
+    tracked = sync_tracking(made, opened.catalog, opened.store, files, verify=True, console=console)
+    console.print(tracked.line, highlight=False, soft_wrap=True)
+    raise typer.Exit(0 if tracked.whole else 1)
 
 
 @app.command()

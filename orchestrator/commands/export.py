@@ -64,17 +64,18 @@ def export(
 def _register(made: Made, result: Result, bench: Workbench, name: str) -> int:
     from orchestrator.errors import UserError
     from orchestrator.models.exporting import example_of, write_model
-    from orchestrator.session import tracking_place
+    from orchestrator.tracking.place import tracking_place
     from orchestrator.tracking.registering import register_model
 
-    uri, _ = tracking_place(bench.store)
+    place = tracking_place(bench.store)
     with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
         written = write_model(made, result, bench, Path(scratch, "model"), "state_dict")
         try:
-            return register_model(uri, result.cell.id, written.folder, name, example_of(result, bench))
+            image = example_of(result, bench)
+            return register_model(place.uri, result.cell.id, written.folder, name, image, place.artifacts)
         except LookupError as error:
             raise UserError(
-                f"{error} in {uri}",
+                f"{error} in {place.uri}",
                 where="--register",
                 hint="`python -m orchestrator sync GRID` tracks the cells of a grid",
             ) from None

@@ -17,7 +17,10 @@ PLAIN_WIDTH = 150
 """Columns of a table that goes into a file or a pipe."""
 
 StoreUrl = Annotated[
-    str, typer.Option("--store", envvar="BOLT_STORE", help="folder or URL that keeps artifacts and results")
+    str,
+    typer.Option(
+        "--store", envvar="BOLT_STORE", help="folder, or s3://BUCKET/FOLDER, that keeps artifacts and results"
+    ),
 ]
 DataRoot = Annotated[
     Path | None, typer.Option("--data-root", envvar="BOLT_DATA", help="folder that holds your image folders")

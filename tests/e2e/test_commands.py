@@ -142,7 +142,7 @@ def test_doctor_says_what_is_missing(tmp_path: Path) -> None:
 
 def test_a_second_driver_is_turned_away(folder: Path) -> None:
     """The lock is held by this process, as by a run in another shell."""
-    from orchestrator.run import only_driver
+    from orchestrator.lease import only_driver
     from orchestrator.store import Store
 
     with only_driver(Store(folder / "runs"), "mini"):

@@ -23,7 +23,7 @@ WRONG = {
     "a store of an unknown kind": (["grid", "smoke", "--store", "nosuch://x"], "nosuch"),
     "a store that cannot be written to": (
         ["grid", "smoke", "--local", "--store", "/dev/null/x"],
-        "cannot be written to",
+        "the store cannot be used",
     ),
     "a plan of a grid that does not exist": (["plan", "nothing"], "unknown grid"),
     "a report of a grid that does not exist": (["report", "nothing"], "unknown grid"),
