@@ -191,8 +191,8 @@ class Failure:
         log: path or URL of the log, empty if there is none.
         attempts: how often it was tried.
         failed_at: UTC time, ISO 8601.
-        again: the same command tries it again, because it was not its own fault: its worker died, or an artifact that it
-            reads was damaged.
+        again: the same command tries it again, because it was not its own fault: its worker died, or an artifact that
+            it reads was damaged.
     """
 
     id: str

@@ -80,7 +80,7 @@ class Doom:
 
     Attributes:
         why: one line.
-        again: the same command tries it again, since it was nobody's own fault (:class:`~orchestrator.results.Failure`).
+        again: the same command tries it again, as nobody was at fault (:class:`~orchestrator.results.Failure`).
     """
 
     why: str

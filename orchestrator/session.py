@@ -16,7 +16,6 @@ from orchestrator.errors import UserError
 from orchestrator.estimate import CORE_TFLOPS, GPU_TFLOPS, artifact_gflops, cell_gflops
 from orchestrator.events import CellEvent
 from orchestrator.interrupt import EXIT_CODE, as_typed, in_two_steps
-from orchestrator.lease import only_driver
 from orchestrator.live.progress import Progress
 from orchestrator.live.status_file import StatusFile, status_place
 from orchestrator.machine import gpus, usable_processors
@@ -25,6 +24,7 @@ from orchestrator.published import published_accuracy
 from orchestrator.run import Ran, RunOptions, execute
 from orchestrator.show import counts_line, estimate_line
 from orchestrator.store import Corrupt, Store
+from orchestrator.store.lease import only_driver
 from orchestrator.tracking.background import TrackerThread
 from orchestrator.tracking.patience import Patience, patiently
 from orchestrator.tracking.place import tracking_place

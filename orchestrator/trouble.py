@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 
 from orchestrator.errors import UserError
 from orchestrator.events import one_line
-from orchestrator.remote import UNWRITABLE, StoreUnavailable
+from orchestrator.store.remote import UNWRITABLE, StoreUnavailable
 
 Made = TypeVar("Made")
 

@@ -19,12 +19,12 @@ from orchestrator.cell import Cell
 from orchestrator.events import CellEvent
 from orchestrator.graph import TaskEvent
 from orchestrator.live.eta import Durations, Eta, Job, Kind, Waiting, eta, in_words, kind_of
-from orchestrator.live.how_far import share_done
 from orchestrator.live.snapshot import Failed, Snapshot, Stage, UnderWay
 from orchestrator.live.status_file import State, StatusFile
 from orchestrator.live.view import LiveView
 from orchestrator.machine import Gpu, Memory, gpus, memory_of_tree
 from orchestrator.results import Result
+from orchestrator.store.how_far import share_done
 
 TICK_SECONDS = 0.5
 STATUS_SECONDS = 2.0

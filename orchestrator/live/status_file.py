@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from orchestrator.files import Files
 from orchestrator.live.eta import in_words
 from orchestrator.live.snapshot import Snapshot
 from orchestrator.machine import died, own_start
+from orchestrator.store.files import Files
 
 FORMAT = 1
 

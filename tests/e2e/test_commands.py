@@ -142,8 +142,8 @@ def test_doctor_says_what_is_missing(tmp_path: Path) -> None:
 
 def test_a_second_driver_is_turned_away(folder: Path) -> None:
     """The lock is held by this process, as by a run in another shell."""
-    from orchestrator.lease import only_driver
     from orchestrator.store import Store
+    from orchestrator.store.lease import only_driver
 
     with only_driver(Store(folder / "runs"), "mini"):
         done = command.run(command.arguments(folder, "--local"))

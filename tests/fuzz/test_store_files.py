@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from orchestrator.errors import UserError
-from orchestrator.files import Files
 from orchestrator.identity import canonical_json
 from orchestrator.live.snapshot import Failed, Snapshot, Stage, UnderWay
 from orchestrator.live.status_file import StatusFile, read_status, read_statuses
 from orchestrator.live.watching import store_view
-from orchestrator.snapshots import NAME, Snapshots
 from orchestrator.store import Corrupt, Store
+from orchestrator.store.files import Files
+from orchestrator.store.snapshots import NAME, Snapshots
 from tests.fuzz.cases import cases, damaged, spoiled
 
 IDENTITY = {"kind": "Numbers", "top": 3}

@@ -70,8 +70,8 @@ def test_the_adapter_is_there_before_the_result(world: World, tmp_path: Path) ->
             (tmp_path / "store" / folder.name).symlink_to(folder)
     (tmp_path / "store" / "adapters").write_text("a file where a folder should be")
     cell = world.pick("zero_shot")
-    with pytest.raises(OSError):
-        run_and_record(cell, replace(world.settings, store_url=str(tmp_path / "store")))
+    outcome = run_and_record(cell, replace(world.settings, store_url=str(tmp_path / "store")))
+    assert (outcome.status, outcome.problem) == ("failed", "store")
     assert not (tmp_path / "store" / "results").exists()
 
 

@@ -17,18 +17,18 @@ import torch
 
 from bolt.meta import STRETCH, MetaRecipe
 from orchestrator.catalog import load_catalog
-from orchestrator.files import Files
 from orchestrator.graph import TaskEvent
 from orchestrator.grid import load_grid
 from orchestrator.identity import canonical_json
 from orchestrator.live.progress import Progress
 from orchestrator.plan import make_plan
 from orchestrator.settings import RunSettings
-from orchestrator.snapshots import NAME, Snapshots
 from orchestrator.stages.artifacts import MetaStart, Need, SourceModel, closure
 from orchestrator.stages.build import build
 from orchestrator.stages.meta import build_meta_start
 from orchestrator.store import Builder, Store
+from orchestrator.store.files import Files
+from orchestrator.store.snapshots import NAME, Snapshots
 from orchestrator.workbench import Workbench
 
 EPOCHS = 3
@@ -264,7 +264,7 @@ def stopped(need: MetaStart, bench: Workbench) -> None:
 
 
 def test_the_builder_is_told_how_far_and_the_store_can_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.live.how_far.TOLD_SECONDS", 0.0)
+    monkeypatch.setattr("orchestrator.store.how_far.TOLD_SECONDS", 0.0)
     store, address = Store(tmp_path), "sources/x--00000000"
 
     def half_way(builder: Builder) -> None:

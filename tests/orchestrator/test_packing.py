@@ -14,9 +14,9 @@ from orchestrator.events import Resources
 from orchestrator.fanout import endings
 from orchestrator.fanout.dealing import Deck
 from orchestrator.packing import CONTEXT_MIB, RESERVED, Packing, artifact_gpus, held_mib, smallest_share
-from orchestrator.remote import StoreUnavailable
 from orchestrator.results import Result
 from orchestrator.settings import RunSettings
+from orchestrator.store.remote import StoreUnavailable
 from orchestrator.trouble import patiently, problem_of
 from tests.orchestrator import samples
 

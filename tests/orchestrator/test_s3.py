@@ -20,21 +20,21 @@ from moto.server import ThreadedMotoServer
 
 from orchestrator.catalog import load_catalog
 from orchestrator.errors import UserError
-from orchestrator.files import Files
 from orchestrator.grid import load_grid
-from orchestrator.lease import Holder, Lease, only_driver
-from orchestrator.live.how_far import HowFar
 from orchestrator.live.snapshot import Snapshot
 from orchestrator.live.status_file import StatusFile, read_status, read_statuses, status_place
 from orchestrator.local import run_cells_locally
-from orchestrator.node_cache import FOLDER
 from orchestrator.plan import make_plan
-from orchestrator.remote import StoreUnavailable
 from orchestrator.results import Failure
 from orchestrator.settings import RunSettings
-from orchestrator.snapshots import Snapshots
 from orchestrator.stages.build import build as stage
 from orchestrator.store import STALE_ATTEMPT_SECONDS, Corrupt, Store
+from orchestrator.store.files import Files
+from orchestrator.store.how_far import HowFar
+from orchestrator.store.lease import Holder, Lease, only_driver
+from orchestrator.store.node_cache import FOLDER
+from orchestrator.store.remote import StoreUnavailable
+from orchestrator.store.snapshots import Snapshots
 from tests.e2e import command
 from tests.orchestrator import samples
 from tests.orchestrator.test_store import ADDRESS, IDENTITY, build
@@ -180,7 +180,7 @@ def test_attempts_of_crashed_builders_are_swept_when_they_are_old(s3: Any, monke
     build(Store(URL))
     assert f"{ADDRESS}/1-0000dead/numbers.bin" in keys(s3)
     monkeypatch.setattr(
-        "orchestrator.building.STALE_ATTEMPT_SECONDS", STALE_ATTEMPT_SECONDS - 2 * STALE_ATTEMPT_SECONDS
+        "orchestrator.store.building.STALE_ATTEMPT_SECONDS", STALE_ATTEMPT_SECONDS - 2 * STALE_ATTEMPT_SECONDS
     )
     Store(URL).discard(ADDRESS)
     build(Store(URL))
@@ -364,7 +364,7 @@ def test_a_run_is_seen_from_another_machine(s3: Any) -> None:
 
 
 def test_a_builder_says_how_far_it_is_to_whoever_looks(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.live.how_far.REMOTE_SECONDS", 0.0)
+    monkeypatch.setattr("orchestrator.store.how_far.REMOTE_SECONDS", 0.0)
     note, store = HowFar(Files(URL), ADDRESS), Store(URL)
     note.tell(1_500, 3_000)
 

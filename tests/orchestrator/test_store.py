@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import UserError
-from orchestrator.files import Files
 from orchestrator.results import Failure
 from orchestrator.store import STALE_ATTEMPT_SECONDS, Corrupt, Store
+from orchestrator.store.files import Files
 from tests.orchestrator import samples
 
 IDENTITY = {"kind": "Numbers", "top": 3}

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import UserError
-from orchestrator.node_cache import FETCHES, FOLDER, SIZE, NodeCache, WrongContent, node_cache
-from orchestrator.remote import StoreUnavailable
 from orchestrator.store import Corrupt, Store
+from orchestrator.store.node_cache import FETCHES, FOLDER, SIZE, NodeCache, WrongContent, node_cache
+from orchestrator.store.remote import StoreUnavailable
 from tests.orchestrator.test_store import ADDRESS, IDENTITY, build
 
 ONE, TWO, THREE = (bytes([letter]) * 1000 for letter in b"abc")
@@ -24,7 +24,7 @@ ONE, TWO, THREE = (bytes([letter]) * 1000 for letter in b"abc")
 PROCESS = """
 import hashlib, os, sys, time
 from pathlib import Path
-from orchestrator.node_cache import NodeCache
+from orchestrator.store.node_cache import NodeCache
 
 root, log, content, seconds = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3].encode() * 1000, float(sys.argv[4])
 

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import lease as leases
 from orchestrator.errors import UserError
-from orchestrator.files import Files
-from orchestrator.lease import Holder, Lease, only_driver
-from orchestrator.remote import StoreUnavailable
 from orchestrator.store import Store
+from orchestrator.store import lease as leases
+from orchestrator.store.files import Files
+from orchestrator.store.lease import Holder, Lease, only_driver
+from orchestrator.store.remote import StoreUnavailable
 
 NAME = "locks/demo.lease"
 
 DRIVER = """
 import sys, time
-from orchestrator.lease import only_driver
+from orchestrator.store.lease import only_driver
 from orchestrator.store import Store
 with only_driver(Store(sys.argv[1]), "demo", lambda line: print(line, flush=True)):
     print("driving", flush=True)

@@ -14,14 +14,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from orchestrator.artifact import Artifact
 from orchestrator.errors import UserError
-from orchestrator.files import Files
 from orchestrator.identity import canonical_json, encode
-from orchestrator.live.how_far import HowFar
-from orchestrator.node_cache import node_cache, sha256
-from orchestrator.remote import UNWRITABLE
-from orchestrator.snapshots import Snapshots
+from orchestrator.store.artifact import Artifact
+from orchestrator.store.files import Files
+from orchestrator.store.how_far import HowFar
+from orchestrator.store.node_cache import node_cache, sha256
+from orchestrator.store.remote import UNWRITABLE
+from orchestrator.store.snapshots import Snapshots
 
 STALE_ATTEMPT_SECONDS = 24 * 3600.0
 """Nothing was written into an attempt's folder for so long: its builder is gone. Fine-tuning can take most of a day

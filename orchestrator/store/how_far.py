@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 
-from orchestrator.files import Files
+from orchestrator.store.files import Files
 
 TOLD_SECONDS = 2.0
 """Between two tellings, and before the first: what is quick says nothing."""

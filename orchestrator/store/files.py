@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.errors import UserError
-from orchestrator.remote import StoreUnavailable, in_words, meaning, open_filesystem
+from orchestrator.store.remote import StoreUnavailable, in_words, meaning, open_filesystem
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import UserError
-from orchestrator.files import Files
 from orchestrator.identity import encode
-from orchestrator.node_cache import WrongContent, node_cache, sha256, wanted
+from orchestrator.store.files import Files
+from orchestrator.store.node_cache import WrongContent, node_cache, sha256, wanted
 
 HASHED_BYTES = 256 * 2**20
 """Files up to this size are checked by content when an artifact is verified; larger ones by size only."""

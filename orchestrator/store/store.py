@@ -1,18 +1,4 @@
-"""The store: addressed artifacts, results and failures under one root.
-
-Layout::
-
-    <kind>/<readable-name>--<8hex>/manifest.json       an artifact counts as built when its manifest is there
-    <kind>/<readable-name>--<8hex>/<attempt>/<file>    the files the manifest names, of the attempt that finished
-    <kind>/<readable-name>--<8hex>/unfinished.*        how far its builder is, while there is one (snapshots.py)
-    results/<cell id>.json                             one finished cell
-    adapters/<cell id>/                                what it made, where that is small (:mod:`bolt.saving`)
-    failures/<cell id or artifact>.json                one that could not be made; never served as a result
-    logs/  reports/<grid>/  mlflow/  status/
-
-Every builder writes into an attempt folder of its own and the manifest last, so a crash leaves no half-built
-artifact behind that looks whole, and two builders of the same artifact cannot mix their files.
-"""
+"""The store as one object: artifacts by address, results and failures by id."""
 
 from __future__ import annotations
 
@@ -22,17 +8,15 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
-from orchestrator.artifact import Artifact, Corrupt, discard
-from orchestrator.building import STALE_ATTEMPT_SECONDS, Builder, building
 from orchestrator.cell import Cell
-from orchestrator.copies import fetch_folder, on_this_machine, publish, read_small
 from orchestrator.errors import UserError
-from orchestrator.files import Files, Version
 from orchestrator.identity import canonical_json
-from orchestrator.live.how_far import Lately
 from orchestrator.results import Failure, Result
-
-__all__ = ["STALE_ATTEMPT_SECONDS", "Artifact", "Builder", "Corrupt", "Store"]
+from orchestrator.store.artifact import Artifact, Corrupt, discard
+from orchestrator.store.building import Builder, building
+from orchestrator.store.copies import fetch_folder, on_this_machine, publish, read_small
+from orchestrator.store.files import Files, Version
+from orchestrator.store.how_far import Lately
 
 BATCH = 1000
 """Results that are read before they are made sense of."""
@@ -91,7 +75,7 @@ class Store:
         discard(self.files, address)
 
     def building(self, address: str, identity: Any) -> AbstractContextManager[Builder]:
-        """Build an artifact; see :func:`orchestrator.building.building`."""
+        """Build an artifact; see :func:`orchestrator.store.building.building`."""
         return building(self.files, address, identity)
 
     def how_far(self, address: str) -> str:

@@ -1,6 +1,6 @@
 """This machine's copies of what a remote store holds and people look at: reports, adapters, results.
 
-Artifacts are not among them; :mod:`orchestrator.node_cache` holds those.
+Artifacts are not among them; :mod:`orchestrator.store.node_cache` holds those.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.files import Files, Version
-from orchestrator.node_cache import node_cache
+from orchestrator.store.files import Files, Version
+from orchestrator.store.node_cache import node_cache
 
 
 def on_this_machine(files: Files, folder: str) -> Path:

@@ -22,12 +22,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.errors import UserError
-from orchestrator.files import Files
 from orchestrator.live.eta import in_words
 from orchestrator.locks import Held, held
 from orchestrator.machine import died, own_start
-from orchestrator.remote import meaning
 from orchestrator.store import Store
+from orchestrator.store.files import Files
+from orchestrator.store.remote import meaning
 
 RENEW_SECONDS = 20.0
 STALE_SECONDS = 120.0
@@ -121,7 +121,7 @@ class Lease:
     def take(self, say: Say = silent) -> Holder | None:
         """Take the lease; ``None``, or the one who holds it and is at work.
 
-        Raises :class:`orchestrator.remote.StoreUnavailable` for a store that cannot be written to.
+        Raises :class:`orchestrator.store.remote.StoreUnavailable` for a store that cannot be written to.
         """
         if self._files.create(self._name, self._text()):
             return self._confirmed()

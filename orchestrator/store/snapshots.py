@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.files import Files
+from orchestrator.store.files import Files
 
 if TYPE_CHECKING:
     from torch import Tensor
