@@ -108,8 +108,9 @@ def run_a_grid(
     retry_failed: Retry = False,
     disk_budget: DiskBudget = None,
     cell_limit: Annotated[
-        str, typer.Option("--cell-limit", metavar="DURATION", help="end a cell that runs longer, e.g. 90min; 0: never")
-    ] = "6h",
+        str | None,
+        typer.Option("--cell-limit", metavar="DURATION", help="end a cell that runs longer, e.g. 90min; 0: never; 6h"),
+    ] = None,
     gpu_memory: GpuMemory = None,
     threads: Threads = 1,
     device: Device = None,
@@ -117,14 +118,16 @@ def run_a_grid(
     """Plan a grid, build what is missing, run what is missing, report. The same command resumes."""
     from orchestrator.disk import parse_bytes
     from orchestrator.errors import UserError
-    from orchestrator.run import RunOptions
+    from orchestrator.run import CELL_LIMIT_SECONDS, RunOptions
     from orchestrator.session import run_session
     from orchestrator.units import seconds_of
 
     if local and address:
         raise UserError("--local and --address exclude each other", hint="give one of them")
+    if local and cell_limit:
+        raise UserError("--local cannot end a cell, so it takes no --cell-limit", hint="give one of them")
     budget = parse_bytes(disk_budget) if disk_budget else None
-    longest = seconds_of(cell_limit, "--cell-limit")
+    longest = seconds_of(cell_limit, "--cell-limit") if cell_limit else CELL_LIMIT_SECONDS
     opened = _open(grid, store, data_root, catalog, only, set_, limit, threads, device)
     if plan:
         _print_plan(opened, retry_failed, budget, gpu_memory)

@@ -95,11 +95,22 @@ def run_and_record(cell: Cell, settings: RunSettings) -> Outcome:
 
 
 def damaged_inputs(cell: Cell, settings: RunSettings) -> list[str]:
-    """Addresses of the artifacts a cell reads that are damaged or gone; they count as unbuilt from now on."""
+    """Addresses of the artifacts a cell reads that are damaged or gone; they count as unbuilt from now on.
+
+    This process then forgets what it has read. None for a cell of which that cannot be said, such as one whose catalog
+    cannot be read.
+    """
     from orchestrator.workbench import workbench
 
-    bench = workbench(settings)
-    return [address for address in bench.addresses_read(cell) if not bench.store.is_whole(address)]
+    try:
+        bench = workbench(settings)
+        addresses = bench.addresses_read(cell)
+    except Exception:  # what the cell itself has met, and what is on record for it
+        return []
+    damaged = [address for address in addresses if not bench.store.is_whole(address)]
+    if damaged:
+        workbench.cache_clear()
+    return damaged
 
 
 def record_failure(

@@ -18,6 +18,7 @@ from orchestrator.errors import UserError
 from orchestrator.identity import canonical_json, encode
 from orchestrator.store.artifact import Artifact
 from orchestrator.store.files import Files
+from orchestrator.store.holder import Holder
 from orchestrator.store.how_far import HowFar
 from orchestrator.store.node_cache import node_cache, sha256
 from orchestrator.store.remote import UNWRITABLE
@@ -26,6 +27,9 @@ from orchestrator.store.snapshots import Snapshots
 STALE_ATTEMPT_SECONDS = 24 * 3600.0
 """Nothing was written into an attempt's folder for so long: its builder is gone. Fine-tuning can take most of a day
 before it writes anything."""
+
+BUILDER = ".builder"
+"""In an attempt's folder on a disk: whose it is. Gone when the artifact exists."""
 
 _ATTEMPT = re.compile(r"\d+-[0-9a-f]{8}")
 
@@ -69,8 +73,9 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
         builder = Builder(folder, {}, said.tell, Snapshots(store, address, canonical_json(encode(identity))))
         try:
             _make(folder)
+            (folder / BUILDER).write_bytes(Holder().to_json())
             yield builder
-            made = {path.name: path for path in sorted(folder.iterdir()) if path.is_file()}
+            made = {path.name: path for path in sorted(folder.iterdir()) if path.is_file() and path.name != BUILDER}
             files = {
                 name: (f"{address}/{attempt}/{name}", path.stat().st_size, sha256(path)) for name, path in made.items()
             }
@@ -85,6 +90,7 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
             said.end()
         finished = Artifact(address, identity, builder.meta, files, store, tags)
         store.write(f"{address}/manifest.json", finished.manifest())
+        (folder / BUILDER).unlink()
         if not store.is_local:
             for name, path in made.items():
                 with suppress(UserError):  # a cache that is full is told of by what cannot go without it
@@ -107,15 +113,11 @@ def _upload(store: Files, made: dict[str, Path], folder: str) -> dict[str, str]:
 
 
 def _sweep(store: Files, address: str, finished: str) -> None:
-    """Remove what crashed builders left; a younger attempt may still be someone's work."""
+    """Remove what crashed builders left; an attempt whose builder may still be at work stays for a day."""
     if store.is_local:
         for entry in os.scandir(store.local_path(address)):
-            if not entry.is_dir() or entry.name == finished:
-                continue
-            with suppress(FileNotFoundError):  # another builder sweeps as well
-                written = max(item.stat().st_mtime for item in (Path(entry), *Path(entry).iterdir()))
-                if time.time() - written > STALE_ATTEMPT_SECONDS:
-                    shutil.rmtree(entry.path, ignore_errors=True)
+            if entry.is_dir() and entry.name != finished and _is_left(Path(entry)):
+                shutil.rmtree(entry.path, ignore_errors=True)
         return
     now, ages = datetime.now(UTC), dict[str, dict[str, float]]()
     for name, came in store.beneath(address).items():
@@ -126,3 +128,15 @@ def _sweep(store: Files, address: str, finished: str) -> None:
     for files in ages.values():
         if min(files.values()) > STALE_ATTEMPT_SECONDS:
             store.each(store.remove, files)
+
+
+def _is_left(attempt: Path) -> bool:
+    """Whether nobody builds in this folder any more: its process has ended, or nothing was written for long."""
+    with suppress(FileNotFoundError):  # another builder sweeps as well
+        with suppress(OSError):
+            builder = Holder.from_json((attempt / BUILDER).read_bytes())
+            if builder is not None and builder.is_here and builder.is_gone():
+                return True
+        written = max(item.stat().st_mtime for item in (attempt, *attempt.iterdir()))
+        return time.time() - written > STALE_ATTEMPT_SECONDS
+    return False

@@ -11,26 +11,20 @@ Two drivers would cost time and nothing else: results are written whole, and bot
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 
 from orchestrator.errors import UserError
 from orchestrator.live.eta import in_words
 from orchestrator.locks import Held, held
-from orchestrator.machine import died, own_start
 from orchestrator.store import Store
 from orchestrator.store.files import Files
+from orchestrator.store.holder import STALE_SECONDS, Holder
 from orchestrator.store.remote import meaning
 
 RENEW_SECONDS = 20.0
-STALE_SECONDS = 120.0
 
 LOOK_SECONDS = 2.0
 """Between two looks at a lease that may have been left behind."""
@@ -77,38 +71,6 @@ def _taken(store: Store, grid: str, who: str) -> UserError:
         f"grid {grid} is being run in {store.url} by {who}",
         hint="`python -m orchestrator status` shows how far it is",
     )
-
-
-@dataclass(frozen=True)
-class Holder:
-    """Who holds a lease.
-
-    Attributes:
-        host, machine: the machine's name, and what tells this start of it, and this container on it, from others.
-        pid, started: the process.
-        token: of this one holding.
-        renewed: when it was renewed last, in seconds since the epoch by the holder's clock.
-    """
-
-    host: str = field(default_factory=socket.gethostname)
-    machine: str = field(default_factory=lambda: _machine())
-    pid: int = field(default_factory=os.getpid)
-    started: float = field(default_factory=own_start)
-    token: str = field(default_factory=lambda: uuid.uuid4().hex)
-    renewed: float = field(default_factory=time.time)
-
-    @property
-    def words(self) -> str:
-        return f"process {self.pid} on {self.host}"
-
-    @property
-    def is_here(self) -> bool:
-        """Whether this process can see whether that one lives."""
-        return self.machine == _machine()
-
-    def is_gone(self) -> bool:
-        """Whether the process has ended, as far as can be told from here and now."""
-        return died(self.pid, self.started) if self.is_here else time.time() - self.renewed > STALE_SECONDS
 
 
 class Lease:
@@ -186,28 +148,10 @@ class Lease:
                 self._files.remove(self._name)
 
     def _text(self) -> bytes:
-        return json.dumps(asdict(replace(self._mine, renewed=time.time())), indent=1).encode()
+        return replace(self._mine, renewed=time.time()).to_json()
 
     def _read(self) -> Holder | None:
         """Who holds it; ``None`` when nobody does, or nobody knows who."""
-        try:
-            found = json.loads(self._files.read(self._name))
-            return Holder(
-                host=str(found["host"]),
-                machine=str(found["machine"]),
-                pid=int(found["pid"]),
-                started=float(found["started"]),
-                token=str(found["token"]),
-                renewed=float(found["renewed"]),
-            )
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return None
-
-
-def _machine() -> str:
-    """This start of this machine, and the namespace that its process numbers are of."""
-    parts = [socket.gethostname()]
-    with contextlib.suppress(OSError):  # not on macOS
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
-        parts.append(os.readlink("/proc/self/ns/pid"))
-    return " ".join(parts)
+        with contextlib.suppress(FileNotFoundError):
+            return Holder.from_json(self._files.read(self._name))
+        return None

@@ -48,6 +48,13 @@ _MEANINGS = {
 }
 """Code of an answer, or class of an error -> what it means, and what would be right."""
 
+_ON_DISK: dict[type[BaseException], tuple[str, str]] = {
+    PermissionError: ("this user may not do that there", "mend the folder's permissions, or use another --store"),
+    NotADirectoryError: ("a part of this path is a file, where a folder should be", "move that file away"),
+    IsADirectoryError: ("a folder is there, where a file should be", "move that folder away"),
+}
+"""The same for a store in a folder."""
+
 _FOREIGN = ("botocore", "aiobotocore", "aiohttp", "s3fs", "fsspec", "gcsfs", "adlfs")
 
 
@@ -100,8 +107,10 @@ def meaning(error: BaseException, url: str) -> StoreUnavailable:
     what, hint = _MEANINGS.get(_code(error), ("", ""))
     if not what and isinstance(error, OSError) and (reason := UNWRITABLE.get(error.errno or 0)):
         what = reason
-    if not what and isinstance(error, PermissionError):
+    if not what and isinstance(error, PermissionError) and "://" in url:
         what, hint = _MEANINGS["AccessDenied"]
+    if not what and "://" not in url:
+        what, hint = _ON_DISK.get(type(error), ("", ""))
     found = StoreUnavailable(f"the store cannot be used: {what or one_line(error)}", where=url, hint=hint)
     found.errno = error.errno if isinstance(error, OSError) else None
     return found

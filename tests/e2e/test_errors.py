@@ -20,6 +20,7 @@ WRONG = {
     "real data in a folder that is not there": (["grid", "real", "--data-root", "/nowhere"], "/nowhere"),
     "an address nobody listens on": (["grid", "smoke", "--address", "127.0.0.1:1"], "--address"),
     "two ways to run at once": (["grid", "smoke", "--local", "--address", "auto"], "exclude"),
+    "a limit nobody can keep": (["grid", "smoke", "--local", "--cell-limit", "1h"], "--cell-limit"),
     "a store of an unknown kind": (["grid", "smoke", "--store", "nosuch://x"], "nosuch"),
     "a store that cannot be written to": (
         ["grid", "smoke", "--local", "--store", "/dev/null/x"],

@@ -111,6 +111,7 @@ def test_failures_are_told_apart_and_do_not_stop_the_others(cluster: Cluster, se
     assert store.attempt == len(notes(cells[7], settings)) == 2
     assert worker.error.startswith("the worker process died")
     assert (worker.attempt, worker.recorded) == (2, False)
+    assert [event.again for event in (method, store, worker)] == [False, False, True]
 
 
 def test_a_killed_worker_is_replaced_and_its_place_used_again(cluster: Cluster, settings: RunSettings) -> None:
@@ -284,6 +285,7 @@ def test_a_graph_on_ray_keeps_needs_fails_and_skips(cluster: Cluster, tmp_path: 
         "broken": GraphTask(refuse, cpus=0.5),
         "doomed": GraphTask(append, (log, "doomed"), frozenset({"broken", "images"}), cpus=0.5),
         "dying": GraphTask(die_once, (str(tmp_path / "died"),), cpus=0.5),
+        "dead": GraphTask(os._exit, (1,), cpus=0.5),
     }
     events = list(run_graph(tasks, in_flight=2))
     last = {event.key: event for event in events if event.kind != "started"}
@@ -293,9 +295,11 @@ def test_a_graph_on_ray_keeps_needs_fails_and_skips(cluster: Cluster, tmp_path: 
         "broken": "failed",
         "doomed": "skipped",
         "dying": "finished",
+        "dead": "failed",
     }
     assert last["features"].value == "features"
     assert "UserError: no" in last["broken"].error
+    assert [last[name].again for name in ("broken", "doomed", "dead")] == [False, False, True]
     assert Path(log).read_text().split() == ["images", "features"]
 
 

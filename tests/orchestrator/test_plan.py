@@ -41,6 +41,20 @@ def test_every_cell_is_done_or_failed_or_to_do(grid: Grid, catalog: Catalog, tmp
     assert set(make_plan(grid, catalog, store, retry_failed=True).todo) == {*plan.todo, failed}
 
 
+def test_a_failure_that_was_not_the_cells_own_is_tried_again_by_the_same_command(
+    grid: Grid, catalog: Catalog, tmp_path: Path
+) -> None:
+    """A cell whose worker was killed three times in seconds once stayed failed until --retry-failed."""
+    store, when = Store(tmp_path), "2026-01-01T00:00:00+00:00"
+    own, lost, cut = grid.cells[:3]
+    store.write_failure(Failure(own.id, "ValueError: no", "", "", 1, when))
+    store.write_failure(Failure(lost.id, "the worker process died", "", "", 3, when, again=True))
+    store.files.write(f"failures/{cut.id}.json", b"{")
+    plan = make_plan(grid, catalog, store)
+    assert {failure.id for failure in plan.failed} == {own.id, lost.id, cut.id}
+    assert set(plan.todo) == set(grid.cells) - {own}
+
+
 def test_the_estimate_is_the_mean_of_like_cells_and_counted_operations_for_the_others(
     grid: Grid, catalog: Catalog
 ) -> None:

@@ -30,8 +30,9 @@ from orchestrator.settings import RunSettings
 from orchestrator.stages.build import build as stage
 from orchestrator.store import STALE_ATTEMPT_SECONDS, Corrupt, Store
 from orchestrator.store.files import Files
+from orchestrator.store.holder import Holder
 from orchestrator.store.how_far import HowFar
-from orchestrator.store.lease import Holder, Lease, only_driver
+from orchestrator.store.lease import Lease, only_driver
 from orchestrator.store.node_cache import FOLDER
 from orchestrator.store.remote import StoreUnavailable
 from orchestrator.store.snapshots import Snapshots

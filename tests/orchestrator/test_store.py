@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -17,6 +20,7 @@ from orchestrator.store import STALE_ATTEMPT_SECONDS, Corrupt, Store
 from orchestrator.store.files import Files
 from tests.orchestrator import samples
 
+ROOT = Path(__file__).parents[2]
 IDENTITY = {"kind": "Numbers", "top": 3}
 ADDRESS = "spectra/numbers--0123abcd"
 
@@ -65,6 +69,31 @@ def test_what_a_killed_builder_left_is_not_the_artifact_and_is_swept_later(tmp_p
     build(store)
     assert not orphan.exists()
     assert store.artifact(ADDRESS, IDENTITY) is not None
+
+
+KILLED_BUILDER = f"""
+import os, signal, sys
+from orchestrator.store import Store
+with Store(sys.argv[1]).building({ADDRESS!r}, {IDENTITY!r}) as builder:
+    (builder.folder / "numbers.bin").write_bytes(b"1")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_builder_of_this_machine_left_goes_with_the_next_build(tmp_path: Path) -> None:
+    """It once lay there for a day, however often the artifact was built."""
+    killed = subprocess.run([sys.executable, "-c", KILLED_BUILDER, str(tmp_path)], cwd=ROOT)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = (tmp_path / ADDRESS).iterdir()
+    store = Store(tmp_path)
+    with store.building(ADDRESS, IDENTITY) as slow:
+        (slow.folder / "numbers.bin").write_bytes(b"123")
+        build(store)
+        assert slow.folder.exists(), "an attempt whose builder lives was swept"
+        assert not left.exists()
+    found = store.artifact(ADDRESS, IDENTITY)
+    assert found is not None
+    assert [path.name for path in found.path("numbers.bin").parent.iterdir()] == ["numbers.bin"]
 
 
 def test_another_identity_at_the_same_address_is_an_error_not_a_rebuild(tmp_path: Path) -> None:
@@ -304,5 +333,5 @@ def test_a_store_that_is_a_file_is_a_users_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = Store(tmp_path / "file")
     for look in (lambda: store.read_results([samples.cell(1)]), store.read_failures, lambda: store.artifact(ADDRESS)):
-        with pytest.raises(UserError, match=f"{tmp_path}/file: the store cannot be used: NotADirectoryError"):
+        with pytest.raises(UserError, match=f"{tmp_path}/file: the store cannot be used: a part of this path"):
             look()

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import UserError
-from orchestrator.store import Store
+from orchestrator.store import Store, holder
 from orchestrator.store import lease as leases
 from orchestrator.store.files import Files
-from orchestrator.store.lease import Holder, Lease, only_driver
+from orchestrator.store.holder import Holder
+from orchestrator.store.lease import Lease, only_driver
 from orchestrator.store.remote import StoreUnavailable
 
 NAME = "locks/demo.lease"
@@ -96,7 +97,8 @@ def test_a_driver_elsewhere_that_renews_its_lease_is_at_work(tmp_path: Path, mon
 def test_a_driver_elsewhere_that_is_silent_is_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ago: float
 ) -> None:
-    monkeypatch.setattr(leases, "STALE_SECONDS", 0.5)
+    for module in (leases, holder):
+        monkeypatch.setattr(module, "STALE_SECONDS", 0.5)
     monkeypatch.setattr(leases, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(leases, "SETTLE_SECONDS", 0.0)
     elsewhere(Files(tmp_path), renewed=time.time() - ago)
@@ -153,5 +155,5 @@ def test_of_several_that_take_a_lease_one_gets_it(tmp_path: Path) -> None:
 
 def test_a_store_that_cannot_be_written_to_is_said_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreUnavailable, match=r"demo\.lock: the store cannot be used: NotADirectoryError"):
+    with pytest.raises(StoreUnavailable, match=r"demo\.lock: the store cannot be used: a part of this path is a file"):
         only_driver(Store(tmp_path / "file"), "demo").__enter__()

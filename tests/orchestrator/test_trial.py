@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -210,6 +212,29 @@ def test_a_cell_that_goes_wrong_is_recorded_with_its_reason_and_not_as_an_accura
         assert "Traceback" in Path(failure.log).read_text()
     assert cell.id not in store.result_ids()
     store.forget_failure(cell.id)
+
+
+@pytest.mark.usefixtures("broken_methods")
+def test_a_cell_that_read_a_damaged_artifact_is_to_be_tried_again(
+    grid: Grid, catalog: Catalog, settings: RunSettings, tmp_path: Path
+) -> None:
+    """Damage in the middle of a run is seen by its next reader only; the cell is not to blame, a method's bug is."""
+    made = replace(settings, store_url=str(tmp_path / "store"))
+    shutil.copytree(settings.store_url, made.store_url)
+    store, cell = Store(made.store_url), pick(grid, "tip_adapter")
+    raises = replace(cell, method=MethodRef("raises", 1, pick(grid, "zero_shot").method.settings))
+    features = next((tmp_path / "store").glob("features/*glyph-inks*support*/*/features.safetensors"))
+    os.truncate(features, features.stat().st_size // 2)
+    for each in (cell, raises):
+        assert run_and_record(each, made).status == "failed"
+    assert {name: failure.again for name, failure in store.read_failures().items()} == {cell.id: True, raises.id: False}
+    plan = make_plan(grid, catalog, store)
+    assert cell in plan.todo
+    (missing,) = plan.missing
+    assert missing.address == str(features.parent.parent.relative_to(made.store_url))
+    build(missing, made)
+    assert run_and_record(cell, made).status == "finished"
+    assert cell.id not in store.read_failures()
 
 
 def test_a_store_that_takes_nothing_is_no_failure_of_the_cell(grid: Grid, settings: RunSettings) -> None:
