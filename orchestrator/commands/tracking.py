@@ -38,7 +38,7 @@ def serve(
     no_auth: Annotated[bool, typer.Option("--no-auth", help="ask for no password; on loopback only")] = False,
 ) -> None:
     """Serve MLflow, with users and passwords, on a PostgreSQL of its own, until Ctrl-C. What dies is started again."""
-    from orchestrator.tracking.server import Serving
+    from orchestrator.tracking.mlflow_server import Serving
     from orchestrator.tracking.server import serve as serve_until_stopped
 
     console = Console()

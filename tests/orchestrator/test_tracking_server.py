@@ -23,7 +23,8 @@ from orchestrator.errors import UserError
 from orchestrator.results import Result
 from orchestrator.tracking.background import TrackerThread
 from orchestrator.tracking.database import check_database, find_postgres
-from orchestrator.tracking.server import ADMIN, Serving, _mlflow, driver_environment, is_loopback, serve
+from orchestrator.tracking.mlflow_server import ADMIN, Serving, is_loopback, mlflow_server
+from orchestrator.tracking.server import driver_environment, serve
 from orchestrator.tracking.tracker import SyncReport, Tracker
 from tests.orchestrator.test_tracking import SUMMARIES, describe, some_results
 
@@ -316,10 +317,10 @@ def test_loopback_is_told_from_what_others_reach() -> None:
 
 def test_a_server_for_a_network_knows_its_own_names_and_no_others(tmp_path: Path) -> None:
     serving = Serving(tmp_path, host="0.0.0.0", names=("mlflow.example.org",))
-    environment = _mlflow(serving, "postgresql+psycopg2://mlflow@/mlflow", {}).environment
+    environment = mlflow_server(serving, "postgresql+psycopg2://mlflow@/mlflow", {}).environment
     hosts = environment["MLFLOW_SERVER_ALLOWED_HOSTS"].split(",")
     assert {"localhost:*", "10.*", "mlflow.example.org:*", f"{socket.gethostname()}:*"} <= set(hosts)
     assert "*" not in hosts
     assert "http://mlflow.example.org:5000" in environment["MLFLOW_SERVER_CORS_ALLOWED_ORIGINS"].split(",")
-    alone = _mlflow(Serving(tmp_path), "postgresql+psycopg2://mlflow@/mlflow", {}).environment
+    alone = mlflow_server(Serving(tmp_path), "postgresql+psycopg2://mlflow@/mlflow", {}).environment
     assert "MLFLOW_SERVER_ALLOWED_HOSTS" not in alone  # MLflow's own choice is localhost and private addresses
