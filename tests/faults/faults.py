@@ -33,7 +33,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from tests.faults.nodes import Node, alive, kill, until
+from tests.faults.nodes import Node, Process, alive, kill, until
 from tests.faults.world import ARTIFACTS, BUILD_TITLES, CELL_TITLES, World
 
 Need = Literal["cell", "build", "work", "driver", "tracking", "disk", "rest"]
@@ -92,11 +92,13 @@ def pick(rng: np.random.Generator, items: Sequence[Item]) -> Item | None:
 
 def _kill_worker(world: World, rng: np.random.Generator, titles: tuple[str, ...]) -> str | None:
     struck = pick(rng, world.cluster.working(titles))
-    if struck is None:
-        return None
+    return _killed(struck) if struck is not None else None
+
+
+def _killed(struck: Process) -> str:
     kill(struck.pid)
     assert until(lambda: not struck.alive, 10), f"{struck} is still there"
-    return f"{struck.title} ({struck.pid})"
+    return f"{struck.title.split()[0]} ({struck.pid})"
 
 
 @fault("cell", weight=3)
@@ -211,13 +213,8 @@ def kill_control_service(world: World, rng: np.random.Generator) -> str | None:
 
 
 def _kill_server(world: World, word: str) -> str | None:
-    server = world.server
-    struck = server.child(word) if server is not None else None
-    if server is None or struck is None:
-        return None
-    kill(struck.pid)
-    assert until(lambda: not struck.alive, 10), f"{struck} is still there"
-    return f"process {struck.pid}"
+    struck = world.server.child(word) if world.server is not None else None
+    return _killed(struck) if struck is not None else None
 
 
 @fault("tracking", weight=2)

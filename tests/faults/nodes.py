@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -156,7 +157,30 @@ class Node:
         self.process.wait()
 
 
-class Cluster:
+class Started:
+    """Something that a ``with`` block starts and closes, closed too where starting it fails."""
+
+    def start(self) -> None:
+        """Start it and wait until it can be used."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End all of it."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class Cluster(Started):
     """A head and some worker nodes; a context manager at whose end all of them are gone.
 
     Args:
@@ -264,17 +288,6 @@ class Cluster:
         except OSError:
             return False
         return True
-
-    def __enter__(self) -> Cluster:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 @contextlib.contextmanager

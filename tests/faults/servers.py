@@ -13,7 +13,7 @@ import psutil
 
 from orchestrator.errors import UserError
 from orchestrator.tracking.database import find_postgres
-from tests.faults.nodes import ROOT, Process, free_port, kill, until
+from tests.faults.nodes import ROOT, Process, Started, free_port, kill, until
 
 READY_SECONDS = 180.0
 
@@ -27,7 +27,7 @@ def lacking(folder: Path) -> str:
     return ""
 
 
-class TrackingServer:
+class TrackingServer(Started):
     """The command, supervising both servers; a context manager that ends them.
 
     Args:
@@ -105,14 +105,3 @@ class TrackingServer:
             self._process.kill()
             self._process.wait()
         self._process = None
-
-    def __enter__(self) -> TrackingServer:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()

@@ -10,8 +10,10 @@ import os
 from collections.abc import Callable
 from copy import deepcopy
 from datetime import date
+from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
@@ -121,3 +123,13 @@ def is_for_people(error: UserError) -> None:
     assert error.what, text
     assert len(text) < 2000, f"{len(text)} characters: {text[:300]}"
     assert "Traceback" not in text
+
+
+def written(folder: Path, data: Any) -> Path:
+    """Data as a YAML file; what YAML cannot say becomes a text of it."""
+    path = folder / "case.yaml"
+    try:
+        path.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    except (yaml.YAMLError, UnicodeEncodeError):
+        path.write_text(repr(data).encode("ascii", "replace").decode())
+    return path

@@ -24,7 +24,7 @@ from orchestrator.catalog import (
 from orchestrator.catalog.reading import parse_yaml
 from orchestrator.catalog.writing import add_entries
 from orchestrator.errors import UserError
-from tests.fuzz.cases import cases, damaged, is_for_people, spoiled
+from tests.fuzz.cases import cases, damaged, is_for_people, spoiled, written
 
 DATASET: dict[str, Any] = {
     "title": "Cats",
@@ -89,16 +89,6 @@ def _asked(question: Callable[[], object]) -> None:
     """Ask, and take a refusal for an answer."""
     with suppress(UserError):
         question()
-
-
-def written(folder: Path, data: Any) -> Path:
-    """Data as a catalog file; what YAML cannot say becomes a text of it."""
-    path = folder / "case.yaml"
-    try:
-        path.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), encoding="utf-8")
-    except (yaml.YAMLError, UnicodeEncodeError):
-        path.write_text(repr(data).encode("ascii", "replace").decode())
-    return path
 
 
 def test_the_whole_file_is_a_catalog(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.cell import Cell
 from orchestrator.errors import UserError
 from orchestrator.grid import Grid, load_grid
-from tests.fuzz.cases import cases, damaged, is_for_people, near, odd, spoiled
+from tests.fuzz.cases import cases, damaged, is_for_people, near, odd, spoiled, written
 
 WHOLE: dict[str, Any] = {
     "title": "Mini",
@@ -50,16 +50,6 @@ TEXT = yaml.safe_dump(WHOLE, sort_keys=False)
 def catalog() -> Catalog:
     """The project's catalog; no fixture, because what fails is printed with all its arguments."""
     return load_catalog()
-
-
-def written(folder: Path, data: Any) -> Path:
-    """Data as a grid file; what YAML cannot say becomes a text of it."""
-    path = folder / "case.yaml"
-    try:
-        path.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), encoding="utf-8")
-    except (yaml.YAMLError, UnicodeEncodeError):
-        path.write_text(repr(data).encode("ascii", "replace").decode())
-    return path
 
 
 def outcome(path: Path, **options: Any) -> Grid | None:

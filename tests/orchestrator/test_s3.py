@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,15 +29,15 @@ from orchestrator.settings import RunSettings
 from orchestrator.stages.build import build as stage
 from orchestrator.store import STALE_ATTEMPT_SECONDS, Corrupt, Store
 from orchestrator.store.files import Files
-from orchestrator.store.holder import Holder
 from orchestrator.store.how_far import HowFar
-from orchestrator.store.lease import Lease, only_driver
+from orchestrator.store.lease import only_driver
 from orchestrator.store.node_cache import FOLDER
 from orchestrator.store.remote import StoreUnavailable
 from orchestrator.store.snapshots import Snapshots
 from tests.e2e import command
 from tests.orchestrator import samples
 from tests.orchestrator.test_store import ADDRESS, IDENTITY, build
+from tests.orchestrator.test_store_lease import race_for_a_lease
 
 BUCKET = "lab"
 URL = f"s3://{BUCKET}/runs"
@@ -335,20 +334,7 @@ def test_one_driver_at_a_time_and_a_killed_one_is_not_waited_for(s3: Any) -> Non
 
 
 def test_of_several_that_take_a_lease_one_gets_it(s3: Any) -> None:
-    barrier = threading.Barrier(6)
-    refused: list[Holder | None] = []
-
-    def take() -> None:
-        one = Lease(Files(URL), "locks/demo.lease")
-        barrier.wait(30)
-        refused.append(one.take())
-
-    threads = [threading.Thread(target=take) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert refused.count(None) == 1
+    assert race_for_a_lease(URL, 6).count(None) == 1
 
 
 def test_a_run_is_seen_from_another_machine(s3: Any) -> None:
