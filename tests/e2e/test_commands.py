@@ -59,9 +59,9 @@ blocks:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder whose store holds six finished cells of the mini grid."""
+    """A folder whose store holds eight finished cells of the mini grid."""
     made = tmp_path_factory.mktemp("commands")
-    done = command.run(command.arguments(made, "--local", "--limit", "6"))
+    done = command.run(command.arguments(made, "--local", "--limit", "8"))
     assert done.returncode == 0, done.stdout + done.stderr
     return made
 
@@ -74,11 +74,11 @@ def on(folder: Path, verb: str, *more: str) -> subprocess.CompletedProcess[str]:
 def test_status_counts_what_is_done(folder: Path) -> None:
     done = on(folder, "status")
     assert done.returncode == 0, done.stderr
-    assert "27 cells: 6 done, 21 to do, 0 failed" in done.stdout
+    assert "27 cells: 8 done, 19 to do, 0 failed" in done.stdout
     assert "last run ended" in done.stdout
     every = command.orchestrator("status", "--store", str(folder / "runs"))
     assert every.returncode == 0, every.stderr
-    assert every.stdout.splitlines()[-1].split()[:3] == ["mini", "ended", "6/6"]
+    assert every.stdout.splitlines()[-1].split()[:3] == ["mini", "ended", "8/8"]
     over = on(folder, "status", "--watch")
     assert over.returncode == 2
     assert "is not being run" in over.stderr
@@ -90,7 +90,7 @@ def test_report_is_written_anew(folder: Path) -> None:
     done = on(folder, "report")
     assert done.returncode == 0, done.stderr
     assert str(page) in done.stdout
-    assert "21" in page.read_text()  # the cells that are missing are said to be
+    assert "19" in page.read_text()  # the cells that are missing are said to be
 
 
 def test_sync_rebuilds_mlflow_from_the_results(folder: Path) -> None:
@@ -189,6 +189,22 @@ def test_what_fails_is_recorded_and_does_not_stop_the_rest_and_can_be_retried(tm
     last = command.orchestrator(*grid, "--retry-failed")
     assert last.returncode == 0, last.stdout + last.stderr
     assert len(list((tmp_path / "runs" / "results").iterdir())) == 4
+
+
+def test_the_page_of_a_cell(folder: Path) -> None:
+    """One trained cell of BOLT on drawn images: everything there is to see, in one file."""
+    (name,) = [path.stem for path in (folder / "runs" / "results").glob("*.bolt.*.json")]
+    said = command.orchestrator("inspect", name[:-4], "--store", str(folder / "runs"))
+    assert said.returncode == 0, said.stderr
+    page = Path(said.stdout.removeprefix("page: ").strip())
+    text = page.read_text(encoding="utf-8")
+    assert page.parent == folder / "runs" / "reports" / "cells"
+    for words in ("Worst mistakes", "Confusion matrix", "pooled and scaled", "Overlap between the sources", "as kept"):
+        assert words in text
+    assert "http" not in text.replace("http-equiv", "")
+    wrong = command.orchestrator("inspect", "nothing-like-it", "--store", str(folder / "runs"))
+    assert wrong.returncode == 2
+    assert "unknown cell" in wrong.stderr
 
 
 def test_ctrl_c_among_stages_stops_cleanly_and_the_same_command_goes_on(tmp_path: Path) -> None:

@@ -21,20 +21,13 @@ def results(store: Path) -> int:
 
 
 def kill_points(store: Path) -> dict[str, Callable[[], bool]]:
-    """Moments in every stage, in the order they come."""
+    """Moments in every stage, in the order they come. Others, drawn by the hundred, are struck by ``make soak``."""
     return {
-        "before anything": lambda: store.exists(),
-        "images half done": lambda: manifests(store, "images") >= 2,
-        "features begun": lambda: manifests(store, "features") >= 2,
         "features half done": lambda: manifests(store, "features") >= 7,
         "a source under way": lambda: any((store / "sources").glob("*/*/")) and not manifests(store, "sources"),
-        "sources half done": lambda: manifests(store, "sources") >= 2,
-        "spectra begun": lambda: manifests(store, "spectra", "top") >= 1,
         "spectra half done": lambda: manifests(store, "spectra", "top") >= 2,
-        "the first result": lambda: results(store) >= 1,
         "MLflow's database being made": lambda: any((store / "mlflow").glob(".mlflow.db.part*")),
         "half the results": lambda: results(store) >= command.CELLS // 2,
-        "nearly all results": lambda: results(store) >= command.CELLS - 2,
         "the report begun": lambda: any((store / "reports").glob("mini/.building-*")),
     }
 
@@ -64,7 +57,7 @@ def test_a_killed_driver_loses_nothing_and_repeats_nothing(tmp_path: Path, refer
         for point, reached in kill_points(store).items()
         if command.kill_when(command.arguments(tmp_path), reached, log)
     ]
-    assert len(killed) >= 8, f"only {killed} were reached in time"
+    assert len(killed) >= 4, f"only {killed} were reached in time"
     done = command.run(command.arguments(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(reference) == command.CELLS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from torch import Tensor
 from bolt.spectral import Directions
 from orchestrator.inspection import Predicted, source_overlap
 from orchestrator.report.inspect_page import class_table, confused_table, picture_uri
-from tests.e2e import command
 
 FOUND = Predicted(
     "pets",
@@ -72,22 +70,3 @@ def test_overlap_is_one_of_one_space_however_turned_and_zero_of_others() -> None
 @pytest.mark.parametrize(("side", "form"), [(32, "png"), (224, "jpeg")])
 def test_pictures_stand_in_the_page(side: int, form: str) -> None:
     assert picture_uri(np.zeros((3, side, side), dtype=np.uint8)).startswith(f"data:image/{form};base64,")
-
-
-def test_the_page_of_a_cell(tmp_path: Path) -> None:
-    """One trained cell of BOLT on drawn images: everything there is to see, in one file."""
-    done = command.run(command.arguments(tmp_path, "--local", "--only", "method=bolt", "--limit", "1"))
-    assert done.returncode == 0, done.stderr
-    store = str(tmp_path / "runs")
-    (name,) = [path.stem for path in (tmp_path / "runs" / "results").glob("*.json")]
-    said = command.orchestrator("inspect", name[:-4], "--store", store)
-    assert said.returncode == 0, said.stderr
-    page = Path(said.stdout.removeprefix("page: ").strip())
-    text = page.read_text(encoding="utf-8")
-    assert page.parent == tmp_path / "runs" / "reports" / "cells"
-    for words in ("Worst mistakes", "Confusion matrix", "pooled and scaled", "Overlap between the sources", "as kept"):
-        assert words in text
-    assert "http" not in text.replace("http-equiv", "")
-    wrong = command.orchestrator("inspect", "nothing-like-it", "--store", store)
-    assert wrong.returncode == 2
-    assert "unknown cell" in wrong.stderr
