@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test setup lint types bench soak faults clean
+.PHONY: demo test setup lint types fuzz audit bench faults soak clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m orchestrator grid demo
