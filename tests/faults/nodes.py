@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,16 +158,16 @@ class Node:
         self.process.wait()
 
 
-class Started:
+class Started(ABC):
     """Something that a ``with`` block starts and closes, closed too where starting it fails."""
 
+    @abstractmethod
     def start(self) -> None:
         """Start it and wait until it can be used."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """End all of it."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         try:
