@@ -44,12 +44,12 @@ def inspect(
         return pixels.numpy()
 
     page = render_inside(look_inside(result, bench), image_of).encode()
-    if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_bytes(page)
-    else:
-        name = f"reports/cells/{result.cell.id}.html"
+    name, where = f"reports/cells/{result.cell.id}.html", ""
+    if output is None:
         opened.files.write(name, page)
-        output = Path(opened.files.path(name)) if opened.files.is_local else None
-    where = output or f"{opened.url.rstrip('/')}/reports/cells/{result.cell.id}.html"
-    Console().print(f"page: {where}", soft_wrap=True, highlight=False)
+        where = "" if opened.files.is_local else f", and in the store {opened.files.place(name)}"
+    to_look_at = output or opened.on_this_machine(name)
+    if output or where:
+        to_look_at.parent.mkdir(parents=True, exist_ok=True)
+        to_look_at.write_bytes(page)
+    Console().print(f"page: {to_look_at}{where}", soft_wrap=True, highlight=False)
