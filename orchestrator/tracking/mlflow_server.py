@@ -103,7 +103,7 @@ def mlflow_server(serving: Serving, uri: str, passwords: Mapping[str, str]) -> S
         command += ["--app-name", "basic-auth"]
         environment |= {
             "MLFLOW_AUTH_CONFIG_PATH": str(_auth_config(serving.folder, uri)),
-            "MLFLOW_AUTHADMIN_PASSWORD": _secret(serving.folder / ADMIN_PASSWORD),
+            "MLFLOW_AUTH_ADMIN_PASSWORD": _secret(serving.folder / ADMIN_PASSWORD),
             "MLFLOW_FLASK_SERVER_SECRET_KEY": _secret(serving.folder / _SECRET_KEY),
         }
     return Supervised("MLflow", command, environment, serving.folder / "mlflow.log")
