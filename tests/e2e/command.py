@@ -14,7 +14,7 @@ from pathlib import Path
 GRID = """
 title: Mini
 description: Three drawn datasets, every method, one shot.
-fine_tuning: {epochs: 2, batch_size: 32, learning_rate: 5.0e-4, warmup_steps: 5}
+fine_tuning: {epochs: 1, batch_size: 32, learning_rate: 5.0e-4, warmup_steps: 5}
 blocks:
   - track: fewshot
     backbones: [tiny-clip]

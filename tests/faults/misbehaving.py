@@ -1,4 +1,4 @@
-"""A method that misbehaves until a file is there, for grids of tests alone; afterwards it is zero-shot CLIP.
+"""A method that misbehaves, for grids of tests alone.
 
 It is known to a command started by ``python -m tests.faults.misbehaving`` and, through Ray's own hooks, to the workers
 of that command; nothing of ``bolt.methods`` is touched.
@@ -34,11 +34,9 @@ class MisbehavingSettings:
 
     Attributes:
         how: ``raises``, ``nan``, ``hangs`` or ``eats`` memory.
-        until: the file that ends it.
     """
 
     how: str = "raises"
-    until: str = ""
 
 
 class NotNumbers:
@@ -53,13 +51,11 @@ class NotNumbers:
 
 
 def adapt(task: Task, settings: MisbehavingSettings) -> Adapted:
-    """Misbehave, or adapt nothing."""
-    proper = METHODS["zero_shot"].adapt(task, None)
-    if Path(settings.until).exists():
-        return proper
+    """Misbehave."""
     if settings.how == "raises":
         raise RuntimeError("this method was made to fail")
     if settings.how == "nan":
+        proper = METHODS["zero_shot"].adapt(task, None)
         assert isinstance(proper.classify, Classifier)
         return dataclasses.replace(proper, classify=NotNumbers(proper.classify))
     if settings.how == "hangs":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from orchestrator.catalog import load_catalog
+from orchestrator.grid import load_grid
+from orchestrator.plan import make_plan
+from orchestrator.session import source_rows
 from orchestrator.store import Store
 from tests.faults import misbehaving, soak
 from tests.faults.conftest import SECONDS
@@ -61,6 +66,26 @@ def test_one_grid_through_one_fault_after_the_other(
         world.close()
 
 
+# -- what the soak has found, each with a test of its own ------------------------------------------------------------
+
+
+def test_a_cut_manifest_of_a_source_that_no_open_cell_needs_is_no_end_of_the_report(
+    tmp_path: Path, reference: World
+) -> None:
+    """The plan looks at what open cells need; of a finished grid, the report was the first to read it, and fell."""
+    shutil.copytree(reference.store, tmp_path / "store")
+    store, catalog = Store(tmp_path / "store"), load_catalog()
+    plan = make_plan(load_grid(reference.grid_file, catalog), catalog, store)
+    whole = source_rows(plan, catalog, store, None)
+    assert plan.todo == ()
+    manifest = next((tmp_path / "store" / "sources").glob("*glyph-inks*/manifest.json"))
+    os.truncate(manifest, manifest.stat().st_size // 2)
+    assert source_rows(plan, catalog, store, None) == [row for row in whole if row.dataset != "glyph-inks"]
+    assert len(whole) == 2
+
+
+# -- methods -----------------------------------------------------------------------------------------------------------
+
 MISBEHAVING = """
 title: Misbehaving methods
 description: One that raises, one that gives NaN, one that hangs, one that eats memory, among proper cells.
@@ -73,21 +98,20 @@ blocks:
     seeds: [1]
     methods:
       - zero_shot
-      - linear_probe: {{epochs: 2}}
-      - misbehaving: {{how: raises, until: "{until}", as: raises}}
-      - misbehaving: {{how: nan, until: "{until}", as: nan}}
-      - misbehaving: {{how: hangs, until: "{until}", as: hangs}}
-      - misbehaving: {{how: eats, until: "{until}", as: eats}}
+      - linear_probe: {epochs: 2}
+      - misbehaving: {how: raises, as: raises}
+      - misbehaving: {how: nan, as: nan}
+      - misbehaving: {how: hangs, as: hangs}
+      - misbehaving: {how: eats, as: eats}
 """
 WORDS = {"raises": "made to fail", "nan": "NotFinite", "hangs": "limit", "eats": "memory"}
 
 
-def test_methods_that_misbehave_fail_alone_and_are_retried_when_asked(tmp_path: Path, cluster: Cluster) -> None:
-    mended = tmp_path / "mended"
+def test_methods_that_misbehave_fail_alone_and_say_why(tmp_path: Path, cluster: Cluster) -> None:
     world = World(
         tmp_path / "odd",
         cluster,
-        grid=MISBEHAVING.format(until=mended),
+        grid=MISBEHAVING,
         cells=6,
         module="tests.faults.misbehaving",
         options=("--cell-limit", "20s"),
@@ -103,11 +127,5 @@ def test_methods_that_misbehave_fail_alone_and_are_retried_when_asked(tmp_path: 
         assert len(said) == 4, said
         for word in WORDS.values():
             assert any(word in line for line in said), f"no failure says {word!r}: {said}"
-
-        mended.touch()
-        world.options = (*world.options, "--retry-failed")
-        world.start()
-        assert world.collect(SECONDS).code == 0
-        assert len(scores(world.store)) == 6
     finally:
         world.close()
