@@ -22,7 +22,7 @@ from bolt.methods.base import Method, register
 from bolt.task import Adapted, Task
 
 HOOK = {"RAY_RUNTIME_ENV_HOOK": "tests.faults.misbehaving.in_every_worker"}
-"""Environment of the command, which makes Ray import this module in its workers."""
+"""Environment of the command, which makes Ray register the method in its workers."""
 
 HEADROOM = 200 * 2**20
 """Bytes that a worker which eats memory may still take before the system refuses it more."""
@@ -79,15 +79,12 @@ def _eat() -> None:
 
 
 def in_every_worker(environment: dict[str, Any] | None) -> dict[str, Any]:
-    """Ray's hook: the runtime environment of a driver, with this module imported in its workers."""
-    return {**(environment or {}), "worker_process_setup_hook": "tests.faults.misbehaving.imported"}
+    """Ray's hook: the runtime environment of a driver, with the method known in its workers."""
+    return {**(environment or {}), "worker_process_setup_hook": "tests.faults.misbehaving.known"}
 
 
-def imported() -> None:
-    """Nothing more: importing this module has registered the method."""
-
-
-if "misbehaving" not in METHODS:
+def known() -> None:
+    """Register the method in this process. Importing this module does not: the suite looks at every method there is."""
     register(
         Method(
             name="misbehaving",
@@ -99,7 +96,9 @@ if "misbehaving" not in METHODS:
         )
     )
 
+
 if __name__ == "__main__":
     from orchestrator.__main__ import main
 
+    known()
     main()
