@@ -90,7 +90,7 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
             said.end()
         finished = Artifact(address, identity, builder.meta, files, store, tags)
         store.write(f"{address}/manifest.json", finished.manifest())
-        (folder / BUILDER).unlink()
+        (folder / BUILDER).unlink(missing_ok=True)
         if not store.is_local:
             for name, path in made.items():
                 with suppress(UserError):  # a cache that is full is told of by what cannot go without it
