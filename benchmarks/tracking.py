@@ -18,19 +18,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from bolt.protocol import STRICT  # noqa: E402
-from orchestrator.cell import BackboneRef, Cell, DatasetRef, MethodRef  # noqa: E402
+from benchmarks.fanout import make_cells  # noqa: E402
+from orchestrator.cell import DatasetRef, MethodRef  # noqa: E402
 from orchestrator.results import Evaluation, Manifest, Result, Timings  # noqa: E402
 from orchestrator.store import Store  # noqa: E402
 from orchestrator.tracking.place import tracking_place  # noqa: E402
 from orchestrator.tracking.runs import Labels  # noqa: E402
 from orchestrator.tracking.tracker import SyncReport, Tracker  # noqa: E402
 
+[CELL] = make_cells(1)
 METHODS, SHOTS, SEEDS = tuple("abcde"), (1, 2, 4, 8, 16), (1, 2, 3, 4, 5)
 
 
@@ -49,20 +51,9 @@ def results(count: int) -> list[Result]:
 
 def result(method: str, dataset: str, shots: int, seed: int) -> Result:
     """One finished cell with the metrics of a real one."""
-    target = DatasetRef(dataset, "cccccccc")
-    cell = Cell(
-        track="fewshot",
-        protocol=STRICT,
-        backbone=BackboneRef("tiny", "00000000"),
-        domain="glyphs",
-        dataset=target,
-        evaluate_on=(target,),
-        sources_rule="none",
-        sources=(),
-        shots=shots,
-        method=MethodRef(method, 1, (("learning_rate", 0.001), ("top_k", 8))),
-        seed=seed,
-    )
+    target, settings = DatasetRef(dataset, "cccccccc"), (("learning_rate", 0.001), ("top_k", 8))
+    where = replace(CELL, dataset=target, evaluate_on=(target,))
+    cell = replace(where, shots=shots, method=MethodRef(method, 1, settings), seed=seed)
     manifest = Manifest("0123abc", False, {"python": "3.11"}, "cpu", 1, (), "2026-01-01T00:00:00+00:00")
     evaluation = Evaluation(dataset, 60.0 + shots, 120, 200, 50.0, ((60, 100), (65, 100)))
     curve = {"train_loss": tuple(1 / (1 + epoch) for epoch in range(10))}

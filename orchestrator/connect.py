@@ -216,7 +216,7 @@ def interrupt_later() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGINT)
+    before, on_term = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     if before is leave_at_once:  # one was heard already; the next must not wait
         yield
         return
@@ -232,6 +232,7 @@ def interrupt_later() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, on_term)  # Ray has put its own there
     if pending:
         signal.raise_signal(signal.SIGINT)  # to whom it was meant for, by default a KeyboardInterrupt
 

@@ -1,4 +1,7 @@
-"""Ctrl-C in two steps: the first stops what runs in good order, the second leaves at once."""
+"""Ctrl-C in two steps: the first stops what runs in good order, the second leaves at once.
+
+SIGTERM is taken for a Ctrl-C: it is what batch systems, `ray job stop` and machines that shut down send.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from pathlib import Path
 EXIT_CODE = 130
 """Of a process that Ctrl-C has ended, by convention."""
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 _SHOW_CURSOR = b"\x1b[?25h"
 
 
@@ -27,18 +32,19 @@ def in_two_steps(on_first: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGINT)
 
     def first(number: int, frame: object) -> None:
-        signal.signal(signal.SIGINT, leave_at_once)
+        for each in SIGNALS:
+            signal.signal(each, leave_at_once)
         on_first()
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, first)
+    before = {each: signal.signal(each, first) for each in SIGNALS}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def leave_at_once(number: int, frame: object) -> None:

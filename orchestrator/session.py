@@ -19,7 +19,7 @@ from orchestrator.interrupt import EXIT_CODE, as_typed, in_two_steps
 from orchestrator.live.progress import Progress
 from orchestrator.live.status_file import StatusFile, status_place
 from orchestrator.machine import gpus, usable_processors
-from orchestrator.plan import Plan, check_inputs, make_plan, source_models
+from orchestrator.plan import Plan, check_inputs, in_running_order, make_plan, source_models
 from orchestrator.published import published_accuracy
 from orchestrator.run import Ran, RunOptions, execute
 from orchestrator.show import counts_line, estimate_line
@@ -32,6 +32,7 @@ from orchestrator.tracking.runs import Labels
 from orchestrator.tracking.tracker import SyncReport, Tracker, links
 from orchestrator.tracking.trouble import trouble_of
 from orchestrator.tracking.ui import HOST, serve_ui
+from orchestrator.units import counted
 
 if TYPE_CHECKING:
     from orchestrator.catalog import Catalog
@@ -137,7 +138,7 @@ def describe_in(plan: Plan, catalog: Catalog) -> Callable[[Result], Labels]:
     def styles() -> dict[str, Style]:  # not before it is asked for: the report's packages take seconds to import
         from orchestrator.report.palette import styles_of
 
-        return styles_of({plan.grid.label(cell): cell.method.name for cell in plan.grid.cells})
+        return styles_of({plan.grid.label(cell): cell.method.name for cell in plan.grid.every})
 
     def describe(result: Result) -> Labels:
         cell = result.cell
@@ -180,14 +181,18 @@ def sync_tracking(
 ) -> Tracked:
     """Make MLflow say what the results say. A store that is away is waited for; nothing here fails a run.
 
+    The grid's experiment is of the whole grid: what ``--only`` and ``--limit`` leave out stays in it.
+
     With ``verify``, every run is looked at, even where the grid's own run says that nothing has changed. Ctrl-C ends
     the waiting.
     """
     later = f"`python -m orchestrator sync {plan.grid.name}` goes on later"
+    every = plan.grid.every
+    results = plan.done if every == plan.grid.cells else store.read_results(in_running_order(every))[0]
 
     def attempt(on_progress: Callable[[int, int], None]) -> SyncReport:
         return open_tracker(store, plan.grid.name).sync(
-            plan.done,
+            results,
             describe_in(plan, catalog),
             report=files.page.parent if files else None,
             verify=verify,
@@ -202,7 +207,9 @@ def sync_tracking(
         return Tracked(f"MLflow: stopped; the results are safe, and {later}", False)
     except Exception as error:  # the results are safe; a tracking server that is away is no reason to lose the report
         return Tracked(f"MLflow could not be written to: {trouble_of(error).words}; {later}", False)
-    return Tracked(f"MLflow: {done.added} runs added, {done.kept} as they were, {done.removed} removed", True)
+    return Tracked(
+        f"MLflow: {counted(done.added, 'run')} added, {done.kept} as they were, {done.removed} removed", True
+    )
 
 
 def write_grid_report(plan: Plan, catalog: Catalog, store: Store, data_root: Path | None) -> ReportFiles:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import boto3
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 GROUP, HEAD, WORKER = "bolt", "bolt-head", "bolt-worker"
 
@@ -26,27 +26,40 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--region", required=True)
     parser.add_argument("--bucket", required=True, help="keeps the store; names are unique in all of AWS")
-    parser.add_argument(
-        "--ssh-from", metavar="CIDR", help="addresses that may open SSH connections, e.g. 203.0.113.7/32"
-    )
+    help_text = "addresses that may open SSH connections, e.g. 203.0.113.7/32"
+    parser.add_argument("--ssh-from", metavar="CIDR", type=addresses, help=help_text)
     parser.add_argument("--remove", action="store_true", help="take back all but the bucket")
     given = parser.parse_args()
-    if given.remove:
-        remove(given.region)
-        print(f"removed; the bucket stays: aws s3 rb --force s3://{given.bucket}")
-        return
-    if not given.ssh_from:
-        parser.error("--ssh-from is needed")
-    source = str(ipaddress.ip_network(given.ssh_from))
-    if ipaddress.ip_network(source).prefixlen == 0:
-        parser.error(f"{source} is the whole world")
-    make_bucket(given.region, given.bucket)
-    group = make_group(given.region, source)
-    for name, policy in policies(given.region, given.bucket).items():
+    try:
+        if given.remove:
+            remove(given.region)
+            print(f"removed; the bucket stays: aws s3 rb --force s3://{given.bucket}")
+        elif not given.ssh_from:
+            parser.error("--ssh-from is needed")
+        else:
+            print(prepare(given.region, given.bucket, given.ssh_from))
+    except (BotoCoreError, ClientError) as error:
+        parser.error(f"AWS refuses: {error}")
+
+
+def addresses(text: str) -> str:
+    """Addresses as AWS writes them. Raises ``ArgumentTypeError`` for what are none, and for all there are."""
+    try:
+        network = ipaddress.ip_network(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}; for example 203.0.113.7/32") from None
+    if network.prefixlen == 0:
+        raise argparse.ArgumentTypeError(f"{network} is the whole world")
+    return str(network)
+
+
+def prepare(region: str, bucket: str, source: str) -> str:
+    """Make all of it; returns what is to be filled in."""
+    make_bucket(region, bucket)
+    group = make_group(region, source)
+    for name, policy in policies(region, bucket).items():
         make_profile(name, policy)
-    print(
-        f"in cluster.yaml:\n  region: {given.region}\n  SecurityGroupIds: [{group}]\n  BOLT_STORE=s3://{given.bucket}/bolt"
-    )
+    return f"in cluster.yaml:\n  region: {region}\n  SecurityGroupIds: [{group}]\n  BOLT_STORE=s3://{bucket}/bolt"
 
 
 def make_bucket(region: str, bucket: str) -> None:
@@ -70,7 +83,8 @@ def make_group(region: str, source: str) -> str:
         words = "BOLT: SSH from its user, everything among its machines"
         group = client.create_security_group(GroupName=GROUP, Description=words, VpcId=networks[0]["VpcId"])["GroupId"]
     among = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
-    ssh = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": source}]}
+    ranges, one = ("Ipv6Ranges", "CidrIpv6") if ":" in source else ("IpRanges", "CidrIp")
+    ssh = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, ranges: [{one: source}]}
     for rule in (among, ssh):
         with already("InvalidPermission.Duplicate"):
             client.authorize_security_group_ingress(GroupId=group, IpPermissions=[rule])

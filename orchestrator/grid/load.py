@@ -29,7 +29,8 @@ class Grid:
     Attributes:
         name: of the file, without its suffix.
         title, description: for people.
-        cells: each measurement once, in the order of the file.
+        cells: each measurement once, in the order of the file, of those that were asked for.
+        every: the same, without what ``--only`` and ``--limit`` leave out.
         sources: every source model the cells use, and how it is made.
         datasets: what images are read of: the targets, what is scored on, and the datasets of the sources that are
             not adopted, by name.
@@ -40,6 +41,7 @@ class Grid:
     title: str
     description: str
     cells: tuple[Cell, ...]
+    every: tuple[Cell, ...]
     sources: Mapping[SourceRef, SourcePlan]
     datasets: Mapping[str, DatasetEntry]
     backbones: Mapping[str, BackboneEntry]
@@ -98,7 +100,7 @@ def load_grid(
         _add(planned, one)
     overrides.check_used(sorted({cell.method.name for cell in planned}))
     labels = _labels(planned)
-    cells = tuple(planned)
+    cells = every = tuple(planned)
     if only:
         cells = keep_only(cells, only, labels.__getitem__)
     if limit is not None:
@@ -118,10 +120,11 @@ def load_grid(
         title=file.title,
         description=file.description,
         cells=cells,
+        every=every,
         sources=sources,
         datasets={name: catalog.datasets[name] for name in datasets},
         backbones={name: catalog.backbones[name] for name in dict.fromkeys(cell.backbone.name for cell in cells)},
-        _labels={cell: labels[cell] for cell in cells},
+        _labels=labels,
     )
 
 

@@ -203,9 +203,15 @@ def test_a_misspelt_field_is_found_before_a_machine_starts(account: Account, boo
 def test_the_preparation_can_be_repeated_and_taken_back(account: Account, filled_in: Path) -> None:
     again = ["docs/cluster/prepare_aws.py", "--region", REGION, "--bucket", "bolt-test"]
     assert account.python(*again, "--ssh-from", ME).returncode == 0
-    world = account.python(*again, "--ssh-from", "0.0.0.0/0")
-    assert world.returncode == 2
-    assert "whole world" in world.stdout
+    for wrong, words in {
+        "0.0.0.0/0": "whole world",
+        "::/0": "whole world",
+        "home": "for example 203.0.113.7/32",
+    }.items():
+        refused = account.python(*again, "--ssh-from", wrong)
+        assert refused.returncode == 2
+        assert words in refused.stdout
+        assert "Traceback" not in refused.stdout
     public = account.client("s3").get_public_access_block(Bucket="bolt-test")["PublicAccessBlockConfiguration"]
     assert all(public.values())
     for _ in range(2):

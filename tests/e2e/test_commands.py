@@ -17,6 +17,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from orchestrator.session import open_tracker
+from orchestrator.store import Store
+from orchestrator.store.lease import only_driver
 from tests.e2e import command
 
 CATALOG = """
@@ -102,6 +105,15 @@ def test_sync_rebuilds_mlflow_from_the_results(folder: Path) -> None:
     assert "MLflow: 0 runs added" in again.stdout
 
 
+def test_what_was_not_asked_for_stays_in_mlflow(folder: Path) -> None:
+    store = Store(folder / "runs")
+    done = on(folder, "grid", "--local", "--limit", "2")
+    assert done.returncode == 0, done.stderr
+    assert "this run: 0 artifacts built, 0 trials started" in done.stdout
+    assert len(store.result_ids()) == 8
+    assert store.result_ids() <= open_tracker(store, "mini").existing().keys()
+
+
 def test_ui_serves_on_loopback_until_it_is_told_to_stop(folder: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -142,9 +154,6 @@ def test_doctor_says_what_is_missing(tmp_path: Path) -> None:
 
 def test_a_second_driver_is_turned_away(folder: Path) -> None:
     """The lock is held by this process, as by a run in another shell."""
-    from orchestrator.store import Store
-    from orchestrator.store.lease import only_driver
-
     with only_driver(Store(folder / "runs"), "mini"):
         done = command.run(command.arguments(folder, "--local"))
     assert done.returncode == 2

@@ -326,18 +326,19 @@ def test_joining_what_is_not_there_is_said_within_seconds(address: str) -> None:
         Cluster.connect(address)
 
 
-def test_workers_get_the_environment_and_not_this_process() -> None:
+def test_workers_get_the_environment_and_this_process_keeps_its_own_and_its_signals() -> None:
     script = (
-        "import os\n"
+        "import os, signal\n"
         "from orchestrator.cluster import Cluster, run_graph\n"
         "from orchestrator.graph import GraphTask\n"
         "with Cluster.connect(None, cpus=1, worker_env={'OMP_NUM_THREADS': '3'}):\n"
         "    events = list(run_graph({'ask': GraphTask(os.getenv, ('OMP_NUM_THREADS',))}))\n"
+        "    print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)\n"
         "print(events[-1].value, os.getenv('OMP_NUM_THREADS'), os.getenv('PYTHONPATH'))\n"
     )
     environment = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "PYTHONPATH")}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=environment)
-    assert done.stdout.split() == ["3", "None", "None"], done.stderr
+    assert done.stdout.split() == ["True", "3", "None", "None"], done.stderr
 
 
 JOINED = """

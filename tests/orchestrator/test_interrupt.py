@@ -48,9 +48,10 @@ def started(cleaning: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
             process.kill()
 
 
-def test_the_first_stops_in_good_order() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_stops_in_good_order(number: signal.Signals) -> None:
     with started("pass") as (process, said):
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         assert said.read() == "stopping\ncleaned up\n"
         assert process.wait() == 7
 
