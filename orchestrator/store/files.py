@@ -27,6 +27,9 @@ LONGEST_NAME = 900
 LONGEST_PART = 240
 """Bytes: S3 takes keys of 1024, file systems take names of 255, and temporary names are a little longer."""
 
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
+"""What file systems answer on which a file has one name: exFAT, many Windows shares."""
+
 
 @dataclass(frozen=True)
 class Version:
@@ -282,7 +285,13 @@ class Files:
 
 def _link(source: Path, target: Path) -> None:
     """Give a file a name that nothing has. Raises ``FileExistsError``."""
-    os.link(source, target)
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL, 0o644))  # the name first, empty for a moment
+        os.replace(source, target)
 
 
 def _check_name(url: str, root: str) -> None:

@@ -98,7 +98,7 @@ class Lease:
             ago = in_words(max(0.0, time.time() - found.renewed))
             say(f"going on from {found.words}, which was last at work {ago} ago")
         self._files.write(self._name, self._text())
-        return self._confirmed(alone=found is None or found.is_here)
+        return self._confirmed(alone=found is not None and found.is_here)
 
     def _watched(self, found: Holder) -> Holder | None:
         """Look at another machine's lease until it changes (who holds it), or has not for long (``None``)."""

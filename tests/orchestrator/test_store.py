@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -311,14 +312,21 @@ def test_failures_are_forgotten_together(tmp_path: Path) -> None:
     assert set(store.read_failures()) == {"two"}
 
 
-def test_of_several_that_create_a_file_one_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("links", [True, False], ids=["", "where a file has one name"])
+def test_of_several_that_create_a_file_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
+    def refused(*names: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    if not links:  # as exFAT and many Windows shares have it
+        monkeypatch.setattr(os, "link", refused)
     created: list[bool] = []
     barrier = threading.Barrier(4)
 
     def create(number: int) -> None:
-        files = Files(tmp_path)
+        files, content = Files(tmp_path), str(number).encode()
         barrier.wait(10)
-        created.append(files.create("locks/one", str(number).encode()))
+        made = files.create("locks/one", content)
+        created.append(made and files.read("locks/one") == content)
 
     threads = [threading.Thread(target=create, args=(number,)) for number in range(4)]
     for thread in threads:
