@@ -69,8 +69,8 @@ def run_cells(
         resources: what a cell occupies, asked in Tune's thread when it is handed out. Workers are reused only among
             cells that ask for the same.
         max_attempts: a cell whose worker dies, or whose runner raises, is started at most so often; the loss of a
-            whole machine does not count. One that runs out of memory is started once more, with a whole GPU or, for
-            main memory, alone on a node.
+            whole machine does not count, unless it happens to one cell ten times. One that runs out of memory is
+            started once more, with a whole GPU or, for main memory, alone on a node.
         on_event: called in the thread that called ``run_cells``, one event at a time.
         slots: at most so many cells are under way or waiting for a place; as many as fit by default.
         capacity: CPUs and GPUs of the cluster, or, where it grows by itself, of the cluster it may become; asked

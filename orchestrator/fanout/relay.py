@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,9 @@ from orchestrator.events import CellEvent, Resources, one_line
 from orchestrator.fanout import endings
 from orchestrator.fanout.dealing import Deck
 from orchestrator.live.eta import in_words
+
+NODE_LOSSES = 10
+"""A machine that is lost is no fault of the cell's that ran on it, unless it happens to one cell so often."""
 
 
 class Relay(tune.Callback):  # type: ignore[misc]
@@ -44,7 +48,8 @@ class Relay(tune.Callback):  # type: ignore[misc]
         self.unwritable = ""
         self._cells, self._deck, self._max_attempts, self._outgrew = cells, deck, max_attempts, outgrew
         self._starts: dict[int, int] = {}
-        self._failures: dict[int, int] = {}
+        self._failures: Counter[int] = Counter()
+        self._losses: Counter[int] = Counter()
         self._given_more: dict[int, Resources] = {}
         self._ended: set[int] = set()
         self._workers: dict[str, tuple[Any, float]] = {}
@@ -111,9 +116,8 @@ class Relay(tune.Callback):  # type: ignore[misc]
         memory = endings.ran_out_of_memory(said, self._killed_by_kernel())
         if memory and self._give_more(trial, "main_memory"):
             return
-        if not endings.lost_its_node(said):  # which is not the cell's fault, so not one of its attempts
-            self._failures[number] = self._failures.get(number, 0) + 1
-        if not memory and self._failures.get(number, 0) < self._max_attempts:
+        (self._losses if endings.lost_its_node(said) else self._failures)[number] += 1
+        if not memory and self._failures[number] < self._max_attempts and self._losses[number] < NODE_LOSSES:
             self._again(trial, _request(trial), soon=True)
             return
         error = self._with_advice(trial, "main_memory" if memory else "", endings.why(said))
