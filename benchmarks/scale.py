@@ -1,7 +1,7 @@
 """A lab's yearly sweep: whole sessions of 1,000, 10,000 and 50,000 cells of a method that does nothing.
 
-    python benchmarks/scale.py                                      # most of the time goes into 50,000
-    python benchmarks/scale.py --sizes 1000 10000                   # 12 minutes on two cores
+    python benchmarks/scale.py                                      # 40 minutes on two cores, 30 of them 50,000
+    python benchmarks/scale.py --sizes 1000 10000                   # 9 minutes on two cores
     python benchmarks/scale.py --sizes 1000 --parts plan report     # without Ray
 
 A real grid file is expanded over the catalog's 32 image datasets and planned against a real store; every cell writes
