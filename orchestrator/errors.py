@@ -27,10 +27,19 @@ class UserError(Exception):
         super().__init__("\n  ".join(parts))
 
 
+LONGEST = 200
+"""Letters of a user's value that a message shows."""
+
+
+def cut(text: str) -> str:
+    """A text of the user's as it is shown in a message: its beginning, where it is long."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = "") -> UserError:
     """The error for a name that does not exist, suggesting the nearest ones that do."""
     names = sorted(known)
-    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(cut(str(name)), names, n=3, cutoff=0.5)
     if near:
         hint = "did you mean " + " or ".join(repr(n) for n in near) + "?"
     elif names:
@@ -38,4 +47,4 @@ def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = 
         hint = f"known: {shown}"
     else:
         hint = "none are known"
-    return UserError(f"unknown {kind} {str(name)!r}", where=where, hint=hint)
+    return UserError(f"unknown {kind} {cut(str(name))!r}", where=where, hint=hint)

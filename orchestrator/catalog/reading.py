@@ -18,15 +18,12 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.errors import UserError, unknown_name
+from orchestrator.errors import UserError, cut, unknown_name
 
 Model = TypeVar("Model", bound=BaseModel)
 
 DEEPEST = 50
 """Levels a file may be nested. libyaml's reader calls itself once a level, and ends the process when it runs out."""
-
-LONGEST = 200
-"""Letters of a user's value that a message shows."""
 
 MOST_VALUES = 1_000_000
 """Values a file may hold, with each alias counted as often as it stands for something."""
@@ -160,11 +157,6 @@ def _refused(event: Any, problem: str) -> yaml.MarkedYAMLError:
 def brief(value: Any) -> str:
     """A value as it is shown in a message: as Python writes it, cut where it is long."""
     return cut(repr(value))
-
-
-def cut(text: str) -> str:
-    """A text of the user's as it is shown in a message: its beginning, where it is long."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 def read_yaml(path: Path) -> Any:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from orchestrator.catalog.reading import cut
 from orchestrator.cell import Cell
-from orchestrator.errors import UserError, unknown_name
+from orchestrator.errors import UserError, cut, unknown_name
 
 Label = Callable[[Cell], str]
 

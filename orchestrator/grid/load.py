@@ -10,9 +10,9 @@ from pathlib import Path
 
 from bolt.methods import METHODS
 from orchestrator.catalog import BackboneEntry, Catalog, CheckpointEntry, DatasetEntry
-from orchestrator.catalog.reading import Place, cut, grids_folder, read_mapping, shown, validated
+from orchestrator.catalog.reading import Place, grids_folder, read_mapping, shown, validated
 from orchestrator.cell import Cell, MethodRef, SourceRef
-from orchestrator.errors import UserError, unknown_name
+from orchestrator.errors import UserError, cut, unknown_name
 from orchestrator.grid.expand import Expander, Planned, SourcePlan, default_labels
 from orchestrator.grid.filters import only as keep_only
 from orchestrator.grid.overrides import Overrides

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.catalog.reading import Place, cut, parse_yaml
-from orchestrator.errors import UserError, unknown_name
+from orchestrator.catalog.reading import Place, parse_yaml
+from orchestrator.errors import UserError, cut, unknown_name
 from orchestrator.grid.schema import Block
 
 _GROUPS = ("protocol", "fine_tuning")

@@ -20,8 +20,8 @@ from pydantic import (
 
 from bolt.protocol import PROTOCOLS, SWITCHES, Protocol
 from orchestrator.catalog.fields import printable
-from orchestrator.catalog.reading import Place, brief, cut
-from orchestrator.errors import UserError, unknown_name
+from orchestrator.catalog.reading import Place, brief
+from orchestrator.errors import UserError, cut, unknown_name
 
 
 def _listed(value: Any) -> Any:

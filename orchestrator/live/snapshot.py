@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -133,21 +132,5 @@ class Snapshot:
         return ", ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; :meth:`from_dict` reads it back equal."""
+        """Plain JSON types; ``status_file.py`` reads them back equal."""
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Snapshot:
-        """The inverse of :meth:`to_dict`. Raises ``KeyError`` or ``TypeError`` for what is not a snapshot."""
-        memory = data["memory"]
-        return cls(
-            **{
-                **data,
-                "stages": tuple(Stage(**one) for one in data["stages"]),
-                "building": tuple(UnderWay(**one) for one in data["building"]),
-                "running": tuple(UnderWay(**one) for one in data["running"]),
-                "failures": tuple(Failed(**one) for one in data["failures"]),
-                "memory": Memory(**memory) if memory else None,
-                "gpus": tuple(Gpu(**one) for one in data["gpus"]),
-            }
-        )

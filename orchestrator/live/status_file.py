@@ -12,9 +12,11 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
+
+from pydantic import TypeAdapter
 
 from orchestrator.live.eta import in_words
 from orchestrator.live.snapshot import Snapshot
@@ -153,6 +155,9 @@ class StatusFile:
             temporary.replace(self._path)
 
 
+_STATUS = TypeAdapter(Status)
+
+
 def read_status(path: Place | None) -> Status | None:
     """What the last run of a grid said; ``None`` when there was none, or nothing that can be read."""
     if path is None:
@@ -161,14 +166,11 @@ def read_status(path: Place | None) -> Status | None:
         body = json.loads(path.read_text())
         if body["format"] != FORMAT:
             return None
-        said = {name: body[name] for name in ("grid", "title", "command", "host", "pid", "started", "at")}
-        state: State = body["state"]
-        if state not in WORDS:
-            return None
-        if state == "running":
-            state = _became(body["host"], int(body["pid"]), float(body["started"]), float(body["at"]))
-        return Status(state=state, shot=Snapshot.from_dict(body["shot"]), **said)
-    except (OSError, ValueError, KeyError, TypeError):
+        said = _STATUS.validate_python({field.name: body[field.name] for field in fields(Status)})
+        if said.state == "running":
+            return replace(said, state=_became(said.host, said.pid, said.started, said.at))
+        return said
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import UserError
-from orchestrator.identity import encode
+from orchestrator.identity import canonical_json, encode
 from orchestrator.store.files import Files
 from orchestrator.store.node_cache import WrongContent, node_cache, sha256, wanted
 
@@ -59,6 +59,7 @@ class Artifact:
                 raise ValueError(f"it is of {data['address']}")
             listed = {str(name): _listed(address, name, entry, files) for name, entry in data["files"].items()}
             tags = {str(name): str(tag) for name, tag in data.get("tags", {}).items()}
+            canonical_json(data["identity"])
             return cls(address, data["identity"], dict(data["meta"]), listed, files, tags)
         except FileNotFoundError:
             return None

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 from rich.console import Console
 
 from orchestrator.errors import UserError
@@ -44,7 +45,7 @@ def test_a_snapshot_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert found is not None
     assert found.shot == FULL
     assert (found.grid, found.title, found.command, found.state) == ("demo", "Demo", COMMAND, "running")
-    assert Snapshot.from_dict(json.loads(json.dumps(Snapshot().to_dict()))) == Snapshot()
+    assert TypeAdapter(Snapshot).validate_json(json.dumps(Snapshot().to_dict())) == Snapshot()
 
 
 def test_another_shell_sees_what_the_run_itself_shows(tmp_path: Path) -> None:
