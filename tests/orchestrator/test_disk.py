@@ -138,3 +138,9 @@ def test_a_grid_beyond_its_budget_starts_nothing(tmp_path: Path) -> None:
     planned = orchestrator("plan", str(tmp_path / "mini.yaml"), "--store", str(tmp_path / "runs"), "--disk-budget", "x")
     assert planned.returncode == 2
     assert "not a size" in planned.stderr + planned.stdout
+
+
+def test_a_message_shows_the_beginning_of_what_is_long() -> None:
+    with pytest.raises(UserError) as refused:
+        parse_bytes("x" * 4000)
+    assert len(str(refused.value)) < 500

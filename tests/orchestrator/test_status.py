@@ -48,6 +48,15 @@ def test_a_snapshot_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert TypeAdapter(Snapshot).validate_json(json.dumps(Snapshot().to_dict())) == Snapshot()
 
 
+@pytest.mark.parametrize("spoiled", [{"at": []}, {"title": ["Demo"]}, {"shot": {"before": None}}])
+def test_a_status_of_other_types_is_none(tmp_path: Path, spoiled: dict[str, object]) -> None:
+    """It was taken as it stood, and showing it fell over a list where a number should be."""
+    path, file = file_in(tmp_path)
+    file.write("ended", FULL)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **spoiled}))
+    assert read_status(path) is None
+
+
 def test_another_shell_sees_what_the_run_itself_shows(tmp_path: Path) -> None:
     path, file = file_in(tmp_path)
     assert read_status(path) is None

@@ -130,6 +130,16 @@ def test_a_truncated_manifest_is_corrupt(tmp_path: Path) -> None:
         store.artifact(ADDRESS)
 
 
+def test_a_manifest_whose_identity_is_no_number_is_corrupt_and_not_the_users_error(tmp_path: Path) -> None:
+    """NaN is no JSON, but Python reads it; comparing identities then raised what nobody caught."""
+    store = Store(tmp_path)
+    build(store)
+    manifest = tmp_path / ADDRESS / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "identity": float("nan")}))
+    with pytest.raises(Corrupt, match="has no identity"):
+        store.artifact(ADDRESS, IDENTITY)
+
+
 SECRET = "not for those who may write into a store"
 
 
