@@ -212,6 +212,11 @@ def test_the_preparation_can_be_repeated_and_taken_back(account: Account, filled
         assert refused.returncode == 2
         assert words in refused.stdout
         assert "Traceback" not in refused.stdout
+    assert account.python(*again, "--ssh-from", "2001:db8::7/128").returncode == 0
+    named = [{"Name": "group-name", "Values": ["bolt"]}]
+    (group,) = account.client("ec2").describe_security_groups(Filters=named)["SecurityGroups"]
+    let_in = [one["CidrIpv6"] for rule in group["IpPermissions"] for one in rule.get("Ipv6Ranges", [])]
+    assert let_in == ["2001:db8::7/128"]
     public = account.client("s3").get_public_access_block(Bucket="bolt-test")["PublicAccessBlockConfiguration"]
     assert all(public.values())
     for _ in range(2):
