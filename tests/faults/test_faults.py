@@ -114,7 +114,7 @@ def test_methods_that_misbehave_fail_alone_and_say_why(tmp_path: Path, cluster: 
         grid=MISBEHAVING,
         cells=6,
         module="tests.faults.misbehaving",
-        options=("--cell-limit", "20s"),
+        options=("--cell-limit", "30s"),
         variables=misbehaving.HOOK,
     )
     try:

@@ -61,11 +61,18 @@ def write_nothing(cell: Cell, settings: RunSettings) -> Outcome:
 
 
 def nap(cell: Cell, settings: RunSettings) -> Outcome:
-    """Take a fraction of a second."""
+    """Take a fraction of a second, as long as there is no file named ``enough``."""
     _note(cell, settings, "begun")
-    time.sleep(0.4)
+    if not Path(settings.store_url, "enough").exists():
+        time.sleep(0.4)
     _note(cell, settings, "finished")
     return Outcome(cell.id, "finished", 0.4)
+
+
+def nap_or_hang_once(cell: Cell, settings: RunSettings) -> Outcome:
+    """Seed 6 does not end the first time; the others nap."""
+    first = not Path(settings.store_url, cell.id).exists()
+    return sleep_long(cell, settings) if cell.seed == 6 and first else nap(cell, settings)
 
 
 def look_around(cell: Cell, settings: RunSettings) -> Outcome:
@@ -78,6 +85,7 @@ def sleep_long(cell: Cell, settings: RunSettings) -> Outcome:
     """Take longer than any test waits."""
     _note(cell, settings, "begun")
     time.sleep(600)
+    _note(cell, settings, "finished")
     return Outcome(cell.id, "finished", 600.0)
 
 

@@ -27,7 +27,7 @@ from orchestrator.trouble import Unwritable
 from tests.faults import nodes
 from tests.orchestrator import samples
 
-LIMIT_SECONDS = 15.0
+LIMIT_SECONDS = 20.0
 """Longer than a worker takes to load what it needs for its first cell, on a machine that is busy."""
 
 pytestmark = pytest.mark.xdist_group("ray")
@@ -115,27 +115,29 @@ def test_failures_are_told_apart_and_do_not_stop_the_others(cluster: Cluster, se
 
 
 def test_a_killed_worker_is_replaced_and_its_place_used_again(cluster: Cluster, settings: RunSettings) -> None:
-    cells = [samples.cell(number) for number in range(40)]
-    killed: list[tuple[str, float]] = []
+    cells = [samples.cell(number) for number in range(400)]
+    killed: list[str] = []
+    after: Counter[str] = Counter()
 
     def kill_one(event: CellEvent) -> None:
         if event.kind == "started" and event.cell.seed == 6 and event.attempt == 1:
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while not (written := notes(event.cell, settings)) and time.monotonic() < deadline:
                 time.sleep(0.01)
-            os.kill(int(written[0][1]), signal.SIGKILL)
-            killed.append((written[0][1], time.time()))
+            killed.append(written[0][1])
+            os.kill(int(killed[0]), signal.SIGKILL)
+        if event.kind == "finished" and killed:
+            after[notes(event.cell, settings)[-1][1]] += 1
+            if len([process for process, count in after.items() if count >= 3 and process not in killed]) == 2:
+                Path(settings.store_url, "enough").touch()
 
-    events = run(cells, settings, "nap", on_event=kill_one)
-    ((dead, when),) = killed
+    events = run(cells, settings, "nap_or_hang_once", on_event=kill_one)
     assert ends(events) == {cell.id: 1 for cell in cells}
     assert all(event.kind != "failed" for event in events)
-    written = [(cell, note) for cell in cells for note in notes(cell, settings)]
-    assert Counter(cell.id for cell, note in written if note[0] == "finished") == {cell.id: 1 for cell in cells}
-    after = Counter(note[1] for _, note in written if note[0] == "finished" and float(note[2]) > when)
-    assert dead not in after
-    assert len(after) == 2, f"only one of two places worked after a worker was killed: {after}"
-    assert min(after.values()) >= 3
+    written = Counter(cell.id for cell in cells for note in notes(cell, settings) if note[0] == "finished")
+    assert written == {cell.id: 1 for cell in cells}
+    assert len(killed) == 1
+    assert Path(settings.store_url, "enough").exists(), f"one of two places worked after a worker was killed: {after}"
 
 
 def test_cells_get_the_gpus_they_ask_for_and_see_no_others(cluster: Cluster, settings: RunSettings) -> None:
@@ -218,10 +220,9 @@ def test_ctrl_c_stops_soon_and_leaves_the_cluster_usable(cluster: Cluster, setti
         if event.kind == "started" and event.cell.seed == 1:
             signal.raise_signal(signal.SIGINT)
 
-    begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         run(cells, settings, "sleep_long", on_event=interrupt)
-    assert time.monotonic() - begun < 60
+    assert not any(note[0] == "finished" for cell in cells for note in notes(cell, settings))
     assert ends(run(cells[:4], settings, "write_nothing")) == {cell.id: 1 for cell in cells[:4]}
 
 
