@@ -38,7 +38,7 @@ WORDS: dict[State, str] = {
     "silent": "silent",
     "died": "died",
     "ended": "ended",
-    "stopped": "stopped by Ctrl-C",
+    "stopped": "stopped",
     "failed": "ended by an error",
 }
 
@@ -166,6 +166,7 @@ def read_status(path: Place | None) -> Status | None:
         body = json.loads(path.read_text())
         if body["format"] != FORMAT:
             return None
+        json.dumps(body, allow_nan=False)  # raises ValueError: Python reads NaN and Infinity, which no run writes
         said = _STATUS.validate_python({field.name: body[field.name] for field in fields(Status)})
         if said.state == "running":
             return replace(said, state=_became(said.host, said.pid, said.started, said.at))
