@@ -36,6 +36,11 @@ def cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
+def brief(value: object) -> str:
+    """A value as it is shown in a message: as Python writes it, cut where it is long."""
+    return cut(repr(value))
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = "") -> UserError:
     """The error for a name that does not exist, suggesting the nearest ones that do."""
     names = sorted(known)
@@ -47,4 +52,4 @@ def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = 
         hint = f"known: {shown}"
     else:
         hint = "none are known"
-    return UserError(f"unknown {kind} {cut(str(name))!r}", where=where, hint=hint)
+    return UserError(f"unknown {kind} {brief(str(name))}", where=where, hint=hint)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.errors import UserError, cut, unknown_name
+from orchestrator.errors import UserError, brief, cut, unknown_name
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -152,11 +152,6 @@ def _survey(text: str) -> None:
 
 def _refused(event: Any, problem: str) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
-
-
-def brief(value: Any) -> str:
-    """A value as it is shown in a message: as Python writes it, cut where it is long."""
-    return cut(repr(value))
 
 
 def read_yaml(path: Path) -> Any:

@@ -149,7 +149,7 @@ def _find(name_or_path: str | os.PathLike[str], folder: Path = Path(), where: st
             )
         return path
     if text not in grid_names():
-        raise unknown_name("grid", cut(text), grid_names(), where=where or "GRID")
+        raise unknown_name("grid", text, grid_names(), where=where or "GRID")
     return grids_folder() / f"{text}.yaml"
 
 

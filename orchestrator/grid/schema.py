@@ -20,8 +20,8 @@ from pydantic import (
 
 from bolt.protocol import PROTOCOLS, SWITCHES, Protocol
 from orchestrator.catalog.fields import printable
-from orchestrator.catalog.reading import Place, brief
-from orchestrator.errors import UserError, cut, unknown_name
+from orchestrator.catalog.reading import Place
+from orchestrator.errors import UserError, brief, cut, unknown_name
 
 
 def _listed(value: Any) -> Any:
@@ -141,11 +141,11 @@ def resolve_protocol(value: Any, place: Place) -> Protocol:
             hint="write its name, or {name: strict, switch: value}",
         )
     if not isinstance(value["name"], str) or value["name"] not in PROTOCOLS:
-        raise unknown_name("protocol", brief(value["name"]).strip("'"), PROTOCOLS, where=str(place))
+        raise unknown_name("protocol", value["name"], PROTOCOLS, where=str(place))
     switches = {str(key): item for key, item in value.items() if key != "name"}
     for switch, chosen in switches.items():
         if switch not in SWITCHES:
-            raise unknown_name("switch", cut(switch), SWITCHES, where=str(place))
+            raise unknown_name("switch", switch, SWITCHES, where=str(place))
         choices = _choices()[switch]
         if not any(chosen == choice and type(chosen) is type(choice) for choice in choices):
             spelled = " or ".join("true" if c is True else "false" if c is False else repr(c) for c in choices)
