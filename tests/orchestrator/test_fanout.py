@@ -222,8 +222,9 @@ def test_ctrl_c_stops_soon_and_leaves_the_cluster_usable(cluster: Cluster, setti
 
     with pytest.raises(KeyboardInterrupt):
         run(cells, settings, "sleep_long", on_event=interrupt)
-    assert not any(note[0] == "finished" for cell in cells for note in notes(cell, settings))
     assert ends(run(cells[:4], settings, "write_nothing")) == {cell.id: 1 for cell in cells[:4]}
+    ended = [cell.seed for cell in cells for note in notes(cell, settings) if note[0] == "finished"]
+    assert ended == [0, 1, 2, 3]  # once each: nothing waited for one that sleeps
 
 
 def test_what_a_listener_raises_ends_the_run(cluster: Cluster, settings: RunSettings) -> None:
@@ -394,6 +395,48 @@ def test_a_node_that_joins_a_running_cluster_gets_cells(tmp_path: Path) -> None:
             driver.kill()
             driver.wait()
     assert said.split() == ["1", "2"]
+
+
+TAKING_MACHINES_DOWN = """
+import sys
+from orchestrator.cluster import Cluster
+from orchestrator.events import Resources
+from orchestrator.fanout import relay, run_cells
+from orchestrator.settings import RunSettings
+from tests.orchestrator import samples
+
+def say(event):
+    print(event.kind, event.attempt, event.again, event.recorded)
+
+address, folder, losses = sys.argv[1:]
+relay.NODE_LOSSES = int(losses)
+with Cluster.connect(address):
+    run_cells([samples.cell()], RunSettings(folder), resources=lambda cell: Resources(), max_attempts=1, on_event=say,
+              runner="tests.orchestrator.samples:sleep_long")
+"""
+
+
+def test_a_cell_that_loses_machine_after_machine_is_given_up_at_last(tmp_path: Path) -> None:
+    """The loss of a machine is none of a cell's attempts: one that takes its machine down would go on for ever."""
+    settings, cell, losses = RunSettings(str(tmp_path)), samples.cell(), 2
+    with tempfile.TemporaryDirectory(prefix="l", dir="/tmp") as short, nodes.Cluster(Path(short), workers=1) as real:
+        driver = subprocess.Popen(
+            [sys.executable, "-c", TAKING_MACHINES_DOWN, real.address, str(tmp_path), str(losses)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=real.driver_environment,
+        )
+        try:
+            for begun in range(1, losses + 1):
+                assert nodes.until(lambda count=begun: len(notes(cell, settings)) == count, 240)
+                real.nodes[0].kill()
+                if begun < losses:
+                    real.mend()
+            said, _ = driver.communicate(timeout=120)
+        finally:
+            driver.kill()
+            driver.wait()
+    assert said.splitlines() == ["started 1 False True", "started 2 False True", "failed 2 True False"]
 
 
 LOSING = """

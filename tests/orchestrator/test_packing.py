@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,6 @@ from orchestrator.cell import Cell, MethodRef
 from orchestrator.events import Resources
 from orchestrator.fanout import endings
 from orchestrator.fanout.dealing import Deck
-from orchestrator.fanout.relay import NODE_LOSSES, Relay
 from orchestrator.packing import CONTEXT_MIB, RESERVED, Packing, artifact_gpus, held_mib, smallest_share
 from orchestrator.results import Result
 from orchestrator.settings import RunSettings
@@ -219,28 +216,6 @@ def test_a_worker_that_died_is_told_from_a_machine_that_did_and_from_want_of_mem
     assert endings.why(KILLED).startswith("the worker process died: Worker unexpectedly exits")
     assert endings.why(raised) == "ValueError: the node has died, said a method"
     assert endings.kernel_kills() >= 0
-
-
-def test_a_cell_that_loses_machine_after_machine_is_given_up_at_last(tmp_path: Path) -> None:
-    """The loss of a machine is none of a cell's attempts: one that takes its machine down would go on for ever."""
-    deck = Deck(1, lambda number: Resources(), lambda: (1.0, 0.0))
-    relay = Relay([cell()], deck, max_attempts=2)
-    said = tmp_path / "error.txt"
-    said.write_text(f"Failure # 1\n{DIED}The actor died because its node has died. Node Id: 0a")
-    for attempt in range(NODE_LOSSES):
-        name = f"trial {attempt}"
-        assert deck.take(name) is not None
-        config = {"cell": 0, "request": {"CPU": 1}}
-        worker = SimpleNamespace(ray_actor=None)
-        trial: Any = SimpleNamespace(trial_id=name, config=config, error_file=said, temporary_state=worker)
-        relay.on_trial_start(0, [], trial)
-        relay.on_trial_error(0, [], trial)
-        deck.ended(name)
-    assert deck.over
-    events = [relay.events.get_nowait() for _ in range(relay.events.qsize())]
-    assert [event.kind for event in events if event is not None] == ["started"] * NODE_LOSSES + ["failed"]
-    assert events[-1] is not None
-    assert events[-1].again
 
 
 def test_errors_that_are_not_the_cells_own() -> None:
