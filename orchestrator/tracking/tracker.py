@@ -7,7 +7,7 @@ missing, removing what a killed driver left half-written, and doubles - so nothi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.results import Result
 from orchestrator.tracking.client import PROXIED, as_url, attach, open_client
 from orchestrator.tracking.database import DRIVER, with_driver
+from orchestrator.tracking.experiment import open_experiment, set_tags
 from orchestrator.tracking.runs import CONTENT, KEY, Describe, Labels, TrackedRun, cell_run, summing_up
 from orchestrator.tracking.summaries import summary_runs
 from orchestrator.tracking.ui import VIEW_TAG, VIEWS, compare_link, experiment_tags, view_link
@@ -76,7 +77,7 @@ class Tracker:
         self._destination = artifact_root
         shared = with_driver(uri).startswith(DRIVER)
         root = None if artifact_root is None else f"{PROXIED}:/grids" if shared else as_url(artifact_root)
-        self.experiment_id = _experiment_id(self._client, experiment, root)
+        self.experiment_id = open_experiment(self._client, experiment, root, experiment_tags())
 
     def log_result(self, result: Result, labels: Labels) -> None:
         """Write the run of one finished cell."""
@@ -118,7 +119,8 @@ class Tracker:
             wanted[-1] = summing_up(wanted[-1], wanted[:-1])
             if not verify and self._says(wanted[-1]):
                 return SyncReport(0, len(wanted), 0)
-        self._set_tags(experiment_tags(sorted({result.cell.domain for result in results})))
+        domains = sorted({result.cell.domain for result in results})
+        set_tags(self._client, self.experiment_id, experiment_tags(domains))
         existing = self.existing(on_progress)
         added = kept = removed = 0
         for count, run in enumerate(wanted):
@@ -136,12 +138,6 @@ class Tracker:
     def remove(self) -> None:
         """Move the experiment to MLflow's bin, from where opening it brings it back."""
         self._client.delete_experiment(self.experiment_id)
-
-    def _set_tags(self, tags: Mapping[str, str]) -> None:
-        there = self._client.get_experiment(self.experiment_id).tags
-        for tag, value in tags.items():
-            if there.get(tag) != value:
-                self._client.set_experiment_tag(self.experiment_id, tag, value)
 
     def _says(self, run: TrackedRun) -> bool:
         """Whether exactly this run is there, finished."""
@@ -224,26 +220,3 @@ def _panels(client: MlflowClient, experiment_id: str) -> dict[str, list[str]]:
         params = run.data.params
         panels[" ".join(params[name] for name in ("track", "protocol", "backbone", "domain"))].append(run.info.run_id)
     return dict(sorted(panels.items()))
-
-
-def _experiment_id(client: MlflowClient, name: str, artifact_root: str | None) -> str:
-    from mlflow.exceptions import MlflowException
-
-    found = client.get_experiment_by_name(name)
-    if found is None:
-        location = None if artifact_root is None else f"{artifact_root}/{name}"
-        try:
-            client.create_experiment(name, artifact_location=location)
-        except MlflowException:
-            if client.get_experiment_by_name(name) is None:
-                raise
-            # somebody else created it in between
-        found = client.get_experiment_by_name(name)
-        assert found is not None
-    if found.lifecycle_stage == "deleted":
-        client.restore_experiment(found.experiment_id)
-    for tag, value in experiment_tags().items():
-        if found.tags.get(tag) != value:
-            client.set_experiment_tag(found.experiment_id, tag, value)
-    experiment_id: str = found.experiment_id
-    return experiment_id

@@ -280,7 +280,7 @@ def last_words(said: str) -> str:
 
 def make_reference(folder: Path) -> None:
     """The run without faults, in one process without Ray, and an empty tracking database."""
-    from orchestrator.tracking.tracker import open_client
+    from orchestrator.tracking.client import open_client
 
     place = folder / "reference"
     if (place / "store" / "reports").exists():
