@@ -56,8 +56,8 @@ def open_client(uri: str) -> MlflowClient:
     database = uri.removeprefix("sqlite:///")
     if database != uri:
         _quicken_sqlite()
-        with _locked(Path(f"{database}.lock")):
-            _create_database(Path(database))
+        with _locked(Path(f"{database}.lock")) as lock:
+            _create_database(Path(database), lock)
         _look_at_sqlite(Path(database))
     uri = with_driver(uri)
     if uri.startswith(DRIVER):
@@ -67,21 +67,25 @@ def open_client(uri: str) -> MlflowClient:
     return client
 
 
-def _create_database(path: Path) -> None:
+def _create_database(path: Path, lock: int) -> None:
     """Make an empty tracking database unless there is one. Raises ``OSError`` when MLflow cannot.
 
-    In a process of its own, so that no connection to the passing name is left open in this one.
+    In a process of its own, so that no connection to the passing name is left open in this one. It keeps the lock, too:
+    where only this process is killed, the next waits until nobody writes to that name any more.
+
+    Args:
+        lock: descriptor of the lock's file.
     """
     if path.exists():
         return
-    for left in path.parent.glob(f".{path.name}.part*"):  # of a process that was killed; the lock is ours
+    for left in path.parent.glob(f".{path.name}.part*"):  # of processes that were killed
         left.unlink()
     part = path.with_name(f".{path.name}.part")
     script = (
         "import sys; from mlflow.tracking import MlflowClient as C; C(sys.argv[1]).search_experiments(max_results=1)"
     )
     command = [sys.executable, "-c", script, f"sqlite:///{part}"]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, pass_fds=[lock])
     if done.returncode:
         raise OSError(f"MLflow cannot create {path}: {one_line(done.stderr[-300:])}")
     os.replace(part, path)
@@ -117,11 +121,12 @@ def _quicken_sqlite() -> None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Iterator[int]:
+    """Hold the lock for the block, and as long as a child lives that was given its descriptor."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
+        yield stream.fileno()
 
 
 def set_aside(path: Path) -> Path | None:

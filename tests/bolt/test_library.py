@@ -30,6 +30,7 @@ from bolt.sources import CheckpointSources
 from bolt.spectral import top_directions
 from bolt.task import Adapted
 from tests.bolt.samples import SIZE, RandomSources, random_backbone, random_clip
+from tests.waiting import PATIENCE
 
 NAMES = ["red things", "green things", "blue things"]
 
@@ -86,7 +87,7 @@ def adapted(backbone: Backbone, method: str, sources: CheckpointSources | None =
 )
 def test_importing_the_library_leaves_out_what_it_does_not_need(code: str, absent: str) -> None:
     script = f"{code}; import sys; found = set({absent.split()}) & set(sys.modules); assert not found, found"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
 
 

@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from orchestrator.scaling import Growth, Kind, growth_of
+from tests.waiting import PATIENCE
 
 PROJECT = Path(__file__).resolve().parents[2]
 REGION = "us-west-2"
@@ -63,7 +64,7 @@ class Account:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
             check=False,
         )
 

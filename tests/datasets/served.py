@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.waiting import PATIENCE
+
 
 @dataclass
 class Served:
@@ -112,7 +114,7 @@ def serve(**manners: object) -> Iterator[Served]:
                 self.wfile.write(out)
                 self.wfile.flush()
             if stop is not None:
-                served.closing.wait(60)
+                served.closing.wait(PATIENCE)
 
         def plain(self, code: int) -> None:
             self.send_response(code)

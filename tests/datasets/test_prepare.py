@@ -32,6 +32,7 @@ from orchestrator.datasets.shelf import read_record, state_of
 from orchestrator.errors import UserError
 from tests.datasets.packed import BODY, CLASSES, CONTENT, entry_of, picture, tar_of, zip_of
 from tests.datasets.served import Served, serve
+from tests.waiting import PATIENCE, wait_for
 
 QUIET = Console(file=io.StringIO())
 
@@ -145,11 +146,8 @@ def prepare_command(folder: Path, entry: DatasetEntry, *more: str) -> list[str]:
 
 
 def wait_until(reached: Any, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while not reached():
-        assert process.poll() is None, "the command ended before"
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: reached() or process.poll() is not None)
+    assert process.poll() is None, "the command ended before"
 
 
 def part_size(root: Path) -> int:
@@ -167,10 +165,10 @@ def test_a_killed_command_is_gone_on_with_and_no_byte_comes_twice(tmp_path: Path
             wait_until(lambda: served.sent == [half], process)
             time.sleep(0.2)  # the bytes are on their way
             process.send_signal(how)
-            process.wait(60)
+            process.wait(PATIENCE)
         check_not_there(entry, root)
         kept = part_size(root)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
         assert served.sent == [half, len(BODY) - kept]
     assert "2 classes, 8 train, 2 test" in done.stdout
@@ -184,7 +182,7 @@ def test_a_second_command_says_who_is_at_it(tmp_path: Path) -> None:
         command = prepare_command(tmp_path, entry, "--yes")
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
             wait_until(lambda: served.sent == [100], first)
-            second = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
             first.kill()
         assert second.returncode == 2
         assert f"pets is being prepared in {root} by process {first.pid}" in second.stdout + second.stderr
@@ -263,7 +261,7 @@ def test_a_disk_that_takes_nothing_is_named_and_nothing_looks_whole(tmp_path: Pa
             command = ["unshare", "-rm", "sh", "-c", script, "sh", *child, "mounted"]
         else:
             command, expected = [*child, otherwise], expected_otherwise
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
         assert f"pets cannot be prepared: {expected}" in done.stdout
         assert "pets" not in done.stdout.splitlines()  # what `ls` shows
@@ -289,7 +287,7 @@ def test_what_cannot_fit_is_not_begun(tmp_path: Path) -> None:
 def test_nothing_is_fetched_unless_somebody_agrees(tmp_path: Path) -> None:
     with serve(files={"a.tar": BODY}) as served:
         command = prepare_command(tmp_path, entry_of(served.at("a.tar")))
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
         assert served.asked == []
     assert done.returncode == 2
     assert "licence: CC0" in done.stdout

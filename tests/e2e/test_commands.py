@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from orchestrator.session import open_tracker
 from orchestrator.store import Store
 from orchestrator.store.lease import only_driver
 from tests.e2e import command
+from tests.waiting import PATIENCE, wait_for
 
 CATALOG = """
 domains:
@@ -114,6 +114,14 @@ def test_what_was_not_asked_for_stays_in_mlflow(folder: Path) -> None:
     assert store.result_ids() <= open_tracker(store, "mini").existing().keys()
 
 
+def is_healthy(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=30) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
 def test_ui_serves_on_loopback_until_it_is_told_to_stop(folder: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -123,18 +131,10 @@ def test_ui_serves_on_loopback_until_it_is_told_to_stop(folder: Path) -> None:
         [sys.executable, "-m", "orchestrator", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
-        deadline = time.monotonic() + 90
-        status = 0
-        while status != 200 and time.monotonic() < deadline:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
-                    status = answer.status
-            except OSError:
-                time.sleep(0.5)
-        assert status == 200
+        wait_for(lambda: is_healthy(port), pause=0.5)
     finally:
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=PATIENCE)
     assert f"http://127.0.0.1:{port}/#/experiments/" in output
     assert "viewStateShareKey" in output
 
@@ -221,11 +221,9 @@ def test_ctrl_c_among_stages_stops_cleanly_and_the_same_command_goes_on(tmp_path
     words = command.arguments(tmp_path, "--limit", "3")
     store = tmp_path / "runs"
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    deadline = time.monotonic() + 120
-    while len(list(store.glob("features/*/manifest.json"))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(lambda: len(list(store.glob("features/*/manifest.json"))) >= 2)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=90)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, output
     assert f"go on with: python -m {shlex.join(words[2:])}" in output
     assert "StackTrace" not in output

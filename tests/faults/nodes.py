@@ -14,16 +14,17 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from tests.waiting import until
+
 ROOT = Path(__file__).resolve().parents[2]
 
-START_SECONDS = 90.0
+START_SECONDS = 180.0
 OBJECT_STORE_BYTES = 100_000_000
 
 HEALTH = {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "10"}
@@ -90,16 +91,6 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
     """Send a signal to one process; one that is gone needs none."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def until(reached: Callable[[], bool], seconds: float, pause: float = 0.03) -> bool:
-    """Wait until something is so; ``False`` if it is not after so many seconds."""
-    deadline = time.monotonic() + seconds
-    while not reached():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(pause)
-    return True
 
 
 def free_port() -> int:

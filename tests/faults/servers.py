@@ -13,7 +13,8 @@ import psutil
 
 from orchestrator.errors import UserError
 from orchestrator.tracking.database import find_postgres
-from tests.faults.nodes import ROOT, Process, Started, free_port, kill, until
+from tests.faults.nodes import ROOT, Process, Started, free_port, kill
+from tests.waiting import PATIENCE, until
 
 READY_SECONDS = 180.0
 
@@ -98,7 +99,7 @@ class TrackingServer(Started):
             return
         self._process.terminate()
         try:
-            self._process.wait(60)
+            self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             for process in (*self.tree("mlflow"), *self.tree("postgres")):
                 kill(process.pid)

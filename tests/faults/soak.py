@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bolt.seeds import numpy_generator
 from tests.faults.faults import FAULTS, Fault, ready
-from tests.faults.nodes import Cluster, ended_by_sigterm, until
+from tests.faults.nodes import Cluster, ended_by_sigterm
 from tests.faults.servers import TrackingServer, lacking
 from tests.faults.world import (
     ARTIFACTS,
@@ -42,6 +42,7 @@ from tests.faults.world import (
     scores,
     unsound_artifacts,
 )
+from tests.waiting import until
 
 REPEATS = 6
 COMMAND_SECONDS = 420.0

@@ -17,8 +17,9 @@ import pytest
 from tests.cluster.hosts import Hosts, missing
 from tests.faults import soak
 from tests.faults.conftest import SECONDS
-from tests.faults.nodes import HEALTH, ROOT, Cluster, until
+from tests.faults.nodes import HEALTH, ROOT, Cluster
 from tests.faults.world import FEW_CELLS, FEW_CELLS_COUNT, World, scores
+from tests.waiting import PATIENCE, until
 
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=missing() or "nothing is missing"),
@@ -84,4 +85,4 @@ def test_a_node_that_is_cut_off_is_done_without_and_taken_back(tmp_path: Path, e
         finally:
             print((tmp_path / "hosts.txt").read_text()[-3000:])
     for process in started:
-        process.wait(30)
+        process.wait(PATIENCE)

@@ -19,8 +19,9 @@ from orchestrator.store import Store
 from tests.faults import misbehaving, soak
 from tests.faults.conftest import SECONDS
 from tests.faults.faults import FAULTS, ready
-from tests.faults.nodes import Cluster, alive, until
+from tests.faults.nodes import Cluster, alive
 from tests.faults.world import FEW_CELLS, FEW_CELLS_COUNT, World, scores
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.store import Corrupt, Store
-from tests.faults.nodes import ROOT, Cluster, Process, alive, kill, kill_session, session, until
+from tests.faults.nodes import ROOT, Cluster, Process, alive, kill, kill_session, session
 from tests.faults.servers import TrackingServer
+from tests.waiting import PATIENCE, until
 
 GRID = """
 title: Faults
@@ -305,7 +306,7 @@ class World:
     def sync(self) -> str:
         """Have the runs brought over that could not be tracked; what it said."""
         command = [sys.executable, "-m", "orchestrator", "sync", str(self.grid_file), "--store", str(self.store)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=self.environment, timeout=300)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=self.environment, timeout=PATIENCE)
         return done.stdout + done.stderr
 
     def close(self) -> None:

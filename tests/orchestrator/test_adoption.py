@@ -36,6 +36,7 @@ from orchestrator.stages.build import build
 from orchestrator.store import Store
 from orchestrator.trial import run_cell
 from orchestrator.workbench import Workbench
+from tests.waiting import PATIENCE
 
 TARGET = "glyph-digits"
 SOURCES = ("glyph-inks", "glyph-capitals", "aerial-roofs", "glyph-kinds")
@@ -432,7 +433,7 @@ def adopt_from(hub: str, address: str, folder: Path) -> subprocess.CompletedProc
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     where = {"HF_ENDPOINT": hub, "HF_HOME": str(folder / "cache"), "HF_HUB_DISABLE_XET": "1"}
     command = [sys.executable, "-m", "orchestrator", *words, "--dataset", "glyph-inks"]
-    return subprocess.run(command, env=kept | where, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=kept | where, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def test_a_repository_is_adopted_at_one_commit(hub: str, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from orchestrator.catalog import (
 )
 from orchestrator.errors import UserError
 from orchestrator.published import published_datasets, published_rows
+from tests.waiting import PATIENCE
 
 ENTRY = """
 domains:
@@ -66,7 +67,7 @@ def test_importing_the_catalog_and_reading_it_stays_light() -> None:
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     root = Path(__file__).resolve().parents[2]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
 
 

@@ -31,6 +31,7 @@ from orchestrator.tracking.runs import Labels, accuracies
 from orchestrator.tracking.tracker import Tracker
 from orchestrator.trial import KEPT_BYTES, kept_adapter, measure, run_and_record
 from tests.orchestrator.conftest import World
+from tests.waiting import PATIENCE
 
 KEPT = ["zero_shot", "linear_probe", "tip_adapter", "lp_plus_plus", "bolt_pooled", "bolt"]
 AGAIN = ["full_finetune", "lora", "atlas", "task_arithmetic"]
@@ -261,7 +262,7 @@ def test_a_registered_model_takes_images_and_gives_labels(
     command = [sys.executable, "-m", "mlflow", "models", "predict", "-m", "models:/inks/1", "--env-manager", "local"]
     environment = {**os.environ, "MLFLOW_TRACKING_URI": uri, "PYTHONSAFEPATH": "1"}
     command += ["-i", str(tmp_path / "input.json"), "-o", str(tmp_path / "output.json")]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr[-2000:]
     answers = json.loads((tmp_path / "output.json").read_text())["predictions"]
     expected = made.model.predict(pictures)

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from orchestrator.settings import RunSettings
 from orchestrator.trouble import Unwritable
 from tests.faults import nodes
 from tests.orchestrator import samples
+from tests.waiting import PATIENCE, until, wait_for
 
 LIMIT_SECONDS = 20.0
 """Longer than a worker takes to load what it needs for its first cell, on a machine that is busy."""
@@ -121,10 +121,8 @@ def test_a_killed_worker_is_replaced_and_its_place_used_again(cluster: Cluster, 
 
     def kill_one(event: CellEvent) -> None:
         if event.kind == "started" and event.cell.seed == 6 and event.attempt == 1:
-            deadline = time.monotonic() + 60
-            while not (written := notes(event.cell, settings)) and time.monotonic() < deadline:
-                time.sleep(0.01)
-            killed.append(written[0][1])
+            wait_for(lambda: bool(notes(event.cell, settings)))
+            killed.append(notes(event.cell, settings)[0][1])
             os.kill(int(killed[0]), signal.SIGKILL)
         if event.kind == "finished" and killed:
             after[notes(event.cell, settings)[-1][1]] += 1
@@ -339,7 +337,9 @@ def test_workers_get_the_environment_and_this_process_keeps_its_own_and_its_sign
         "print(events[-1].value, os.getenv('OMP_NUM_THREADS'), os.getenv('PYTHONPATH'))\n"
     )
     environment = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "PYTHONPATH")}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, env=environment
+    )
     assert done.stdout.split() == ["True", "3", "None", "None"], done.stderr
 
 
@@ -388,9 +388,9 @@ def test_a_node_that_joins_a_running_cluster_gets_cells(tmp_path: Path) -> None:
             env=real.driver_environment,
         )
         try:
-            assert nodes.until((tmp_path / "begun").exists, 240)
+            assert until((tmp_path / "begun").exists)
             real.join()
-            said, _ = driver.communicate(timeout=300)
+            said, _ = driver.communicate(timeout=PATIENCE)
         finally:
             driver.kill()
             driver.wait()
@@ -428,11 +428,11 @@ def test_a_cell_that_loses_machine_after_machine_is_given_up_at_last(tmp_path: P
         )
         try:
             for begun in range(1, losses + 1):
-                assert nodes.until(lambda count=begun: len(notes(cell, settings)) == count, 240)
+                assert until(lambda count=begun: len(notes(cell, settings)) == count)
                 real.nodes[0].kill()
                 if begun < losses:
                     real.mend()
-            said, _ = driver.communicate(timeout=120)
+            said, _ = driver.communicate(timeout=PATIENCE)
         finally:
             driver.kill()
             driver.wait()
@@ -468,6 +468,6 @@ os._exit(0)  # as the command line leaves a lost cluster
 
 
 def test_a_cluster_that_dies_does_not_leave_the_driver_waiting() -> None:
-    done = subprocess.run([sys.executable, "-c", LOSING], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", LOSING], capture_output=True, text=True, timeout=PATIENCE)
     assert "lost: the Ray cluster was lost: its raylet has ended" in done.stdout, done.stderr
     assert "run the same command again" in done.stdout

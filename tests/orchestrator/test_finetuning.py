@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from orchestrator.store import Builder, Store
 from orchestrator.store.files import Files
 from orchestrator.store.snapshots import NAME, Snapshots
 from orchestrator.workbench import Workbench
+from tests.waiting import PATIENCE, wait_for
 
 EPOCHS = 3
 GRID = f"""
@@ -116,11 +116,8 @@ def killed(inputs: Path, tmp_path: Path) -> Path:
     shutil.copytree(inputs, store)
     model, _ = source_model(tmp_path, Store(store))
     with training(tmp_path, store) as process:
-        deadline = time.monotonic() + 120
-        while not (store / model.address / NAME).exists():
-            assert process.poll() is None, process.communicate()[1]
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        wait_for(lambda: process.poll() is not None or (store / model.address / NAME).exists(), pause=0.005)
+        assert process.poll() is None, process.communicate()[1]
         os.kill(process.pid, signal.SIGKILL)
     assert Store(store).artifact(model.address) is None
     return store
@@ -170,7 +167,7 @@ def test_two_trainings_of_one_artifact_leave_one_whole_artifact(
     shutil.copytree(inputs, store)
     processes = [training(tmp_path / name, store) for name in ("one", "other")]
     for process in processes:
-        _, errors = process.communicate(timeout=240)
+        _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, errors
     assert result(tmp_path, store)[0] == uninterrupted[0]
 

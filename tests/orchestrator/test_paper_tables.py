@@ -27,6 +27,7 @@ from orchestrator.report.tables import DASH, Entry, Table, number, word
 from tests.e2e.command import orchestrator
 from tests.orchestrator.latex_reading import problems
 from tests.orchestrator.synthetic import Synthetic, everything
+from tests.waiting import PATIENCE
 
 Key = tuple[str, str, str, str, str, str]
 """Table, domain, backbone, k, method and dataset, as in ``results.csv``."""
@@ -364,7 +365,7 @@ def test_a_table_is_made_to_fit_and_says_which_packages_it_needs() -> None:
 def test_every_table_compiles(alone: dict[str, Table], small: list[Table], tmp_path: Path) -> None:
     (tmp_path / "all.tex").write_text(to_latex_document([*alone.values(), *small]), encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=PATIENCE)
     assert done.returncode == 0, done.stdout[-2000:]
     assert (tmp_path / "all.pdf").stat().st_size > 50_000
 

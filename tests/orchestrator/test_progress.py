@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +17,7 @@ from orchestrator.live.status_file import StatusFile, read_status
 from orchestrator.live.view import LiveView
 from orchestrator.machine import Gpu, Memory, memory_of_tree, read_smi
 from tests.orchestrator import samples
+from tests.waiting import wait_for
 
 
 def quiet() -> Console:
@@ -28,13 +27,6 @@ def quiet() -> Console:
 def said(console: Console) -> str:
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
-
-
-def wait_for(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_counts_follow_the_events_and_a_second_attempt_counts_once() -> None:

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ from tests.e2e import command
 from tests.orchestrator import samples
 from tests.orchestrator.test_store import ADDRESS, IDENTITY, build
 from tests.orchestrator.test_store_lease import race_for_a_lease
+from tests.waiting import wait_for
 
 BUCKET = "lab"
 URL = f"s3://{BUCKET}/runs"
@@ -361,13 +361,6 @@ def test_a_builder_says_how_far_it_is_to_whoever_looks(s3: Any, monkeypatch: pyt
     wait_for(seen("1,500 of 3,000"))
     note.end()
     wait_for(seen(""))
-
-
-def wait_for(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 # -- what can be wrong -----------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from orchestrator.scaling import Growth, Kind, growth_here, growth_of
+from tests.waiting import PATIENCE
 
 PROJECT = Path(__file__).resolve().parents[2]
 HEAD_ID = "f" * 56
@@ -132,7 +133,7 @@ def test_a_cluster_without_a_gpu_says_what_it_may_become_and_becomes_it(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

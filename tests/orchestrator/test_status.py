@@ -22,7 +22,8 @@ from orchestrator.live.status_file import StatusFile, read_status, read_statuses
 from orchestrator.live.watching import store_view, watch
 from orchestrator.store import Store
 from tests.orchestrator import samples
-from tests.orchestrator.test_progress import FULL, quiet, said, wait_for
+from tests.orchestrator.test_progress import FULL, quiet, said
+from tests.waiting import wait_for
 
 COMMAND = "python -m orchestrator grid demo --local"
 

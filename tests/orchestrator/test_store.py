@@ -20,6 +20,7 @@ from orchestrator.results import Failure
 from orchestrator.store import STALE_ATTEMPT_SECONDS, Corrupt, Store
 from orchestrator.store.files import Files
 from tests.orchestrator import samples
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 IDENTITY = {"kind": "Numbers", "top": 3}
@@ -216,7 +217,7 @@ def test_two_builders_at_once_leave_one_whole_artifact(tmp_path: Path) -> None:
     def work(content: bytes) -> None:
         with Store(tmp_path).building(ADDRESS, IDENTITY) as builder:
             (builder.folder / "numbers.bin").write_bytes(content)
-            barrier.wait(10)
+            barrier.wait(PATIENCE)
 
     threads = [threading.Thread(target=work, args=(content,)) for content in (b"a" * 1000, b"b" * 2000)]
     for thread in threads:
@@ -334,7 +335,7 @@ def test_of_several_that_create_a_file_one_does(tmp_path: Path, monkeypatch: pyt
 
     def create(number: int) -> None:
         files, content = Files(tmp_path), str(number).encode()
-        barrier.wait(10)
+        barrier.wait(PATIENCE)
         made = files.create("locks/one", content)
         created.append(made and files.read("locks/one") == content)
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from orchestrator.store import Corrupt, Store
 from orchestrator.store.node_cache import FETCHES, FOLDER, SIZE, NodeCache, WrongContent, node_cache
 from orchestrator.store.remote import StoreUnavailable
 from tests.orchestrator.test_store import ADDRESS, IDENTITY, build
+from tests.waiting import PATIENCE, wait_for
 
 ONE, TWO, THREE = (bytes([letter]) * 1000 for letter in b"abc")
 
@@ -68,13 +69,6 @@ def unused(part: Path) -> None:
 
 def contents(root: Path) -> set[bytes]:
     return {path.read_bytes() for path in root.glob("files/*/*") if path.suffix != ".stamp"}
-
-
-def wait_for(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -234,7 +228,7 @@ def test_threads_that_ask_at_once_fetch_once(tmp_path: Path) -> None:
         part.write_bytes(ONE)
 
     def ask() -> None:
-        barrier.wait(10)
+        barrier.wait(PATIENCE)
         cache.get(digest_of(ONE), len(ONE), fetch)
 
     threads = [threading.Thread(target=ask) for _ in range(4)]

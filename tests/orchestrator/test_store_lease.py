@@ -18,6 +18,7 @@ from orchestrator.store.files import Files
 from orchestrator.store.holder import Holder
 from orchestrator.store.lease import Lease, only_driver
 from orchestrator.store.remote import StoreUnavailable
+from tests.waiting import PATIENCE, wait_for
 
 NAME = "locks/demo.lease"
 
@@ -124,14 +125,15 @@ def test_a_lease_is_renewed_and_its_loss_is_said_once(tmp_path: Path, monkeypatc
 
     with only_driver(Store(tmp_path), "demo", said.append):
         first = renewed()
-        deadline = time.monotonic() + 30
-        while renewed() == first:
-            assert time.monotonic() < deadline
+        wait_for(lambda: renewed() != first)
         theirs = elsewhere(files)
-        while not said:
-            assert time.monotonic() < deadline
-            files.write(NAME, json.dumps(theirs).encode())  # in case it was overwritten at that very moment
-            time.sleep(0.01)
+
+        def noticed() -> bool:
+            if not said:
+                files.write(NAME, json.dumps(theirs).encode())  # in case it was overwritten at that very moment
+            return bool(said)
+
+        wait_for(noticed)
     assert "process 7 on elsewhere has taken it over" in said[0]
     assert json.loads(files.read(NAME)) == theirs
 
@@ -143,7 +145,7 @@ def race_for_a_lease(store: str | Path, many: int) -> list[Holder | None]:
 
     def take() -> None:
         one = Lease(Files(store), NAME)
-        barrier.wait(30)
+        barrier.wait(PATIENCE)
         told.append(one.take())
 
     threads = [threading.Thread(target=take) for _ in range(many)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import json
 import re
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+import psutil
 import pytest
 from rich.console import Console
 
@@ -38,6 +40,7 @@ from orchestrator.tracking.tracker import SyncReport, Tracker, links
 from orchestrator.tracking.trouble import Silent, trouble_of
 from orchestrator.tracking.ui import VIEWS, experiment_tags, serve_ui, ui_command
 from tests.orchestrator import samples
+from tests.waiting import PATIENCE, wait_for
 
 pytestmark = [
     pytest.mark.xdist_group("mlflow"),
@@ -255,7 +258,7 @@ def test_a_tracking_store_that_is_away_is_said_once_and_repaired_later(place: tu
     writer = TrackerThread(away, describe, stored.__getitem__, say=said.append, pauses=(0.01, 0.02))
     for result in results:
         writer.put(result.cell.id)
-    _wait(lambda: bool(said))
+    wait_for(lambda: bool(said))
     problem = "the tracking store cannot be reached: ConnectionError: nobody answers"
     assert writer.close() == f"5 runs could not be tracked: {problem}"
     assert said == [f"{problem}; the grid goes on"]
@@ -275,7 +278,7 @@ def test_processes_that_open_a_missing_database_at_once_share_one(tmp_path: Path
         subprocess.Popen([sys.executable, "-c", OPENING, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(2)
     ]
-    said = [process.communicate(timeout=180) for process in opening]
+    said = [process.communicate(timeout=PATIENCE) for process in opening]
     assert [process.returncode for process in opening] == [0, 0], said
     assert {out for out, _ in said} == {b"1\n"}
     assert [err for _, err in said] == [b"", b""]
@@ -322,7 +325,7 @@ Tracker(sys.argv[1], sys.argv[2], "demo").sync(some_results(), describe)
 
 def test_a_driver_killed_while_it_syncs_is_made_good(place: tuple[str, str], tracker: Tracker) -> None:
     driver = subprocess.Popen([sys.executable, "-c", KILLED, *place])
-    _wait(lambda: len(list(tracker._search(""))) >= 9)
+    wait_for(lambda: len(list(tracker._search(""))) >= 9)
     driver.kill()
     driver.wait()
     results = some_results()
@@ -330,13 +333,6 @@ def test_a_driver_killed_while_it_syncs_is_made_good(place: tuple[str, str], tra
     tags = Counter(run.data.tags["run_key"] for run in tracker._search("attributes.status = 'FINISHED'"))
     assert len(tags) == sum(tags.values()) == len(results) + SUMMARIES
     assert len(list(tracker._search(""))) == len(results) + SUMMARIES
-
-
-def _wait(reached: Callable[[], bool], timeout: float = 120) -> None:
-    deadline = time.monotonic() + timeout
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_the_experiment_brings_its_views_and_links(place: tuple[str, str], tracker: Tracker) -> None:
@@ -469,12 +465,15 @@ Tracker(sys.argv[1], sys.argv[2], "grid")
 def test_a_process_killed_while_it_creates_the_database_once_left_it_broken_for_good(tmp_path: Path) -> None:
     uri, artifacts = f"sqlite:///{tmp_path}/mlflow.db", str(tmp_path / "artifacts")
     creator = subprocess.Popen([sys.executable, "-c", CREATE, uri, artifacts])
-    deadline = time.monotonic() + 60
-    while not list(tmp_path.glob(".mlflow.db.part*")) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for(lambda: bool(list(tmp_path.glob(".mlflow.db.part*"))))
+    (left,) = psutil.Process(creator.pid).children()  # it makes the database, and is not killed with the creator
+    left.suspend()
     creator.kill()
     creator.wait()
     assert not (tmp_path / "mlflow.db").exists()
+    with open(tmp_path / "mlflow.db.lock") as lock, pytest.raises(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # once two wrote under the passing name then
+    left.resume()
     results = some_results()
     assert Tracker(uri, artifacts, GRID).sync(results, describe) == SyncReport(len(results) + SUMMARIES, 0, 0)
 
@@ -599,7 +598,7 @@ def test_a_store_that_never_answers_does_not_hold_sync_for_ever() -> None:
     answer = threading.Event()
 
     def frozen(tell: Callable[[int, int], None]) -> SyncReport:
-        answer.wait(60)
+        answer.wait(PATIENCE)
         return SyncReport(0, 0, 0)
 
     with pytest.raises(Silent, match="no answer for"):

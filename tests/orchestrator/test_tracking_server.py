@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -27,6 +26,7 @@ from orchestrator.tracking.mlflow_server import ADMIN, Serving, is_loopback, mlf
 from orchestrator.tracking.server import driver_environment, serve
 from orchestrator.tracking.tracker import SyncReport, Tracker
 from tests.orchestrator.test_tracking import SUMMARIES, describe, some_results
+from tests.waiting import PATIENCE, wait_for
 
 pytestmark = [
     pytest.mark.xdist_group("tracking-server"),
@@ -53,7 +53,7 @@ class Server:
         log = open(self.folder.parent / "said.txt", "w")  # noqa: SIM115 - closed below
         with log:
             self.process = subprocess.Popen([*command, "--port", str(self.port)], stdout=log, stderr=log, text=True)
-        wait(lambda: "until Ctrl-C" in self.said or self.process.poll() is not None, 120)
+        wait_for(lambda: "until Ctrl-C" in self.said or self.process.poll() is not None)
         assert self.process.poll() is None, self.said
 
     @property
@@ -68,7 +68,7 @@ class Server:
     def stop(self) -> int:
         assert self.process is not None
         self.process.terminate()
-        return self.process.wait(60)
+        return self.process.wait(PATIENCE)
 
     @property
     def password(self) -> str:
@@ -85,20 +85,13 @@ class Server:
             return False
 
 
-def wait(reached: Callable[[], bool], timeout: float = 60) -> None:
-    deadline = time.monotonic() + timeout
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def get(url: str, password: str | None) -> tuple[int, bytes]:
     """Status and body."""
     request = urllib.request.Request(url)
     if password is not None:
         request.add_header("Authorization", "Basic " + base64.b64encode(f"{ADMIN}:{password}".encode()).decode())
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -195,7 +188,7 @@ def test_a_wrong_password_is_said_in_plain_words(server: Server, monkeypatch: py
     )
     for cell_id in results:
         writer.put(cell_id)
-    wait(lambda: bool(said))
+    wait_for(lambda: bool(said))
     words = "the tracking server does not take MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
     assert writer.close() == f"3 runs could not be tracked: {words}"
     assert said == [f"{words}; the grid goes on"]
@@ -228,12 +221,12 @@ def test_a_server_killed_while_a_grid_runs_comes_back_and_every_run_with_it(
     ) as writer:
         for result in results[:8]:
             writer.put(result.cell.id)
-        wait(lambda: writer.behind < 4)
+        wait_for(lambda: writer.behind < 4)
         server.children(word)[0].kill()
         for result in results[8:]:
             writer.put(result.cell.id)
-        wait(server.answers)
-        wait(lambda: writer.behind == 0)
+        wait_for(server.answers)
+        wait_for(lambda: writer.behind == 0)
         assert writer.close() == ""
     assert "was ended by SIGKILL; started again" in server.said
     done = opener(name).sync(results, describe)
@@ -254,19 +247,19 @@ def test_an_hour_without_a_server_costs_nothing_but_the_wait(
         lambda: remote("hour"), describe, stored.__getitem__, say=said.append, pauses=(0.01, 0.02)
     ) as writer:
         writer.put(results[0].cell.id)
-        wait(lambda: writer.behind == 0)
+        wait_for(lambda: writer.behind == 0)
         frozen = server.children("uvicorn")
         for process in frozen:
             process.suspend()
         try:
             for result in results[1:]:
                 writer.put(result.cell.id)
-            wait(lambda: bool(said))
+            wait_for(lambda: bool(said))
             assert writer.behind >= len(results) - 3
         finally:
             for process in frozen:
                 process.resume()
-        wait(lambda: writer.behind == 0)
+        wait_for(lambda: writer.behind == 0)
         assert writer.close() == ""
     assert [line.split(":")[0].split(";")[0] for line in said] == [
         "the tracking store cannot be reached",
