@@ -98,7 +98,7 @@ def _kill_worker(world: World, rng: np.random.Generator, titles: tuple[str, ...]
 
 def _killed(struck: Process) -> str:
     kill(struck.pid)
-    assert until(lambda: not struck.alive, 10), f"{struck} is still there"
+    assert until(lambda: not struck.alive), f"{struck} is still there"
     return f"{struck.title.split()[0]} ({struck.pid})"
 
 
@@ -132,7 +132,7 @@ def kill_raylet(world: World, rng: np.random.Generator) -> str | None:
     if node is None or raylet is None:
         return None
     kill(raylet.pid)
-    assert until(lambda: not raylet.alive, 10), f"{raylet} is still there"
+    assert until(lambda: not raylet.alive), f"{raylet} is still there"
     _join_again(world, rng)
     return f"{node.name} ({raylet.pid})"
 
@@ -165,7 +165,7 @@ def freeze_node(world: World, rng: np.random.Generator) -> str | None:
     seconds = float(rng.choice([1.0, 4.0, 18.0], p=[0.4, 0.4, 0.2]))
     count = node.signal(signal.SIGSTOP)
     try:
-        stopped = until(lambda: all(_state(process.pid) in "TZX" for process in node.processes()), 10)
+        stopped = until(lambda: all(_state(process.pid) in "TZX" for process in node.processes()))
         assert stopped, f"{node.name} runs on"
         time.sleep(seconds)
     finally:
@@ -204,7 +204,7 @@ def kill_control_service(world: World, rng: np.random.Generator) -> str | None:
     if service is None:
         return None
     kill(service.pid)
-    assert until(lambda: not service.alive, 10), f"{service} is still there"
+    assert until(lambda: not service.alive), f"{service} is still there"
     ended = world.collect(DRIVER_ENDS)
     head.kill()
     return f"process {service.pid}; the command ended with {ended.code}"
@@ -239,7 +239,7 @@ def freeze_tracking_server(world: World, rng: np.random.Generator) -> str | None
     for process in tree:
         kill(process.pid, signal.SIGSTOP)
     try:
-        assert until(lambda: all(_state(process.pid) in "TZX" for process in tree), 10), f"{tree} runs on"
+        assert until(lambda: all(_state(process.pid) in "TZX" for process in tree)), f"{tree} runs on"
         time.sleep(seconds)
     finally:
         for process in tree:
