@@ -239,20 +239,20 @@ def sync(
         bool, typer.Option("--rebuild", help="set the store's own MLflow database aside and make it anew")
     ] = False,
 ) -> None:
-    """Bring MLflow to what the results say: add missing runs, remove leftovers and doubles."""
+    """Bring MLflow to what the results say: add missing runs, remove leftovers and doubles. Not while the grid runs."""
     from orchestrator.commands.tracking import set_database_aside
     from orchestrator.plan import make_plan
-    from orchestrator.session import sync_tracking, write_grid_report
+    from orchestrator.session import alone, sync_tracking, write_grid_report
     from orchestrator.tracking.place import tracking_place
 
-    opened = _open(grid, store, data_root, catalog)
+    opened, console = _open(grid, store, data_root, catalog), Console()
     place = tracking_place(opened.store)
-    made = make_plan(opened.grid, opened.catalog, opened.store, opened.data_root)
-    files = write_grid_report(made, opened.catalog, opened.store, opened.data_root)
-    console = Console()
-    if rebuild:
-        set_database_aside(place, console)
-    tracked = sync_tracking(made, opened.catalog, opened.store, files, verify=True, console=console)
+    with alone(opened.store, opened.grid.name, console):
+        made = make_plan(opened.grid, opened.catalog, opened.store, opened.data_root)
+        files = write_grid_report(made, opened.catalog, opened.store, opened.data_root)
+        if rebuild:
+            set_database_aside(place, console)
+        tracked = sync_tracking(made, opened.catalog, opened.store, files, verify=True, console=console)
     console.print(tracked.line, highlight=False, soft_wrap=True)
     raise typer.Exit(0 if tracked.whole else 1)
 

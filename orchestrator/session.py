@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -44,6 +45,14 @@ if TYPE_CHECKING:
     from orchestrator.settings import RunSettings
 
 
+def alone(store: Store, grid: str, console: Console) -> AbstractContextManager[None]:
+    """Hold the grid in the store for the block: whoever runs it, or writes its runs to MLflow, is the only one.
+
+    What there is to say of a former holder goes to ``console``. Raises ``UserError`` when another process holds it.
+    """
+    return only_driver(store, grid, lambda line: console.print(line, style="yellow", highlight=False))
+
+
 def run_session(
     grid: Grid, catalog: Catalog, store: Store, settings: RunSettings, options: RunOptions, console: Console
 ) -> int:
@@ -54,7 +63,7 @@ def run_session(
     Raises ``UserError`` before any work for what the user has to mend first.
     """
     data_root = Path(settings.data_root) if settings.data_root else None
-    with only_driver(store, grid.name, lambda line: console.print(line, style="yellow", highlight=False)):
+    with alone(store, grid.name, console):
         plan = make_plan(grid, catalog, store, data_root, retry_failed=options.retry_failed)
         check_inputs(plan, catalog, data_root)
         check_room(plan, store, options.disk_budget)
