@@ -19,6 +19,7 @@ from PIL import Image
 from orchestrator.session import open_tracker
 from orchestrator.store import Store
 from orchestrator.store.lease import only_driver
+from tests.conftest import GiveDatabase
 from tests.e2e import command
 from tests.waiting import PATIENCE, wait_for
 
@@ -61,9 +62,10 @@ blocks:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, give_database: GiveDatabase) -> Path:
     """A folder whose store holds eight finished cells of the mini grid."""
     made = tmp_path_factory.mktemp("commands")
+    give_database(made / "runs" / "mlflow" / "mlflow.db")
     done = command.run(command.arguments(made, "--local", "--limit", "8"))
     assert done.returncode == 0, done.stdout + done.stderr
     return made
@@ -170,8 +172,11 @@ def write_folders(root: Path) -> None:
                 Image.fromarray(pixels).save(root / name / "all" / kind / f"{index}.png")
 
 
-def test_what_fails_is_recorded_and_does_not_stop_the_rest_and_can_be_retried(tmp_path: Path) -> None:
+def test_what_fails_is_recorded_and_does_not_stop_the_rest_and_can_be_retried(
+    tmp_path: Path, give_database: GiveDatabase
+) -> None:
     """Own image folders through an own catalog; every image of one class is damaged, then mended."""
+    give_database(tmp_path / "runs" / "mlflow" / "mlflow.db")
     write_folders(tmp_path / "data")
     (tmp_path / "catalog.yaml").write_text(CATALOG)
     (tmp_path / "two.yaml").write_text(GRID)

@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import bolt
+from tests.conftest import GiveDatabase
 from tests.datasets.photographs import break_file, write_photographs
 from tests.e2e import command
 from tests.waiting import PATIENCE
@@ -14,8 +15,9 @@ from tests.waiting import PATIENCE
 WORDS = {"red_mug": "red mug", "BlueBottle": "blue bottle", "03-green-plate": "green plate"}
 
 
-def test_a_folder_of_photographs_becomes_results_and_a_model(tmp_path: Path) -> None:
+def test_a_folder_of_photographs_becomes_results_and_a_model(tmp_path: Path, give_database: GiveDatabase) -> None:
     folder, store = tmp_path / "ware", tmp_path / "runs"
+    give_database(store / "mlflow" / "mlflow.db")
     write_photographs(folder, 10)
     break_file(folder / "BlueBottle" / "007.jpg")
     mine = str(tmp_path / "mine.yaml")

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
+from tests.conftest import GiveDatabase
 from tests.e2e import command
 
 
-def manifests(store: Path, kind: str, word: str = "") -> int:
+def manifests(store: Path, kind: str) -> int:
     """Finished artifacts of a kind."""
-    return len(list((store / kind).glob(f"*{word}*/manifest.json")))
+    return len(list((store / kind).glob("*/manifest.json")))
 
 
 def results(store: Path) -> int:
@@ -21,11 +22,10 @@ def results(store: Path) -> int:
 
 
 def kill_points(store: Path) -> dict[str, Callable[[], bool]]:
-    """Moments in every stage, in the order they come. Others, drawn by the hundred, are struck by ``make soak``."""
+    """Moments from first to last. Others, drawn by the hundred, are struck by ``make soak``."""
     return {
         "features half done": lambda: manifests(store, "features") >= 7,
         "a source under way": lambda: any((store / "sources").glob("*/*/")) and not manifests(store, "sources"),
-        "spectra half done": lambda: manifests(store, "spectra", "top") >= 2,
         "MLflow's database being made": lambda: any((store / "mlflow").glob(".mlflow.db.part*")),
         "half the results": lambda: results(store) >= command.CELLS // 2,
         "the report begun": lambda: any((store / "reports").glob("mini/.building-*")),
@@ -33,9 +33,10 @@ def kill_points(store: Path) -> dict[str, Callable[[], bool]]:
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+def reference(tmp_path_factory: pytest.TempPathFactory, give_database: GiveDatabase) -> dict[str, object]:
     """The scores of a run that nothing interrupted, in one process without Ray."""
     folder = tmp_path_factory.mktemp("reference")
+    give_database(folder / "runs" / "mlflow" / "mlflow.db")
     done = command.run(command.arguments(folder, "--local"))
     assert done.returncode == 0, done.stdout + done.stderr
     return command.scores(folder / "runs")
@@ -57,7 +58,7 @@ def test_a_killed_driver_loses_nothing_and_repeats_nothing(tmp_path: Path, refer
         for point, reached in kill_points(store).items()
         if command.kill_when(command.arguments(tmp_path), reached, log)
     ]
-    assert len(killed) >= 4, f"only {killed} were reached in time"
+    assert len(killed) >= 3, f"only {killed} were reached in time"
     done = command.run(command.arguments(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(reference) == command.CELLS

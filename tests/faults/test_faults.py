@@ -16,6 +16,7 @@ from orchestrator.grid import load_grid
 from orchestrator.plan import make_plan
 from orchestrator.session import source_rows
 from orchestrator.store import Store
+from tests.conftest import GiveDatabase
 from tests.faults import misbehaving, soak
 from tests.faults.conftest import SECONDS
 from tests.faults.faults import FAULTS, ready
@@ -112,16 +113,19 @@ blocks:
 WORDS = {"raises": "made to fail", "nan": "NotFinite", "hangs": "limit", "eats": "memory"}
 
 
-def test_methods_that_misbehave_fail_alone_and_say_why(tmp_path: Path, cluster: Cluster) -> None:
+def test_methods_that_misbehave_fail_alone_and_say_why(
+    tmp_path: Path, cluster: Cluster, give_database: GiveDatabase
+) -> None:
     world = World(
         tmp_path / "odd",
         cluster,
         grid=MISBEHAVING,
         cells=6,
         module="tests.faults.misbehaving",
-        options=("--cell-limit", "60s"),
+        options=("--cell-limit", "45s"),
         variables=misbehaving.HOOK,
     )
+    give_database(world.store / "mlflow" / "mlflow.db")
     try:
         world.start()
         ended = world.collect(SECONDS)

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 import yaml
 
 from orchestrator.scaling import Growth, Kind, growth_here, growth_of
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_for
 
 PROJECT = Path(__file__).resolve().parents[2]
 HEAD_ID = "f" * 56
@@ -123,11 +122,14 @@ def test_a_cluster_without_a_gpu_says_what_it_may_become_and_becomes_it(
 ) -> None:
     address, environment = scaling_cluster
     host, port = address.split(":")
-    for _ in range(600):
+
+    def answers() -> bool:
         with suppress(ConnectionRefusedError):
             socket.create_connection((host, int(port))).close()
-            break
-        time.sleep(0.2)
+            return True
+        return False
+
+    wait_for(answers, pause=0.2)
     done = subprocess.run(
         [sys.executable, "-c", DRIVER, address],
         env=environment,

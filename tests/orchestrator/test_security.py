@@ -13,7 +13,6 @@ import pickle
 import socket
 import stat
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -36,6 +35,7 @@ from orchestrator.report import write_report
 from orchestrator.results import Failure
 from orchestrator.tracking.ui import ui_command
 from tests.orchestrator import samples
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(path for room in ("bolt", "orchestrator") for path in (ROOT / room).rglob("*.py"))
@@ -151,12 +151,12 @@ def listening(root: psutil.Process) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for process in (root, *root.children(recursive=True)):
         try:
-            sockets = process.net_connections("inet")
+            name, sockets = process.name(), process.net_connections("inet")
         except psutil.NoSuchProcess:
             continue
         addresses = {s.laddr.ip for s in sockets if s.status == psutil.CONN_LISTEN}
         if addresses:
-            found.setdefault(process.name(), set()).update(addresses)
+            found.setdefault(name, set()).update(addresses)
     return found
 
 
@@ -190,10 +190,9 @@ def test_the_tracking_ui_listens_on_loopback_only(tmp_path: Path) -> None:
     command = ui_command(f"sqlite:///{tmp_path}/mlflow.db", str(tmp_path / "artifacts"), port)
     with open(tmp_path / "log", "wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as server:
         try:
-            root, deadline, found = psutil.Process(server.pid), time.monotonic() + 90, {}
-            while not found and time.monotonic() < deadline and server.poll() is None:
-                time.sleep(0.3)
-                found = listening(root)
+            root = psutil.Process(server.pid)
+            wait_for(lambda: bool(listening(root)) or server.poll() is not None, pause=0.3)
+            found = listening(root)
             assert set().union(*found.values()) <= LOOPBACK, found
             assert found, (tmp_path / "log").read_text()
         finally:

@@ -39,6 +39,7 @@ from orchestrator.tracking.summaries import summary_runs
 from orchestrator.tracking.tracker import SyncReport, Tracker, links
 from orchestrator.tracking.trouble import Silent, trouble_of
 from orchestrator.tracking.ui import VIEWS, experiment_tags, serve_ui, ui_command
+from tests.conftest import GiveDatabase
 from tests.orchestrator import samples
 from tests.waiting import PATIENCE, wait_for
 
@@ -70,21 +71,11 @@ def some_results() -> list[Result]:
 SUMMARIES = 8 + 2 + 1
 
 
-@pytest.fixture(scope="module")
-def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An MLflow database with its schema; creating one takes seconds."""
-    path = tmp_path_factory.mktemp("blank") / "mlflow.db"
-    Tracker(f"sqlite:///{path}", None, "nothing")
-    return path
-
-
 @pytest.fixture
-def place(blank: Path, tmp_path: Path) -> tuple[str, str]:
+def place(give_database: GiveDatabase, tmp_path: Path) -> tuple[str, str]:
     """Tracking URI and artifact root of a store of the test's own."""
     database = tmp_path / "mlflow" / "mlflow.db"
-    database.parent.mkdir()
-    with contextlib.closing(sqlite3.connect(blank)) as source, contextlib.closing(sqlite3.connect(database)) as copy:
-        source.backup(copy)
+    give_database(database)
     return f"sqlite:///{database}", str(tmp_path / "mlflow" / "artifacts")
 
 
@@ -545,7 +536,7 @@ def test_means_deviations_and_colours_are_there_to_be_read() -> None:
     assert alone.tags["accuracy"] == "61.33 (n = 1)"
 
 
-NOW = Patience(total=1.0, first=0.02, longest=0.05, silence=60.0)
+NOW = Patience(total=3.0, first=0.02, longest=0.05, silence=60.0)
 """As a store that is away for minutes is waited for, in fractions of a second."""
 
 
@@ -576,10 +567,10 @@ def test_sync_gives_up_a_store_that_stays_away_but_not_one_that_gets_on() -> Non
         tell(got, 60)
         if got == 60:
             return SyncReport(60, 0, 0)
-        time.sleep(0.02)
+        time.sleep(0.05)
         raise ConnectionResetError("again")
 
-    assert patiently(slow, Console(quiet=True), replace(NOW, total=0.5)) == SyncReport(60, 0, 0)
+    assert patiently(slow, Console(quiet=True), replace(NOW, total=2.0)) == SyncReport(60, 0, 0)
 
 
 def test_sync_does_not_wait_for_what_will_not_pass() -> None:
