@@ -115,7 +115,7 @@ def execute(
             from orchestrator.fanout.room import Room
 
             cluster = stack.enter_context(Cluster.connect(options.address, worker_env=_worker_env(settings)))
-            room = Room(cluster.describe(), Packing(catalog, plan.done), settings)
+            room = stack.enter_context(Room(cluster.describe(), Packing(catalog, plan.done), settings))
         doomed = _build(plan.missing, settings, options, room.gpus if room else 0.0, on_task, store)
         cells, blocked = _ready(plan, catalog, data_root, doomed)
         for cell, doom in blocked.items():

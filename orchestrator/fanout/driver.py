@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 1.0
 """How often it is looked after cells that run for too long."""
 
-STOP_SECONDS = 20.0
+STOP_SECONDS = 60.0
 """How long Tune gets to end after it was told to, before this process leaves without it."""
 
 _TUNE_ENVIRONMENT = {

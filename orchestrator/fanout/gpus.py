@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Hashable
 
 import ray
@@ -10,18 +12,23 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 ANSWER_SECONDS = 30.0
 """How long the nodes get to say; what has not answered by then counts as unknown."""
 
+_LOOK_SECONDS = 0.5
 
-def smallest_gpu_mib() -> float | None:
+
+def smallest_gpu_mib(over: threading.Event | None = None) -> float | None:
     """Memory of the smallest GPU of the cluster in MiB; ``None`` where there is none, or no node can say.
 
-    Asking takes no GPU and starts nothing on one.
+    Asking takes no GPU and starts nothing on one. What has not answered when ``over`` is set is not waited for.
     """
     ask = ray.remote(num_cpus=0)(_smallest_here)
     asked = [
         ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
         for node in _one_of_each_kind()
     ]
-    ready, _ = ray.wait(asked, num_returns=len(asked), timeout=ANSWER_SECONDS) if asked else ([], [])
+    ready: list[ray.ObjectRef[float]] = []
+    given_up = time.monotonic() + ANSWER_SECONDS
+    while len(ready) < len(asked) and time.monotonic() < given_up and not (over and over.is_set()):
+        ready, _ = ray.wait(asked, num_returns=len(asked), timeout=_LOOK_SECONDS)
     said: list[float] = []
     for answer in ready:
         try:

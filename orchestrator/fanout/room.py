@@ -12,6 +12,9 @@ from orchestrator.fanout.driver import now_there
 from orchestrator.fanout.gpus import smallest_gpu_mib
 from orchestrator.packing import Packing, uses_gpus
 
+SETTLE_SECONDS = 5.0
+"""How long a thread that waits for a node gets to notice that nobody waits for it any more."""
+
 if TYPE_CHECKING:
     from orchestrator.cluster import ClusterInfo
     from orchestrator.settings import RunSettings
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 class Room:
     """The size of a cluster, now and as far as it may grow by itself, and the share of it that a cell asks for.
+
+    A context manager: when it is left, none of its threads talks to Ray any more, which can be ended then.
 
     Args:
         info: the cluster as it was joined.
@@ -31,6 +36,7 @@ class Room:
         grows = info.may_become != (info.cpus, info.gpus)
         self._may_become = info.may_become if grows else (0.0, 0.0)  # of what is lost, nothing comes back by itself
         self._seen_gpus = info.gpus
+        self._over, self._measuring = threading.Event(), list[threading.Thread]()
         if uses_gpus(settings, info.gpus):
             packing.gpu_mib = smallest_gpu_mib()
 
@@ -48,7 +54,9 @@ class Room:
         cpus, gpus = now_there()
         if gpus > self._seen_gpus:
             self._seen_gpus = gpus
-            threading.Thread(target=self._measure, name="gpu-memory", daemon=True).start()  # a node may take a while
+            thread = threading.Thread(target=self._measure, name="gpu-memory", daemon=True)  # a node may take a while
+            self._measuring.append(thread)
+            thread.start()
         return max(cpus, self._may_become[0]), max(gpus, self._may_become[1])
 
     def places(self, cells: Iterable[Cell]) -> int:
@@ -63,4 +71,12 @@ class Room:
         return max(1, int(places))
 
     def _measure(self) -> None:
-        self.packing.gpu_mib = smallest_gpu_mib()
+        self.packing.gpu_mib = smallest_gpu_mib(self._over)
+
+    def __enter__(self) -> Room:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        for thread in self._measuring:
+            thread.join(SETTLE_SECONDS)
