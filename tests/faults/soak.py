@@ -35,6 +35,7 @@ from tests.faults.servers import TrackingServer, lacking
 from tests.faults.world import (
     ARTIFACTS,
     CELLS,
+    REST_SECONDS,
     Watch,
     World,
     copy_artifacts,
@@ -152,7 +153,7 @@ def strike_all(world: World, drawn: Drawn, rng: np.random.Generator, outcome: Ou
                 note(outcome, FAULTS["kill_driver"], FAULTS["kill_driver"].strike(world, rng))
             world.collect_ended()
             if not world.at_rest():
-                outcome.problems.append("workers of a killed command did not end in 30 s")
+                outcome.problems.append(f"workers of a killed command did not end in {REST_SECONDS:.0f} s")
         moment = time.time()
         note(outcome, fault, fault.strike(world, rng), moment)
         world.collect_ended()

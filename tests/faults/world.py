@@ -64,6 +64,9 @@ CELL_TITLES = ("ray::_Inner.train",)
 WORKER_TITLES = ("ray::_Inner", "ray::Worker")
 BUILD_TITLES = tuple(f"ray::{kind}/" for kind in ARTIFACTS)
 
+REST_SECONDS = 120.0
+"""Workers of a killed driver end within seconds, those of a killed head after the minute that Ray waits for it."""
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -281,9 +284,9 @@ class World:
         if self.driver is not None and not self.driver.alive:
             self.collect(5)
 
-    def at_rest(self, seconds: float = 30) -> bool:
+    def at_rest(self) -> bool:
         """Whether the workers of a command that was killed come to their end."""
-        return until(lambda: not self.cluster.working(WORKER_TITLES + BUILD_TITLES), seconds, 0.1)
+        return until(lambda: not self.cluster.working(WORKER_TITLES + BUILD_TITLES), REST_SECONDS, 0.1)
 
     def finish(self, repeats: int, seconds: float) -> int:
         """Repeat the command until it says that all is done; how often it took. Raises ``TimeoutError``."""
