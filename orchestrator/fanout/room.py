@@ -12,12 +12,12 @@ from orchestrator.fanout.driver import now_there
 from orchestrator.fanout.gpus import smallest_gpu_mib
 from orchestrator.packing import Packing, uses_gpus
 
-SETTLE_SECONDS = 5.0
-"""How long a thread that waits for a node gets to notice that nobody waits for it any more."""
-
 if TYPE_CHECKING:
     from orchestrator.cluster import ClusterInfo
     from orchestrator.settings import RunSettings
+
+SETTLE_SECONDS = 5.0
+"""How long a thread that waits for a node gets to notice that nobody waits for it any more."""
 
 
 class Room:

@@ -68,7 +68,7 @@ def only_driver(store: Store, grid: str, say: Say = silent) -> Iterator[None]:
 
 def _taken(store: Store, grid: str, who: str) -> UserError:
     return UserError(
-        f"grid {grid} is being run in {store.url} by {who}",
+        f"grid {grid} is being run, or synced, in {store.url} by {who}",
         hint="`python -m orchestrator status` shows how far it is",
     )
 

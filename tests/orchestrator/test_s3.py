@@ -328,7 +328,7 @@ def test_one_driver_at_a_time_and_a_killed_one_is_not_waited_for(s3: Any) -> Non
     from tests.orchestrator.test_store_lease import driver
 
     first = driver(URL)
-    with pytest.raises(UserError, match=f"grid demo is being run in {URL} by process {first.pid} on "):
+    with pytest.raises(UserError, match=f"grid demo is being run, or synced, in {URL} by process {first.pid} on "):
         only_driver(Store(URL), "demo").__enter__()
     first.kill()
     first.communicate()

@@ -52,7 +52,7 @@ def elsewhere(files: Files, **changes: object) -> dict[str, object]:
 
 def test_a_second_driver_is_turned_away_and_a_killed_one_is_not_waited_for(tmp_path: Path) -> None:
     first = driver(tmp_path)
-    with pytest.raises(UserError, match=f"grid demo is being run in {tmp_path} by process {first.pid}"):
+    with pytest.raises(UserError, match=f"grid demo is being run, or synced, in {tmp_path} by process {first.pid}"):
         only_driver(Store(tmp_path), "demo").__enter__()
     with only_driver(Store(tmp_path), "another"):
         pass

@@ -289,7 +289,7 @@ def _at_once(count: int, act: Callable[[int], None]) -> None:
 
 @pytest.mark.parametrize("left", ["nothing", "an untagged experiment", "a deleted experiment"])
 def test_clients_that_open_an_experiment_at_once_share_one(place: tuple[str, str], left: str) -> None:
-    """Regression: one of two first sessions at once failed, as both set the same tag; seen once in some sixty runs."""
+    """Regression: one of two first sessions at once failed, as both set the same tag; CI met it once."""
     clients = [open_client(place[0]) for _ in range(4)]
     tags = experiment_tags(["digits"])
     for experiment in ("a", "b", "c", "d", "e"):
