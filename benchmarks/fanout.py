@@ -31,13 +31,13 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bolt.protocol import STRICT  # noqa: E402
-from orchestrator.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef  # noqa: E402
-from orchestrator.cluster import Cluster  # noqa: E402
-from orchestrator.events import CellEvent, Resources  # noqa: E402
-from orchestrator.results import Evaluation, Manifest, Result, Timings  # noqa: E402
-from orchestrator.settings import RunSettings  # noqa: E402
+from orchestrator.cells.trial import Outcome  # noqa: E402
+from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef  # noqa: E402
+from orchestrator.core.events import CellEvent, Resources  # noqa: E402
+from orchestrator.core.settings import RunSettings  # noqa: E402
+from orchestrator.execution.cluster import Cluster  # noqa: E402
 from orchestrator.store import Store  # noqa: E402
-from orchestrator.trial import Outcome  # noqa: E402
+from orchestrator.store.results import Evaluation, Manifest, Result, Timings  # noqa: E402
 
 WORKERS = 2
 RUNNER = "benchmarks.fanout:record_nothing"
@@ -103,7 +103,7 @@ class Measured:
 
 def ours(cells: list[Cell], folder: Path) -> Measured:
     """Half the cells, a Ctrl-C, the plan of what is open, and the other half."""
-    from orchestrator.fanout import run_cells
+    from orchestrator.execution.tune import run_cells
 
     settings, store = RunSettings(str(folder)), Store(str(folder))
     starts, rests, runs = 0.0, 0.0, 0

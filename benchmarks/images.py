@@ -36,7 +36,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from bolt.images import evaluation_pixels, normalised
+from bolt.clip.preprocess import evaluation_pixels, normalised
 from orchestrator.datasets.images import Images, read_images, write_images
 from orchestrator.datasets.part import Part, file_part
 from orchestrator.store import Store

@@ -32,17 +32,17 @@ from numpy.typing import NDArray
 from step import SHAPES, make_step, random_bases, random_tower, rebuild
 from torch import Tensor, nn
 
-from bolt.adapters import AdapterSettings, attach_to_tower, bolt_coefficients, numbers_per_block
-from bolt.backbone import Backbone, layer_norm_names
-from bolt.coefficients import attach
-from bolt.composition import Composition, compose_by_autograd
+from bolt.clip.backbone import Backbone, layer_norm_names
+from bolt.clip.tower import ImageTower, TowerShape, tensor_names
 from bolt.methods import METHODS
 from bolt.methods.atlas import composed_tensors, trainable
+from bolt.methods.common.adapters import AdapterSettings, attach_to_tower, bolt_coefficients, numbers_per_block
+from bolt.methods.common.composition import Composition, compose_by_autograd
 from bolt.protocol import STRICT
 from bolt.seeds import torch_generator
-from bolt.support import batch_order, draw_support
-from bolt.task import Support, Task
-from bolt.tower import ImageTower, TowerShape, tensor_names
+from bolt.spectral.coefficients import attach
+from bolt.task.support import batch_order, draw_support
+from bolt.task.task import Support, Task
 
 SOURCES, TOP_K = 16, 12
 GOALS = {("atlas", "atlas, plain"): (0.25, 1.0)}

@@ -3,7 +3,7 @@
     python benchmarks/report.py            # a drawn result for every cell of grid full: about 12,400
     python benchmarks/report.py fewshot    # of another grid
 
-Results are drawn (tests/orchestrator/synthetic.py), everything after them is real. Limits: 30 s to write, 15 MB, and
+Results are drawn (tests/helpers/synthetic_results.py), everything after them is real. Limits: 30 s to write, 15 MB, and
 200 ms from a key in a search field to the page laid out anew, the slowest of all tables and of five searches. The
 last needs Chromium and Playwright, and is left out with a word where they are missing.
 """
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from orchestrator.report import write_report  # noqa: E402
-from tests.orchestrator.synthetic import everything  # noqa: E402
+from tests.helpers.synthetic_results import everything  # noqa: E402
 
 SECONDS, MEGABYTES, MILLISECONDS = 30.0, 15.0, 200.0
 

@@ -48,10 +48,10 @@ from benchmarks.fanout import RUNNER, WORKERS, pool, record_nothing, scratch  # 
 
 if TYPE_CHECKING:
     from orchestrator.catalog import Catalog
-    from orchestrator.cell import Cell
-    from orchestrator.events import CellEvent
+    from orchestrator.core.cell import Cell
+    from orchestrator.core.events import CellEvent
     from orchestrator.grid import Grid
-    from orchestrator.plan import Plan
+    from orchestrator.planning.plan import Plan
     from orchestrator.store import Store
 
 PARTS = ("plan", "fanout", "resume", "sync", "report")
@@ -130,7 +130,7 @@ def load(size: int, folder: Path) -> tuple[Grid, Catalog]:
 
 def fill(store: Store, cells: Sequence[Cell]) -> None:
     """Record cells without running them, for parts whose predecessor was left out."""
-    from orchestrator.settings import RunSettings
+    from orchestrator.core.settings import RunSettings
 
     there = store.result_ids()
     for cell in cells:
@@ -143,8 +143,8 @@ def fill(store: Store, cells: Sequence[Cell]) -> None:
 
 def first(size: int, parts: Sequence[str], folder: Path) -> Measured:
     """Expand and plan, run half, stop."""
-    from orchestrator.plan import make_plan
-    from orchestrator.session import open_tracker
+    from orchestrator.cli.session import open_tracker
+    from orchestrator.planning.plan import make_plan
     from orchestrator.store import Store
 
     register_nothing()
@@ -163,7 +163,7 @@ def first(size: int, parts: Sequence[str], folder: Path) -> Measured:
 
 def fan_out(plan: Plan, store: Store, folder: Path) -> Measured:
     """Half of the cells on Tune, then a stop; and some of them on an ActorPool, in a store of its own."""
-    from orchestrator.cluster import Cluster
+    from orchestrator.execution.cluster import Cluster
 
     half = len(plan.todo) // 2
     with Cluster.connect(None, cpus=WORKERS):
@@ -208,9 +208,9 @@ class Clock:
         on_first: Callable[[], None] = lambda: None,
     ) -> None:
         """Run cells, or so many of them. Raises ``RuntimeError`` where one fails."""
-        from orchestrator.events import Resources
-        from orchestrator.fanout import run_cells
-        from orchestrator.settings import RunSettings
+        from orchestrator.core.events import Resources
+        from orchestrator.core.settings import RunSettings
+        from orchestrator.execution.tune import run_cells
 
         def note(event: CellEvent) -> None:
             if event.kind == "failed":
@@ -273,8 +273,8 @@ def file_milliseconds(store: Store, folder: Path) -> float:
 
 def second(size: int, parts: Sequence[str], folder: Path) -> Measured:
     """What is open is planned and run with everything a session has, then reported and synced."""
-    from orchestrator.plan import make_plan
-    from orchestrator.session import describe_in, open_tracker, write_grid_report
+    from orchestrator.cli.session import describe_in, open_tracker, write_grid_report
+    from orchestrator.planning.plan import make_plan
     from orchestrator.store import Store
 
     register_nothing()
@@ -312,12 +312,12 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
     """The open cells, with everything a session has."""
     from rich.console import Console
 
-    from orchestrator.cluster import Cluster
-    from orchestrator.estimate import artifact_gflops, cell_gflops
-    from orchestrator.live.progress import Progress
-    from orchestrator.live.status_file import StatusFile, status_place
-    from orchestrator.plan import make_plan
-    from orchestrator.session import describe_in, open_tracker
+    from orchestrator.cli.session import describe_in, open_tracker
+    from orchestrator.execution.cluster import Cluster
+    from orchestrator.planning.estimate import artifact_gflops, cell_gflops
+    from orchestrator.planning.plan import make_plan
+    from orchestrator.progress.progress import Progress
+    from orchestrator.progress.status_file import StatusFile, status_place
     from orchestrator.tracking.background import TrackerThread
 
     begun = time.perf_counter()

@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bolt.spectral import (
+from bolt.spectral.bases import (
     Directions,
     PooledBasis,
     add_task_vector,

@@ -5,7 +5,7 @@
 
 Compared, interleaved round by round, medians:
     limit     the frozen network's forward and input gradient: no method that trains inside the tower can do less
-    bolt      merged forward, factored gradient (bolt.coefficients), clipping and AdamW included
+    bolt      merged forward, factored gradient (bolt.spectral.coefficients), clipping and AdamW included
     dense     W0 + (U * s) V^T rebuilt under plain autograd, the best way to write it; clipping and AdamW included
     written   W0 + U diag(s) V^T with diag(s) as a matrix, as the formula and the authors' released code have it
     full      full fine-tuning of the tower, clipping and AdamW included
@@ -23,9 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bolt.coefficients import SpectralLinear, attach
-from bolt.spectral import Basis, directions_per_source
-from bolt.tower import ImageTower, TowerShape, matrix_modules, matrix_paths
+from bolt.clip.tower import ImageTower, TowerShape, matrix_modules, matrix_paths
+from bolt.spectral.bases import Basis, directions_per_source
+from bolt.spectral.coefficients import SpectralLinear, attach
 
 SHAPES = {
     "B/32": (TowerShape(224, 32, 768, 12, 12, 3072, 512, "quick_gelu"), 32, 4, {"limit": 1.4, "dense": 0.7}),

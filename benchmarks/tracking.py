@@ -25,9 +25,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.fanout import make_cells  # noqa: E402
-from orchestrator.cell import DatasetRef, MethodRef  # noqa: E402
-from orchestrator.results import Evaluation, Manifest, Result, Timings  # noqa: E402
+from orchestrator.core.cell import DatasetRef, MethodRef  # noqa: E402
 from orchestrator.store import Store  # noqa: E402
+from orchestrator.store.results import Evaluation, Manifest, Result, Timings  # noqa: E402
 from orchestrator.tracking.place import tracking_place  # noqa: E402
 from orchestrator.tracking.runs import Labels  # noqa: E402
 from orchestrator.tracking.tracker import SyncReport, Tracker  # noqa: E402

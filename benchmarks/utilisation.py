@@ -37,11 +37,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.fanout import make_cells  # noqa: E402
-from orchestrator.cell import Cell  # noqa: E402
-from orchestrator.cluster import Cluster  # noqa: E402
-from orchestrator.events import CellEvent, Resources  # noqa: E402
-from orchestrator.settings import RunSettings  # noqa: E402
-from orchestrator.trial import Outcome  # noqa: E402
+from orchestrator.cells.trial import Outcome  # noqa: E402
+from orchestrator.core.cell import Cell  # noqa: E402
+from orchestrator.core.events import CellEvent, Resources  # noqa: E402
+from orchestrator.core.settings import RunSettings  # noqa: E402
+from orchestrator.execution.cluster import Cluster  # noqa: E402
 
 GPUS = 8
 CPUS = 8
@@ -127,7 +127,7 @@ def measure(slept: Sequence[Slept], count: int) -> Measured:
 
 def ours(count: int, folder: Path, on_event: Callable[[CellEvent], None] = lambda event: None) -> None:
     """Through the fan-out."""
-    from orchestrator.fanout import run_cells
+    from orchestrator.execution.tune import run_cells
 
     def check(event: CellEvent) -> None:
         if event.kind == "failed":

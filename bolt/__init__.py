@@ -10,22 +10,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bolt.backbone import Backbone
-    from bolt.library import adapt, load_backbone, load_sources, read_folder
-    from bolt.loading import load_model
+    from bolt.clip.backbone import Backbone
     from bolt.methods import METHODS
-    from bolt.model import Model, Prediction
+    from bolt.model.library import adapt, load_backbone, load_sources, read_folder
+    from bolt.model.loading import load_model
+    from bolt.model.model import Model, Prediction
 
 _HOME = {
     "METHODS": "bolt.methods",
-    "Backbone": "bolt.backbone",
-    "Model": "bolt.model",
-    "Prediction": "bolt.model",
-    "adapt": "bolt.library",
-    "load_backbone": "bolt.library",
-    "load_model": "bolt.loading",
-    "load_sources": "bolt.library",
-    "read_folder": "bolt.library",
+    "Backbone": "bolt.clip.backbone",
+    "Model": "bolt.model.model",
+    "Prediction": "bolt.model.model",
+    "adapt": "bolt.model.library",
+    "load_backbone": "bolt.model.library",
+    "load_model": "bolt.model.loading",
+    "load_sources": "bolt.model.library",
+    "read_folder": "bolt.model.library",
 }
 
 __all__ = [

@@ -25,9 +25,8 @@ from adapt_to_my_images import DIGITS, PROMPTS, TINY, draw
 from torch.nn import functional as F
 
 import bolt
-from bolt.backbone import matrix_names
-from bolt.coefficients import attach, merged
-from bolt.spectral import (
+from bolt.clip.backbone import matrix_names
+from bolt.spectral.bases import (
     add_task_vector,
     diagonal_coefficients,
     leading,
@@ -35,6 +34,7 @@ from bolt.spectral import (
     orthonormal_basis,
     top_directions,
 )
+from bolt.spectral.coefficients import attach, merged
 
 FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1] / "docs" / "images"
 TASKS = {

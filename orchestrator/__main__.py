@@ -12,9 +12,9 @@ DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, 
 
 def main() -> None:
     """Entry point of the ``orchestrator`` command."""
-    from orchestrator.cli import app
-    from orchestrator.cluster import ClusterLost
-    from orchestrator.errors import UserError
+    from orchestrator.cli.app import app
+    from orchestrator.execution.cluster import ClusterLost
+    from orchestrator.util.errors import UserError
 
     try:
         app()

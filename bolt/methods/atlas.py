@@ -23,13 +23,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bolt.adaptation import Trainable, adapted, oversampling, train
-from bolt.composition import Composition
+from bolt.clip.tower import PROJECTION, ImageTower, tensor_names
 from bolt.methods.base import Method, Work, register
+from bolt.methods.common.composition import Composition
 from bolt.seeds import torch_generator
-from bolt.task import Adapted, Sources, Task
-from bolt.tower import PROJECTION, ImageTower, tensor_names
-from bolt.training import NO_MISTAKES, Mistakes, Recipe
+from bolt.task.task import Adapted, Sources, Task
+from bolt.training.adaptation import Trainable, adapted, oversampling, train
+from bolt.training.loop import NO_MISTAKES, Mistakes, Recipe
 
 LEAST_BATCHES = 10
 _STORAGE = {"float32": torch.float32, "float16": torch.float16}

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bolt.meta import MetaRecipe
-from bolt.task import Adapted, Task
+from bolt.task.task import Adapted, Task
+from bolt.training.meta import MetaRecipe
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """BOLT: a basis of the other tasks' singular directions, and a few coefficients trained on it.
 
 Per weight matrix, the leading directions of every source's task vector are orthogonalised together; the sources'
-mean coefficients in that basis, times a scale chosen on the support, are the start (:mod:`bolt.start`); the
-coefficients alone are trained. ``bolt_pooled`` stops at the start.
+mean coefficients in that basis, times a scale chosen on the support, are the start
+(:mod:`bolt.methods.common.pooled_start`); the coefficients alone are trained. ``bolt_pooled`` stops at the start.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from bolt.adaptation import Trainable, adapted, train
-from bolt.coefficients import merged
 from bolt.methods.base import Method, Work, register
-from bolt.selection import images_judged
-from bolt.start import Start, StartSettings, pooled_start
-from bolt.task import Adapted, Task, cosine_classifier
-from bolt.training import Mistakes, Recipe
+from bolt.methods.common.pooled_start import Start, StartSettings, pooled_start
+from bolt.methods.common.scale_selection import images_judged
+from bolt.spectral.coefficients import merged
+from bolt.task.task import Adapted, Task, cosine_classifier
+from bolt.training.adaptation import Trainable, adapted, train
+from bolt.training.loop import Mistakes, Recipe
 
 
 @dataclass(frozen=True)

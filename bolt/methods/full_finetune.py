@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bolt.adaptation import adapted, moving, train
 from bolt.methods.base import Method, Work, register
-from bolt.task import Adapted, Task, cosine_classifier
-from bolt.training import Recipe
+from bolt.task.task import Adapted, Task, cosine_classifier
+from bolt.training.adaptation import adapted, moving, train
+from bolt.training.loop import Recipe
 
 
 @dataclass(frozen=True)

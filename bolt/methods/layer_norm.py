@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bolt.adaptation import adapted, moving, train
-from bolt.backbone import layer_norm_names
+from bolt.clip.backbone import layer_norm_names
 from bolt.methods.base import Method, Work, register
-from bolt.task import Adapted, Task
-from bolt.training import Recipe
+from bolt.task.task import Adapted, Task
+from bolt.training.adaptation import adapted, moving, train
+from bolt.training.loop import Recipe
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from bolt.classifiers import LinearClassifier
-from bolt.frozen import train_on_features
 from bolt.methods.base import Method, register
-from bolt.task import Adapted, Task
-from bolt.training import Recipe
+from bolt.methods.common.frozen_features import train_on_features
+from bolt.task.classifiers import LinearClassifier
+from bolt.task.task import Adapted, Task
+from bolt.training.loop import Recipe
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bolt.classifiers import LinearClassifier
-from bolt.frozen import unit_support_features
 from bolt.methods.base import Method, register
-from bolt.task import EVALUATION_VIEW, Adapted, Task
+from bolt.methods.common.frozen_features import unit_support_features
+from bolt.task.classifiers import LinearClassifier
+from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 
 COARSE = (1e6, 1e4, 1e2, 1.0, 1e-2, 1e-4, 1e-6)
 _HALVINGS = 8

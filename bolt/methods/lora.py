@@ -24,15 +24,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from bolt.adaptation import Trainable, adapted, train
-from bolt.adapters import AdapterSettings, adapted_blocks, attach_to_tower
-from bolt.attention import folded_weight
-from bolt.classifiers import LinearClassifier
+from bolt.clip.attention import folded_weight
+from bolt.clip.tower import ImageTower, tensor_names
 from bolt.methods.base import Method, Work, register
+from bolt.methods.common.adapters import AdapterSettings, adapted_blocks, attach_to_tower
 from bolt.seeds import isolated
-from bolt.task import Adapted, Task
-from bolt.tower import ImageTower, tensor_names
-from bolt.training import Recipe
+from bolt.task.classifiers import LinearClassifier
+from bolt.task.task import Adapted, Task
+from bolt.training.adaptation import Trainable, adapted, train
+from bolt.training.loop import Recipe
 
 _LINEAR_IN_OPEN_CLIP = (".out_proj.", ".mlp.c_fc.", ".mlp.c_proj.")
 """Tensors of linear modules in open_clip's image tower."""

@@ -39,13 +39,13 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from bolt.blend import Blend, official_steps, safe_steps, start
-from bolt.frozen import unit_support_features
 from bolt.methods.base import Method, register
-from bolt.objectives import cross_entropy
+from bolt.methods.common.blend import Blend, official_steps, safe_steps, start
+from bolt.methods.common.frozen_features import unit_support_features
 from bolt.seeds import torch_generator
-from bolt.task import Adapted, Task
-from bolt.training import Diverged, Recipe, fit
+from bolt.task.task import Adapted, Task
+from bolt.training.loop import Diverged, Recipe, fit
+from bolt.training.objectives import cross_entropy
 
 _OFFICIAL_MOMENTUM, _ALPHA_EVERY = 0.9, 10
 """Of the official code."""
@@ -156,7 +156,7 @@ def _train(
     view_of: Callable[[int], Tensor],
     rate: float,
 ) -> None:
-    """Full-batch steps. Raises :class:`bolt.training.Diverged` for a loss that is NaN or infinite."""
+    """Full-batch steps. Raises :class:`bolt.training.loop.Diverged` for a loss that is NaN or infinite."""
     for number in range(settings.steps):
         loss = float(step(number, view_of(number % settings.views)))
         if not math.isfinite(loss):

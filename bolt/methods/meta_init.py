@@ -1,7 +1,7 @@
 """A meta-learned start: the whole tower is learned on the other datasets' images, then fine-tuned on the support.
 
-The start (:mod:`bolt.meta`) comes with the task. From there everything is fine-tuned: the tower, and a copy of the
-zero-shot head that, as in meta-training, holds the logit scale. Rates, epochs and batches are those of the BOLT
+The start (:mod:`bolt.training.meta`) comes with the task. From there everything is fine-tuned: the tower, and a copy of
+the zero-shot head that, as in meta-training, holds the logit scale. Rates, epochs and batches are those of the BOLT
 authors' MAML comparison; the schedule is the one all methods share.
 
 Shape legend: B batch, C classes, D joint embedding width.
@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from bolt.adaptation import adapted, moving, train
-from bolt.classifiers import LinearClassifier
-from bolt.meta import MetaRecipe, Variant
 from bolt.methods.base import Method, Work, register
-from bolt.task import Adapted, Task
-from bolt.training import Recipe
+from bolt.task.classifiers import LinearClassifier
+from bolt.task.task import Adapted, Task
+from bolt.training.adaptation import adapted, moving, train
+from bolt.training.loop import Recipe
+from bolt.training.meta import MetaRecipe, Variant
 
 _PLAIN = MetaRecipe()
 
@@ -26,7 +26,7 @@ class MetaInitSettings(Recipe):
     """The recipe of the fine-tuning and, as ``variant`` and ``meta_...``, that of the start.
 
     Attributes:
-        variant, meta_steps, ...: see :class:`bolt.meta.MetaRecipe`.
+        variant, meta_steps, ...: see :class:`bolt.training.meta.MetaRecipe`.
     """
 
     learning_rate: float = 5e-5

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bolt.merging import adapt_by_merging, mean_update, sources_of
 from bolt.methods.base import Method, Work, register
-from bolt.selection import images_judged
-from bolt.task import Adapted, Task
+from bolt.methods.common.merging import adapt_by_merging, mean_update, sources_of
+from bolt.methods.common.scale_selection import images_judged
+from bolt.task.task import Adapted, Task
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Tip-Adapter-F: Tip-Adapter whose keys are trained (Zhang et al., 2022).
 
-The keys of :mod:`bolt.cache` become a free linear layer, N x D numbers that keep no norm; labels and text head stay.
+The keys of :mod:`bolt.methods.common.cache` become a free linear layer, N x D numbers that keep no norm; labels and
+text head stay.
 AdamW with the official recipe: rate 1e-3, epsilon 1e-4, decay 0.01, a cosine per step over 20 epochs, batches of 256,
 one augmented view per epoch. Three things differ from the official code, each to keep the test split out of training:
 
@@ -20,11 +21,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from bolt.cache import CacheSettings, build_cache, searched
-from bolt.frozen import train_on_features
 from bolt.methods.base import Method, register
-from bolt.task import Adapted, Task
-from bolt.training import Recipe
+from bolt.methods.common.cache import CacheSettings, build_cache, searched
+from bolt.methods.common.frozen_features import train_on_features
+from bolt.task.task import Adapted, Task
+from bolt.training.loop import Recipe
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """TSV-M: task singular vectors, orthogonalised across tasks and merged (Gargiulo et al., 2025).
 
-A weight matrix moves by the update of :func:`bolt.spectral.tsv_merge`, every other tensor by the mean of the task
+A weight matrix moves by the update of :func:`bolt.spectral.bases.tsv_merge`, every other tensor by the mean of the task
 vectors; one scale multiplies both. Nothing is trained. The official code chooses the scale on validation data, here
 it is chosen on the support; and it merges every two-dimensional tensor as a matrix, the position embedding too, whose
 rows are no basis of anything: here that one moves by the mean.
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bolt.backbone import matrix_names
-from bolt.merging import adapt_by_merging, mean_update, sources_of
+from bolt.clip.backbone import matrix_names
 from bolt.methods.base import Method, Work, register
-from bolt.selection import images_judged
-from bolt.spectral import tsv_merge
-from bolt.task import Adapted, Task
+from bolt.methods.common.merging import adapt_by_merging, mean_update, sources_of
+from bolt.methods.common.scale_selection import images_judged
+from bolt.spectral.bases import tsv_merge
+from bolt.task.task import Adapted, Task
 
 
 @dataclass(frozen=True)

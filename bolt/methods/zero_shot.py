@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bolt.methods.base import Method, register
-from bolt.task import Adapted, Task, cosine_classifier
+from bolt.task.task import Adapted, Task, cosine_classifier
 
 
 @dataclass(frozen=True)

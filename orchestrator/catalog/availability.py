@@ -11,7 +11,7 @@ from orchestrator.catalog.places import DATA_VARIABLE, DRAWN, dataset_folder, pa
 from orchestrator.catalog.reading import grids_folder, shown
 from orchestrator.catalog.references import architecture_path, weights_path
 from orchestrator.catalog.routes import FolderRoute, ManifestRoute, ManualRoute
-from orchestrator.errors import UserError
+from orchestrator.util.errors import UserError
 
 
 def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:

@@ -17,10 +17,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from bolt.checkpoint_files import UnreadableCheckpoint, checkpoint_files
+from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
 from orchestrator.catalog.fields import Entry, Name
 from orchestrator.catalog.reading import Place, as_mapping, validated
-from orchestrator.errors import UserError, unknown_name
+from orchestrator.util.errors import UserError, unknown_name
 
 
 class CheckpointEntry(Entry):

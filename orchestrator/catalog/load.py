@@ -12,7 +12,7 @@ from orchestrator.catalog.checkpoints import CheckpointEntry, flat_checkpoints, 
 from orchestrator.catalog.entries import DatasetEntry, DomainEntry
 from orchestrator.catalog.fields import OPEN_CLIP, Entry, check_templates, key_error
 from orchestrator.catalog.reading import Place, as_mapping, grids_folder, read_mapping, shown, validated
-from orchestrator.errors import UserError, unknown_name
+from orchestrator.util.errors import UserError, unknown_name
 
 Kind = TypeVar("Kind", bound=Entry)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orchestrator.catalog.entries import DatasetEntry
 from orchestrator.catalog.routes import FolderRoute, ManifestRoute
-from orchestrator.errors import UserError
+from orchestrator.util.errors import UserError
 
 DATA_VARIABLE = "BOLT_DATA"
 """Environment variable that names the data root where no ``--data-root`` is given."""

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.errors import UserError, brief, cut, unknown_name
+from orchestrator.util.errors import UserError, brief, cut, unknown_name
 
 Model = TypeVar("Model", bound=BaseModel)
 

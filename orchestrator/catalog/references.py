@@ -16,9 +16,9 @@ from orchestrator.catalog.fields import OPEN_CLIP
 from orchestrator.catalog.places import dataset_folder, excluded_images
 from orchestrator.catalog.reading import grids_folder, shown
 from orchestrator.catalog.routes import FolderRoute, ManifestRoute
-from orchestrator.cell import BackboneRef, DatasetRef
-from orchestrator.errors import UserError
-from orchestrator.identity import fingerprint
+from orchestrator.core.cell import BackboneRef, DatasetRef
+from orchestrator.util.errors import UserError
+from orchestrator.util.identity import fingerprint
 
 LOADER_VERSION = 2
 """Raised whenever the code that reads datasets changes which images, labels or words come out."""
@@ -108,7 +108,7 @@ def _from_open_clip(name: str) -> tuple[str, ...]:
 
 def _world_version(entry: DatasetEntry) -> Any:
     try:
-        return importlib.import_module("orchestrator.datasets.toy.tasks").WORLD_VERSION
+        return importlib.import_module("orchestrator.drawn_world.tasks").WORLD_VERSION
     except ModuleNotFoundError as error:
         raise UserError(
             f"dataset {entry.name} is a drawn one, and this installation has no toy world ({error})",

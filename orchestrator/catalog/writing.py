@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from orchestrator.catalog.reading import Place, as_mapping, parse_yaml, shown
-from orchestrator.errors import UserError
+from orchestrator.util.errors import UserError
 
 Sections = Mapping[str, Mapping[str, Any]]
 """Section -> key -> fields, as in the file."""

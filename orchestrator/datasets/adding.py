@@ -16,7 +16,7 @@ from orchestrator.datasets.layouts import Layout, class_words, find_layout
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
 from orchestrator.datasets.verify import Verified, exclude_broken, verify_opened
-from orchestrator.errors import UserError
+from orchestrator.util.errors import UserError
 
 USUAL_SHOTS = (1, 2, 4, 8, 16)
 SHOWN_BROKEN = 20

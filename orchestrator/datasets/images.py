@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from bolt.images import UNREADABLE, evaluation_pixels, rgb_or_grey, rgb_pixels
-from orchestrator.datasets.ahead import in_order
+from bolt.clip.preprocess import UNREADABLE, evaluation_pixels, rgb_or_grey, rgb_pixels
+from orchestrator.core.events import one_line
 from orchestrator.datasets.part import Part
-from orchestrator.errors import UserError
-from orchestrator.events import one_line
+from orchestrator.datasets.thread_map import in_order
+from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,7 +87,7 @@ class Images:
 
 
 def why_unreadable(error: Exception) -> str:
-    """One of ``bolt.images.UNREADABLE`` as one line."""
+    """One of ``bolt.clip.preprocess.UNREADABLE`` as one line."""
     if isinstance(error, UnidentifiedImageError):
         return "UnidentifiedImageError: not an image of a kind that Pillow reads"  # its words repeat the whole path
     return one_line(error)

@@ -14,7 +14,7 @@ from typing import Any
 
 from orchestrator.datasets.routes.folder import class_folders, is_image
 from orchestrator.datasets.routes.manifest import read_table
-from orchestrator.errors import UserError
+from orchestrator.util.errors import UserError
 
 TABLES = (".csv", ".parquet")
 COLUMNS = {

@@ -13,9 +13,9 @@ from rich.text import Text
 from orchestrator.catalog import DatasetEntry, dataset_folder, excluded_file, partial_folder
 from orchestrator.datasets.adding import USUAL_SHOTS, Added
 from orchestrator.datasets.fetching import FILLERS
-from orchestrator.datasets.shelf import State, bytes_in, read_record, state_of
+from orchestrator.datasets.state import State, bytes_in, read_record, state_of
 from orchestrator.datasets.verify import Verified
-from orchestrator.units import human_bytes
+from orchestrator.util.units import human_bytes
 
 SHOWN_NAMES = 10
 SHOWN_CLASSES = 12

@@ -12,7 +12,7 @@ from orchestrator.datasets.part import Part, RawDataset, file_part
 from orchestrator.datasets.routes import READERS
 from orchestrator.datasets.splits import split_indices
 from orchestrator.datasets.words import class_words_of
-from orchestrator.errors import UserError
+from orchestrator.util.errors import UserError
 
 
 def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:

@@ -26,12 +26,12 @@ from orchestrator.catalog import (
     partial_folder,
 )
 from orchestrator.datasets.fetching import FILLERS, SIZES, SPACE_PER_BYTE
-from orchestrator.datasets.fetching.workshop import Filled, Workshop
+from orchestrator.datasets.fetching.staging import Filled, Workshop
 from orchestrator.datasets.opening import open_dataset
-from orchestrator.datasets.shelf import Record, bytes_in, only_builder, read_record, write_record
 from orchestrator.datasets.splits import split_manifest
-from orchestrator.errors import UserError
-from orchestrator.units import human_bytes
+from orchestrator.datasets.state import Record, bytes_in, only_builder, read_record, write_record
+from orchestrator.util.errors import UserError
+from orchestrator.util.units import human_bytes
 
 NOT_WRITABLE = {
     errno.ENOSPC: "the disk is full",

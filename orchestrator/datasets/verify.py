@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 from PIL import ExifTags
 
-from bolt.images import UNREADABLE, rgb_or_grey
+from bolt.clip.preprocess import UNREADABLE, rgb_or_grey
 from orchestrator.catalog import DRAWN, DatasetEntry, excluded_file, excluded_images
-from orchestrator.datasets.ahead import in_order
 from orchestrator.datasets.images import why_unreadable
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import Part, RawDataset
 from orchestrator.datasets.splits import SplitManifest, split_manifest
-from orchestrator.errors import UserError
+from orchestrator.datasets.thread_map import in_order
+from orchestrator.util.errors import UserError
 
 UPRIGHT = 1
 """EXIF's orientation of an image that is stored as it is meant."""

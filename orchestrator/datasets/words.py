@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from orchestrator.catalog import DatasetEntry, class_words
-from orchestrator.errors import UserError
+from orchestrator.util.errors import UserError
 
 
 def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, ...]:

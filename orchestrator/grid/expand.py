@@ -12,14 +12,14 @@ from typing import Any
 from bolt.methods import METHODS, Method, UnknownSetting
 from bolt.protocol import STRICT, Protocol
 from bolt.seeds import numpy_generator
-from orchestrator.backbones import activation_swapped
 from orchestrator.catalog import Catalog, CheckpointEntry, DatasetEntry, backbone_ref, dataset_ref
+from orchestrator.catalog.load_backbone import activation_swapped
 from orchestrator.catalog.reading import Place
-from orchestrator.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
-from orchestrator.errors import UserError, unknown_name
+from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
+from orchestrator.core.recipes import SourceRecipe, adopted_source
 from orchestrator.grid.overrides import Overrides
 from orchestrator.grid.schema import Block, MethodChoice, SourcesChoice, resolve_protocol
-from orchestrator.recipes import SourceRecipe, adopted_source
+from orchestrator.util.errors import UserError, unknown_name
 
 
 @dataclass(frozen=True)

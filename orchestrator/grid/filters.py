@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from orchestrator.cell import Cell
-from orchestrator.errors import UserError, cut, unknown_name
+from orchestrator.core.cell import Cell
+from orchestrator.util.errors import UserError, cut, unknown_name
 
 Label = Callable[[Cell], str]
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from bolt.methods import METHODS
 from orchestrator.catalog import BackboneEntry, Catalog, CheckpointEntry, DatasetEntry
 from orchestrator.catalog.reading import Place, grids_folder, read_mapping, shown, validated
-from orchestrator.cell import Cell, MethodRef, SourceRef
-from orchestrator.errors import UserError, cut, unknown_name
+from orchestrator.core.cell import Cell, MethodRef, SourceRef
+from orchestrator.core.recipes import SourceRecipe
 from orchestrator.grid.expand import Expander, Planned, SourcePlan, default_labels
 from orchestrator.grid.filters import only as keep_only
 from orchestrator.grid.overrides import Overrides
 from orchestrator.grid.schema import Block, GridFile
-from orchestrator.recipes import SourceRecipe
+from orchestrator.util.errors import UserError, cut, unknown_name
 
 _NOT_GRIDS = frozenset({"prompts"})
 

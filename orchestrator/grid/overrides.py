@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.catalog.reading import Place, parse_yaml
-from orchestrator.errors import UserError, cut, unknown_name
 from orchestrator.grid.schema import Block
+from orchestrator.util.errors import UserError, cut, unknown_name
 
 _GROUPS = ("protocol", "fine_tuning")
 

@@ -21,7 +21,7 @@ from pydantic import (
 from bolt.protocol import PROTOCOLS, SWITCHES, Protocol
 from orchestrator.catalog.fields import printable
 from orchestrator.catalog.reading import Place
-from orchestrator.errors import UserError, brief, cut, unknown_name
+from orchestrator.util.errors import UserError, brief, cut, unknown_name
 
 
 def _listed(value: Any) -> Any:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bolt.checkpoint_files import UnreadableCheckpoint, checkpoint_files, config_file
-from orchestrator.backbones import load_backbone
+from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files, config_file
 from orchestrator.catalog import (
     Catalog,
     CheckpointEntry,
@@ -21,14 +20,15 @@ from orchestrator.catalog import (
     load_catalog,
     missing_data,
 )
+from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.catalog.reading import read_mapping, shown
 from orchestrator.catalog.writing import replace_section
-from orchestrator.errors import UserError
 from orchestrator.models.hub import HUB, fetch_checkpoint
+from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
-    from orchestrator.settings import RunSettings
-    from orchestrator.stages.adopted import Examined
+    from orchestrator.artifacts.adopted import Examined
+    from orchestrator.core.settings import RunSettings
 
 Say = Callable[[str], None]
 
@@ -78,7 +78,7 @@ def adopt_checkpoints(
     candidates = [_candidate(path, dataset, catalog, target, note) for path in paths]
     _check_places(candidates, backbone, catalog, target)
 
-    from orchestrator.stages.adopted import examine
+    from orchestrator.artifacts.adopted import examine
 
     frozen = load_backbone(entry, "cpu").tower
     state = frozen.state_dict_open_clip()
@@ -210,11 +210,11 @@ def _found(examined: Examined) -> str:
 
 def _verified(entry: CheckpointEntry, catalog: Catalog, settings: RunSettings) -> str:
     """What is found of one adopted checkpoint. Raises ``UserError`` for what is wrong with it."""
-    from orchestrator.stages.accuracy import needs_for_accuracy, source_accuracy
-    from orchestrator.stages.adopted import check_content, examine
-    from orchestrator.stages.artifacts import closure
-    from orchestrator.stages.build import build
-    from orchestrator.workbench import workbench
+    from orchestrator.artifacts.accuracy import needs_for_accuracy, source_accuracy
+    from orchestrator.artifacts.adopted import check_content, examine
+    from orchestrator.artifacts.build import build
+    from orchestrator.artifacts.kinds import closure
+    from orchestrator.artifacts.workbench import workbench
 
     check_content(entry)
     bench = workbench(settings)

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from bolt.checkpoint_files import UnreadableCheckpoint, checkpoint_files
-from bolt.huggingface import shape_from_config
-from bolt.tower import ImageTower, TowerShape, UnsupportedTower
-from orchestrator.backbones import load_backbone, quick_gelu_of_tag
+from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
+from bolt.clip.huggingface import shape_from_config
+from bolt.clip.tower import ImageTower, TowerShape, UnsupportedTower
 from orchestrator.catalog import BackboneEntry
 from orchestrator.catalog.fields import key_error
-from orchestrator.errors import UserError, unknown_name
+from orchestrator.catalog.load_backbone import load_backbone, quick_gelu_of_tag
+from orchestrator.util.errors import UserError, unknown_name
 
 QUICK = "-quickgelu"
 """Ends the names under which open_clip has a model once more with QuickGELU; an entry says it by ``quick_gelu``."""
@@ -90,7 +90,7 @@ def make_entry(wanted: Wanted) -> BackboneEntry:
 def tower_shape(config: dict[str, Any], name: str) -> TowerShape:
     """The shape of the image tower that an open_clip model configuration describes, built without memory.
 
-    Raises ``UserError`` with the reason for a tower that has no equal in :mod:`bolt.tower`.
+    Raises ``UserError`` with the reason for a tower that has no equal in :mod:`bolt.clip.tower`.
     """
     import open_clip
 

@@ -10,23 +10,23 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from orchestrator.errors import UserError, unknown_name
-from orchestrator.results import Result
 from orchestrator.store import Store
+from orchestrator.store.results import Result
 from orchestrator.tracking.runs import accuracies
+from orchestrator.util.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
     import torch
 
-    from bolt.model import Model
-    from bolt.saving import Form
-    from bolt.task import Adapted, Sources
-    from orchestrator.results import Evaluation, Manifest
-    from orchestrator.workbench import Workbench
+    from bolt.model.model import Model
+    from bolt.model.saving import Form
+    from bolt.task.task import Adapted, Sources
+    from orchestrator.artifacts.workbench import Workbench
+    from orchestrator.store.results import Evaluation, Manifest
 
 COMPARED = 16
 """Test images whose logits are compared after reading a model back."""
@@ -125,41 +125,11 @@ def example_of(result: Result, bench: Workbench) -> bytes:
     return stream.getvalue()
 
 
-def model_of(result: Result, adapted: Adapted, bench: Workbench) -> Model:
-    """What a cell made, as a model that says where it comes from."""
-    from bolt.model import Model
-
-    cell = result.cell
-    entry = bench.catalog.dataset(cell.dataset.name)
-    names = bench.class_names(cell.dataset, bench.image_size(cell.backbone))
-    return Model.of(
-        bench.backbone(cell.backbone), adapted, names, exif_rotation=entry.exif_rotation, notes=_notes(result, bench)
-    )
-
-
-def _notes(result: Result, bench: Workbench) -> dict[str, Any]:
-    cell = result.cell
-    return {
-        "cell": cell.id,
-        "method": cell.method.name,
-        "track": cell.track,
-        "protocol": cell.protocol.name,
-        "shots": cell.shots,
-        "seed": cell.seed,
-        "dataset": cell.dataset.name,
-        "dataset_digest": cell.dataset.digest,
-        "accuracy": accuracies(result)[0],
-        "accuracy_zero_shot": accuracies(result)[1],
-        "data_licence": bench.catalog.dataset(cell.dataset.name).licence,
-        "sources": {source.dataset: source.digest for source in cell.sources},
-    }
-
-
 def _make(result: Result, bench: Workbench) -> tuple[Model, tuple[Evaluation, ...], str]:
     """The model, its score on what the cell was scored on, and where it came from."""
-    from bolt.task import Adapted
-    from orchestrator.evaluation import evaluate
-    from orchestrator.trial import measure
+    from bolt.task.task import Adapted
+    from orchestrator.cells.evaluation import evaluate
+    from orchestrator.cells.trial import measure
 
     kept = _kept(result, bench)
     if kept is None:
@@ -173,8 +143,8 @@ def _make(result: Result, bench: Workbench) -> tuple[Model, tuple[Evaluation, ..
 
 def _kept(result: Result, bench: Workbench) -> Model | None:
     """The model of the adapter that the store keeps; ``None`` where there is none, or no whole one."""
-    from bolt.changes import OtherBasis
-    from bolt.loading import OtherBackbone, UnreadableModel, load_model
+    from bolt.model.loading import OtherBackbone, UnreadableModel, load_model
+    from bolt.spectral.updates import OtherBasis
 
     cell = result.cell
     folder = bench.store.adapter_folder(cell.id)
@@ -195,7 +165,8 @@ def _sources(result: Result, bench: Workbench) -> Sources | None:
 
 
 def _writable(result: Result, adapted: Adapted, bench: Workbench) -> Model:
-    from bolt.classifiers import UnknownClassifier
+    from bolt.task.classifiers import UnknownClassifier
+    from orchestrator.cells.model import model_of
 
     try:
         return model_of(result, adapted, bench)
@@ -205,7 +176,7 @@ def _writable(result: Result, adapted: Adapted, bench: Workbench) -> Model:
 
 def _compare(result: Result, evaluations: tuple[Evaluation, ...], bench: Workbench) -> tuple[str, ...]:
     """Hold the model's score against the recorded one; a warning where the machine may explain a difference."""
-    from orchestrator.manifest import make_manifest
+    from orchestrator.cells.manifest import make_manifest
 
     found = [(scored.dataset, scored.correct, scored.total) for scored in evaluations]
     recorded = [(scored.dataset, scored.correct, scored.total) for scored in result.evaluations]
@@ -246,7 +217,7 @@ def _read_back(model: Model, folder: Path, result: Result, bench: Workbench) -> 
     """
     import torch
 
-    from bolt.loading import load_model
+    from bolt.model.loading import load_model
 
     cell = result.cell
     backbone = bench.backbone(cell.backbone)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bolt.checkpoint_files import IN_A_FOLDER, UnreadableCheckpoint, checkpoint_files
-from orchestrator.errors import UserError
+from bolt.clip.checkpoint_files import IN_A_FOLDER, UnreadableCheckpoint, checkpoint_files
+from orchestrator.util.errors import UserError
+from orchestrator.util.hub_errors import explain_hub_error
 
 HUB = "hf:"
 """What an address on the hub begins with: ``hf:owner/name[@revision]``."""
@@ -37,7 +38,7 @@ def fetch_checkpoint(address: str, folder: Path) -> tuple[Path, str]:
         for name in _wanted(names, where):
             hf_hub_download(repo, name, revision=info.sha, local_dir=home)
     except Exception as error:
-        raise explained(error, where) from None
+        raise explain_hub_error(error, where) from None
     try:
         files = checkpoint_files(home)
     except UnreadableCheckpoint as error:
@@ -53,30 +54,3 @@ def _wanted(names: Sequence[str], where: str) -> list[str]:
     stem = first.removesuffix(".index.json").partition(".")[0]
     parts = [name for name in names if name.startswith(f"{stem}-") and "/" not in name] if "index" in first else []
     return [first, *parts, *(["config.json"] if "config.json" in names else [])]
-
-
-def explained(error: Exception, where: str) -> Exception:
-    """The user's error behind one of the hub's; anything else as it is."""
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
-
-    if isinstance(error, GatedRepoError):
-        return UserError("the repository is gated", where=where, hint="agree to its terms there, then: hf auth login")
-    if isinstance(error, RevisionNotFoundError):
-        return UserError("the repository has no such revision", where=where)
-    if isinstance(error, RepositoryNotFoundError | HFValidationError):
-        return UserError("there is no such repository, or it wants a token", where=where, hint="hf auth login")
-    if isinstance(error, OfflineModeIsEnabled):
-        return UserError("cannot be fetched: HF_HUB_OFFLINE is set", where=where, hint="unset it for this command")
-    # Whichever HTTP library the installed huggingface_hub is built on raises its own errors for a network that is away.
-    of_http = type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "requests", "urllib3")
-    if of_http or isinstance(error, HfHubHTTPError | LocalEntryNotFoundError | ConnectionError | TimeoutError):
-        return UserError(f"cannot be fetched: {error}", where=where, hint="the same command goes on from where it was")
-    return error

@@ -6,7 +6,7 @@ Layout::
     <kind>/<readable-name>--<8hex>/<attempt>/<file>    the files the manifest names, of the attempt that finished
     <kind>/<readable-name>--<8hex>/unfinished.*        how far its builder is, while there is one (snapshots.py)
     results/<cell id>.json                             one finished cell
-    adapters/<cell id>/                                what it made, where that is small (:mod:`bolt.saving`)
+    adapters/<cell id>/                                what it made, where that is small (:mod:`bolt.model.saving`)
     failures/<cell id or artifact>.json                one that could not be made; never served as a result
     logs/  reports/<grid>/  mlflow/  status/  locks/
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import UserError
-from orchestrator.identity import canonical_json, encode
 from orchestrator.store.files import Files
 from orchestrator.store.node_cache import WrongContent, node_cache, sha256, wanted
+from orchestrator.util.errors import UserError
+from orchestrator.util.identity import canonical_json, encode
 
 HASHED_BYTES = 256 * 2**20
 """Files up to this size are checked by content when an artifact is verified; larger ones by size only."""

@@ -14,15 +14,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import UserError
-from orchestrator.identity import canonical_json, encode
 from orchestrator.store.artifact import Artifact
+from orchestrator.store.build_progress import HowFar
 from orchestrator.store.files import Files
-from orchestrator.store.holder import Holder
-from orchestrator.store.how_far import HowFar
+from orchestrator.store.lease_owner import Holder
 from orchestrator.store.node_cache import node_cache, sha256
 from orchestrator.store.remote import UNWRITABLE
 from orchestrator.store.snapshots import Snapshots
+from orchestrator.util.errors import UserError
+from orchestrator.util.identity import canonical_json, encode
 
 STALE_ATTEMPT_SECONDS = 24 * 3600.0
 """Nothing was written into an attempt's folder for so long: its builder is gone. Fine-tuning can take most of a day

@@ -14,8 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orchestrator.errors import UserError
 from orchestrator.store.remote import StoreUnavailable, in_words, meaning, open_filesystem
+from orchestrator.util.errors import UserError
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")

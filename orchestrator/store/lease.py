@@ -16,13 +16,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from orchestrator.errors import UserError
-from orchestrator.live.eta import in_words
-from orchestrator.locks import Held, held
 from orchestrator.store import Store
 from orchestrator.store.files import Files
-from orchestrator.store.holder import STALE_SECONDS, Holder
+from orchestrator.store.lease_owner import STALE_SECONDS, Holder
 from orchestrator.store.remote import meaning
+from orchestrator.util.errors import UserError
+from orchestrator.util.locks import Held, held
+from orchestrator.util.units import human_duration
 
 RENEW_SECONDS = 20.0
 
@@ -95,7 +95,7 @@ class Lease:
             if (later := self._watched(found)) is not None:
                 return later
         if found is not None:
-            ago = in_words(max(0.0, time.time() - found.renewed))
+            ago = human_duration(max(0.0, time.time() - found.renewed))
             say(f"going on from {found.words}, which was last at work {ago} ago")
         self._files.write(self._name, self._text())
         return self._confirmed(alone=found is not None and found.is_here)

@@ -23,10 +23,10 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from orchestrator.events import one_line
-from orchestrator.store.cache_users import Users, entries
+from orchestrator.core.events import one_line
+from orchestrator.store.cache_references import Users, entries
 from orchestrator.store.remote import UNWRITABLE, StoreUnavailable
-from orchestrator.units import bytes_of, human_bytes
+from orchestrator.util.units import bytes_of, human_bytes
 
 FOLDER, SIZE = "BOLT_CACHE", "BOLT_CACHE_SIZE"
 

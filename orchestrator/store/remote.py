@@ -13,8 +13,8 @@ from typing import Any
 
 import fsspec
 
-from orchestrator.errors import UserError
-from orchestrator.events import one_line
+from orchestrator.core.events import one_line
+from orchestrator.util.errors import UserError
 
 CONNECTIONS = 64
 """Requests that may be under way at a time; botocore itself allows ten."""

@@ -88,7 +88,7 @@ class Snapshots:
             path.unlink(missing_ok=True)
 
     def _write(self, state: Any) -> None:
-        from bolt.tensor_files import save_tensors
+        from bolt.clip.tensor_files import save_tensors
 
         tensors: dict[str, Tensor] = {}
         packed = json.dumps(_packed(state, tensors))

@@ -8,15 +8,15 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
-from orchestrator.cell import Cell
-from orchestrator.errors import UserError
-from orchestrator.identity import canonical_json
-from orchestrator.results import Failure, Result
+from orchestrator.core.cell import Cell
 from orchestrator.store.artifact import Artifact, Corrupt, discard
+from orchestrator.store.build_progress import Lately
 from orchestrator.store.building import Builder, building
-from orchestrator.store.copies import fetch_folder, on_this_machine, publish, read_small
 from orchestrator.store.files import Files, Version
-from orchestrator.store.how_far import Lately
+from orchestrator.store.local_mirror import fetch_folder, on_this_machine, publish, read_small
+from orchestrator.store.results import Failure, Result
+from orchestrator.util.errors import UserError
+from orchestrator.util.identity import canonical_json
 
 BATCH = 1000
 """Results that are read before they are made sense of."""

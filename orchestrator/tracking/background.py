@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 
-from orchestrator.results import Result
+from orchestrator.store.results import Result
+from orchestrator.tracking.errors import Trouble, trouble_of
 from orchestrator.tracking.runs import Describe
 from orchestrator.tracking.tracker import Tracker
-from orchestrator.tracking.trouble import Trouble, trouble_of
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 CLOSE_SECONDS = 90.0

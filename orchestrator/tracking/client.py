@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from orchestrator.events import one_line
+from orchestrator.core.events import one_line
 from orchestrator.tracking.database import DRIVER, with_driver
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from orchestrator.errors import UserError
-from orchestrator.events import one_line
+from orchestrator.core.events import one_line
 from orchestrator.tracking.supervised import Supervised
+from orchestrator.util.errors import UserError
 
 NAME = "mlflow"
 """Of the database, and of its user."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import UserError
 from orchestrator.tracking.database import DRIVER, with_driver
 from orchestrator.tracking.server import ARTIFACTS_VARIABLE, SERVER_VARIABLE
+from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
     from orchestrator.store import Store

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import bolt
-from bolt.saving import INDEX, file_digest
+from bolt.model.saving import INDEX, file_digest
 from orchestrator.tracking.client import attach, open_client
 from orchestrator.tracking.runs import KEY
 

@@ -25,8 +25,8 @@ from datetime import datetime
 from pathlib import Path
 from statistics import fmean
 
-from orchestrator.cell import Cell
-from orchestrator.results import Evaluation, Result
+from orchestrator.core.cell import Cell
+from orchestrator.store.results import Evaluation, Result
 
 Metric = tuple[str, float, int]
 """Name, value, step."""

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import FrameType
 from urllib.parse import urlsplit
 
-from orchestrator.errors import UserError
-from orchestrator.locks import Held, held
 from orchestrator.tracking.database import check_database, find_postgres, with_driver, write_secret
 from orchestrator.tracking.mlflow_server import ADMIN, ADMIN_PASSWORD, Serving, is_loopback, mlflow_server, wait_ready
+from orchestrator.util.errors import UserError
+from orchestrator.util.locks import Held, held
 
 ARTIFACTS_VARIABLE = "BOLT_TRACKING_ARTIFACTS"
 SERVER_VARIABLE = "BOLT_TRACKING_SERVER"

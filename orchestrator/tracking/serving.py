@@ -33,7 +33,7 @@ class ImageClassifier(PythonModel):  # type: ignore[misc]
 
     def load_context(self, context: PythonModelContext) -> None:
         """Read the model from the artifact it was registered with."""
-        from bolt.loading import load_model
+        from bolt.model.loading import load_model
 
         self._model = load_model(context.artifacts["model"])
 
@@ -56,7 +56,7 @@ class ImageClassifier(PythonModel):  # type: ignore[misc]
 
 def decoded(text: Any, row: int) -> Image.Image:
     """The image of one row. Raises ``BadImage``."""
-    from bolt.images import UNREADABLE
+    from bolt.clip.preprocess import UNREADABLE
 
     try:
         image: Image.Image = Image.open(io.BytesIO(base64.b64decode(text, validate=True)))

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from orchestrator.cell import Cell
-from orchestrator.results import Result
+from orchestrator.core.cell import Cell
+from orchestrator.store.results import Result
 from orchestrator.tracking.runs import (
     SELECTED,
     Describe,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.results import Result
+from orchestrator.store.results import Result
 from orchestrator.tracking.client import PROXIED, as_url, attach, open_client
 from orchestrator.tracking.database import DRIVER, with_driver
 from orchestrator.tracking.experiment import open_experiment, set_tags

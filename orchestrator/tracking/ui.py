@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from orchestrator.errors import UserError
+from orchestrator.util.errors import UserError
 
 HOST = "127.0.0.1"
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from bolt.backbone import Backbone
-from tests.bolt.samples import random_backbone
+from bolt.clip.backbone import Backbone
+from tests.helpers.towers import random_backbone
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -276,8 +276,8 @@ def a_failure_names_its_host(site: Site) -> None:
 
 FAILING = """
 import os
-from orchestrator.cluster import Cluster, run_graph
-from orchestrator.graph import GraphTask
+from orchestrator.execution.cluster import Cluster, run_graph
+from orchestrator.execution.task_graph import GraphTask
 with Cluster.connect("auto"):
     *_, end = run_graph({"task": GraphTask(os.stat, ("/not/there",), frozenset(), cpus=1)})
 print(end.kind, end.log)

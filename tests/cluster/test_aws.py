@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.scaling import Growth, Kind, growth_of
-from tests.waiting import PATIENCE
+from orchestrator.execution.autoscaler import Growth, Kind, growth_of
+from tests.helpers.waiting import PATIENCE
 
 PROJECT = Path(__file__).resolve().parents[2]
 REGION = "us-west-2"

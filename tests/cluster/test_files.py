@@ -72,7 +72,7 @@ def test_dashboard_and_mlflow_listen_on_the_loopback_interface(path: Path) -> No
     assert "--dashboard-host=127.0.0.1" in commands
     assert "0.0.0.0" not in path.read_text()
     served = next(command for command in commands.split("\n") if "tracking serve" in command)
-    assert "--host" not in served  # its own default is loopback (tests/orchestrator/test_tracking_server.py)
+    assert "--host" not in served  # its own default is loopback (tests/orchestrator/tracking/test_tracking_server.py)
     assert "--no-auth" not in served
 
 

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from orchestrator.session import open_tracker
+from orchestrator.cli.session import open_tracker
 from orchestrator.store import Store
 from orchestrator.store.lease import only_driver
 from tests.conftest import GiveDatabase
-from tests.e2e import command
-from tests.waiting import PATIENCE, wait_for
+from tests.helpers import command
+from tests.helpers.waiting import PATIENCE, wait_for
 
 CATALOG = """
 domains:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from orchestrator.__main__ import main
-from tests.e2e import command
+from tests.helpers import command
 
 
 class Ended(NamedTuple):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import bolt
 from tests.conftest import GiveDatabase
-from tests.datasets.photographs import break_file, write_photographs
-from tests.e2e import command
-from tests.waiting import PATIENCE
+from tests.helpers import command
+from tests.helpers.photographs import break_file, write_photographs
+from tests.helpers.waiting import PATIENCE
 
 WORDS = {"red_mug": "red mug", "BlueBottle": "blue bottle", "03-green-plate": "green plate"}
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from orchestrator.report import write_report
-from tests.orchestrator.synthetic import everything
+from tests.helpers.synthetic_results import everything
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

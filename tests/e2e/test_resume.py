@@ -9,7 +9,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from tests.conftest import GiveDatabase
-from tests.e2e import command
+from tests.helpers import command
 
 
 def manifests(store: Path, kind: str) -> int:

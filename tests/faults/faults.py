@@ -35,7 +35,7 @@ import numpy as np
 
 from tests.faults.nodes import Node, Process, alive, kill
 from tests.faults.world import ARTIFACTS, BUILD_TITLES, CELL_TITLES, World
-from tests.waiting import until
+from tests.helpers.waiting import until
 
 Need = Literal["cell", "build", "work", "driver", "tracking", "disk", "rest"]
 Item = TypeVar("Item")

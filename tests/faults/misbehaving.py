@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bolt.classifiers import Classifier
 from bolt.methods import METHODS
 from bolt.methods.base import Method, register
-from bolt.task import Adapted, Task
+from bolt.task.classifiers import Classifier
+from bolt.task.task import Adapted, Task
 
 HOOK = {"RAY_RUNTIME_ENV_HOOK": "tests.faults.misbehaving.in_every_worker"}
 """Environment of the command, which makes Ray register the method in its workers."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from tests.waiting import until
+from tests.helpers.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,10 +11,10 @@ from urllib.request import urlopen
 
 import psutil
 
-from orchestrator.errors import UserError
 from orchestrator.tracking.database import find_postgres
+from orchestrator.util.errors import UserError
 from tests.faults.nodes import ROOT, Process, Started, free_port, kill
-from tests.waiting import PATIENCE, until
+from tests.helpers.waiting import PATIENCE, until
 
 READY_SECONDS = 180.0
 

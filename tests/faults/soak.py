@@ -43,7 +43,7 @@ from tests.faults.world import (
     scores,
     unsound_artifacts,
 )
-from tests.waiting import until
+from tests.helpers.waiting import until
 
 REPEATS = 6
 COMMAND_SECONDS = 420.0

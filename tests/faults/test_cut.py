@@ -19,7 +19,7 @@ from tests.faults import soak
 from tests.faults.conftest import SECONDS
 from tests.faults.nodes import HEALTH, ROOT, Cluster
 from tests.faults.world import FEW_CELLS, FEW_CELLS_COUNT, World, scores
-from tests.waiting import PATIENCE, until
+from tests.helpers.waiting import PATIENCE, until
 
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=missing() or "nothing is missing"),

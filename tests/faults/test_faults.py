@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from orchestrator.catalog import load_catalog
+from orchestrator.cli.session import source_rows
 from orchestrator.grid import load_grid
-from orchestrator.plan import make_plan
-from orchestrator.session import source_rows
+from orchestrator.planning.plan import make_plan
 from orchestrator.store import Store
 from tests.conftest import GiveDatabase
 from tests.faults import misbehaving, soak
@@ -22,7 +22,7 @@ from tests.faults.conftest import SECONDS
 from tests.faults.faults import FAULTS, ready
 from tests.faults.nodes import Cluster, alive
 from tests.faults.world import FEW_CELLS, FEW_CELLS_COUNT, World, scores
-from tests.waiting import until
+from tests.helpers.waiting import until
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from typing import Any
 from orchestrator.store import Corrupt, Store
 from tests.faults.nodes import ROOT, Cluster, Process, alive, kill, kill_session, session
 from tests.faults.servers import TrackingServer
-from tests.waiting import PATIENCE, until
+from tests.helpers.waiting import PATIENCE, until
 
 GRID = """
 title: Faults

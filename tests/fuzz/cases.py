@@ -17,7 +17,7 @@ import yaml
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from orchestrator.errors import UserError
+from orchestrator.util.errors import UserError
 
 WIDE = "BOLT_FUZZ" in os.environ
 

@@ -23,7 +23,7 @@ from orchestrator.catalog import (
 )
 from orchestrator.catalog.reading import parse_yaml
 from orchestrator.catalog.writing import add_entries
-from orchestrator.errors import UserError
+from orchestrator.util.errors import UserError
 from tests.fuzz.cases import cases, damaged, is_for_people, spoiled, written
 
 DATASET: dict[str, Any] = {

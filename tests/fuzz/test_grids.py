@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from bolt.methods import METHODS
 from orchestrator.catalog import Catalog, load_catalog
-from orchestrator.cell import Cell
-from orchestrator.errors import UserError
+from orchestrator.core.cell import Cell
 from orchestrator.grid import Grid, load_grid
+from orchestrator.util.errors import UserError
 from tests.fuzz.cases import cases, damaged, is_for_people, near, odd, spoiled, written
 
 WHOLE: dict[str, Any] = {

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.results import Failure, Result
 from orchestrator.store import Store
+from orchestrator.store.results import Failure, Result
 from tests.fuzz.cases import cases, damaged, odd, spoiled
-from tests.orchestrator import samples
+from tests.helpers import cells as samples
 
 CELL, OTHER = samples.cell(1), samples.cell(2)
 RESULT = samples.result(CELL)

@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from orchestrator.errors import UserError
-from orchestrator.identity import canonical_json
-from orchestrator.live.snapshot import Failed, Snapshot, Stage, UnderWay
-from orchestrator.live.status_file import StatusFile, read_status, read_statuses
-from orchestrator.live.watching import store_view
+from orchestrator.progress.snapshot import Failed, Snapshot, Stage, UnderWay
+from orchestrator.progress.status_file import StatusFile, read_status, read_statuses
+from orchestrator.progress.status_view import store_view
 from orchestrator.store import Corrupt, Store
 from orchestrator.store.files import Files
 from orchestrator.store.snapshots import NAME, Snapshots
+from orchestrator.util.errors import UserError
+from orchestrator.util.identity import canonical_json
 from tests.fuzz.cases import cases, damaged, spoiled
 
 IDENTITY = {"kind": "Numbers", "top": 3}

@@ -11,14 +11,14 @@ import pytest
 import yaml
 
 from bolt.methods import METHODS
+from orchestrator.artifacts.build import build
+from orchestrator.artifacts.workbench import Workbench
 from orchestrator.catalog import Catalog, load_catalog
-from orchestrator.cell import Cell
+from orchestrator.core.cell import Cell
+from orchestrator.core.settings import RunSettings
 from orchestrator.grid import Grid, load_grid
-from orchestrator.plan import make_plan
-from orchestrator.settings import RunSettings
-from orchestrator.stages.build import build
+from orchestrator.planning.plan import make_plan
 from orchestrator.store import Store
-from orchestrator.workbench import Workbench
 
 DATASETS = ["glyph-inks", "glyph-digits", "aerial-roofs"]
 """One may be mirrored, one may not, one is of another domain."""

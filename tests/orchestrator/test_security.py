@@ -24,24 +24,27 @@ import psutil
 import pytest
 import torch
 
-from orchestrator.backbones import load_backbone
 from orchestrator.catalog import load_catalog
+from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.catalog.reading import parse_yaml
-from orchestrator.cluster import Cluster
 from orchestrator.datasets.images import read_images
-from orchestrator.errors import UserError
+from orchestrator.execution.cluster import Cluster
 from orchestrator.grid import load_grid
 from orchestrator.report import write_report
-from orchestrator.results import Failure
+from orchestrator.store.results import Failure
 from orchestrator.tracking.ui import ui_command
-from tests.orchestrator import samples
-from tests.waiting import wait_for
+from orchestrator.util.errors import UserError
+from tests.helpers import cells as samples
+from tests.helpers.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(path for room in ("bolt", "orchestrator") for path in (ROOT / room).rglob("*.py"))
 
 ALLOWED = {
-    "orchestrator/report/workers.py": {"pickle.load", "pickle.loads"},  # between a process and its own child, by a pipe
+    "orchestrator/report/page/workers.py": {
+        "pickle.load",
+        "pickle.loads",
+    },  # between a process and its own child, by a pipe
     "orchestrator/catalog/reading.py": {"yaml.load"},  # with a loader of its own, see below
 }
 """Where something that can execute what it reads is called after all, and why that is no door."""

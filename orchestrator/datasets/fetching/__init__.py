@@ -10,7 +10,7 @@ from orchestrator.catalog import DatasetEntry
 from orchestrator.datasets.fetching.by_archive import archive_size, fill_from_archive
 from orchestrator.datasets.fetching.by_hub import fill_from_hub, hub_size
 from orchestrator.datasets.fetching.by_torchvision import fill_by_torchvision
-from orchestrator.datasets.fetching.workshop import Filled, Workshop
+from orchestrator.datasets.fetching.staging import Filled, Workshop
 
 FILLERS: dict[str, Callable[[DatasetEntry, Workshop], Filled]] = {
     "archive": fill_from_archive,

@@ -8,8 +8,8 @@ from urllib.parse import unquote, urlsplit
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ArchiveRoute
 from orchestrator.datasets.fetching.download import announced_size, digest_of, download
+from orchestrator.datasets.fetching.staging import Filled, Workshop
 from orchestrator.datasets.fetching.unpack import unpack
-from orchestrator.datasets.fetching.workshop import Filled, Workshop
 
 
 def fill_from_archive(entry: DatasetEntry, shop: Workshop) -> Filled:

@@ -14,11 +14,11 @@ from typing import Any
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute
 from orchestrator.datasets.fetching.download import digest_of
-from orchestrator.datasets.fetching.workshop import Filled, Workshop
+from orchestrator.datasets.fetching.staging import Filled, Workshop
 from orchestrator.datasets.routes.folder import IMAGE_SUFFIXES
 from orchestrator.datasets.routes.shards import shards_of
-from orchestrator.errors import UserError
-from orchestrator.models.hub import explained
+from orchestrator.util.errors import UserError
+from orchestrator.util.hub_errors import explain_hub_error
 
 FILES_AT_ONCE = 4
 
@@ -121,7 +121,7 @@ def _remote_file(sibling: Any) -> RemoteFile:
 def _explained(error: Exception, entry: DatasetEntry) -> Exception:
     """The user's error behind one of huggingface_hub, with the dataset's page and licence; anything else as it is."""
     assert isinstance(entry.route, HuggingFaceRoute)
-    found = explained(error, f"https://huggingface.co/datasets/{entry.route.repo}")
+    found = explain_hub_error(error, f"https://huggingface.co/datasets/{entry.route.repo}")
     if found is error or not isinstance(found, UserError):
         return found
     return UserError(f"{entry.name}: {found.what}", where=found.where, hint=f"{found.hint}\n  licence: {entry.licence}")

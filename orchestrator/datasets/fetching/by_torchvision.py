@@ -20,9 +20,9 @@ from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import TorchvisionRoute
 from orchestrator.datasets.fetching.by_archive import file_name
 from orchestrator.datasets.fetching.download import digest_of, download
-from orchestrator.datasets.fetching.workshop import Filled, Workshop
-from orchestrator.errors import UserError
-from orchestrator.identity import fingerprint
+from orchestrator.datasets.fetching.staging import Filled, Workshop
+from orchestrator.util.errors import UserError
+from orchestrator.util.identity import fingerprint
 
 PACKED = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".zip")
 """Archives that nobody reads once they are unpacked. Not ``.gz`` alone: some readers open such files themselves."""

@@ -8,8 +8,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from orchestrator.live.eta import in_words
-from orchestrator.units import human_bytes
+from orchestrator.util.units import human_bytes, human_duration
 
 PLAIN_SECONDS = 5.0
 
@@ -64,5 +63,5 @@ class TransferDisplay:
             parts = [f"{human_bytes(self._done)} of {human_bytes(self._total)} ({self._done / self._total:.0%})"]
         parts.append(f"{human_bytes(rate)}/s")
         if self._total and rate > 0 and self._done < self._total:
-            parts.append(f"about {in_words((self._total - self._done) / rate)} left")
+            parts.append(f"about {human_duration((self._total - self._done) / rate)} left")
         self._console.print(f"{self._name}: {', '.join(parts)}", highlight=False, soft_wrap=True, markup=False)

@@ -22,8 +22,8 @@ import requests
 from rich.console import Console
 
 from orchestrator.datasets.fetching.display import TransferDisplay
-from orchestrator.errors import UserError
-from orchestrator.units import human_bytes
+from orchestrator.util.errors import UserError
+from orchestrator.util.units import human_bytes
 
 CONNECT_SECONDS, READ_SECONDS = 15.0, 60.0
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Self
 
-from orchestrator.errors import UserError
-from orchestrator.units import human_bytes
+from orchestrator.util.errors import UserError
+from orchestrator.util.units import human_bytes
 
 MOST_GROWTH = 100
 """Unpacked bytes per packed byte. Photographs hardly grow, tables and label files by ten; a bomb by thousands."""

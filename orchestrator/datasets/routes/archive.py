@@ -9,7 +9,7 @@ from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ArchiveRoute, HuggingFaceRoute, ManualRoute
 from orchestrator.datasets.part import Found, file_part
 from orchestrator.datasets.routes.class_folders import read_class_folders, read_numbered_folders, read_wnid_folders
-from orchestrator.errors import UserError
+from orchestrator.util.errors import UserError
 
 
 def read_archive(entry: DatasetEntry, folder: Path) -> Found:

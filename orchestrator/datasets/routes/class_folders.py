@@ -16,7 +16,7 @@ from orchestrator.catalog import DatasetEntry
 from orchestrator.datasets.part import Found, Part, file_part
 from orchestrator.datasets.routes.folder import is_image
 from orchestrator.datasets.routes.imagenet import wnids
-from orchestrator.errors import UserError
+from orchestrator.util.errors import UserError
 
 ClassFolders = Mapping[str, list[Path]]
 """Name of each class folder -> its images, both sorted."""

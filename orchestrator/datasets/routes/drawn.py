@@ -10,19 +10,20 @@ from orchestrator.datasets.part import Found, array_part
 
 def read_toy(entry: DatasetEntry, folder: Path) -> Found:
     """A task of the drawn world."""
-    from orchestrator.datasets.toy.tasks import TASKS, draw
+    from orchestrator.drawn_world.drawing import draw_split
+    from orchestrator.drawn_world.tasks import TASKS
 
     task: str = entry.route.task  # type: ignore[union-attr]
     parts = {}
     for split in ("train", "test"):
-        pixels, labels = draw(task, split)
+        pixels, labels = draw_split(task, split)
         parts[split] = array_part(pixels, labels, f"{task}/{split}")
     return Found(TASKS[task].class_names, parts)
 
 
 def read_sklearn(entry: DatasetEntry, folder: Path) -> Found:
     """The handwritten digits of scikit-learn."""
-    from orchestrator.datasets.toy.handwritten import load
+    from orchestrator.drawn_world.handwritten import load
 
     pixels, labels = load()
     return Found([str(digit) for digit in range(10)], {"all": array_part(pixels, labels, entry.name)})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.datasets.part import Found, file_part
-from orchestrator.errors import UserError
+from orchestrator.util.errors import UserError
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm"})
 

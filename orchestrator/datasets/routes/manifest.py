@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ManifestRoute, is_inside
 from orchestrator.datasets.part import Found, file_part
-from orchestrator.errors import UserError
+from orchestrator.util.errors import UserError
 
 SHOWN = 10
 

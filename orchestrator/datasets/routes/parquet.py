@@ -22,7 +22,7 @@ from orchestrator.catalog.routes import HuggingFaceRoute
 from orchestrator.datasets.part import Found, Part, whole_part
 from orchestrator.datasets.routes.archive import read_archive
 from orchestrator.datasets.routes.shards import shards_of
-from orchestrator.errors import UserError
+from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from orchestrator.catalog.routes import HuggingFaceRoute, PartName
-from orchestrator.errors import UserError
+from orchestrator.util.errors import UserError
 
 _SHARD = re.compile(r"-(?P<number>\d+)-of-(?P<count>\d+)")
 

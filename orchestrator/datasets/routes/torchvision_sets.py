@@ -18,7 +18,7 @@ from PIL import Image
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import TorchvisionRoute
 from orchestrator.datasets.part import Found, Part, joined, whole_part
-from orchestrator.errors import UserError
+from orchestrator.util.errors import UserError
 
 CHECKSUM = re.compile(r"[0-9a-f]{32}")
 

@@ -6,12 +6,12 @@ import math
 import re
 from collections.abc import Mapping
 
-from orchestrator.report.build import k_title, panel_slug, seeds_words
-from orchestrator.report.drawing import INK, FigureFile, canvas, finished, legend_below, legend_label
-from orchestrator.report.palette import NEUTRAL, Style
-from orchestrator.report.panel import Panel
-from orchestrator.report.statistics import summarize
-from orchestrator.report.tables import DASH, signed
+from orchestrator.report.analysis.panel import Panel
+from orchestrator.report.analysis.statistics import summarize
+from orchestrator.report.figures.drawing import INK, FigureFile, canvas, finished, legend_below, legend_label
+from orchestrator.report.figures.palette import NEUTRAL, Style
+from orchestrator.report.tables.comparison import k_title, panel_slug, seeds_words
+from orchestrator.report.tables.table import DASH, signed
 
 _PER_LINE = 6
 MOST_BARS = 8

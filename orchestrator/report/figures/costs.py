@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from orchestrator.report.build import dataset_count, k_title, panel_slug
-from orchestrator.report.drawing import FAINT, INK, FigureFile, canvas, finished, legend_below, legend_label
-from orchestrator.report.palette import NEUTRAL, Style
-from orchestrator.report.panel import Panel
-from orchestrator.report.rows import Row
+from orchestrator.report.analysis.panel import Panel
+from orchestrator.report.analysis.rows import Row
+from orchestrator.report.figures.drawing import FAINT, INK, FigureFile, canvas, finished, legend_below, legend_label
+from orchestrator.report.figures.palette import NEUTRAL, Style
+from orchestrator.report.tables.comparison import dataset_count, k_title, panel_slug
 
 _SMALLEST, _LARGEST = 12.0, 280.0
 """Square points of bubbles."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orchestrator.report.build import dataset_count, k_title, panel_slug
-from orchestrator.report.drawing import FigureFile, canvas, finished, legend_below, legend_label
-from orchestrator.report.epochs import Curves, epoch_mean, longest
-from orchestrator.report.palette import Style
-from orchestrator.report.panel import Panel
+from orchestrator.report.analysis.panel import Panel
+from orchestrator.report.figures.drawing import FigureFile, canvas, finished, legend_below, legend_label
+from orchestrator.report.figures.palette import Style
+from orchestrator.report.tables.comparison import dataset_count, k_title, panel_slug
+from orchestrator.report.tables.epochs import Curves, epoch_mean, longest
 
 
 def accuracy_against_k(panel: Panel, styles: Mapping[str, Style]) -> FigureFile | None:

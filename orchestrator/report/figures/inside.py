@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.report.drawing import FigureFile, canvas, finished, legend_below
-from orchestrator.report.palette import NEUTRAL
+from orchestrator.report.figures.drawing import FigureFile, canvas, finished, legend_below
+from orchestrator.report.figures.palette import NEUTRAL
 
 if TYPE_CHECKING:
     import numpy as np

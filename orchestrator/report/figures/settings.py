@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.cell import Cell
-from orchestrator.report.build import dataset_count, k_title, panel_slug
-from orchestrator.report.drawing import FigureFile, canvas, finished, legend_below
+from orchestrator.core.cell import Cell
+from orchestrator.report.analysis.panel import Panel
+from orchestrator.report.analysis.statistics import Summary, seed_means, summarize
+from orchestrator.report.analysis.study import Study
 from orchestrator.report.figures.curves import band_alpha
-from orchestrator.report.palette import NEUTRAL, Style
-from orchestrator.report.panel import Panel
-from orchestrator.report.statistics import Summary, seed_means, summarize
-from orchestrator.report.study import Study
+from orchestrator.report.figures.drawing import FigureFile, canvas, finished, legend_below
+from orchestrator.report.figures.palette import NEUTRAL, Style
+from orchestrator.report.tables.comparison import dataset_count, k_title, panel_slug
 
 SOURCES = "sources"
 _DASHES = ("-", "--", "-.", ":")

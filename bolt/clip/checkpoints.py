@@ -1,0 +1,232 @@
+"""Checkpoints of others: reading them without running their code, and converting them to open_clip's visual names.
+
+Known layouts, told apart by the name of the class embedding, which every one of them has once:
+
+- an open_clip image tower (``class_embedding``), a whole open_clip or OpenAI CLIP (``visual.class_embedding``);
+- what task-vector repositories save of their image encoders (``model.visual.class_embedding``, perhaps under
+  ``image_encoder.``, with leftovers of the text tower);
+- Hugging Face's CLIP models (``vision_model.embeddings.class_embedding``).
+
+Any of them may stand under the ``module.`` of a data-parallel wrapper.
+"""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
+from bolt.clip.huggingface import VISUAL_PROJECTION, from_huggingface
+from bolt.clip.tower import PROJECTION, ImageTower, TensorMismatch, check_fit
+
+__all__ = ["CONVERSION_VERSION", "Converted", "UnreadableCheckpoint", "image_tower", "read_tensors"]
+
+CONVERSION_VERSION = 1
+"""Raised whenever a conversion gives other numbers for the same file."""
+
+_WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
+_DEEPEST = 4
+_MARK = "class_embedding"
+_THEIR_MARK = "embeddings.class_embedding"
+
+
+@dataclass(frozen=True)
+class Converted:
+    """An image tower that came in from outside.
+
+    Attributes:
+        tensors: float32, by open_clip's visual names, in the tower's order.
+        layout: the layout it was found in, in words.
+        notes: what its owner should know: what was left out, taken from elsewhere or widened.
+    """
+
+    tensors: dict[str, Tensor]
+    layout: str
+    notes: tuple[str, ...]
+
+
+def read_tensors(path: Path | str) -> dict[str, Tensor]:
+    """Every tensor of a checkpoint by its own name, on the CPU.
+
+    Args:
+        path: ``.safetensors``; ``.pt``, ``.pth``, ``.bin`` or ``.ckpt`` of ``torch.save``, of which only tensors are
+            read; the index of a checkpoint in parts; or a folder that holds one of these.
+
+    Raises:
+        UnreadableCheckpoint: for anything else, with what its owner can do about it. No code of a file is ever run.
+    """
+    tensors: dict[str, Tensor] = {}
+    for file in checkpoint_files(Path(path)):
+        tensors |= _read_safetensors(file) if file.suffix == ".safetensors" else _read_torch(file)
+    return tensors
+
+
+def image_tower(tensors: Mapping[str, Tensor], frozen: ImageTower | Mapping[str, Tensor]) -> Converted:
+    """The image tower in a checkpoint's tensors, whatever their layout, checked against the frozen one.
+
+    Args:
+        tensors: as :func:`read_tensors` gives them.
+        frozen: the pre-trained tower, or its tensors by open_clip's visual names. A Hugging Face vision model
+            without a projection takes ``proj`` from it.
+
+    Raises:
+        TensorMismatch: for tensors of no known layout; missing, unexpected or wrongly shaped ones (the first of each
+            are listed); NaN or infinity; numbers that are no weights, such as a task vector's.
+    """
+    state = frozen.state_dict_open_clip() if isinstance(frozen, ImageTower) else dict(frozen)
+    prefix, huggingface = _place_of_the_tower(tensors)
+    notes: list[str] = []
+    if huggingface:
+        inner = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        converted = from_huggingface(inner)
+        layout = "Hugging Face CLIP" if VISUAL_PROJECTION in inner else "Hugging Face CLIP vision model"
+        if PROJECTION not in converted:
+            converted[PROJECTION] = state[PROJECTION].detach().cpu()
+            notes.append("it has no projection; the pre-trained one is used")
+    else:
+        converted = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        layout = _layout(prefix)
+        outside = len(tensors) - len(converted)
+        if outside:
+            notes.append(f"{outside} tensors outside the image tower were left out")
+    check_fit(converted, {name: tuple(tensor.shape) for name, tensor in state.items()})
+    _check_numbers(converted, state)
+    kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in converted.values()} - {"float32"})
+    if kinds:
+        notes.append(f"{' and '.join(kinds)} numbers were converted to float32")
+    # Copies: what comes out depends on no file that was mapped into memory, and shares nothing with the frozen tower.
+    ordered = {
+        name: converted[name].detach().to("cpu", torch.float32, copy=True, memory_format=torch.contiguous_format)
+        for name in state
+    }
+    return Converted(ordered, layout, tuple(notes))
+
+
+def _place_of_the_tower(tensors: Mapping[str, Tensor]) -> tuple[str, bool]:
+    """What precedes the tower's names, and whether they are Hugging Face's."""
+    marks = [name for name in tensors if name == _MARK or name.endswith(f".{_MARK}")]
+    if len(marks) > 1:
+        raise TensorMismatch(f"several image towers in one checkpoint ({', '.join(marks[:3])}): save one of them alone")
+    if not marks:
+        some = ", ".join(sorted(tensors)[:3]) or "no tensor at all"
+        raise TensorMismatch(
+            f"no image tower of a CLIP was found: no tensor is called {_MARK!r}; the first names are {some}"
+        )
+    mark = marks[0]
+    if mark.endswith(_THEIR_MARK):
+        return mark.removesuffix(_THEIR_MARK).removesuffix("vision_model."), True
+    return mark.removesuffix(_MARK), False
+
+
+def _layout(prefix: str) -> str:
+    inner = prefix.removeprefix("module.")
+    if inner in ("", "visual."):
+        return "open_clip CLIP" if inner else "open_clip image tower"
+    if inner.endswith("visual."):
+        return "image encoder of a task-vector repository"
+    return f"open_clip image tower under {prefix!r}"
+
+
+def _check_numbers(tensors: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) -> None:
+    """Raise ``TensorMismatch`` for what cannot be weights of this tower."""
+    strange = [name for name, tensor in tensors.items() if not tensor.is_floating_point()]
+    if strange:
+        kind = str(tensors[strange[0]].dtype).removeprefix("torch.")
+        raise TensorMismatch(f"{strange[0]} holds {kind} numbers: quantised weights cannot be used")
+    broken = [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]
+    if broken:
+        more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
+        raise TensorMismatch(f"NaN or infinity in {broken[0]}{more}")
+    gains = [name for name in frozen if name.rpartition(".")[0].rpartition(".")[2].startswith("ln_")]
+    gains = [name for name in gains if name.endswith(".weight")]
+    # Fine-tuning moves a layer norm's gains by a few per cent; a difference of two towers holds that little alone.
+    if all(tensors[name].float().norm() < 0.2 * frozen[name].cpu().float().norm() for name in gains):
+        raise TensorMismatch(
+            "the gains of every layer norm are near zero: this is a difference of two towers (a task vector), not a "
+            "tower; add the pre-trained weights before saving"
+        )
+
+
+def _read_safetensors(file: Path) -> dict[str, Tensor]:
+    try:
+        return dict(load_file(file))
+    except (SafetensorError, OSError) as error:
+        raise UnreadableCheckpoint(f"{file} is not a whole safetensors file{_pointer(file)}: {error}") from None
+
+
+def _read_torch(file: Path) -> dict[str, Tensor]:
+    """Tensors that ``torch.save`` wrote, found through the wrappers training scripts put around them."""
+    zipped = zipfile.is_zipfile(file)
+    if zipped and _is_torchscript(file):
+        raise UnreadableCheckpoint(
+            f"{file} is a TorchScript program, not a dictionary of tensors; its owner turns it into one with "
+            "torch.save(torch.jit.load(FILE).state_dict(), NEW)"
+        )
+    try:
+        # A file that is not a zip archive has the format before torch 1.6, which cannot be mapped into memory.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of plain pickles, which are refused below
+            loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=zipped)
+    except pickle.UnpicklingError as error:
+        raise UnreadableCheckpoint(_refusal(file, zipped, error)) from None
+    except (RuntimeError, OSError, EOFError, ValueError, KeyError) as error:
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UnreadableCheckpoint(f"{file} is not a whole file of torch.save{_pointer(file)}: {first}") from None
+    return _unwrapped(loaded, file)
+
+
+def _unwrapped(loaded: Any, file: Path) -> dict[str, Tensor]:
+    where = loaded
+    for _ in range(_DEEPEST):
+        if not isinstance(where, Mapping):
+            break
+        tensors = {name: value for name, value in where.items() if isinstance(value, Tensor) and isinstance(name, str)}
+        inner = next((where[key] for key in _WRAPPERS if isinstance(where.get(key), Mapping)), None)
+        if inner is None and tensors:
+            return tensors
+        if inner is None:
+            break
+        where = inner
+    found = (
+        f"a mapping of {', '.join(map(str, list(where)[:5]))}"
+        if isinstance(where, Mapping)
+        else f"a {type(where).__name__}"
+    )
+    raise UnreadableCheckpoint(f"{file} holds no dictionary of tensors, but {found}")
+
+
+def _refusal(file: Path, zipped: bool, error: Exception) -> str:
+    """Why a file that wants to import code is refused, and how its owner makes one that is read."""
+    classes: list[str] = []
+    if zipped:
+        classes = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(str(file)))
+    elif "Unsupported global" not in str(error):
+        return f"{file} is not a file of torch.save{_pointer(file)}"
+    what = f" ({', '.join(classes[:3])}{', ...' if len(classes) > 3 else ''})" if classes else ""
+    return (
+        f"{file} holds pickled Python objects{what}, and reading those can run any code; whoever trusts the file turns "
+        "it into tensors, where its classes can be imported: torch.save(torch.load(FILE, "
+        "weights_only=False).state_dict(), NEW)"
+    )
+
+
+def _is_torchscript(file: Path) -> bool:
+    with zipfile.ZipFile(file) as archive:
+        return any(name.endswith("/constants.pkl") for name in archive.namelist())
+
+
+def _pointer(file: Path) -> str:
+    """A word on the most common cause of a file that is too short."""
+    with file.open("rb") as stream:
+        pointer = stream.read(40).startswith(b"version https://git-lfs")
+    return " (it is a git-lfs pointer: run git lfs pull)" if pointer else ""

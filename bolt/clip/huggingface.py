@@ -1,0 +1,162 @@
+"""Hugging Face's names for a CLIP image tower, and open_clip's: both ways, tensors and configuration.
+
+transformers keeps query, key and value apart and stores the projection as (embed, width); open_clip stacks the three
+and stores (width, embed). The numbers are the same, so a conversion there and back is exact. ``CLIPModel`` and
+``CLIPVisionModelWithProjection`` hold a projection; ``CLIPVisionModel``, the class of the published fine-tuned
+families, holds none.
+
+Shape legend: W width, D embedding width.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bolt.clip.tower import PROJECTION, TensorMismatch, TowerShape
+
+VISION = "vision_model."
+"""What precedes the names of the tower, except in a ``CLIPVisionModel`` written by transformers 5."""
+
+VISUAL_PROJECTION = "visual_projection.weight"
+
+_OUTSIDE = {
+    "class_embedding": "embeddings.class_embedding",
+    "positional_embedding": "embeddings.position_embedding.weight",
+    "conv1.weight": "embeddings.patch_embedding.weight",
+    "ln_pre.weight": "pre_layrnorm.weight",  # their spelling
+    "ln_pre.bias": "pre_layrnorm.bias",
+    "ln_post.weight": "post_layernorm.weight",
+    "ln_post.bias": "post_layernorm.bias",
+}
+_IN_A_BLOCK = {
+    "ln_1": "layer_norm1",
+    "attn.out_proj": "self_attn.out_proj",
+    "ln_2": "layer_norm2",
+    "mlp.c_fc": "mlp.fc1",
+    "mlp.c_proj": "mlp.fc2",
+}
+_THREE = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+
+# What a configuration that leaves a field out means: the defaults of transformers' CLIPVisionConfig.
+_DEFAULTS = {
+    "image_size": 224,
+    "patch_size": 32,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "projection_dim": 512,
+    "hidden_act": "quick_gelu",
+    "layer_norm_eps": 1e-5,
+}
+
+
+def from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The image tower's tensors by open_clip's visual names, query, key and value stacked in this order.
+
+    ``proj`` (W, D) is there only where the model has a projection. Names without an equal keep their own, for the
+    tower's check to list them; a text tower and other parts outside the vision model are left out.
+    """
+    prefix = VISION if any(name.startswith(VISION) for name in tensors) else ""
+    vision = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    vision.pop("embeddings.position_ids", None)  # 0, 1, 2, ...: a buffer of older versions
+    projection = tensors.get(VISUAL_PROJECTION)
+    vision.pop(VISUAL_PROJECTION, None)
+    found = {ours: vision.pop(theirs) for ours, theirs in _OUTSIDE.items() if theirs in vision}
+    for index in range(_layers(vision, r"encoder\.layers\.(\d+)\.")):
+        theirs, ours = f"encoder.layers.{index}.", f"transformer.resblocks.{index}."
+        for part in ("weight", "bias"):
+            three = [f"{theirs}{name}.{part}" for name in _THREE]
+            if all(name in vision for name in three):
+                found[f"{ours}attn.in_proj_{part}"] = torch.cat([vision.pop(name) for name in three])
+            for our_part, their_part in _IN_A_BLOCK.items():
+                name = f"{theirs}{their_part}.{part}"
+                if name in vision:
+                    found[f"{ours}{our_part}.{part}"] = vision.pop(name)
+    if projection is not None:
+        found[PROJECTION] = projection.T.contiguous()
+    return found | vision
+
+
+def to_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a ``CLIPVisionModelWithProjection``, from an image tower's by open_clip's visual names.
+
+    No two of them share memory, as safetensors wants it. Raises ``TensorMismatch`` for a name without an equal.
+    """
+    left = dict(tensors)
+    found = {VISION + theirs: left.pop(ours).clone() for ours, theirs in _OUTSIDE.items() if ours in left}
+    for index in range(_layers(left, r"transformer\.resblocks\.(\d+)\.")):
+        ours, theirs = f"transformer.resblocks.{index}.", f"{VISION}encoder.layers.{index}."
+        for part in ("weight", "bias"):
+            stacked = left.pop(f"{ours}attn.in_proj_{part}", None)
+            if stacked is not None:
+                for name, tensor in zip(_THREE, stacked.chunk(3), strict=True):
+                    found[f"{theirs}{name}.{part}"] = tensor.clone()
+            for our_part, their_part in _IN_A_BLOCK.items():
+                if f"{ours}{our_part}.{part}" in left:
+                    found[f"{theirs}{their_part}.{part}"] = left.pop(f"{ours}{our_part}.{part}").clone()
+    if PROJECTION in left:
+        found[VISUAL_PROJECTION] = left.pop(PROJECTION).T.contiguous().clone()
+    if left:
+        raise TensorMismatch(f"not tensors of an open_clip image tower: {', '.join(sorted(left)[:3])}")
+    return found
+
+
+def shape_from_config(config: Mapping[str, Any]) -> TowerShape:
+    """The tower that a ``config.json`` of transformers describes.
+
+    Args:
+        config: of a ``CLIPModel`` (``vision_config`` inside) or of one of the vision models.
+
+    Raises:
+        ValueError: for a model of another kind, or an activation other than ``gelu`` and ``quick_gelu``.
+    """
+    kind = config.get("model_type", "clip")
+    if kind not in ("clip", "clip_vision_model"):
+        raise ValueError(f"the configuration is of a {kind!r}, not of a CLIP")
+    vision = {**_DEFAULTS, **(config.get("vision_config") or config)}
+    projection = config.get("projection_dim", vision["projection_dim"])
+    activation = vision["hidden_act"]
+    if activation not in ("gelu", "quick_gelu"):
+        raise ValueError(f"the activation is {activation!r}; only 'gelu' and 'quick_gelu' have an equal here")
+    return TowerShape(
+        image_size=vision["image_size"],
+        patch_size=vision["patch_size"],
+        width=vision["hidden_size"],
+        layers=vision["num_hidden_layers"],
+        heads=vision["num_attention_heads"],
+        mlp_width=vision["intermediate_size"],
+        embed_dim=projection,
+        activation=activation,
+        epsilon=vision["layer_norm_eps"],
+    )
+
+
+def config_from_shape(shape: TowerShape) -> dict[str, Any]:
+    """The ``config.json`` of a ``CLIPVisionModelWithProjection`` of this shape."""
+    return {
+        "architectures": ["CLIPVisionModelWithProjection"],
+        "model_type": "clip_vision_model",
+        "image_size": shape.image_size,
+        "patch_size": shape.patch_size,
+        "num_channels": 3,
+        "hidden_size": shape.width,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "intermediate_size": shape.mlp_width,
+        "projection_dim": shape.embed_dim,
+        "hidden_act": shape.activation,
+        "layer_norm_eps": shape.epsilon,
+        "attention_dropout": 0.0,
+    }
+
+
+def _layers(names: Mapping[str, Tensor], pattern: str) -> int:
+    """How many blocks the names speak of."""
+    found = (re.match(pattern, name) for name in names)
+    return 1 + max((int(match[1]) for match in found if match), default=-1)

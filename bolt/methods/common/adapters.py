@@ -1,0 +1,129 @@
+"""Low-rank adapters on an image tower's weight matrices, by ``peft``: where they go and how many numbers they have.
+
+Shape legend: r rank, (m, n) a weight matrix (out, in).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from bolt.clip.attention import SplitProjection
+from bolt.clip.tower import ImageTower, TowerShape, matrix_modules, matrix_paths, replace_matrix
+from bolt.seeds import isolated
+from bolt.spectral.bases import directions_per_source
+
+_BOLT_DIRECTIONS = 12
+"""Directions per source and matrix of BOLT's own default, whose size ``match_sources`` matches."""
+
+_TARGETS = {
+    "q": ("attn.in_proj_weight", ".q"),
+    "k": ("attn.in_proj_weight", ".k"),
+    "v": ("attn.in_proj_weight", ".v"),
+    "out": ("attn.out_proj.weight", ""),
+    "c_fc": ("mlp.c_fc.weight", ""),
+    "c_proj": ("mlp.c_proj.weight", ""),
+}
+"""Target -> open_clip's matrix it lies in, and where in it."""
+
+
+@dataclass(frozen=True)
+class AdapterSettings:
+    """Attributes:
+    rank, alpha: the update is ``alpha / rank * B A``; its factor is 1 by default, as in peft's own.
+    rank_stabilised: the factor is ``alpha / sqrt(rank)`` instead.
+    dropout: share of an adapter's inputs zeroed in training; query, key and value each draw their own.
+    targets: which of q, k, v, out (attention), c_fc and c_proj (MLP) of a block have an adapter.
+    last_blocks: only that many blocks from the last one backwards; 0 for all.
+    match_sources: as many blocks, from the last one backwards, as fit into the number of coefficients that BOLT
+        trains with so many sources; 0 switches it off.
+    """
+
+    rank: int = 16
+    alpha: int = 16
+    rank_stabilised: bool = False
+    dropout: float = 0.0
+    targets: tuple[str, ...] = tuple(_TARGETS)
+    last_blocks: int = 0
+    match_sources: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rank < 1 or self.alpha < 1 or not 0 <= self.dropout < 1:
+            raise ValueError("rank and alpha are at least 1 and dropout lies in [0, 1)")
+        if not self.targets or len({*self.targets}) < len(self.targets) or not {*self.targets} <= {*_TARGETS}:
+            raise ValueError(f"targets are some of {', '.join(_TARGETS)}, each once, not {self.targets!r}")
+        if min(self.last_blocks, self.match_sources) < 0 or (self.last_blocks and self.match_sources):
+            raise ValueError("last_blocks and match_sources are not negative, and one of them is 0")
+
+
+def bolt_coefficients(shape: TowerShape, sources: int) -> int:
+    """How many coefficients BOLT trains on such a tower: per matrix, 12 directions of each source if they fit."""
+    with torch.device("meta"):
+        matrices = matrix_modules(ImageTower(shape)).values()
+    limits = [min(matrix.in_features, matrix.out_features) for matrix in matrices]
+    return sum(sources * directions_per_source(_BOLT_DIRECTIONS, limit, sources) for limit in limits)
+
+
+def numbers_per_block(shape: TowerShape, settings: AdapterSettings, dora: bool = False) -> int:
+    """How many numbers the adapters of one block have: r (m + n) each, and m more with DoRA."""
+    width, hidden = shape.width, shape.mlp_width
+    mlp = {"c_fc": (hidden, width), "c_proj": (width, hidden)}
+    sizes = [mlp.get(target, (width, width)) for target in settings.targets]
+    return sum(settings.rank * (m + n) + (m if dora else 0) for m, n in sizes)
+
+
+def adapted_blocks(shape: TowerShape, settings: AdapterSettings, dora: bool = False) -> int:
+    """How many blocks, from the last one backwards, have adapters.
+
+    Raises ``ValueError`` for more blocks than the tower has, and if not one fits into BOLT's coefficients.
+    """
+    if settings.last_blocks > shape.layers:
+        raise ValueError(f"last_blocks is {settings.last_blocks}, and the tower has {shape.layers} blocks")
+    if not settings.match_sources:
+        return settings.last_blocks or shape.layers
+    budget, cost = bolt_coefficients(shape, settings.match_sources), numbers_per_block(shape, settings, dora)
+    if cost > budget:
+        raise ValueError(
+            f"the adapters of one block have {cost} numbers and BOLT trains {budget} coefficients with "
+            f"{settings.match_sources} sources here; take a lower rank or fewer targets"
+        )
+    return min(shape.layers, budget // cost)
+
+
+def attach(root: nn.Module, paths: Sequence[str], settings: AdapterSettings, dora: bool, *axes: str | int) -> None:
+    """Hang an adapter, drawn by the axes, on each linear module named; freezes all other parameters of ``root``."""
+    from peft import LoraConfig, inject_adapter_in_model  # seconds to import, and a plan never gets here
+
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        use_rslora=settings.rank_stabilised,
+        lora_dropout=settings.dropout,
+        use_dora=dora,
+        target_modules=list(paths),
+    )
+    with isolated("lora", "adapters", *axes):
+        inject_adapter_in_model(config, root)
+
+
+def attach_to_tower(tower: ImageTower, settings: AdapterSettings, dora: bool, *axes: str | int) -> dict[str, str]:
+    """Split what has to be split and attach the adapters; returns the adapted matrices: open_clip's name -> path.
+
+    Raises ``ValueError`` as :func:`adapted_blocks`.
+    """
+    layers = tower.shape.layers
+    known = matrix_paths(layers)
+    paths: list[str] = []
+    matrices: dict[str, str] = {}
+    for index in range(layers - adapted_blocks(tower.shape, settings, dora), layers):
+        for matrix, part in (_TARGETS[target] for target in settings.targets):
+            name = f"transformer.resblocks.{index}.{matrix}"
+            if part and name not in matrices:
+                replace_matrix(tower, name, SplitProjection)
+            matrices[name] = known[name]
+            paths.append(known[name] + part)
+    attach(tower, paths, settings, dora, *axes)
+    return matrices

@@ -1,0 +1,79 @@
+"""The frozen features of a support, checked: what the methods that never touch the tower learn from.
+
+Shape legend: N support images, B queries, C classes, D joint embedding width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bolt.task.task import Adapted, Task
+from bolt.training.loop import Recipe, fit
+from bolt.training.objectives import cross_entropy
+
+
+def support_features(task: Task, view: int) -> Tensor:
+    """The raw features (N, D) of one view of the support, in float32 on the backbone's device.
+
+    Raises ``ValueError`` where one is NaN or infinite: a cache or a closed form would turn it into an accuracy.
+    """
+    features_ND = task.support.features(view).to(task.backbone.device, torch.float32)
+    bad = torch.nonzero(~torch.isfinite(features_ND).all(dim=-1)).flatten().tolist()
+    if bad:
+        raise ValueError(
+            f"the support features of view {view} are NaN or infinite for {len(bad)} of {len(features_ND)} images, "
+            f"first for row {bad[0]}; encode the support anew"
+        )
+    return features_ND
+
+
+def unit_support_features(task: Task, view: int) -> Tensor:
+    """:func:`support_features`, normalised."""
+    return F.normalize(support_features(task, view), dim=-1)
+
+
+def unit(features_BD: Tensor, like: Tensor) -> Tensor:
+    """Features normalised in the precision, and on the device, of a classifier's own tensor."""
+    return F.normalize(features_BD.to(like), dim=-1)
+
+
+def train_on_features(
+    task: Task,
+    parameters: Sequence[Tensor],
+    logits_of: Callable[[Tensor], Tensor],
+    recipe: Recipe,
+    adapted: Callable[[], Adapted],
+) -> Adapted:
+    """Train a classifier of frozen features by cross-entropy; each epoch sees the features of its own augmented view.
+
+    Args:
+        parameters: the leaf tensors that move.
+        logits_of: raw features (B, D) -> logits (B, C), differentiable in them.
+        adapted: the classifier as it stands; asked for at the end, and after every epoch by whoever listens.
+
+    Raises ``ValueError`` as :func:`support_features`, and :class:`bolt.training.loop.Diverged`.
+    """
+    labels_N = task.support.labels_N.to(task.backbone.device)
+    features: dict[int, Tensor] = {}
+
+    def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
+        if epoch not in features:
+            features.clear()
+            features[epoch] = support_features(task, epoch + 1)
+        rows = rows.to(labels_N.device)
+        return cross_entropy(logits_of(features[epoch][rows]), labels_N[rows])
+
+    fit(
+        parameters,
+        loss_of_rows,
+        task.support.order,
+        recipe,
+        task.protocol,
+        task.report,
+        on_epoch_end=lambda epoch, state: task.after_epoch(epoch, adapted),
+    )
+    return adapted()

@@ -1,0 +1,54 @@
+"""Models merged without training: the pre-trained tower plus a multiple of an update made of the task vectors.
+
+An update maps open_clip tensor names to tensors in open_clip's orientation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from bolt.clip.tower import PROJECTION, ImageTower, tensor_names
+from bolt.methods.common.scale_selection import choose_scale
+from bolt.task.task import Adapted, Sources, Task, cosine_classifier
+
+
+def sources_of(task: Task) -> Sources:
+    """The task's sources. Raises ``ValueError`` where it has none."""
+    if task.sources is None or not task.sources.names:
+        raise ValueError("this method is made of the sources' task vectors, and this task has none")
+    return task.sources
+
+
+def mean_update(sources: Sources, names: Iterable[str]) -> dict[str, Tensor]:
+    """The sources' mean task vector of each named tensor. Raises ``ValueError`` for one that is not finite."""
+    update = {name: sources.mean_task_vector(name) for name in names}
+    for name, tensor in update.items():
+        if not torch.isfinite(tensor).all():
+            raise ValueError(f"a task vector has NaN or infinite entries in {name}")
+    return update
+
+
+def moved(tower: ImageTower, update: Mapping[str, Tensor], scale: float = 1.0) -> ImageTower:
+    """A frozen tower whose named tensors are moved by ``scale`` times the update; it shares the others."""
+    twin = tower.copy(update)
+    own, names = dict(twin.named_parameters()), tensor_names(tower.shape.layers)
+    with torch.no_grad():
+        for name, tensor in update.items():
+            weight = own[names[name]]
+            weight.add_((tensor.T if name == PROJECTION else tensor).to(weight), alpha=scale)
+    return twin.requires_grad_(False)
+
+
+def adapt_by_merging(task: Task, update: Mapping[str, Tensor], scales: Sequence[float]) -> Adapted:
+    """The frozen tower moved by the update, at the scale that is most accurate on the support."""
+    base = task.backbone.tower
+    update = {name: tensor.to(task.backbone.device) for name, tensor in update.items()}
+    choice = choose_scale(task, scales, lambda scale: moved(base, update, scale))
+    return Adapted(
+        classify=cosine_classifier(task.head_CD, task.backbone.logit_scale),
+        tower=moved(base, update, choice.scale),
+        details={"alpha": choice.scale, "alpha_by": choice.by},
+    )

@@ -1,0 +1,211 @@
+"""BOLT's training-free start: bases of the sources' directions, pooled coefficients, and their scale.
+
+Shape legend: m, n a weight matrix's rows and columns, r its coefficients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from bolt.clip.backbone import matrix_names
+from bolt.clip.tower import PROJECTION, ImageTower
+from bolt.methods.common.merging import mean_update, moved, sources_of
+from bolt.methods.common.scale_selection import ScaleBy, choose_scale
+from bolt.seeds import torch_generator
+from bolt.spectral.bases import (
+    Basis,
+    PooledBasis,
+    diagonal_coefficients,
+    directions_per_source,
+    leading,
+    orthonormal_basis,
+    padded,
+    whitened_basis,
+)
+from bolt.spectral.coefficients import Sign, attach, merged
+from bolt.spectral.updates import BasisRecipe, SpectralChange
+from bolt.task.task import Sources, Task
+
+_KINDS = {
+    "attention_in": ".attn.in_proj_weight",
+    "attention_out": ".attn.out_proj.weight",
+    "mlp_in": ".mlp.c_fc.weight",
+    "mlp_out": ".mlp.c_proj.weight",
+    "projection": PROJECTION,
+}
+
+
+@dataclass(frozen=True)
+class StartSettings:
+    """Attributes:
+    top_k: directions per source and matrix, fewer where the matrix is too small for all sources.
+    alphas: candidate scales of the pooled start, the smallest of the best is used; a single one as it is.
+    alpha_by: best is the most accurate on the labelled ``support``, or by ``entropy`` the most informative on its
+        images (:mod:`bolt.methods.common.scale_selection`). At test time there are no labels: it is by entropy, unless
+        the protocol asks the oracle.
+    orthogonalisation: ``polar`` factors of the stacked directions, or their ``whitening`` with
+        ``whitening_epsilon``, the paper's other form. They differ where sources resemble one another.
+    pooling: coefficients are the sources' ``mean``, their ``sum``, or per coefficient their ``max``.
+    sign: coefficients are ``free``, or clamped at zero (``relu``); the protocol's ``sigma_sign: relu`` wins.
+    matrices: kinds of weight matrices that get a basis.
+    other_tensors: tensors that are no matrices (and embeddings) stay ``pretrained``, or move by the sources' mean
+        task vector (``averaged``), unscaled and not trained.
+    padded_sources: under ``task_count_basis: padded``, how many sources a basis has room for.
+    """
+
+    top_k: int = 12
+    alphas: tuple[float, ...] = (1.0, 3.0, 5.0, 7.0, 10.0)
+    alpha_by: ScaleBy = "support"
+    orthogonalisation: Literal["polar", "whitening"] = "polar"
+    whitening_epsilon: float = 1e-6
+    pooling: Literal["mean", "sum", "max"] = "mean"
+    sign: Sign = "free"
+    matrices: tuple[str, ...] = tuple(_KINDS)
+    other_tensors: Literal["pretrained", "averaged"] = "pretrained"
+    padded_sources: int = 16
+
+    def __post_init__(self) -> None:
+        if self.top_k < 1 or not self.alphas:
+            raise ValueError("top_k is at least 1 and alphas names at least one candidate")
+        if self.padded_sources < 1 or not self.whitening_epsilon > 0:
+            raise ValueError("padded_sources is at least 1 and whitening_epsilon is positive")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} is one of {', '.join(choices)}, not {getattr(self, name)!r}")
+        if not self.matrices or not set(self.matrices) <= set(_KINDS):
+            raise ValueError(f"matrices names some of {', '.join(_KINDS)}, not {', '.join(self.matrices) or 'none'}")
+
+
+_CHOICES = {
+    "alpha_by": ("support", "entropy"),
+    "orthogonalisation": ("polar", "whitening"),
+    "pooling": ("mean", "sum", "max"),
+    "sign": ("free", "relu"),
+    "other_tensors": ("pretrained", "averaged"),
+}
+
+
+@dataclass(frozen=True)
+class Start:
+    """A tower whose coefficients are alpha times the pooled ones.
+
+    Attributes:
+        tower: with trainable coefficients on its matrices.
+        coefficients: by open_clip matrix name, (r,) each.
+        pooled: the same before scaling.
+        alpha, alpha_by: the scale, and what it was chosen by (:class:`bolt.methods.common.scale_selection.Choice`).
+        bases, recipe, sources, sign: what the coefficients are of, and how it is made again.
+    """
+
+    tower: ImageTower
+    coefficients: Mapping[str, nn.Parameter]
+    pooled: Mapping[str, Tensor]
+    alpha: float
+    alpha_by: str
+    bases: Mapping[str, Basis]
+    recipe: BasisRecipe
+    sources: tuple[str, ...]
+    sign: Sign
+
+    @property
+    def details(self) -> dict[str, float | int | str]:
+        """What was chosen and how large it is, for :class:`bolt.task.task.Adapted`."""
+        count = sum(coefficient.numel() for coefficient in self.coefficients.values())
+        return {
+            "alpha": self.alpha,
+            "alpha_by": self.alpha_by,
+            "coefficients": count,
+            "matrices": len(self.coefficients),
+        }
+
+    def change(self) -> SpectralChange:
+        """What the coefficients, as they now stand, do to the tower."""
+        free = {name: coefficient.detach().clone() for name, coefficient in self.coefficients.items()}
+        used = {name: s.relu() for name, s in free.items()} if self.sign == "relu" else free
+        return SpectralChange(used, {name: self.bases[name] for name in used}, self.recipe, self.sources)
+
+
+def pooled_start(task: Task, settings: StartSettings) -> Start:
+    """Attach the sources' bases to the tower and choose the scale of the pooled coefficients.
+
+    Raises ``ValueError`` without sources, and where their task vectors are all zero or not finite.
+    """
+    sources, tower = sources_of(task), task.backbone.tower
+    state = tower.state_dict_open_clip()
+    matrices = matrix_names(state)
+    recipe = _recipe(task, settings, len(sources.names))
+    starts = {
+        name: basis_of(sources, recipe, name, state[name].shape)
+        for name in matrices
+        if name.endswith(tuple(_KINDS[kind] for kind in settings.matrices))
+    }
+    if settings.pooling == "sum":
+        starts = {name: replace(start, pooled=start.pooled * len(sources.names)) for name, start in starts.items()}
+    elif settings.pooling == "max":
+        starts = _largest(sources, starts)
+    if settings.other_tensors == "averaged":
+        tower = moved(tower, mean_update(sources, [name for name in state if name not in matrices]))
+    sign: Sign = "relu" if "relu" in (settings.sign, task.protocol.sigma_sign) else "free"
+    bases = {name: start.basis for name, start in starts.items()}
+    adapted, coefficients = attach(tower, bases, {name: start.pooled for name, start in starts.items()}, sign)
+    if not coefficients:
+        raise ValueError("every task vector of the sources is zero; there is nothing to build a basis of")
+    pooled = {name: coefficient.detach().clone() for name, coefficient in coefficients.items()}
+
+    def scale_by(alpha: float) -> ImageTower:
+        with torch.no_grad():
+            for name, coefficient in coefficients.items():
+                torch.mul(pooled[name], alpha, out=coefficient)
+        return adapted
+
+    choice = choose_scale(task, settings.alphas, lambda alpha: merged(scale_by(alpha)), settings.alpha_by)
+    start = scale_by(choice.scale)
+    return Start(start, coefficients, pooled, choice.scale, choice.by, bases, recipe, sources.names, sign)
+
+
+def _recipe(task: Task, settings: StartSettings, count: int) -> BasisRecipe:
+    padding = task.protocol.task_count_basis == "padded" and settings.padded_sources > count
+    room = settings.padded_sources if padding else count
+    return BasisRecipe(settings.top_k, room, settings.orthogonalisation, settings.whitening_epsilon)
+
+
+def basis_of(sources: Sources, recipe: BasisRecipe, matrix: str, shape: Sequence[int]) -> PooledBasis:
+    """The basis of one matrix (m, n) in the form that the recipe asks for, and the mean coefficients in it.
+
+    What everyone uses is asked of the sources, who may keep it from cell to cell; the rest is made here.
+    """
+    m, n = shape
+    count, limit = len(sources.names), min(m, n)
+    padding, room = recipe.room > count, recipe.room
+    per_source = directions_per_source(recipe.top_k, limit, room)
+    whitening = recipe.orthogonalisation == "whitening"
+    if not whitening and per_source == directions_per_source(recipe.top_k, limit, count):
+        start = sources.pooled_basis(matrix, recipe.top_k)
+        if not padding:
+            return start
+        basis = start.basis
+    else:
+        directions = leading(sources.directions(matrix, recipe.top_k), per_source)
+        if whitening:
+            basis = whitened_basis(directions, (m, n), recipe.whitening_epsilon)
+        else:
+            basis = orthonormal_basis(directions, (m, n))
+    if padding and not whitening:  # whitening leaves the missing columns zero, and zero columns do nothing
+        basis = padded(basis, per_source * room, torch_generator("padding", matrix))
+    return PooledBasis(basis, diagonal_coefficients(basis, sources.mean_task_vector(matrix)))
+
+
+def _largest(sources: Sources, starts: Mapping[str, PooledBasis]) -> dict[str, PooledBasis]:
+    """The same bases with the largest (signed) of the sources' coefficients; each source is read once."""
+    largest: dict[str, Tensor] = {}
+    for source in sources.names:
+        task_vector = sources.task_vector(source)
+        for name, start in starts.items():
+            own = diagonal_coefficients(start.basis, task_vector[name])
+            largest[name] = torch.maximum(largest[name], own) if name in largest else own
+    return {name: PooledBasis(start.basis, largest[name]) for name, start in starts.items()}

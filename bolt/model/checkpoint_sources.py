@@ -1,0 +1,98 @@
+"""Source models that are checkpoints on disk: one tower at a time is in memory.
+
+Shape legend: m, n a weight matrix's rows and columns, k directions of one source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from bolt.clip.backbone import Backbone, matrix_names
+from bolt.clip.checkpoint_files import SUFFIXES
+from bolt.clip.checkpoints import image_tower, read_tensors
+from bolt.spectral.bases import Directions, add_task_vector, leave_out_mean, top_directions
+from bolt.task.task import Sources
+
+_FIRST = 12
+"""Directions per source that the first reading keeps: what BOLT asks for by default."""
+
+
+class CheckpointSources(Sources):
+    """Sources read from checkpoints of any layout that :mod:`bolt.clip.checkpoints` knows.
+
+    What is kept is the leading directions of every source and the sum of the task vectors; a method that asks for more
+    directions, or for whole task vectors, has the files read again.
+
+    Args:
+        backbone: the CLIP they were fine-tuned from.
+        files: name of each source -> its checkpoint, a file or a folder.
+
+    Raises:
+        ValueError: for no checkpoint at all.
+    """
+
+    def __init__(self, backbone: Backbone, files: Mapping[str, Path]) -> None:
+        if not files:
+            raise ValueError("there is no checkpoint to read a source from")
+        self._files = dict(files)
+        self._frozen = {name: tensor.cpu() for name, tensor in backbone.tower.state_dict_open_clip().items()}
+        self._kept = 0
+        self._directions: dict[str, list[Directions]] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the sources, in the order given."""
+        return tuple(self._files)
+
+    def directions(self, matrix: str, top_k: int) -> Sequence[Directions]:
+        """Per source, its leading directions of one matrix (m, n); all files are read when more are asked for."""
+        if top_k > self._kept:
+            self._decompose(max(top_k, _FIRST))
+        return [Directions(d.u[:, :top_k], d.s[:top_k], d.v[:, :top_k]) for d in self._directions[matrix]]
+
+    def mean_task_vector(self, matrix: str) -> Tensor:
+        """The mean over the sources of one tensor's task vector, in its own shape."""
+        return leave_out_mean(self._total[matrix], [], len(self._files))
+
+    def task_vector(self, source: str) -> Mapping[str, Tensor]:
+        """One source's task vector, read anew. Raises as :func:`bolt.clip.checkpoints.image_tower`."""
+        tuned = image_tower(read_tensors(self._files[source]), self._frozen).tensors
+        return {name: tuned[name] - before for name, before in self._frozen.items()}
+
+    @cached_property
+    def _total(self) -> dict[str, Tensor]:
+        total = {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in self._frozen.items()}
+        for source in self._files:
+            for name, tensor in self.task_vector(source).items():
+                add_task_vector(total[name], tensor)
+        return total
+
+    def _decompose(self, top_k: int) -> None:
+        matrices = matrix_names(self._frozen)
+        found: dict[str, list[Directions]] = {name: [] for name in matrices}
+        for source in self._files:
+            vector = self.task_vector(source)
+            for name in matrices:
+                found[name].append(top_directions(vector[name], top_k))
+        self._directions, self._kept = found, top_k
+
+
+def checkpoint_paths(folder: Path) -> dict[str, Path]:
+    """The checkpoints of a folder by name: every file of a known kind, and every sub-folder, in the order of names.
+
+    Raises ``FileNotFoundError`` where there is none.
+    """
+    entries = sorted(folder.iterdir()) if folder.is_dir() else []
+    found = {
+        entry.name if entry.is_dir() else entry.stem: entry
+        for entry in entries
+        if not entry.name.startswith(".") and (entry.is_dir() or entry.suffix in SUFFIXES)
+    }
+    if not found:
+        raise FileNotFoundError(f"{folder} holds no checkpoint: neither a folder nor a file of {', '.join(SUFFIXES)}")
+    return found

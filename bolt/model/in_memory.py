@@ -1,0 +1,90 @@
+"""A handful of images in memory, as the support or the unlabelled images of a task.
+
+Views are keyed as those of the benchmark are: by the name of the data, the seed, the view and the image's position.
+
+Shape legend: N images, B of them, D embedding width, S image side, H, W height and width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from bolt.clip.augment import SUPPORT_CROP, augmented_view, evaluation_view
+from bolt.clip.backbone import Backbone
+from bolt.clip.preprocess import opened, rgb_pixels
+from bolt.model.model import Picture
+from bolt.seeds import torch_generator
+from bolt.task.support import batch_order
+from bolt.task.task import EVALUATION_VIEW, Support, Unlabelled
+
+
+class Pictures:
+    """Images and their views for one backbone.
+
+    Args:
+        images: as Pillow opens them or paths of files, or uint8 RGB (3, H, W).
+        name, seed: key the views and the orders.
+        mirror: whether augmented views may be mirrored.
+        exif_rotation: whether photographs are turned as their EXIF data say.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        images: Sequence[Picture],
+        *,
+        name: str,
+        seed: int,
+        mirror: bool = True,
+        exif_rotation: bool = False,
+    ) -> None:
+        self._backbone, self._name, self._seed = backbone, name, seed
+        self._crop = SUPPORT_CROP if mirror else replace(SUPPORT_CROP, flip=0.0)
+        self._images = [
+            image
+            if isinstance(image, Tensor)
+            else torch.from_numpy(rgb_pixels(opened(image), exif_rotation=exif_rotation))
+            for image in images
+        ]
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def pixels(self, view: int, rows: Tensor) -> Tensor:
+        """One view of some images, uint8 (B, 3, S, S)."""
+        size, name, seed = self._backbone.image_size, self._name, self._seed
+        if view == EVALUATION_VIEW:
+            return torch.stack([evaluation_view(self._images[row], size) for row in rows.tolist()])
+        return torch.stack(
+            [augmented_view(self._images[row], size, name, seed, view, row, self._crop) for row in rows.tolist()]
+        )
+
+    def features(self, view: int) -> Tensor:
+        """The frozen tower's raw features of one view of all images, (N, D)."""
+        return self._backbone.encode_images(self.pixels(view, torch.arange(len(self))))
+
+    def support(self, labels_N: Tensor) -> Support:
+        """All images with their labels; with none, a support that is empty."""
+        size = len(labels_N)
+        return Support(
+            labels_N=labels_N.to(self._backbone.device),
+            indices_N=torch.arange(size),
+            pixels=self.pixels,
+            features=self.features,
+            order=lambda epoch: batch_order(size, dataset=self._name, seed=self._seed, epoch=epoch),
+        )
+
+    def unlabelled(self) -> Unlabelled:
+        """All images without labels."""
+        return Unlabelled(
+            size=len(self),
+            pixels=self.pixels,
+            features=lambda: self.features(EVALUATION_VIEW),
+            order=lambda stream, lap, size: torch.randperm(
+                size, generator=torch_generator("stream", self._name, self._seed, stream, lap, size)
+            ),
+        )

@@ -1,0 +1,174 @@
+"""Reading a saved model (:mod:`bolt.model.saving`) back, in any of its forms."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from bolt.clip.huggingface import from_huggingface
+from bolt.clip.tower import ImageTower, TensorMismatch, TowerShape
+from bolt.model.model import About, Model
+from bolt.model.saving import ADAPTER, CLASSIFIER, FORMAT, FORMS, INDEX, THEIRS, VISUAL, file_digest
+from bolt.spectral.bases import Basis
+from bolt.spectral.updates import BasisRecipe, SpectralChange, rebuilt, with_tensors
+from bolt.task.classifiers import Classifier, UnknownClassifier, restored
+
+if TYPE_CHECKING:
+    from bolt.clip.backbone import Backbone
+    from bolt.task.task import Sources
+
+
+class UnreadableModel(ValueError):
+    """A folder that holds no whole model of this format."""
+
+
+class OtherBackbone(ValueError):
+    """A model that was adapted from other weights than those at hand."""
+
+
+def load_model(
+    folder: Path | str,
+    backbone: Backbone | None = None,
+    sources: Sources | None = None,
+    device: torch.device | str = "cpu",
+) -> Model:
+    """Read a model of any form.
+
+    Args:
+        backbone: the one it was adapted from; an ``adapter`` needs it.
+        sources: the models its basis was made of; coefficients without their basis need them.
+        device: where the model goes; with a backbone it goes where that is.
+
+    Raises:
+        UnreadableModel: for what is no whole model of this format, or when what it needs is not given.
+        OtherBackbone: when the backbone's weights are not those it was adapted from; both digests are named.
+        bolt.spectral.updates.OtherBasis: when the sources are not those of its basis.
+    """
+    folder = Path(folder)
+    index = read_index(folder)
+    try:
+        about = _about(index)
+        if backbone is not None and backbone.digest != about.backbone_digest:
+            raise OtherBackbone(
+                f"{folder} was adapted from {about.backbone} with the digest {about.backbone_digest}, and the backbone "
+                f"given is {backbone.name} with the digest {backbone.digest}"
+            )
+        device = backbone.device if backbone else device
+        _check_files(folder, index["files"])
+        if index["form"] == "adapter":
+            return _read_adapter(folder, index, about, backbone, sources, device)
+        classifier = _classifier(index, _aligned(load_file(folder / CLASSIFIER), device))
+        tower = _whole_tower(folder, index).to(device)
+        return Model(tower, classifier, about, backbone.tower if backbone else None)
+    except (KeyError, TypeError, SafetensorError, UnknownClassifier, TensorMismatch) as error:
+        raise UnreadableModel(f"{folder} is not a whole model: {type(error).__name__} {error}") from error
+
+
+def read_index(folder: Path) -> dict[str, Any]:
+    """What ``bolt.json`` says. Raises ``UnreadableModel`` where it is missing, damaged or of another version."""
+    try:
+        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        version, form = index["format"], index["form"]
+    except FileNotFoundError:
+        raise UnreadableModel(f"{folder} holds no saved model: it has no {INDEX}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnreadableModel(f"{folder / INDEX} cannot be read: {error}") from None
+    if version != FORMAT or form not in FORMS:
+        raise UnreadableModel(f"{folder / INDEX} is of format {version}, form {form}; this version reads {FORMAT}")
+    return dict(index)
+
+
+def _about(index: Mapping[str, Any]) -> About:
+    stated = dict(index["about"])
+    listed = {name: tuple(stated[name]) for name in ("class_names", "mean", "std")}
+    return About(**{field.name: stated[field.name] for field in fields(About)} | listed)
+
+
+def _check_files(folder: Path, digests: Mapping[str, str]) -> None:
+    for name, digest in digests.items():
+        if not (folder / name).is_file():
+            raise UnreadableModel(f"{folder} is not whole: {name} is missing")
+        if file_digest(folder / name) != digest:
+            raise UnreadableModel(f"{folder / name} is not the file that was written: its checksum differs")
+
+
+def _classifier(index: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Classifier:
+    return restored(index["classifier"]["kind"], tensors, index["classifier"]["numbers"])
+
+
+def _whole_tower(folder: Path, index: Mapping[str, Any]) -> ImageTower:
+    if index["form"] == "huggingface":
+        tensors = from_huggingface(load_file(folder / THEIRS))
+    else:
+        tensors = load_file(folder / VISUAL)
+    with torch.device("meta"):  # no memory, and no draw from a global random generator
+        tower = ImageTower(TowerShape(**index["tower"]))
+    tower = tower.to_empty(device="cpu")
+    tower.load_open_clip(tensors)
+    return tower.requires_grad_(False).eval()
+
+
+def _read_adapter(
+    folder: Path,
+    index: Mapping[str, Any],
+    about: About,
+    backbone: Backbone | None,
+    sources: Sources | None,
+    device: torch.device | str,
+) -> Model:
+    if backbone is None:
+        raise UnreadableModel(
+            f"{folder} holds an adapter, which needs the backbone it was made for: {about.backbone} with the digest "
+            f"{about.backbone_digest}"
+        )
+    frozen = backbone.tower
+    groups = _grouped(_aligned(load_file(folder / ADAPTER), device))
+    classifier = _classifier(index, groups["classifier"])
+    changed = groups.get("tower", {})
+    tower = with_tensors(frozen, changed) if changed else frozen
+    change = None
+    if "basis" in index:
+        change = _spectral_change(folder, index["basis"], groups, sources, frozen)
+        tower = change.applied(tower)
+    return Model(tower, classifier, about, frozen, change)
+
+
+def _spectral_change(
+    folder: Path,
+    basis: Mapping[str, Any],
+    groups: Mapping[str, Mapping[str, Tensor]],
+    sources: Sources | None,
+    frozen: ImageTower,
+) -> SpectralChange:
+    coefficients, recipe = groups["coefficients"], BasisRecipe(**basis["recipe"])
+    if basis["included"]:
+        bases = {name: Basis(groups["u"][name], groups["v"][name]) for name in coefficients}
+        return SpectralChange(coefficients, bases, recipe, tuple(basis["sources"]))
+    if sources is None:
+        raise UnreadableModel(
+            f"{folder} holds coefficients without their basis, which is made of the source models "
+            f"{', '.join(basis['sources'])}; give them, or save it with its basis"
+        )
+    return rebuilt(coefficients, groups["probe"], recipe, sources, frozen.state_dict_open_clip())
+
+
+def _aligned(tensors: Mapping[str, Tensor], device: torch.device | str) -> dict[str, Tensor]:
+    """Copies in memory of their own. Those of a file lie where they lay in it, and products of a vector with a matrix
+    that is not aligned can differ in their last bits."""
+    return {name: tensor.clone().to(device) for name, tensor in tensors.items()}
+
+
+def _grouped(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    groups: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        group, _, rest = name.partition("/")
+        groups.setdefault(group, {})[rest] = tensor
+    return groups

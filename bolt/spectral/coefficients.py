@@ -1,0 +1,143 @@
+"""The trainable form of a weight matrix: W0 + U diag(s) V^T with only s trained.
+
+A step costs little more than the frozen network's forward and input gradient. Forward uses the merged weight, so
+no token pays for the update; backward takes the input gradient through the merged weight, and the coefficients'
+gradient from two thin products, sum over tokens of (U^T d) * (V^T x). No (m, n) weight gradient is ever formed.
+
+open_clip's orientation of ``proj`` is the transpose of its linear module's; :func:`attach` is the one place
+that knows, by swapping U and V there.
+
+Shape legend: ... leading axes, n input and m output width of a linear module, r coefficients.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from bolt.clip.tower import PROJECTION, ImageTower, replace_matrix
+from bolt.spectral.bases import Basis
+
+Sign = Literal["free", "relu"]
+
+
+class NotFinite(ValueError):
+    """Coefficients with NaN or infinite entries, which must not become weights."""
+
+
+class _SpectralMap(torch.autograd.Function):
+    """x (..., n), s (r,) -> x (W + U diag(s) V^T)^T + b, with gradients for x and s alone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, s: Tensor, weight: Tensor, bias: Tensor | None, u: Tensor, v: Tensor) -> Tensor:
+        compute = x.dtype
+        if torch.is_autocast_enabled(x.device.type):
+            compute = torch.get_autocast_dtype(x.device.type)
+        with torch.autocast(x.device.type, enabled=False):
+            merged = torch.addmm(weight, u * s, v.mT).to(compute)
+            x = x.to(compute)
+            if ctx.needs_input_grad[1]:
+                # Kept instead of x itself, which is the larger by n / r and which nothing else keeps alive.
+                ctx.save_for_backward(merged, x.reshape(-1, x.shape[-1]) @ v.to(compute), u)
+            elif ctx.needs_input_grad[0]:
+                ctx.save_for_backward(merged)
+            return F.linear(x, merged, None if bias is None else bias.to(compute))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (d,) = gradients
+        merged, *thin = ctx.saved_tensors
+        grad_x = d @ merged if ctx.needs_input_grad[0] else None
+        grad_s = None
+        if thin:
+            x_v, u = thin
+            d_u = d.reshape(-1, d.shape[-1]) @ u.to(d.dtype)
+            grad_s = torch.linalg.vecdot(d_u.to(u.dtype), x_v.to(u.dtype), dim=0)
+        return grad_x, grad_s, None, None, None, None
+
+
+class SpectralLinear(nn.Module):
+    """A frozen linear map plus U diag(s) V^T.
+
+    Attributes:
+        weight, bias: those of the frozen linear module, shared with it.
+        coefficients: s (r,), the only trainable tensor.
+        sign: ``relu`` uses max(s, 0), as the authors' code does; entries at or below zero then get no gradient.
+    """
+
+    u: Tensor
+    v: Tensor
+
+    def __init__(self, linear: nn.Linear, basis: Basis, s0: Tensor, sign: Sign = "free") -> None:
+        super().__init__()
+        if (basis.u.shape[0], basis.v.shape[0]) != tuple(linear.weight.shape) or s0.shape != (basis.rank,):
+            raise ValueError(
+                f"a basis {tuple(basis.u.shape)}, {tuple(basis.v.shape)} with {tuple(s0.shape)} coefficients does not "
+                f"fit a weight {tuple(linear.weight.shape)}"
+            )
+        self.weight, self.bias, self.sign = linear.weight, linear.bias, sign
+        self.register_buffer("u", basis.u.to(linear.weight), persistent=False)
+        self.register_buffer("v", basis.v.to(linear.weight), persistent=False)
+        self.coefficients = nn.Parameter(s0.detach().to(linear.weight, copy=True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., n) -> (..., m)."""
+        return cast(Tensor, _SpectralMap.apply(x, self._effective(), self.weight, self.bias, self.u, self.v))
+
+    def merged(self) -> nn.Linear:
+        """A plain frozen linear module with the update folded in. Raises ``NotFinite``."""
+        if not torch.isfinite(self.coefficients).all():
+            raise NotFinite("coefficients are NaN or infinite; they are not merged")
+        with torch.no_grad():
+            weight = torch.addmm(self.weight, self.u * self._effective(), self.v.mT)
+        m, n = weight.shape
+        linear = nn.Linear(n, m, bias=False, device="meta")
+        linear.weight = nn.Parameter(weight, requires_grad=False)
+        linear.bias = self.bias
+        return linear
+
+    def _effective(self) -> Tensor:
+        return self.coefficients.relu() if self.sign == "relu" else self.coefficients
+
+
+def attach(
+    tower: ImageTower, bases: Mapping[str, Basis], s0: Mapping[str, Tensor], sign: Sign = "free"
+) -> tuple[ImageTower, dict[str, nn.Parameter]]:
+    """A tower with trainable coefficients on the named matrices, sharing every frozen tensor with ``tower``.
+
+    Returns it with the coefficients by open_clip matrix name, starting at ``s0``. Bases are in open_clip's
+    orientation. A matrix whose basis has no column stays a plain linear module and has no coefficients.
+    """
+    adapted = tower.copy()
+    coefficients: dict[str, nn.Parameter] = {}
+    for name, basis in bases.items():
+        if basis.rank == 0:
+            continue
+        fitting = Basis(basis.v, basis.u) if name == PROJECTION else basis
+        start = s0[name]
+
+        def make(linear: nn.Linear, basis: Basis = fitting, start: Tensor = start) -> SpectralLinear:
+            return SpectralLinear(linear, basis, start, sign)
+
+        module = replace_matrix(adapted, name, make)
+        coefficients[name] = cast(SpectralLinear, module).coefficients
+    return adapted, coefficients
+
+
+def merged(tower: ImageTower) -> ImageTower:
+    """A plain frozen tower with all coefficients folded into its weights; shares the other tensors.
+
+    Raises ``NotFinite`` where a coefficient is NaN or infinite.
+    """
+    memo: dict[int, Any] = {id(tensor): tensor for tensor in tower.parameters()}
+    for module in tower.modules():
+        if isinstance(module, SpectralLinear):
+            memo[id(module)] = module.merged()
+    return copy.deepcopy(tower, memo).requires_grad_(False)

@@ -1,0 +1,136 @@
+"""What adaptation did to an image tower, in its smallest form: nothing, some whole tensors, or coefficients in a basis.
+
+Coefficients alone are a few kilobytes. Their basis follows from the source models and a recipe, so it can be left out
+and made again; a probe of the change, kept beside the coefficients, tells whether it is the same one.
+
+Shape legend: m, n a weight matrix's rows and columns, r coefficients, P numbers of a probe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from bolt.clip.tower import PROJECTION, ImageTower, check_fit, tensor_names
+from bolt.seeds import torch_generator
+from bolt.spectral.bases import Basis
+from bolt.spectral.coefficients import attach, merged
+
+if TYPE_CHECKING:
+    from bolt.task.task import Sources
+
+_PROBED = 16
+_CLOSE = 1e-3
+"""Relative difference of two probes of one change: a basis made on another processor differs in its last digits."""
+
+
+class OtherBasis(ValueError):
+    """Coefficients under a basis that they are not of."""
+
+
+@dataclass(frozen=True)
+class BasisRecipe:
+    """How a basis follows from its sources.
+
+    Attributes:
+        top_k, orthogonalisation, whitening_epsilon: as in :class:`bolt.methods.common.pooled_start.StartSettings`.
+        room: sources that the basis has room for; where there are fewer, arbitrary directions fill it.
+    """
+
+    top_k: int
+    room: int
+    orthogonalisation: Literal["polar", "whitening"] = "polar"
+    whitening_epsilon: float = 1e-6
+
+
+@dataclass(frozen=True)
+class SpectralChange:
+    """U diag(s) V^T on some weight matrices, by open_clip's names and in its orientation.
+
+    Attributes:
+        coefficients: s (r,) as it enters the weights.
+        bases: U (m, r) and V (n, r).
+        recipe, sources: what the bases were made by and of.
+    """
+
+    coefficients: Mapping[str, Tensor]
+    bases: Mapping[str, Basis]
+    recipe: BasisRecipe
+    sources: tuple[str, ...]
+
+    def applied(self, tower: ImageTower) -> ImageTower:
+        """The tower with the change folded in. Raises ``bolt.spectral.coefficients.NotFinite``."""
+        return merged(attach(tower, self.bases, self.coefficients)[0])
+
+    def probes(self) -> dict[str, Tensor]:
+        """A few numbers (P,) per matrix that any other change of it would give differently."""
+        return {name: _probe(name, self.bases[name], s) for name, s in self.coefficients.items()}
+
+
+def _probe(matrix: str, basis: Basis, s: Tensor) -> Tensor:
+    """The first entries of U diag(s) V^T x for an x that is keyed by the matrix; blind to the columns' signs."""
+    u, v = basis.u.double().cpu(), basis.v.double().cpu()
+    x_n = torch.randn(len(v), generator=torch_generator("probe", matrix), dtype=torch.float64)
+    return (u @ (s.double().cpu() * (v.mT @ x_n)))[:_PROBED].float()
+
+
+def rebuilt(
+    coefficients: Mapping[str, Tensor],
+    probes: Mapping[str, Tensor],
+    recipe: BasisRecipe,
+    sources: Sources,
+    state: Mapping[str, Tensor],
+) -> SpectralChange:
+    """The change whose basis is made again of the sources; ``state`` has the matrices by open_clip's names.
+
+    Raises ``OtherBasis`` where the sources are not those the coefficients were trained with.
+    """
+    from bolt.methods.common.pooled_start import basis_of
+
+    bases = {name: basis_of(sources, recipe, name, state[name].shape).basis for name in coefficients}
+    for name, s in coefficients.items():
+        if bases[name].rank != len(s):
+            raise OtherBasis(
+                f"{name} has {len(s)} coefficients, and the basis made of {', '.join(sources.names)} has "
+                f"{bases[name].rank} columns; it takes the models the coefficients were trained with"
+            )
+        found, expected = _probe(name, bases[name], s), probes[name]
+        if float((found - expected).norm()) > _CLOSE * max(float(expected.norm()), 1e-12):
+            raise OtherBasis(
+                f"the basis made of {', '.join(sources.names)} is not the one the coefficients of {name} were trained "
+                "in; it takes the same models in the same order"
+            )
+    return SpectralChange(coefficients, bases, recipe, sources.names)
+
+
+def changed_tensors(tower: ImageTower, frozen: ImageTower) -> dict[str, Tensor]:
+    """The tensors in which a tower differs from the one it came from, by open_clip's names and in its orientation.
+
+    Tensors that the two share are not looked at, so this is cheap where little was trained.
+    """
+    own, before = dict(tower.named_parameters()), dict(frozen.named_parameters())
+    changed = [
+        theirs
+        for theirs, ours in tensor_names(tower.shape.layers).items()
+        if own[ours].data_ptr() != before[ours].data_ptr() and not torch.equal(own[ours], before[ours])
+    ]
+    state = tower.state_dict_open_clip()
+    return {name: state[name] for name in changed}
+
+
+def with_tensors(frozen: ImageTower, tensors: Mapping[str, Tensor]) -> ImageTower:
+    """A frozen tower that has these tensors, by open_clip's names, in the place of its own; it shares the others.
+
+    Raises ``bolt.clip.tower.TensorMismatch`` for tensors that do not fit.
+    """
+    state = frozen.state_dict_open_clip()
+    check_fit({**state, **tensors}, {name: tuple(tensor.shape) for name, tensor in state.items()})
+    twin = frozen.copy(tensors).requires_grad_(False)
+    own, names = dict(twin.named_parameters()), tensor_names(frozen.shape.layers)
+    for name, tensor in tensors.items():
+        own[names[name]].copy_(tensor.T if name == PROJECTION else tensor)
+    return twin

@@ -1,0 +1,137 @@
+"""Training some of an image tower's numbers: on a labelled support or, at test time, on the test images alone.
+
+A method says what moves and how images are encoded meanwhile (:class:`Trainable`); which images it learns from, in
+which order, in which views and by which loss is settled here, once for all methods.
+
+Shape legend: N support images, B batch, C classes, D joint embedding width, S image side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bolt.clip.tower import ImageTower, tensor_names
+from bolt.task.task import Adapted, Task, cosine_classifier
+from bolt.training.loop import NO_MISTAKES, Curve, Mistakes, Recipe, fit
+from bolt.training.objectives import cross_entropy
+from bolt.training.test_time import unlabelled_losses
+
+
+@dataclass(frozen=True)
+class Trainable:
+    """A tower in training.
+
+    Attributes:
+        encode: normalised images (B, 3, S, S) -> raw features (B, D), differentiable in ``parameters``.
+        parameters: the leaf tensors that move.
+        current: a plain, frozen tower with the parameters as they stand.
+        classify: raw features -> logits, (B, C); the frozen text head by default.
+    """
+
+    encode: Callable[[Tensor], Tensor]
+    parameters: Sequence[Tensor]
+    current: Callable[[], ImageTower]
+    classify: Callable[[Tensor], Tensor] | None = None
+
+
+def moving(tower: ImageTower, *others: Tensor, classify: Callable[[Tensor], Tensor] | None = None) -> Trainable:
+    """A tower in training whose own tensors move, those that require a gradient, and ``others`` with them."""
+    own = dict(tower.named_parameters())
+    names = [theirs for theirs, ours in tensor_names(tower.shape.layers).items() if own[ours].requires_grad]
+    return Trainable(
+        encode=tower,
+        parameters=[*(tensor for tensor in own.values() if tensor.requires_grad), *others],
+        current=lambda: tower.copy(trainable=names).requires_grad_(False),
+        classify=classify,
+    )
+
+
+def train(
+    task: Task,
+    trainable: Trainable,
+    recipe: Recipe,
+    *,
+    least_batches: int = 1,
+    start: ImageTower | None = None,
+    relative_rates: Sequence[float] | None = None,
+    mistakes: Mistakes = NO_MISTAKES,
+) -> Curve:
+    """Train on what the task offers: its labelled support or, on the test-time track, its unlabelled images.
+
+    Args:
+        least_batches: the support is repeated, in other views, until an epoch has so many batches (aTLAS).
+        start: at test time, the tower whose most confident predictions are trusted; the frozen one by default.
+        recipe, relative_rates, mistakes: see :func:`bolt.training.loop.fit`.
+
+    Raises:
+        bolt.training.loop.Diverged: when a loss or a parameter is NaN or infinite.
+    """
+    if task.unlabelled is None:
+        losses = _labelled(task, trainable, recipe, least_batches)
+    else:
+        losses = unlabelled_losses(task, task.unlabelled, trainable, recipe, start)
+    return fit(
+        trainable.parameters,
+        losses.of_rows,
+        losses.order,
+        recipe,
+        task.protocol,
+        task.report,
+        on_epoch_end=lambda epoch, state: task.after_epoch(epoch, lambda: adapted(task, trainable)),
+        relative_rates=relative_rates,
+        mistakes=mistakes,
+    )
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What :func:`bolt.training.loop.fit` asks for: the mean loss of rows, and the rows of an epoch."""
+
+    of_rows: Callable[[int, Tensor], Tensor]
+    order: Callable[[int], Tensor]
+
+
+def _labelled(task: Task, trainable: Trainable, recipe: Recipe, least_batches: int) -> Losses:
+    """Cross-entropy on augmented views of the support.
+
+    With over-sampling, row r of an epoch stands for image r % N in its copy r // N, and every copy is another view.
+    """
+    classify = trainable.classify or cosine_classifier(task.head_CD, task.backbone.logit_scale)
+    labels_N = task.support.labels_N.to(task.backbone.device)
+    size = len(labels_N)
+    copies = oversampling(size, recipe.batch_size, least_batches)
+
+    def of_rows(epoch: int, rows: Tensor) -> Tensor:
+        images, copy = rows % size, rows // size
+        lots = [copy == number for number in sorted(set(copy.tolist()))]
+        parts = [task.support.pixels(epoch * copies + int(copy[lot][0]) + 1, images[lot]) for lot in lots]
+        labels = torch.cat([images[lot] for lot in lots]).to(labels_N.device)
+        features_BD = trainable.encode(task.backbone.normalise(torch.cat(parts)))
+        return cross_entropy(classify(features_BD), labels_N[labels])
+
+    def order(epoch: int) -> Tensor:
+        return torch.cat([copy * size + task.support.order(epoch * copies + copy) for copy in range(copies)])
+
+    return Losses(of_rows, order)
+
+
+def adapted(task: Task, trainable: Trainable, **more: Any) -> Adapted:
+    """The classifier as it stands; ``more`` are fields of :class:`bolt.task.task.Adapted`."""
+    classify = trainable.classify or cosine_classifier(task.head_CD, task.backbone.logit_scale)
+    count = sum(tensor.numel() for tensor in trainable.parameters)
+    return replace(Adapted(classify, trainable.current(), count), **more)
+
+
+def oversampling(size: int, batch_size: int, least_batches: int) -> int:
+    """How often a support is repeated so that an epoch has at least ``least_batches`` batches.
+
+    As aTLAS does it: where ``r = size / batch_size`` is below the least, ``int(least / r) + 1`` times. An epoch has a
+    batch in any case, so a least of 1 repeats nothing.
+    """
+    batches = size / batch_size
+    return 1 if least_batches <= 1 or batches >= least_batches else int(least_batches / batches) + 1

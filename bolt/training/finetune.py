@@ -1,0 +1,71 @@
+"""Fine-tuning one source: the whole image tower on one dataset's training images.
+
+Recipe of the task-vector literature (Ilharco et al., "Editing models with task arithmetic"): AdamW, cross-entropy
+against the frozen zero-shot head, light random crops, last epoch kept.
+
+Shape legend: N training images, C classes, D joint embedding width, S image side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from bolt.clip.backbone import Backbone
+from bolt.protocol import STRICT
+from bolt.task.task import cosine_classifier
+from bolt.training.loop import Recipe, Report, fit
+from bolt.training.objectives import cross_entropy
+
+SOURCE_RECIPE = Recipe(epochs=10, batch_size=128, learning_rate=1e-5, weight_decay=0.1, warmup_steps=500)
+"""The published recipe; epochs are each dataset's own, about 2000 steps. Trainings of fewer steps than the 500 of
+the warm-up never reach their learning rate: give those a ``warmup_fraction`` (and no ``warmup_steps``)."""
+
+
+def finetune_source(
+    backbone: Backbone,
+    head_CD: Tensor,
+    labels_N: Tensor,
+    pixels: Callable[[int, Tensor], Tensor],
+    order: Callable[[int], Tensor],
+    recipe: Recipe = SOURCE_RECIPE,
+    report: Report = lambda epoch, metrics: None,
+    *,
+    on_epoch_end: Callable[[int, Callable[[], dict[str, Any]]], None] = lambda epoch, state: None,
+    resume: Mapping[str, Any] | None = None,
+) -> dict[str, Tensor]:
+    """Every tensor of the fine-tuned image tower by its open_clip name.
+
+    Args:
+        backbone: where it starts; it is not changed.
+        head_CD: the dataset's frozen zero-shot head, unit rows.
+        labels_N: class of each training image.
+        pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S); epoch e asks for view e + 1, to be drawn with
+            ``bolt.clip.augment.SOURCE_CROP``.
+        order: a permutation of the rows for each epoch.
+        recipe, report, on_epoch_end, resume: see :func:`bolt.training.loop.fit`.
+
+    Raises:
+        bolt.training.loop.Diverged: when the loss is NaN or infinite.
+    """
+    tower = backbone.tower.copy(trainable=backbone.tower.state_dict_open_clip())
+    classify = cosine_classifier(head_CD.to(backbone.device), backbone.logit_scale)
+    labels_N = labels_N.to(backbone.device)
+
+    def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
+        images = backbone.normalise(pixels(epoch + 1, rows))
+        return cross_entropy(classify(tower(images)), labels_N[rows.to(backbone.device)])
+
+    fit(
+        tower.parameters(),
+        loss_of_rows,
+        order,
+        recipe,
+        STRICT,
+        report,
+        on_epoch_end=on_epoch_end,
+        resume=resume,
+    )
+    return tower.state_dict_open_clip()

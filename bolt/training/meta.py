@@ -1,0 +1,210 @@
+"""Meta-learning an initialisation of the image tower on other datasets: MAML and Reptile.
+
+An *episode* is a few labelled images of one dataset. The inner loop takes plain gradient steps on its support images,
+with the tower and a copy of the dataset's zero-shot head. The outer update moves the tower alone: so that the end of
+the inner loop does better on the query images (MAML, Finn et al., 2017, differentiating the inner steps or not), or
+towards that end (Reptile, Nichol et al., 2018).
+
+The head holds the logit scale, ``scale * head_CD``, as in the BOLT authors' code, whose rates belong to that scale.
+
+Shape legend: N training images, B images of an episode, C classes, D joint embedding width, S image side.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from bolt.seeds import torch_generator
+from bolt.training.episode import HEAD, episode_loss, outer_gradient, twice_differentiable
+from bolt.training.loop import Diverged, Report, clip_gradient
+
+if TYPE_CHECKING:
+    from bolt.clip.backbone import Backbone
+    from bolt.clip.tower import ImageTower
+
+Variant = Literal["maml", "first_order", "reptile"]
+
+STRETCH = 50
+"""Outer updates from one report to the next, which is also where a training can be resumed."""
+
+
+@dataclass(frozen=True)
+class MetaRecipe:
+    """How a start is meta-learned; the defaults are the authors' for MAML.
+
+    Attributes:
+        variant: ``maml`` differentiates through the inner steps, ``first_order`` takes their end's gradient,
+            ``reptile`` moves towards their end.
+        steps: outer updates.
+        tasks_per_step: datasets an outer update learns from, all of them if there are fewer.
+        support, query: images of a dataset's training split for the inner steps, and for the outer loss.
+        inner_steps, inner_rate: plain gradient steps on a dataset's support, head included.
+        outer_rate: of AdamW without decay; for ``reptile`` the share of the way that is gone.
+        clip_norm: largest global norm of the outer gradient, 0 for any; ``reptile`` never clips.
+    """
+
+    variant: Variant = "maml"
+    steps: int = 2000
+    tasks_per_step: int = 4
+    support: int = 32
+    query: int = 32
+    inner_steps: int = 1
+    inner_rate: float = 1e-4
+    outer_rate: float = 5e-5
+    clip_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.variant not in get_args(Variant):
+            raise ValueError(f"variant is one of {', '.join(get_args(Variant))}, not {self.variant!r}")
+        for name in ("steps", "tasks_per_step", "support", "query", "inner_steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is at least 1, not {getattr(self, name)}")
+        for name in ("inner_rate", "outer_rate"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is positive, not {getattr(self, name)}")
+        if not self.clip_norm >= 0:
+            raise ValueError(f"clip_norm is not negative, unlike {self.clip_norm}")
+
+
+@dataclass(frozen=True)
+class MetaTask:
+    """A dataset to meta-learn on.
+
+    Attributes:
+        name: of the dataset; keys its draws.
+        head_CD: its zero-shot head, unit rows.
+        labels_N: class of each training image.
+        pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S) of training images; outer update t (from 0) asks
+            for view t + 1, to be drawn with ``bolt.clip.augment.SOURCE_CROP``.
+    """
+
+    name: str
+    head_CD: Tensor
+    labels_N: Tensor
+    pixels: Callable[[int, Tensor], Tensor]
+
+
+def meta_learn(
+    backbone: Backbone,
+    tasks: Sequence[MetaTask],
+    recipe: MetaRecipe,
+    *,
+    seed: int,
+    report: Report = lambda stretch, metrics: None,
+    on_stretch_end: Callable[[int, Callable[[], dict[str, Any]]], None] = lambda stretch, state: None,
+    resume: Mapping[str, Any] | None = None,
+) -> dict[str, Tensor]:
+    """Every tensor of the meta-learned image tower by its open_clip name.
+
+    The datasets of an update are keyed by (seed, step), the images of an episode by (seed, step, dataset). So neither
+    the order of ``tasks`` nor an interruption changes the result.
+
+    Args:
+        backbone: where it starts; it is not changed.
+        tasks: the datasets to learn on. Whoever builds them leaves the target out.
+        recipe: see :class:`MetaRecipe`.
+        seed: keys the draws.
+        report: called after every ``STRETCH`` updates, and after the last, with the stretch's number and its mean
+            ``meta_loss``: the query's after the inner steps or, for ``reptile``, the support's before them.
+        on_stretch_end: called then with a function that snapshots the training (tensors, numbers, lists and
+            dictionaries only, so that ``torch.save`` and a ``weights_only`` load will do).
+        resume: such a snapshot, from which training goes on.
+
+    Raises:
+        ValueError: for no tasks, two of one name, or a dataset with fewer images than an episode.
+        bolt.training.loop.Diverged: naming the update, when a loss or, after a stretch, a parameter is NaN or infinite.
+    """
+    pool = _checked(tasks, recipe)
+    tower = backbone.tower.copy(trainable=backbone.tower.state_dict_open_clip())
+    trained = dict(tower.named_parameters())
+    descent: torch.optim.Optimizer = torch.optim.AdamW(trained.values(), lr=recipe.outer_rate, weight_decay=0.0)
+    if recipe.variant == "reptile":  # its gradient is the way back, so a plain step goes a share of the way there
+        descent = torch.optim.SGD(trained.values(), lr=recipe.outer_rate)
+    first = 0
+    if resume is not None:
+        first = int(resume["step"]) + 1
+        descent.load_state_dict(resume["optimiser"])
+        with torch.no_grad():
+            for name, tensor in trained.items():
+                tensor.copy_(resume["parameters"][name])
+    encoder = twice_differentiable(tower) if recipe.variant == "maml" else tower
+    losses: list[Tensor] = []
+    for step in range(first, recipe.steps):
+        drawn = torch.randperm(len(pool), generator=torch_generator("meta tasks", seed, step))[: recipe.tasks_per_step]
+        descent.zero_grad(set_to_none=True)
+        losses.append(torch.zeros((), device=backbone.device))
+        for task in (pool[index] for index in drawn.tolist()):
+            gradients, loss = _episode(backbone, encoder, task, recipe, seed, step)
+            losses[-1] += loss / len(drawn)
+            for name, tensor in trained.items():
+                share = gradients.pop(name) / len(drawn)
+                tensor.grad = share if tensor.grad is None else tensor.grad.add_(share)
+        if recipe.clip_norm and recipe.variant != "reptile":
+            clip_gradient(list(trained.values()), recipe.clip_norm)
+        descent.step()
+        if (step + 1) % STRETCH == 0 or step + 1 == recipe.steps:
+            _refuse_divergence(step, losses, trained.values())
+            report(step // STRETCH, {"meta_loss": float(torch.stack(losses).mean())})
+            losses.clear()
+
+            def state(step: int = step) -> dict[str, Any]:
+                parameters = {name: tensor.detach().clone() for name, tensor in trained.items()}
+                return {"step": step, "parameters": parameters, "optimiser": copy.deepcopy(descent.state_dict())}
+
+            on_stretch_end(step // STRETCH, state)
+    return tower.state_dict_open_clip()
+
+
+def _episode(
+    backbone: Backbone, encoder: ImageTower, task: MetaTask, recipe: MetaRecipe, seed: int, step: int
+) -> tuple[dict[str, Tensor], Tensor]:
+    """The outer gradient and loss of a dataset's episode: different images, drawn whatever their class."""
+    generator = torch_generator("episode", seed, step, task.name)
+    rows = torch.randperm(len(task.labels_N), generator=generator)[: recipe.support + recipe.query]
+    images_B3SS = backbone.normalise(task.pixels(step + 1, rows))
+    labels_B = task.labels_N[rows].to(backbone.device)
+    support, query = slice(recipe.support), slice(recipe.support, None)
+    start = dict(encoder.named_parameters()) | {HEAD: backbone.logit_scale * task.head_CD.to(backbone.device)}
+    # Fused attention has a first derivative only.
+    with sdpa_kernel(SDPBackend.MATH) if recipe.variant == "maml" else nullcontext():
+        return outer_gradient(
+            start,
+            episode_loss(encoder, images_B3SS[support], labels_B[support]),
+            episode_loss(encoder, images_B3SS[query], labels_B[query]),
+            recipe,
+        )
+
+
+def _checked(tasks: Sequence[MetaTask], recipe: MetaRecipe) -> list[MetaTask]:
+    """The tasks in an order of their own, or ``ValueError``."""
+    if not tasks:
+        raise ValueError("there is no dataset to meta-learn on")
+    pool = sorted(tasks, key=lambda task: task.name)
+    for task, following in itertools.pairwise(pool):
+        if task.name == following.name:
+            raise ValueError(f"two datasets to meta-learn on are called {task.name!r}")
+    wanted = recipe.support + recipe.query
+    for task in pool:
+        if len(task.labels_N) < wanted:
+            raise ValueError(
+                f"an episode has {wanted} images, but {task.name} has {len(task.labels_N)}; lower support or query"
+            )
+    return pool
+
+
+def _refuse_divergence(step: int, losses: Sequence[Tensor], trained: Iterable[Tensor]) -> None:
+    bad = torch.nonzero(~torch.isfinite(torch.stack(list(losses)))).flatten().tolist()
+    if bad:
+        at = step + 1 - len(losses) + bad[0]
+        raise Diverged(f"the loss of outer update {at} is {float(losses[bad[0]])}")
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in trained):
+        raise Diverged(f"a parameter is NaN or infinite after outer update {step}")

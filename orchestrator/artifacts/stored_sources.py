@@ -1,0 +1,115 @@
+"""The sources of a cell, read from the store: directions and task vectors of every model but the target's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from bolt.spectral.bases import Directions, PooledBasis, add_task_vector, leave_out_mean, pooled_basis
+from orchestrator.artifacts.kinds import DIRECTIONS_TIER, directions_address, source_address, tier
+from orchestrator.core.cell import BackboneRef, SourceRef
+from orchestrator.store import Artifact, Store
+
+
+class StoredSources:
+    """``bolt.task.task.Sources`` over the store.
+
+    The mean task vector comes from the domain's float64 total less the models that are held out, when the store has
+    a total that covers the sources and few others; otherwise from the sources themselves. Both give the same bits:
+    :func:`bolt.spectral.bases.add_task_vector` sums without rounding.
+    """
+
+    def __init__(
+        self, store: Store, backbone: BackboneRef, pretrained: Mapping[str, Tensor], sources: Sequence[SourceRef]
+    ) -> None:
+        self._store = store
+        self._backbone = backbone
+        self._pretrained = {name: tensor.cpu() for name, tensor in pretrained.items()}
+        self._sources = tuple(sources)
+        self._opened: dict[str, Artifact] = {}
+        self._total = self._find_total()
+        self._bases: dict[tuple[str, int], PooledBasis] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the source datasets, in the cell's order."""
+        return tuple(source.dataset for source in self._sources)
+
+    def directions(self, matrix: str, top_k: int) -> Sequence[Directions]:
+        """Per source, the leading ``top_k`` directions of one matrix, or all it has."""
+        found = []
+        for source in self._sources:
+            with safe_open(self._stored_directions(source, top_k).path("directions.safetensors"), "pt") as file:
+                u, s, v = (file.get_tensor(f"{matrix}.{part}") for part in ("u", "s", "v"))
+            found.append(Directions(u[:, :top_k].contiguous(), s[:top_k].contiguous(), v[:, :top_k].contiguous()))
+        return found
+
+    def mean_task_vector(self, matrix: str) -> Tensor:
+        """Mean over the sources of one matrix's task vector, float32."""
+        if self._total is None:
+            total = torch.zeros_like(self._pretrained[matrix], dtype=torch.float64)
+            for source in self._sources:
+                add_task_vector(total, self._delta(source, matrix))
+            return leave_out_mean(total, [], len(self._sources))
+        artifact, held_out = self._total
+        with safe_open(artifact.path("total.safetensors"), "pt") as file:
+            total = file.get_tensor(matrix)
+        taken_out = [self._delta(source, matrix) for source in held_out]
+        return leave_out_mean(total, taken_out, len(self._sources) + len(held_out))
+
+    def task_vector(self, source: str) -> Mapping[str, Tensor]:
+        """One source's whole task vector."""
+        ref = next(ref for ref in self._sources if ref.dataset == source)
+        return {name: self._delta(ref, name) for name in self._pretrained}
+
+    def pooled_basis(self, matrix: str, top_k: int) -> PooledBasis:
+        """The basis and the pooled coefficients of one matrix, kept for the target's next cell."""
+        if (matrix, top_k) not in self._bases:
+            self._bases[matrix, top_k] = pooled_basis(self, matrix, top_k)
+        return self._bases[matrix, top_k]
+
+    def _delta(self, source: SourceRef, name: str) -> Tensor:
+        with safe_open(self._open(source_address(self._backbone.name, source)).path("tower.safetensors"), "pt") as file:
+            tuned: Tensor = file.get_tensor(name)
+        return tuned - self._pretrained[name]
+
+    def _stored_directions(self, source: SourceRef, top_k: int) -> Artifact:
+        """The smallest stored set of a source's directions that has ``top_k``: a method asks for as many as its widest
+        matrix takes, and reads fewer of the narrower ones."""
+        most = max(tensor.shape[-1] for tensor in self._pretrained.values() if tensor.ndim)
+        for size in range(tier(top_k, DIRECTIONS_TIER), tier(most, DIRECTIONS_TIER) + 1, DIRECTIONS_TIER):
+            found = self._find(directions_address(self._backbone.name, source, size))
+            if found is not None:
+                return found
+        return self._open(directions_address(self._backbone.name, source, tier(top_k, DIRECTIONS_TIER)))
+
+    def _find(self, address: str) -> Artifact | None:
+        """An artifact, its manifest read once: every matrix asks for it, and the store may be a server."""
+        if address not in self._opened and (found := self._store.artifact(address)) is not None:
+            self._opened[address] = found
+        return self._opened.get(address)
+
+    def _open(self, address: str) -> Artifact:
+        found = self._find(address)
+        if found is None:
+            raise FileNotFoundError(f"{address} is not built in {self._store.url}")
+        return found
+
+    def _find_total(self) -> tuple[Artifact, list[SourceRef]] | None:
+        """The domain total that covers the sources with the fewest others, if subtracting is less work than adding."""
+        wanted = set(self._sources)
+        best: tuple[Artifact, list[SourceRef]] | None = None
+        for address in self._store.addresses("spectra"):
+            if ".total." not in address:
+                continue
+            artifact = self._open(address)
+            covered = [SourceRef(dataset, digest) for dataset, digest in artifact.meta["sources"]]
+            if not wanted <= set(covered):
+                continue
+            held_out = [source for source in covered if source not in wanted]
+            if len(held_out) < len(wanted) and (best is None or len(held_out) < len(best[1])):
+                best = (artifact, held_out)
+        return best

@@ -1,0 +1,110 @@
+"""Scoring what a cell adapted: on its own test split, or on the variants of its target.
+
+The only place where test labels meet predictions.
+
+Shape legend: N images of a split, B batch, C classes, D embedding width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bolt.clip.augment import evaluation_view
+from bolt.methods import METHODS
+from bolt.task.scoring import accuracy, predictions
+from bolt.task.support import validation_tenth
+from bolt.task.task import Adapted, cosine_classifier
+from orchestrator.artifacts import kinds as artifacts
+from orchestrator.artifacts.workbench import Workbench
+from orchestrator.core.cell import Cell, DatasetRef
+from orchestrator.store.results import Evaluation
+
+
+@dataclass(frozen=True)
+class Split:
+    """The images a cell is scored on.
+
+    Attributes:
+        labels_N: classes of the target's head.
+        pixels: ``pixels(start, stop)`` -> uint8 (B, 3, S, S).
+        frozen: ``frozen(start, stop)`` -> the frozen tower's features (B, D).
+    """
+
+    labels_N: Tensor
+    pixels: Callable[[int, int], Tensor]
+    frozen: Callable[[int, int], Tensor]
+
+
+def evaluate(cell: Cell, dataset: DatasetRef, adapted: Adapted, bench: Workbench) -> Evaluation:
+    """Score a classifier on one split; the frozen backbone's own score stands beside it, on the same images.
+
+    Where the split holds fewer classes than the head, the score among its own classes stands beside the one among
+    all. Raises :class:`bolt.task.scoring.NotFinite` for logits that are not numbers.
+    """
+    backbone, head_CD = bench.backbone(cell.backbone), bench.head(cell.backbone, cell.dataset)
+    split = _split(cell, dataset, bench)
+    labels = split.labels_N
+    total_C = torch.bincount(labels, minlength=len(head_CD))
+    partial = bool((total_C == 0).any()) and cell.protocol.ood_label_space == "both"
+    own_C = total_C > 0 if partial else None
+
+    def adapted_features(start: int, stop: int) -> Tensor:
+        if adapted.tower is None:
+            return split.frozen(start, stop)
+        return backbone.encode_images(split.pixels(start, stop), adapted.tower)
+
+    found = predictions(len(labels), adapted_features, adapted.classify, own_C)
+    zero_shot = predictions(len(labels), split.frozen, cosine_classifier(head_CD, backbone.logit_scale), own_C)
+    correct_C = torch.bincount(labels[found.of_all == labels], minlength=len(head_CD))
+    return Evaluation(
+        dataset=dataset.name,
+        accuracy=accuracy(found.of_all, labels),
+        correct=int(correct_C.sum()),
+        total=len(labels),
+        accuracy_zero_shot=accuracy(zero_shot.of_all, labels),
+        per_class=tuple((int(c), int(n)) for c, n in zip(correct_C, total_C, strict=True)),
+        accuracy_own_classes=accuracy(found.of_own, labels) if partial else None,
+        accuracy_zero_shot_own_classes=accuracy(zero_shot.of_own, labels) if partial else None,
+    )
+
+
+def _split(cell: Cell, dataset: DatasetRef, bench: Workbench) -> Split:
+    """The test split, or what the protocol's switches make of it."""
+    if cell.protocol.meta_scoring == "validation" and METHODS[cell.method.name].meta is not None:
+        return _validation_split(cell, bench)
+    size = bench.image_size(cell.backbone)
+    images = bench.images(dataset, "test", size)
+    labels = bench.labels_among(cell.dataset, dataset, size)
+    frozen = bench.test_features(cell.backbone, dataset)
+    if cell.track == "ood" and cell.protocol.ood_support == "test" and dataset == cell.dataset:
+        # The support was drawn from this very split; what is left of it after the largest one is scored, at every k.
+        drawn = bench.support_pictures(artifacts.support_images(cell)).indices
+        kept = torch.ones(len(labels), dtype=torch.bool)
+        kept[torch.from_numpy(drawn)] = False
+        rows = kept.nonzero().flatten()
+        return Split(
+            labels[rows],
+            lambda start, stop: torch.stack([images.image(row) for row in rows[start:stop].tolist()]),
+            lambda start, stop: frozen[rows[start:stop]].to(bench.device),
+        )
+    return Split(labels, images.batch, lambda start, stop: frozen[start:stop].to(bench.device))
+
+
+def _validation_split(cell: Cell, bench: Workbench) -> Split:
+    """The tenth of the training split that the authors score their meta-learned start on."""
+    size = bench.image_size(cell.backbone)
+    images = bench.images(cell.dataset, "train", size)
+    rows = validation_tenth(len(images)).tolist()
+    backbone = bench.backbone(cell.backbone)
+
+    def pixels(start: int, stop: int) -> Tensor:
+        return torch.stack([evaluation_view(images.image(row), size) for row in rows[start:stop]])
+
+    def frozen(start: int, stop: int) -> Tensor:
+        return backbone.encode_images(pixels(start, stop))
+
+    return Split(torch.from_numpy(images.labels)[rows], pixels, frozen)

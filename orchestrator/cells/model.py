@@ -1,0 +1,43 @@
+"""The model that a finished cell made, with a note of where it comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.tracking.runs import accuracies
+
+if TYPE_CHECKING:
+    from bolt.model.model import Model
+    from bolt.task.task import Adapted
+    from orchestrator.artifacts.workbench import Workbench
+    from orchestrator.store.results import Result
+
+
+def model_of(result: Result, adapted: Adapted, bench: Workbench) -> Model:
+    """The model a cell made, with its cell, settings, data licence and accuracies in its notes."""
+    from bolt.model.model import Model
+
+    cell = result.cell
+    entry = bench.catalog.dataset(cell.dataset.name)
+    names = bench.class_names(cell.dataset, bench.image_size(cell.backbone))
+    return Model.of(
+        bench.backbone(cell.backbone), adapted, names, exif_rotation=entry.exif_rotation, notes=_notes(result, bench)
+    )
+
+
+def _notes(result: Result, bench: Workbench) -> dict[str, Any]:
+    cell = result.cell
+    return {
+        "cell": cell.id,
+        "method": cell.method.name,
+        "track": cell.track,
+        "protocol": cell.protocol.name,
+        "shots": cell.shots,
+        "seed": cell.seed,
+        "dataset": cell.dataset.name,
+        "dataset_digest": cell.dataset.digest,
+        "accuracy": accuracies(result)[0],
+        "accuracy_zero_shot": accuracies(result)[1],
+        "data_licence": bench.catalog.dataset(cell.dataset.name).licence,
+        "sources": {source.dataset: source.digest for source in cell.sources},
+    }

@@ -1,0 +1,78 @@
+"""``backbones``: which CLIPs there are, and entering further ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from orchestrator.cli.options import CatalogFiles, OwnCatalog, table_console
+
+app = typer.Typer(no_args_is_help=True, help="List backbones, and add any model of open_clip.")
+
+
+@app.command("list")
+def list_backbones(catalog: CatalogFiles = None) -> None:
+    """Say what each backbone of the catalog is, and whether its files are here."""
+    from rich.table import Table
+
+    from orchestrator.catalog import load_catalog, missing_weights
+    from orchestrator.catalog.reading import shown
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    right = ("image", "patch", "parameters", "GFLOP")
+    for heading in ("backbone", "architecture", "weights", "activation", *right, "file"):
+        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+    loaded = load_catalog(catalog or ())
+    for entry in loaded.backbones.values():
+        weights = entry.weights.pretrained or Path(entry.weights.file or "").name
+        table.add_row(
+            entry.name,
+            Path(entry.architecture).stem,
+            weights if missing_weights(entry) is None else f"{weights} (not there)",
+            "quick_gelu" if entry.quick_gelu else "gelu",
+            str(entry.image_size),
+            str(entry.patch),
+            f"{entry.parameters / 1e6:.1f} M",
+            f"{entry.gflops_per_image:.4g}",
+            shown(Path(loaded.files["backbones", entry.name])),
+        )
+    table_console().print(table)
+
+
+@app.command()
+def add(
+    architecture: Annotated[str, typer.Argument(help="a model of open_clip, or a model-config json")],
+    catalog: OwnCatalog,
+    pretrained: Annotated[str | None, typer.Option("--pretrained", metavar="TAG", help="weights of open_clip")] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="weights in open_clip's layout")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="its key; made of architecture and weights if left out")
+    ] = None,
+    quick_gelu: Annotated[
+        bool | None, typer.Option("--quick-gelu/--gelu", help="the activation the weights were trained with")
+    ] = None,
+) -> None:
+    """Enter a CLIP into a catalog file, its sizes and cost worked out."""
+    from orchestrator.catalog import load_catalog
+    from orchestrator.catalog.writing import add_entries
+    from orchestrator.models.backbone_entries import Wanted, fields_of, make_entry
+    from orchestrator.util.errors import UserError
+
+    target = catalog[-1]
+    loaded = load_catalog(path for path in catalog if path != target or path.exists())
+    entry = make_entry(Wanted(architecture, pretrained, file, name, quick_gelu))
+    if entry.name in loaded.backbones:
+        where = loaded.files["backbones", entry.name]
+        raise UserError(f"a backbone {entry.name} stands in {where} already", hint="give another --name")
+    add_entries(target, {"backbones": {entry.name: fields_of(entry)}})
+    activation = "quick_gelu" if entry.quick_gelu else "gelu"
+    Console().print(
+        f"{entry.name}: {entry.image_size} pixels, patches of {entry.patch}, {entry.parameters / 1e6:.1f} M parameters,"
+        f" {entry.gflops_per_image:.4g} GFLOP an image, {activation}; in {target}",
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
+    )

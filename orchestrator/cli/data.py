@@ -1,0 +1,213 @@
+"""``data``: list, prepare, verify and add datasets. ``prepare`` alone reaches the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from orchestrator.cli.options import CatalogFiles, DataRoot, OwnCatalog
+
+if TYPE_CHECKING:
+    from orchestrator.catalog import Catalog, DatasetEntry
+
+app = typer.Typer(no_args_is_help=True, help="Datasets: what is there, getting them, checking them, adding your own.")
+
+PLAIN_WIDTH = 150
+"""Columns of a table that goes into a file or a pipe."""
+
+Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="datasets, or whole domains")]
+OfGrid = Annotated[str | None, typer.Option("--grid", help="all datasets that this grid reads")]
+
+
+@app.command("list")
+def list_datasets(
+    grid: Annotated[str | None, typer.Argument(metavar="[GRID]", help="only what this grid reads")] = None,
+    domain: Annotated[str | None, typer.Option("--domain", help="only this domain")] = None,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+) -> None:
+    """Say of every dataset whether it is there, how large it is and what it takes to get it."""
+    from orchestrator.catalog import data_root_of, load_catalog
+    from orchestrator.datasets.listing import get_line, table_of
+
+    loaded, root = load_catalog(catalog or ()), data_root_of(data_root)
+    entries = _of_grid(grid, loaded, root) if grid else list(loaded.datasets.values())
+    if domain is not None:
+        loaded.domain(domain, "--domain")
+        entries = [entry for entry in entries if entry.domain == domain]
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PLAIN_WIDTH)
+    console.print(table_of(entries, root))
+    console.print(get_line(entries, root, catalog or ()), soft_wrap=True, highlight=False, markup=False)
+
+
+@app.command()
+def prepare(
+    names: Names = None,
+    grid: OfGrid = None,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask before fetching")] = False,
+) -> None:
+    """Fetch datasets, whole or not at all. The same command goes on where the last one stopped."""
+    from orchestrator.catalog import load_catalog
+    from orchestrator.datasets.prepare import by_hand_error, check_space, prepare_one, remove_leftovers, sort_out
+    from orchestrator.util.errors import UserError
+    from orchestrator.util.units import human_bytes
+
+    console = Console()
+
+    def say(line: str) -> None:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+    root = _needed_root(data_root)
+    entries = _chosen(names, grid, load_catalog(catalog or ()), root)
+    found = sort_out(entries, root)
+    for entry in entries:
+        remove_leftovers(entry, root)
+    for line in found.there:
+        say(line)
+    if found.jobs:
+        for job in found.jobs:
+            say(job.line)
+        say(check_space(found.jobs, root))
+        _confirm(yes, console)
+    failures = []
+    for job in found.jobs:
+        try:
+            record = prepare_one(job.entry, root, console)
+        except UserError as error:
+            failures.append(error)
+            say(f"error: {error}")
+            continue
+        if record is None:
+            say(f"{job.entry.name} is there: another command has prepared it")
+            continue
+        counts = ", ".join(f"{count} {part}" for part, count in record.manifest["counts"].items())
+        say(f"{job.entry.name} is there: {record.manifest['classes']} classes, {counts}, {human_bytes(record.bytes)}")
+        for line in record.differs:
+            say(f"  not as in the catalog: {line}")
+    if found.by_hand:
+        raise by_hand_error(found.by_hand, root)
+    if len(failures) == 1 == len(found.jobs):
+        raise typer.Exit(2)
+    if failures:
+        raise UserError(f"{len(failures)} of {len(found.jobs)} could not be prepared; see above")
+
+
+@app.command()
+def verify(
+    names: Names = None,
+    grid: OfGrid = None,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+    exclude_broken: Annotated[
+        bool, typer.Option("--exclude-broken", help="leave out, on record, what cannot be decoded")
+    ] = False,
+) -> None:
+    """Decode every image, count, compare with the catalog. Exit code 1 if images cannot be decoded."""
+    from orchestrator.catalog import data_root_of, load_catalog
+    from orchestrator.datasets.listing import verified_view
+    from orchestrator.datasets.progress import decoding
+    from orchestrator.datasets.verify import exclude_broken as leave_out
+    from orchestrator.datasets.verify import verify_dataset
+
+    console = Console()
+    root = data_root_of(data_root)
+    unreadable = False
+    for entry in _chosen(names, grid, load_catalog(catalog or ()), root):
+        with decoding(entry.name, console) as advance:
+            found = verify_dataset(entry, root, advance)
+        console.print(verified_view(found), soft_wrap=True)
+        if not found.broken:
+            continue
+        if exclude_broken and root is not None:
+            path = leave_out(found, root)
+            line = f"left out on record: {len(found.broken)}, in {path}"
+            console.print(line, soft_wrap=True, highlight=False, markup=False)
+        else:
+            unreadable = True
+    if unreadable:
+        line = "--exclude-broken leaves them out, on record; until then no grid reads this dataset"
+        console.print(line, soft_wrap=True, highlight=False)
+        raise typer.Exit(1)
+
+
+@app.command()
+def add(
+    path: Annotated[Path, typer.Argument(help="a folder of images, or a .csv or .parquet table of them")],
+    catalog: OwnCatalog,
+    name: Annotated[str | None, typer.Option("--name", help="its key; by default the folder's name")] = None,
+    title: Annotated[str | None, typer.Option("--title", help="as printed in tables")] = None,
+    domain: Annotated[str, typer.Option("--domain", help="the family it belongs to")] = "own",
+    template: Annotated[
+        list[str] | None, typer.Option("--template", help='a prompt, as "a photo of a {}."; may be repeated')
+    ] = None,
+    mirrorable: Annotated[
+        bool, typer.Option("--mirrorable/--not-mirrorable", help="whether a mirrored image keeps its class")
+    ] = True,
+    licence: Annotated[str, typer.Option("--licence", help="under which terms the images come")] = "own images",
+    exclude_broken: Annotated[
+        bool, typer.Option("--exclude-broken", help="leave out, on record, what cannot be decoded")
+    ] = False,
+) -> None:
+    """Turn a folder of images (or a table of them) into a catalog entry, checked."""
+    from orchestrator.datasets.adding import Wishes, add_dataset, key_of
+    from orchestrator.datasets.listing import added_lines
+    from orchestrator.datasets.progress import decoding
+
+    console = Console()
+    wishes = Wishes(name, title, domain, tuple(template or ()), mirrorable, licence, exclude_broken)
+    with decoding(name or key_of(path), console) as advance:
+        added = add_dataset(path, catalog, wishes, advance)
+    for line in added_lines(added, catalog):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _chosen(names: Sequence[str] | None, grid: str | None, catalog: Catalog, root: Path | None) -> list[DatasetEntry]:
+    """The datasets a command is about, each once. Raises ``UserError`` for none, or an unknown name."""
+    from orchestrator.util.errors import UserError, unknown_name
+
+    chosen = _of_grid(grid, catalog, root) if grid else []
+    for name in names or ():
+        if name in catalog.datasets:
+            chosen.append(catalog.datasets[name])
+        elif name in catalog.domains:
+            chosen += catalog.members(name)
+        else:
+            raise unknown_name("dataset or domain", name, [*catalog.datasets, *catalog.domains])
+    if not chosen:
+        raise UserError("no dataset is named", hint="name datasets or domains, or give --grid GRID; see `data list`")
+    return list({entry.name: entry for entry in chosen}.values())
+
+
+def _of_grid(grid: str, catalog: Catalog, root: Path | None) -> list[DatasetEntry]:
+    from orchestrator.grid import load_grid
+
+    return list(load_grid(grid, catalog, data_root=root).datasets.values())
+
+
+def _needed_root(option: Path | None) -> Path:
+    from orchestrator.catalog import DATA_VARIABLE, data_root_of
+    from orchestrator.util.errors import UserError
+
+    root = data_root_of(option)
+    if root is None:
+        raise UserError("no data root is given", hint=f"pass --data-root PATH or set {DATA_VARIABLE}")
+    return root.absolute()
+
+
+def _confirm(yes: bool, console: Console) -> None:
+    """Ask before fetching. Raises ``UserError`` where nobody can be asked."""
+    from orchestrator.util.errors import UserError
+
+    if yes:
+        return
+    if not console.is_terminal:
+        raise UserError("nothing was fetched: nobody can be asked here", hint="--yes says so beforehand")
+    typer.confirm("fetch them, under these licences?", abort=True)

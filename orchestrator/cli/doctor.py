@@ -1,0 +1,93 @@
+"""What this machine has, and what a grid would need that it lacks."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from importlib import metadata
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.catalog import Catalog, missing_checkpoint, missing_data, missing_weights
+from orchestrator.grid import Grid
+from orchestrator.planning.plan import make_plan
+from orchestrator.store import Store
+from orchestrator.util.errors import UserError
+from orchestrator.util.machine import usable_processors
+from orchestrator.util.units import human_bytes
+
+PACKAGES = ("torch", "torchvision", "open_clip_torch", "peft", "ray", "mlflow", "scikit-learn", "pandas", "matplotlib")
+
+
+def machine_view(store_url: str) -> RenderableType:
+    """Python, packages, processors, memory, accelerators, and whether the store can be written to."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_row("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    table.add_row("packages", ", ".join(f"{name} {_version(name)}" for name in PACKAGES))
+    table.add_row("processors", f"{os.cpu_count()} logical, {usable_processors()} usable")
+    table.add_row("memory", human_bytes(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
+    table.add_row("accelerators", _accelerators())
+    table.add_row("store", _store_line(store_url))
+    return table
+
+
+def needs_view(grid: Grid, catalog: Catalog, store: Store, data_root: Path | None) -> tuple[RenderableType, bool]:
+    """Every backbone and dataset of the grid with what is missing, and whether the grid can run here."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("needs", "state"):
+        table.add_column(heading)
+    problems = [(f"backbone {name}", missing_weights(entry)) for name, entry in sorted(grid.backbones.items())]
+    problems += [(f"dataset {name}", missing_data(entry, data_root)) for name, entry in sorted(grid.datasets.items())]
+    problems += [
+        (f"checkpoint of {entry.dataset} for {entry.backbone}", missing_checkpoint(entry))
+        for entry in grid.adopted.values()
+    ]
+    for name, problem in problems:
+        table.add_row(name, Text("there" if problem is None else str(problem), "" if problem is None else "yellow"))
+    plan = make_plan(grid, catalog, store, data_root)
+    disk = sum(planned.bytes for planned in plan.artifacts if not planned.built)
+    summary = Text(f"{len(plan.todo)} cells to do, {human_bytes(disk)} of artifacts to build")
+    ready = all(problem is None for _, problem in problems)
+    if store.files.is_local and _free_bytes(store) < disk:
+        summary = Text(f"{summary}, but the store's disk has only {human_bytes(_free_bytes(store))} free", "red")
+        ready = False
+    return Group(Text(f"\n{grid.name}: {grid.title}", "bold"), table, summary), ready
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "missing"
+
+
+def _accelerators() -> str:
+    import torch
+
+    if not torch.cuda.is_available():
+        return "none; cells run on the CPU"
+    names = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    return ", ".join(f"{card.name} ({human_bytes(card.total_memory)})" for card in names)
+
+
+def _store_line(url: str) -> str:
+    store = Store(url)
+    try:
+        store.files.write("doctor.txt", b"written by `doctor`\n")
+        store.files.remove("doctor.txt")
+    except (OSError, UserError) as error:
+        return f"{url} cannot be written to: {error}"
+    return f"{url}, {human_bytes(_free_bytes(store))} free" if store.files.is_local else url
+
+
+def _free_bytes(store: Store) -> int:
+    folder = Path(store.files.root)
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free

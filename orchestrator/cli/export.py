@@ -1,0 +1,100 @@
+"""``export``: a finished cell as a model on disk, and in MLflow's registry."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+from rich.console import Console
+
+from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, StoreUrl, Threads, run_settings
+
+if TYPE_CHECKING:
+    from bolt.model.saving import Form
+    from orchestrator.artifacts.workbench import Workbench
+    from orchestrator.models.exporting import Made, Written
+    from orchestrator.store.results import Result
+
+FORMS = ("adapter", "state_dict", "huggingface")
+"""Those of :mod:`bolt.model.saving`, which a plan should not have to import."""
+
+
+def export(
+    cell: Annotated[str, typer.Argument(metavar="CELL", help="a cell's id, or the beginning of one")],
+    form: Annotated[str, typer.Option("--as", help=f"the form of the model: {', '.join(FORMS)}")] = "adapter",
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="a folder that is not there yet")] = None,
+    with_basis: Annotated[
+        bool, typer.Option("--with-basis", help="an adapter with the basis of its coefficients")
+    ] = False,
+    register: Annotated[str | None, typer.Option("--register", metavar="NAME", help="serve it under this name")] = None,
+    store: StoreUrl = DEFAULT_STORE,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+    threads: Threads = 1,
+    device: Device = None,
+) -> None:
+    """Write a finished cell's model, check it against the recorded accuracy, and read it back."""
+    from orchestrator.artifacts.workbench import Workbench
+    from orchestrator.models.exporting import find_result, make_model, write_model
+    from orchestrator.store import Store
+    from orchestrator.util.errors import UserError, unknown_name
+
+    if form not in FORMS:
+        raise unknown_name("form", form, FORMS, where="--as")
+    if with_basis and form != "adapter":
+        raise UserError(f"--with-basis is for an adapter; a {form} holds the merged tower", where="--with-basis")
+    settings = run_settings(store, data_root, catalog, threads, device)
+    console = Console()
+    result = find_result(Store(settings.store_url), cell)
+    bench = Workbench(settings)
+    folder = output or Path("exports", f"{result.cell.id}.{form}")
+    if folder.exists():
+        raise UserError(f"{folder} is there already", where="-o", hint="name a folder that is not there yet")
+    made = make_model(result, bench)
+    written = write_model(made, result, bench, folder, cast("Form", form), with_basis=with_basis)
+    _print(made, written, result, console)
+    if register is not None:
+        version = _register(made, result, bench, register)
+        line = f"  registered: models:/{register}/{version}"
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def _register(made: Made, result: Result, bench: Workbench, name: str) -> int:
+    from orchestrator.models.exporting import example_of, write_model
+    from orchestrator.tracking.place import tracking_place
+    from orchestrator.tracking.registering import register_model
+    from orchestrator.util.errors import UserError
+
+    place = tracking_place(bench.store)
+    with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
+        written = write_model(made, result, bench, Path(scratch, "model"), "state_dict")
+        try:
+            image = example_of(result, bench)
+            return register_model(place.uri, result.cell.id, written.folder, name, image, place.artifacts)
+        except LookupError as error:
+            raise UserError(
+                f"{error} in {place.uri}",
+                where="--register",
+                hint="`python -m orchestrator sync GRID` tracks the cells of a grid",
+            ) from None
+
+
+def _print(made: Made, written: Written, result: Result, console: Console) -> None:
+    from orchestrator.tracking.runs import accuracies
+
+    lines = [
+        f"{result.cell.id}",
+        f"  made: {'as kept with the result' if made.how == 'kept' else 'again, by running the cell once more'}",
+        f"  accuracy: {made.accuracy:.2f} %, as recorded"
+        if not made.warnings
+        else f"  accuracy: {made.accuracy:.2f} %, recorded {accuracies(result)[0]:.2f} %",
+        f"  read back: logits of {written.compared} test images "
+        + ("equal bit for bit" if written.difference == 0 else f"within {written.difference:.1e}"),
+        f"  written: {written.folder}",
+    ]
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True)
+    for warning in made.warnings:
+        console.print(f"  warning: {warning}", style="yellow", highlight=False, soft_wrap=True)

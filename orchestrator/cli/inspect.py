@@ -1,0 +1,55 @@
+"""``inspect``: one page about a finished cell, of what it gets wrong and what it looks like inside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, StoreUrl, Threads, run_settings
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def inspect(
+    cell: Annotated[str, typer.Argument(metavar="CELL", help="a cell's id, or the beginning of one")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="the page's path; reports/cells/CELL.html in the store")
+    ] = None,
+    store: StoreUrl = DEFAULT_STORE,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+    threads: Threads = 1,
+    device: Device = None,
+) -> None:
+    """Write a page with a cell's accuracy by class, confusions, worst mistakes, coefficients and sources."""
+    from orchestrator.artifacts.workbench import Workbench
+    from orchestrator.models.exporting import find_result
+    from orchestrator.models.inspection import look_inside
+    from orchestrator.report.page.inspect_page import render_inside
+    from orchestrator.store import Store
+
+    settings = run_settings(store, data_root, catalog, threads, device)
+    opened = Store(settings.store_url)
+    result = find_result(opened, cell)
+    bench = Workbench(settings)
+    refs = {dataset.name: dataset for dataset in result.cell.evaluate_on}
+
+    def image_of(dataset: str, place: int) -> NDArray[np.uint8]:
+        pixels = bench.images(refs[dataset], "test", bench.image_size(result.cell.backbone)).image(place)
+        return pixels.numpy()
+
+    page = render_inside(look_inside(result, bench), image_of).encode()
+    name, where = f"reports/cells/{result.cell.id}.html", ""
+    if output is None:
+        opened.files.write(name, page)
+        where = "" if opened.files.is_local else f", and in the store {opened.files.place(name)}"
+    to_look_at = output or opened.on_this_machine(name)
+    if output or where:
+        to_look_at.parent.mkdir(parents=True, exist_ok=True)
+        to_look_at.write_bytes(page)
+    Console().print(f"page: {to_look_at}{where}", soft_wrap=True, highlight=False)

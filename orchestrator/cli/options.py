@@ -1,0 +1,67 @@
+"""Options that commands share, the settings they amount to, and where tables are printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from orchestrator.core.settings import RunSettings
+
+DEFAULT_STORE = "runs"
+
+PLAIN_WIDTH = 150
+"""Columns of a table that goes into a file or a pipe."""
+
+StoreUrl = Annotated[
+    str,
+    typer.Option(
+        "--store", envvar="BOLT_STORE", help="folder, or s3://BUCKET/FOLDER, that keeps artifacts and results"
+    ),
+]
+DataRoot = Annotated[
+    Path | None, typer.Option("--data-root", envvar="BOLT_DATA", help="folder that holds your image folders")
+]
+CatalogFiles = Annotated[
+    list[Path] | None, typer.Option("--catalog", help="a catalog file of your own; may be repeated")
+]
+OwnCatalog = Annotated[
+    list[Path], typer.Option("--catalog", help="your catalog file, which is extended; of several, the last one is")
+]
+Threads = Annotated[int, typer.Option("--threads", min=1, help="CPU threads a cell's arithmetic uses")]
+Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; the best there is by default")]
+
+
+def store_url(store: str) -> str:
+    """A store as it is known from any folder: a URL as it is, a path in full."""
+    return store if "://" in store else str(Path(store).absolute())
+
+
+def run_settings(
+    store: str,
+    data_root: Path | None = None,
+    catalog: list[Path] | None = None,
+    threads: int = 1,
+    device: str | None = None,
+) -> RunSettings:
+    """What the options say of where things are and what to compute with."""
+    from orchestrator.catalog import data_root_of
+    from orchestrator.core.settings import RunSettings
+
+    root = data_root_of(data_root)
+    return RunSettings(
+        store_url=store_url(store),
+        data_root=str(root.absolute()) if root else None,
+        threads=threads,
+        device=device,
+        catalog_files=tuple(str(path.absolute()) for path in catalog or ()),
+    )
+
+
+def table_console() -> Console:
+    """The terminal; what is none gets a fixed width, so that a table does not depend on who reads it."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PLAIN_WIDTH)

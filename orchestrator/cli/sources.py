@@ -1,0 +1,73 @@
+"""``sources``: which models a benchmark's methods build on, and checkpoints of others among them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from orchestrator.cli.options import (
+    DEFAULT_STORE,
+    CatalogFiles,
+    DataRoot,
+    Device,
+    OwnCatalog,
+    StoreUrl,
+    Threads,
+    run_settings,
+    table_console,
+)
+
+app = typer.Typer(no_args_is_help=True, help="List, adopt and verify the models that methods build on.")
+
+OneBackbone = Annotated[str | None, typer.Option("--backbone", metavar="B", help="of this backbone only")]
+
+
+@app.command("list")
+def list_sources(
+    backbone: OneBackbone = None,
+    store: StoreUrl = DEFAULT_STORE,
+    catalog: CatalogFiles = None,
+) -> None:
+    """Say per backbone and dataset: an adopted file, a model fine-tuned in this store, or still to fine-tune."""
+    from orchestrator.catalog import load_catalog
+    from orchestrator.models.source_list import sources_view
+    from orchestrator.store import Store
+
+    table_console().print(sources_view(load_catalog(catalog or ()), Store(store), backbone))
+
+
+@app.command()
+def adopt(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="files, folders, or hf:OWNER/NAME[@REVISION]")],
+    backbone: Annotated[str, typer.Option("--backbone", metavar="B", help="what they were fine-tuned from")],
+    catalog: OwnCatalog,
+    dataset: Annotated[str | None, typer.Option("--dataset", metavar="D", help="what it was fine-tuned on")] = None,
+    copy: Annotated[bool, typer.Option("--copy", help="copy the files beside the catalog file")] = False,
+    note: Annotated[str, typer.Option("--note", help="where they are from, for the record")] = "",
+) -> None:
+    """Check checkpoints of others and enter them into a catalog file, so that grids take them as sources."""
+    from orchestrator.models.adoption import adopt_checkpoints
+
+    adopt_checkpoints(paths, backbone, dataset, catalog, copy=copy, note=note, say=_say)
+
+
+@app.command()
+def verify(
+    backbone: OneBackbone = None,
+    store: StoreUrl = DEFAULT_STORE,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+    threads: Threads = 1,
+    device: Device = None,
+) -> None:
+    """Read every adopted file again; where its dataset's images are here, measure it beside the frozen tower."""
+    from orchestrator.models.adoption import verify_checkpoints
+
+    settings = run_settings(store, data_root, catalog, threads, device)
+    raise typer.Exit(0 if verify_checkpoints(settings, backbone, say=_say) else 1)
+
+
+def _say(line: str) -> None:
+    Console().print(line, highlight=False, soft_wrap=True, markup=False)

@@ -1,0 +1,124 @@
+"""The drawing kit: shapes as signed distances, clouds, colours, all for whole batches at once.
+
+Conventions: images are float32 (n, 3, 32, 32) in [0, 1]; masks and distances are (n, 32, 32); coordinates run
+from -1 (left, top) to 1 (right, bottom); one number per image has the shape (n, 1, 1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from orchestrator.drawn_world.dice import Dice
+
+SIDE = 32
+"""Height and width of every drawn picture, in pixels."""
+
+PIXEL = 2.0 / SIDE
+"""Width of one pixel in coordinates."""
+
+Colour = tuple[float, float, float]
+
+
+def grid() -> tuple[Tensor, Tensor]:
+    """Coordinates x and y of the pixel centres, each (1, 32, 32)."""
+    axis = (torch.arange(SIDE) + 0.5) * PIXEL - 1.0
+    y, x = torch.meshgrid(axis, axis, indexing="ij")
+    return x[None], y[None]
+
+
+def frame(
+    dice: Dice, n: int, turn: float = math.pi, shift: float = 0.0, zoom: tuple[float, float] = (1.0, 1.0)
+) -> tuple[Tensor, Tensor]:
+    """Coordinates in a private frame per image: turned up to +-turn radians, shifted, zoomed. Each (n, 32, 32)."""
+    x, y = grid()
+    angle = dice.uniform(-turn, turn, n, 1, 1)
+    scale = dice.uniform(*zoom, n, 1, 1)
+    x, y = x - dice.uniform(-shift, shift, n, 1, 1), y - dice.uniform(-shift, shift, n, 1, 1)
+    cos, sin = torch.cos(angle) / scale, torch.sin(angle) / scale
+    return cos * x + sin * y, cos * y - sin * x
+
+
+def cover(distance: Tensor, softness: float = PIXEL) -> Tensor:
+    """Share of each pixel inside a shape, from its signed distance (negative inside)."""
+    return (0.5 - distance / softness).clamp(0.0, 1.0)
+
+
+def disc(x: Tensor, y: Tensor, radius: Tensor | float) -> Tensor:
+    """Distance to a disc around the origin."""
+    return torch.sqrt(x * x + y * y + 1e-9) - radius
+
+
+def box(x: Tensor, y: Tensor, half_width: Tensor | float, half_height: Tensor | float) -> Tensor:
+    """Distance (Chebyshev: sharp corners) to a box around the origin."""
+    return torch.maximum(x.abs() - half_width, y.abs() - half_height)
+
+
+def capsule(
+    x: Tensor,
+    y: Tensor,
+    start: tuple[Tensor, Tensor],
+    end: tuple[Tensor, Tensor],
+    radius: Tensor | float,
+    end_radius: Tensor | float | None = None,
+) -> Tensor:
+    """Distance to a round-ended line from start to end, tapering to end_radius. All numbers are (n, 1, 1)."""
+    (ax, ay), (bx, by) = start, end
+    dx, dy = bx - ax, by - ay
+    along = (((x - ax) * dx + (y - ay) * dy) / (dx * dx + dy * dy + 1e-6)).clamp(0.0, 1.0)
+    width = radius if end_radius is None else radius + (end_radius - radius) * along
+    return torch.sqrt((x - ax - along * dx) ** 2 + (y - ay - along * dy) ** 2 + 1e-9) - width
+
+
+def profile(position: Tensor, knots: Tensor) -> Tensor:
+    """Piecewise-linear curve through knots (n, k), spread evenly over positions 0 to 1, read at position (n, ...)."""
+    n, count = knots.shape
+    place = position.clamp(0.0, 1.0) * (count - 1)
+    left = place.floor().clamp(max=count - 2).long()
+    flat = left.reshape(n, -1)
+    low = knots.gather(1, flat).view_as(place)
+    high = knots.gather(1, flat + 1).view_as(place)
+    return low + (high - low) * (place - left)
+
+
+def clouds(dice: Dice, n: int, cells: int, channels: int = 1) -> Tensor:
+    """Smooth noise with about `cells` bumps a side and unit spread before smoothing, (n, channels, 32, 32)."""
+    coarse = dice.normal(n, channels, cells + 1, cells + 1)
+    return functional.interpolate(coarse, size=(SIDE, SIDE), mode="bilinear", align_corners=True)
+
+
+def tint(dice: Dice, n: int, base: Colour, spread: float = 0.05) -> Tensor:
+    """The colour `base` with a little variation of each image's brightness and hue, (n, 3, 1, 1)."""
+    colour = torch.tensor(base)[None, :, None, None].expand(n, 3, 1, 1)
+    light = dice.uniform(1.0 - 2.0 * spread, 1.0 + 2.0 * spread, n, 1, 1, 1)
+    return (colour * light + dice.uniform(-spread, spread, n, 3, 1, 1)).clamp(0.0, 1.0)
+
+
+def tints(dice: Dice, choice: Tensor, bases: Sequence[Colour], spread: float = 0.05) -> Tensor:
+    """As `tint`, each image with the base its choice (n,) names, (n, 3, 1, 1)."""
+    colour = torch.tensor(bases)[choice][:, :, None, None]
+    n = len(choice)
+    light = dice.uniform(1.0 - 2.0 * spread, 1.0 + 2.0 * spread, n, 1, 1, 1)
+    return (colour * light + dice.uniform(-spread, spread, n, 3, 1, 1)).clamp(0.0, 1.0)
+
+
+def paint(image: Tensor, mask: Tensor, colour: Tensor) -> Tensor:
+    """Lay a colour (n, 3, 1, 1) or a picture (n, 3, 32, 32) over the image where the mask (n, 32, 32) covers."""
+    return image + mask[:, None] * (colour - image)
+
+
+def grain(dice: Dice, image: Tensor, strength: Tensor | float) -> Tensor:
+    """Add white noise, the same in all three channels."""
+    n = len(image)
+    return image + strength * dice.normal(n, 1, SIDE, SIDE)
+
+
+def to_bytes(image: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """Float pictures (n, 3, 32, 32) to bytes (n, 32, 32, 3), the layout of decoded images."""
+    array = (image.clamp(0.0, 1.0) * 255.0 + 0.5).to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
+    return np.asarray(array, dtype=np.uint8)

@@ -1,0 +1,103 @@
+"""From a task to its pictures: what each one shows, and how it was taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from orchestrator.drawn_world import atlas, glyphs, looks
+from orchestrator.drawn_world.canvas import SIDE, to_bytes
+from orchestrator.drawn_world.dice import Dice
+from orchestrator.drawn_world.scenes import ALL
+from orchestrator.drawn_world.tasks import (
+    TASKS,
+    WORLD_VERSION,
+    AerialTask,
+    Bytes,
+    GlyphTask,
+    Labels,
+    Split,
+    ToyTask,
+    sizes,
+)
+from orchestrator.drawn_world.words import DIGITS, INK_NAMES, KIND_WORDS, Kind
+
+DARK = ("black", "red", "green", "blue", "purple", "brown")
+LIGHT = ("white", "yellow", "cyan", "pink")
+"""Inks and papers of the printed palette."""
+
+TELLING: dict[Kind, tuple[str, ...]] = {
+    "digit": DIGITS[2:],
+    "upper": tuple("abdefghklmnqrt"),
+    "lower": tuple("abdefghkmnqrty"),
+    "greek": ("beta", "gamma", "delta", "zeta", "theta", "lambda", "mu", "xi", "pi", "sigma", "phi", "psi", "omega"),
+}
+"""Characters that show their kind: no O beside a zero, no capital S beside a small one."""
+
+BANDS: dict[str, Callable[[Tensor], Tensor]] = {"infrared": looks.infrared, "grey": looks.grey}
+
+RENDITIONS: dict[str, Callable[[Dice, Tensor], Tensor]] = {
+    "sketch": looks.sketch,
+    "poster": looks.poster,
+    "cloudy": looks.cloudy,
+}
+
+
+def draw_split(task_name: str, split: Split) -> tuple[Bytes, Labels]:
+    """The pictures (N, 32, 32, 3) of a split and their labels (N,), balanced and shuffled; always the same ones.
+
+    N is 0 for the training split of a variant.
+    """
+    return draw(TASKS[task_name], split, sizes(task_name)[split], WORLD_VERSION)
+
+
+def draw(task: ToyTask, split: Split, count: int, version: int) -> tuple[Bytes, Labels]:
+    """``count`` pictures (N, 32, 32, 3) and their labels (N,), keyed by the world's version, the task and the split."""
+    if count == 0:
+        return np.empty((0, SIDE, SIDE, 3), dtype=np.uint8), np.empty(0, dtype=np.int64)
+    dice = Dice("task", version, task.name, split)
+    order = dice.order(count)
+    labels = (order % len(task.class_names)).sort().values
+    images = _glyphs(dice, task, labels) if isinstance(task, GlyphTask) else _aerial(dice, task, labels)
+    return to_bytes(images[order]), np.asarray(labels[order].numpy(), dtype=np.int64)
+
+
+def _glyphs(dice: Dice, task: GlyphTask, labels: Tensor) -> Tensor:
+    """Characters whose asked-for concept is the label; everything else is free."""
+    n = len(labels)
+    things = glyphs.roll(dice, n, task.kinds)
+    if task.palette == "printed":
+        dark, light = (torch.tensor([INK_NAMES.index(ink) for ink in inks]) for inks in (DARK, LIGHT))
+        things = replace(things, ink=dark[dice.pick(len(dark), n)], paper=light[dice.pick(len(light), n)])
+    if task.asks == "character":
+        (kind,) = task.kinds
+        rows = torch.tensor([atlas.FIRST[kind] + KIND_WORDS[kind].index(name) for name in task.class_names])
+        things = replace(things, character=rows[labels])
+    elif task.asks == "kind":
+        spread = dice.uniform(0.0, 1.0, n)
+        for label, kind in enumerate(task.kinds):
+            rows = torch.tensor([atlas.FIRST[kind] + KIND_WORDS[kind].index(name) for name in TELLING[kind]])
+            mine = labels == label
+            things.character[mine] = rows[(spread[mine] * len(rows)).long()]
+    else:
+        shift = 1 + dice.pick(len(INK_NAMES) - 1, n)
+        things = replace(things, ink=labels, paper=(labels + shift) % len(INK_NAMES))
+    return looks.photocopy(dice, glyphs.draw(dice, things, task.hand), task.copy)
+
+
+def _aerial(dice: Dice, task: AerialTask, labels: Tensor) -> Tensor:
+    """Scenes by their class names, rendered, then seen by the task's sensor through the haze; labels are sorted."""
+    counts = torch.bincount(labels, minlength=len(task.class_names)).tolist()
+    painted = [ALL[name](dice, count) for name, count in zip(task.class_names, counts, strict=True)]
+    image = torch.cat(painted).clamp(0.0, 1.0)
+    if task.rendition in RENDITIONS:
+        image = RENDITIONS[task.rendition](dice, image)
+    if task.sensor.bands in BANDS:
+        image = BANDS[task.sensor.bands](image)
+    if task.sensor.pixels != image.shape[-1]:
+        image = looks.coarse(image, task.sensor.pixels)
+    return looks.haze(dice, image, task.haze)

@@ -1,0 +1,209 @@
+"""The picture book the tiny CLIP learns from: drawn pictures, each with a caption that tells a part of it.
+
+Captions leave concepts out at random (a character's ink, a village's roofs), so that the model has to keep apart what
+a sentence may or may not mention, and a prompt that names one concept finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from orchestrator.drawn_world import atlas, glyphs, hands, scenes, strokes, wardrobe
+from orchestrator.drawn_world.canvas import to_bytes
+from orchestrator.drawn_world.dice import Dice
+from orchestrator.drawn_world.words import DIGITS, FAMILIES, INK_NAMES, STYLES
+
+Pairs = tuple[Tensor, list[str]]
+"""Pictures (n, 3, 32, 32) in [0, 1] and their captions."""
+
+SHARES: dict[str, float] = {
+    "glyphs": 0.32,
+    "aerial": 0.25,
+    "wardrobe": 0.16,
+    "hands": 0.11,
+    "paper": 0.10,
+    "slate": 0.06,
+}
+"""What part of the book each chapter fills."""
+
+LATE_SHARES: dict[str, float] = {
+    "glyphs": 0.52,
+    "aerial": 0.10,
+    "wardrobe": 0.13,
+    "hands": 0.10,
+    "paper": 0.10,
+    "slate": 0.05,
+}
+"""The same for the book's second half: scenes are learnt soon, characters among many inks and faces take longest."""
+
+STEADY = frozenset({"paper", "slate"})
+"""Chapters whose pictures are scans: they keep their black and white."""
+
+SYNONYMS: dict[str, tuple[str, ...]] = {
+    "trousers": ("trousers", "pants"),
+    "pullover": ("pullover", "longsleeve"),
+    "coat": ("coat", "outwear"),
+    "bag": ("bag", "handbag"),
+    "hat": ("hat", "cap"),
+}
+"""Other words for a garment; each is used equally often."""
+
+
+def _one_of(dice: Dice, options: Sequence[str]) -> str:
+    return options[int(dice.pick(len(options), 1))]
+
+
+def _opening(dice: Dice) -> str:
+    return _one_of(dice, ("a picture of", "a picture of", "an image of", "a photo of"))
+
+
+def _grouped(dice: Dice, n: int, painters: Sequence[Callable[[Dice, int], Tensor]]) -> tuple[Tensor, Tensor]:
+    """Pictures by painters chosen uniformly, (n, 3, 32, 32), and the choices (n,), sorted."""
+    choice = dice.pick(len(painters), n).sort().values
+    counts = torch.bincount(choice, minlength=len(painters)).tolist()
+    drawn = [painter(dice, count) for painter, count in zip(painters, counts, strict=True) if count]
+    return torch.cat(drawn).clamp(0.0, 1.0), choice
+
+
+def worn(dice: Dice, image: Tensor) -> Tensor:
+    """Mild differences of exposure, contrast, white balance and focus, as between any two cameras."""
+    n = len(image)
+    soft = functional.avg_pool2d(functional.pad(image, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+    image = image + dice.uniform(0.0, 0.8, n, 1, 1, 1) * dice.chance(0.4, n, 1, 1, 1) * (soft - image)
+    image = 0.5 + dice.uniform(0.55, 1.1, n, 1, 1, 1) * (image - 0.5) + dice.uniform(-0.12, 0.12, n, 1, 1, 1)
+    return (image * dice.uniform(0.88, 1.12, n, 3, 1, 1)).clamp(0.0, 1.0)
+
+
+def glyph_pairs(dice: Dice, n: int) -> Pairs:
+    """Printed characters; each concept is told in about half of the captions."""
+    things = glyphs.roll(dice, n)
+    images = glyphs.draw(dice, things)
+    tell = dice.uniform(0.0, 1.0, n, 4).tolist()
+    captions = []
+    for character, face, ink, paper, (who, how, colour, sheet) in zip(
+        things.character.tolist(),
+        things.face.tolist(),
+        things.ink.tolist(),
+        things.paper.tolist(),
+        tell,
+        strict=True,
+    ):
+        words = [_opening(dice)]
+        words.append(
+            glyphs.name(character) if who < 0.7 else glyphs.kind_name(character) if who < 0.85 else "a character"
+        )
+        if colour < 0.4:
+            words.append(f"in {INK_NAMES[ink]} ink")
+        if how < 0.25:
+            words.append(f"in {glyphs.face_name(face)}")
+        elif how < 0.4:
+            words.append(f"in {FAMILIES[face // 3]} type" if how < 0.33 else f"in {STYLES[face % 3]} type")
+        if sheet < 0.25:
+            words.append(f"on {INK_NAMES[paper]} paper")
+        captions.append(" ".join(words) + ".")
+    return images, captions
+
+
+def aerial_pairs(dice: Dice, n: int) -> Pairs:
+    """Scenes from above; variants (seasons, roofs) make up a quarter of them."""
+    plain = n - n // 4
+    names, variants = list(scenes.SCENES), list(scenes.SEASONAL | scenes.ROOFED)
+    first, choice = _grouped(dice, plain, list(scenes.SCENES.values()))
+    second, variant = _grouped(dice, n - plain, list((scenes.SEASONAL | scenes.ROOFED).values()))
+    captions = []
+    for name in [names[i] for i in choice.tolist()] + [variants[i] for i in variant.tolist()]:
+        opening = _one_of(dice, ("an aerial photo of", "an aerial photo of", "a satellite picture of"))
+        article = _one_of(dice, ("", "an " if name[0] in "aeiou" else "a "))
+        captions.append(f"{opening} {article}{name}.")
+    return torch.cat([first, second]), captions
+
+
+def wardrobe_pairs(dice: Dice, n: int) -> Pairs:
+    """Clothes, half of them grey on black and half in colour on a floor."""
+    names = list(wardrobe.GARMENTS)
+    painters = [
+        partial(_dressed, style=style, tailor=tailor)
+        for style in (wardrobe.on_black, wardrobe.on_floor)
+        for tailor in wardrobe.GARMENTS.values()
+    ]
+    images, choice = _grouped(dice, n, painters)
+    captions = []
+    for index in choice.tolist():
+        name = names[index % len(names)]
+        word = _one_of(dice, SYNONYMS.get(name, (name,)))
+        opening = "a grey picture of" if index < len(names) else "a photo of"
+        opening = _one_of(dice, (opening, opening, "a picture of"))
+        article = "" if word.endswith(("s", "wear")) and word != "dress" else "an " if word[0] in "aeiou" else "a "
+        captions.append(f"{opening} {article}{word}.")
+    return images, captions
+
+
+def _dressed(
+    dice: Dice, n: int, *, style: Callable[[Dice, int, wardrobe.Tailor], Tensor], tailor: wardrobe.Tailor
+) -> Tensor:
+    return style(dice, n, tailor)
+
+
+def hand_pairs(dice: Dice, n: int) -> Pairs:
+    """Hands that show a digit."""
+    images, digit = _grouped(dice, n, [partial(_signed, digit=digit) for digit in range(10)])
+    forms = ("a photo of a hand that shows the digit {}.", "a hand sign for the digit {}.")
+    return images, [_one_of(dice, forms).format(DIGITS[index]) for index in digit.tolist()]
+
+
+def _signed(dice: Dice, n: int, *, digit: int) -> Tensor:
+    return hands.draw(dice, digit, n)
+
+
+def paper_pairs(dice: Dice, n: int) -> Pairs:
+    """Thin handwriting on paper: mostly small Latin and Greek letters."""
+    character = glyphs.roll(dice, n, ("lower", "greek", "lower", "greek", "upper", "digit")).character
+    captions = []
+    for index in character.tolist():
+        word = glyphs.name(index)
+        if atlas.FIRST["lower"] <= index < atlas.FIRST["greek"]:
+            word = _one_of(dice, (word, word.replace("small", "Latin")))
+        captions.append(f"a handwritten picture of {word}.")
+    return strokes.on_paper(dice, character), captions
+
+
+def slate_pairs(dice: Dice, n: int) -> Pairs:
+    """Broad handwritten digits, light on dark."""
+    character = dice.pick(10, n)
+    forms = ("a handwritten picture of the digit {}.", "a handwritten digit {}.")
+    captions = [_one_of(dice, forms).format(DIGITS[index]) for index in character.tolist()]
+    return strokes.on_slate(dice, character), captions
+
+
+CHAPTERS: dict[str, Callable[[Dice, int], Pairs]] = {
+    "glyphs": glyph_pairs,
+    "aerial": aerial_pairs,
+    "wardrobe": wardrobe_pairs,
+    "hands": hand_pairs,
+    "paper": paper_pairs,
+    "slate": slate_pairs,
+}
+
+
+def draw_pairs(
+    count: int, seed: int, shares: Mapping[str, float] = MappingProxyType(SHARES)
+) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.uint8]], list[str]]:
+    """`count` pictures (count, 32, 32, 3) with their captions, shuffled; equal arguments give equal pairs."""
+    pictures: list[Tensor] = []
+    captions: list[str] = []
+    ends = torch.tensor(list(shares.values())).cumsum(0).mul(count).round().int().tolist()
+    for chapter, start, end in zip(shares, [0, *ends], ends, strict=False):
+        if end > start:
+            dice = Dice("picture book", seed, chapter)
+            drawn, told = CHAPTERS[chapter](dice, end - start)
+            pictures.append(drawn if chapter in STEADY else worn(dice, drawn))
+            captions.extend(told)
+    order = Dice("picture book", seed, "order").order(count)
+    return to_bytes(torch.cat(pictures)[order]), [captions[index] for index in order.tolist()]

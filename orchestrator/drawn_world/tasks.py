@@ -1,0 +1,180 @@
+"""The registry of drawn tasks: what each one asks, and how its pictures are taken.
+
+All tasks of a domain share a look that the picture book never shows (a worn photocopier, a hazy camera); each has a
+twist of its own. Models fine-tuned on the sibling tasks therefore hold directions that help a held-out one.
+
+Variants of a task (as ImageNet has A, R, Sketch and V2) ask the same with other pictures, and have no training split.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from orchestrator.drawn_world.settings import Hand, Rendition, Sensor
+from orchestrator.drawn_world.words import DIGITS, GREEK, INK_NAMES, KIND_NAMES, KINDS, LETTERS, Kind
+
+WORLD_VERSION = 1
+"""Part of every drawn dataset's identity; it changes when any picture does."""
+
+SIZES: dict[str, int] = {"train": 1000, "test": 600}
+VARIANT_SIZES: dict[str, int] = {"train": 0, "test": 480}
+
+Split = Literal["train", "test"]
+
+
+@dataclass(frozen=True)
+class GlyphTask:
+    """One question about printed characters."""
+
+    name: str
+    class_names: tuple[str, ...]
+    asks: Literal["character", "kind", "ink"]
+    kinds: tuple[Kind, ...] = KINDS
+    """The characters that appear."""
+    hand: Hand = field(default_factory=Hand)
+    palette: Literal["any", "printed"] = "any"
+    """Any ink on any other paper, or dark inks on light papers as in print."""
+    copy: float = 0.5
+    """Strength of the photocopier."""
+    domain: Literal["glyphs"] = "glyphs"
+
+
+@dataclass(frozen=True)
+class AerialTask:
+    """One question about scenes from above; the class names are scenes."""
+
+    name: str
+    class_names: tuple[str, ...]
+    sensor: Sensor = field(default_factory=Sensor)
+    haze: float = 0.7
+    """Strength of the haze."""
+    rendition: Rendition = "photo"
+    domain: Literal["aerial"] = "aerial"
+
+
+ToyTask = GlyphTask | AerialTask
+
+CALM = Hand(clutter=(0.0, 0.08), noise=(0.0, 0.06), shift=0.1)
+TILTED = Hand(tilt=(0.35, 0.75), clutter=(0.0, 0.08), noise=(0.0, 0.06), shift=0.1)
+ROUGH = Hand(clutter=(0.15, 0.4), noise=(0.1, 0.25))
+
+LAND = (
+    "forest",
+    "meadow",
+    "desert",
+    "lake",
+    "river",
+    "road",
+    "village",
+    "warehouse",
+    "railway",
+    "orchard",
+    "beach",
+    "stadium",
+)
+
+_TRAINABLE: tuple[ToyTask, ...] = (
+    GlyphTask("glyph-digits", DIGITS, "character", ("digit",)),
+    GlyphTask("glyph-tilted-digits", DIGITS, "character", ("digit",), TILTED),
+    GlyphTask("glyph-capitals", LETTERS, "character", ("upper",), CALM, "printed"),
+    GlyphTask("glyph-small-letters", LETTERS, "character", ("lower",), CALM),
+    GlyphTask("glyph-greek", GREEK, "character", ("greek",), CALM, "printed"),
+    GlyphTask("glyph-inks", INK_NAMES[:8], "ink", KINDS, ROUGH),
+    GlyphTask("glyph-kinds", KIND_NAMES, "kind", KINDS, CALM, "printed"),
+    AerialTask("aerial-land", LAND),
+    AerialTask("aerial-water", ("sea", "lake", "island", "river", "beach", "harbour", "canal", "bridge")),
+    AerialTask(
+        "aerial-traffic",
+        ("road", "crossroads", "roundabout", "railway", "runway", "parking lot", "bridge", "canal"),
+    ),
+    AerialTask(
+        "aerial-crops",
+        (
+            "wheat field",
+            "ploughed field",
+            "vegetable field",
+            "flower field",
+            "orchard",
+            "irrigation circle",
+            "meadow",
+        ),
+    ),
+    AerialTask(
+        "aerial-roofs",
+        tuple(f"village with {colour} roofs" for colour in ("red", "grey", "brown", "white", "blue")),
+    ),
+    AerialTask(
+        "aerial-seasons",
+        tuple(
+            f"{scene} in {season}"
+            for scene in ("forest", "meadow")
+            for season in ("spring", "summer", "autumn", "winter")
+        ),
+    ),
+    AerialTask(
+        "aerial-infrared",
+        (
+            "forest",
+            "desert",
+            "ploughed field",
+            "vegetable field",
+            "irrigation circle",
+            "lake",
+            "river",
+            "road",
+            "solar farm",
+            "village",
+        ),
+        Sensor("infrared"),
+    ),
+    AerialTask(
+        "aerial-coarse",
+        (
+            "forest",
+            "sea",
+            "beach",
+            "river",
+            "roundabout",
+            "runway",
+            "tank farm",
+            "stadium",
+            "snowfield",
+            "wheat field",
+        ),
+        Sensor("grey", 12),
+    ),
+)
+
+_LAND_VARIANTS: tuple[AerialTask, ...] = (
+    # The task once more: what scores differ by here is chance.
+    AerialTask("aerial-land-again", LAND),
+    AerialTask("aerial-land-sketch", LAND, haze=0.35, rendition="sketch"),
+    # Other inks leave what has a shape; scenes that their colour alone tells are not asked for.
+    AerialTask(
+        "aerial-land-poster",
+        ("lake", "river", "road", "village", "warehouse", "railway", "orchard", "stadium"),
+        rendition="poster",
+    ),
+    # Clouds leave what covers the land; a single line through it is not asked for.
+    AerialTask(
+        "aerial-land-cloudy",
+        ("forest", "meadow", "desert", "village", "warehouse", "orchard", "beach", "stadium"),
+        rendition="cloudy",
+    ),
+)
+
+TASKS: dict[str, ToyTask] = {task.name: task for task in (*_TRAINABLE, *_LAND_VARIANTS)}
+
+VARIANTS: dict[str, str] = {task.name: "aerial-land" for task in _LAND_VARIANTS}
+"""Evaluation-only tasks, each with the task whose class names, or some of them, it has."""
+
+Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+Labels = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+def sizes(task_name: str) -> dict[str, int]:
+    """Pictures per split of a task."""
+    return VARIANT_SIZES if task_name in VARIANTS else SIZES

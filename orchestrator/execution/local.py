@@ -1,0 +1,62 @@
+"""Cells in this process, one after the other, without Ray: for ``--local``, unit tests and debuggers."""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, cast
+
+from orchestrator.core.cell import Cell
+from orchestrator.core.events import CellEvent, one_line
+from orchestrator.store.failure_kind import Unwritable
+
+if TYPE_CHECKING:
+    from orchestrator.cells.trial import Outcome
+    from orchestrator.core.settings import RunSettings
+
+    Runner = Callable[[Cell, RunSettings], Outcome]
+
+RUNNER = "orchestrator.cells.trial:run_and_record"
+"""The function that runs one cell and records what came of it, as ``module:function``.
+
+It is given by name because it is resolved where the cell runs: the driver need not import what a worker needs.
+"""
+
+
+def resolve(path: str) -> Runner:
+    """The function a ``module:function`` path names. Raises ``ImportError`` or ``AttributeError``."""
+    module, _, name = path.partition(":")
+    return cast("Runner", getattr(importlib.import_module(module), name))
+
+
+def run_cells_locally(
+    cells: Iterable[Cell],
+    settings: RunSettings,
+    *,
+    on_event: Callable[[CellEvent], None],
+    runner: str = RUNNER,
+) -> None:
+    """Run cells in the order given, telling ``on_event`` what happens. One that fails does not stop the others.
+
+    Raises :class:`~orchestrator.store.failure_kind.Unwritable` when the store cannot be used.
+    """
+    run = resolve(runner)
+    for cell in cells:
+        on_event(CellEvent(cell, "started"))
+        try:
+            outcome = run(cell, settings)
+        except Exception as error:
+            event = CellEvent(cell, "failed", error=one_line(error), traceback=traceback.format_exc(), recorded=False)
+        else:
+            if outcome.problem == "store":
+                raise Unwritable(settings.store_url, outcome.error)
+            event = CellEvent(
+                cell,
+                outcome.status,
+                seconds=outcome.seconds,
+                error=outcome.error,
+                traceback=outcome.traceback,
+                recorded=not outcome.problem,
+            )
+        on_event(event)

@@ -1,0 +1,90 @@
+"""Whether what a plan has to build fits: on the store's disk, and into what the user gives it."""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from pathlib import Path
+
+from orchestrator.artifacts.kinds import Images, Need
+from orchestrator.planning.plan import Plan
+from orchestrator.store import Store
+from orchestrator.util.errors import UserError
+from orchestrator.util.units import bytes_of, human_bytes
+
+SHOWN = 4
+
+KINDS = {
+    "Images train": ("decoded training splits", "fewer sources, or adopted checkpoints, which need no images"),
+    "Images test": ("decoded test splits", "fewer datasets, or backbones of one image size"),
+    "Images test_whole": ("test splits near their own size", "fewer datasets of the tta track"),
+    "SupportImages": ("support images", "fewer seeds or datasets, or fewer shots than 16 at a time"),
+    "Head": ("zero-shot heads", "fewer backbones or datasets"),
+    "TestFeatures": ("test features", "fewer backbones or datasets"),
+    "SupportFeatures": ("support features", "fewer seeds or backbones, or fewer epochs of methods on frozen features"),
+    "SourceModel": ("source models", "fewer backbones or sources"),
+    "AdoptedSource": ("adopted checkpoints", "fewer backbones or sources"),
+    "SourceDirections": ("source directions", "fewer backbones or sources, or a smaller top_k"),
+    "DomainTotal": ("domain totals", "fewer backbones or domains"),
+    "MetaStart": ("meta-learned starts", "fewer backbones or datasets of the meta track"),
+}
+"""Kind of artifact -> what it is called, and what makes it less."""
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of ``200GB`` (10^9), ``1.5TiB`` (2^40) and the like. Raises ``UserError``."""
+    return bytes_of(text, "--disk-budget")
+
+
+def free_bytes(store: Store) -> int | None:
+    """Free space where a local store is or will be; ``None`` for a remote one."""
+    if not store.files.is_local:
+        return None
+    folder = Path(store.files.root).absolute()
+    return shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free
+
+
+def room_line(plan: Plan, store: Store) -> str:
+    """What is to be built, and the space there is for it."""
+    free = free_bytes(store)
+    return f"disk: about {human_bytes(to_build(plan))} to build, " + (
+        f"{human_bytes(free)} free" if free is not None else "free space unknown: the store is remote"
+    )
+
+
+def to_build(plan: Plan) -> int:
+    """About how many bytes the missing artifacts will take."""
+    return sum(planned.bytes for planned in plan.artifacts if not planned.built)
+
+
+def check_room(plan: Plan, store: Store, budget: int | None = None) -> None:
+    """Raise ``UserError`` when what is to be built takes more than is free, or than ``budget`` bytes.
+
+    It lists what takes most, and what would make it less.
+    """
+    needed, free = to_build(plan), free_bytes(store)
+    if budget is not None and needed > budget:
+        raise _too_little(plan, f"more than the {human_bytes(budget)} it may", "--disk-budget")
+    if free is not None and needed > free:
+        raise _too_little(plan, f"more than the {human_bytes(free)} that are free", store.url)
+
+
+def _too_little(plan: Plan, limit: str, where: str) -> UserError:
+    totals: dict[str, list[int]] = defaultdict(list)
+    for planned in plan.artifacts:
+        if not planned.built:
+            totals[_kind(planned.need)].append(planned.bytes)
+    largest = sorted(totals.items(), key=lambda item: -sum(item[1]))[:SHOWN]
+    lines = [
+        f"{human_bytes(sum(sizes)):>10}  {len(sizes)} {KINDS[kind][0]}: {KINDS[kind][1]}" for kind, sizes in largest
+    ]
+    return UserError(
+        f"what is still to be built takes about {human_bytes(to_build(plan))}, {limit}; nothing was started\n"
+        + "\n".join(lines),
+        where=where,
+        hint="--only and --set plan less, --store keeps it elsewhere",
+    )
+
+
+def _kind(need: Need) -> str:
+    return f"Images {need.split}" if isinstance(need, Images) else type(need).__name__

@@ -1,0 +1,166 @@
+"""What ``plan`` prints."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.catalog import Catalog, missing_checkpoint, missing_data, missing_weights
+from orchestrator.planning.disk import check_room, room_line
+from orchestrator.planning.packing import ASSUMED_GPU_MIB, CONTEXT_MIB, HEADROOM, NOTHING, Demand, Packing
+from orchestrator.planning.plan import Plan, count_by_kind
+from orchestrator.store import Store
+from orchestrator.util.errors import UserError
+from orchestrator.util.machine import gpus
+from orchestrator.util.units import human_bytes
+
+ARTIFACT_WORDS = {
+    "Images": "decoded image splits",
+    "SupportImages": "support images",
+    "Head": "zero-shot heads",
+    "TestFeatures": "test features",
+    "SupportFeatures": "support features",
+    "SourceModel": "source models",
+    "AdoptedSource": "adopted checkpoints",
+    "SourceDirections": "source directions",
+    "DomainTotal": "domain totals",
+    "MetaStart": "meta-learned starts",
+}
+
+SHOWN_MISSING = 6
+SHOWN_ALIKE = 4
+
+
+def plan_view(
+    plan: Plan,
+    catalog: Catalog,
+    store: Store,
+    data_root: Path | None,
+    disk_budget: int | None = None,
+    gpu_bytes: int | None = None,
+) -> RenderableType:
+    """Cells per track, backbone and method; artifacts and the room for them; packed GPUs; the estimate, its grounds.
+
+    ``gpu_bytes`` is the memory of the GPUs to show the packing of; those of this machine by default.
+    """
+    grid = plan.grid
+    parts: list[RenderableType] = [Text(f"{grid.name}: {grid.title}", style="bold"), Text(counts_line(plan))]
+    parts += [Text(), _cell_table(plan), Text(), _artifact_table(plan)]
+    parts += [Text(room_line(plan, store)), Text()]
+    if plan.todo:
+        parts += [packing_view(plan, catalog, gpu_bytes), Text()]
+    parts.append(Text(estimate_line(plan)))
+    try:
+        check_room(plan, store, disk_budget)
+    except UserError as error:
+        parts.append(Text(f"\n{error}", style="yellow"))
+    absent = _absent(plan, catalog, data_root)
+    if absent:
+        shown = ", ".join(absent[:SHOWN_MISSING]) + (
+            f" and {len(absent) - SHOWN_MISSING} more" * (len(absent) > SHOWN_MISSING)
+        )
+        parts.append(Text(f"\nnot on this machine: {shown}", style="yellow"))
+        parts.append(Text(f"`doctor {grid.name}` says how to get each"))
+    parts.append(Text(f"\nstore: {store.url}"))
+    return Group(*parts)
+
+
+def counts_line(plan: Plan) -> str:
+    """Done, open and failed cells in one line."""
+    open_cells = len(plan.todo)
+    line = f"{len(plan.cells)} cells: {len(plan.done)} done, {open_cells} to do, {len(plan.failed)} failed"
+    if plan.damaged:
+        line += f" ({len(plan.damaged)} damaged result files were set aside and count as to do)"
+    return line
+
+
+def estimate_line(plan: Plan) -> str:
+    """What is left, in device time, and what the figure is based on."""
+    if not plan.todo:
+        return "nothing to do"
+    return f"estimate: {plan.estimate.words}"
+
+
+def _cell_table(plan: Plan) -> Table:
+    """Tracks and methods down, backbones across."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    counts = Counter((cell.track, plan.grid.label(cell), cell.backbone.name) for cell in plan.cells)
+    scores = Counter[str]()
+    for cell in plan.cells:
+        scores[cell.track] += len(cell.evaluate_on)
+    backbones = list(dict.fromkeys(cell.backbone.name for cell in plan.cells))
+    table.add_column("cells")
+    for backbone in (*backbones, "in all"):
+        table.add_column(backbone, justify="right")
+    for track in scores:
+        methods = list(dict.fromkeys(plan.grid.label(cell) for cell in plan.grid.cells if cell.track == track))
+        sums = [sum(counts[track, method, backbone] for method in methods) for backbone in backbones]
+        title = track if scores[track] == sum(sums) else f"{track} ({scores[track]} scores)"
+        table.add_row(title, *(f"{count:,}" for count in (*sums, sum(sums))), style="bold")
+        for method in methods:
+            row = [counts[track, method, backbone] for backbone in backbones]
+            table.add_row(f"  {method}", *(f"{count:,}" if count else "-" for count in (*row, sum(row))))
+    return table
+
+
+def _artifact_table(plan: Plan) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("artifacts the open cells need")
+    for heading in ("in all", "to build", "size to build"):
+        table.add_column(heading, justify="right")
+    total = 0
+    for kind, (every, todo, size) in count_by_kind(plan).items():
+        total += size
+        table.add_row(ARTIFACT_WORDS[kind], str(every), str(todo), human_bytes(size) if todo else "-")
+    table.add_row("total", "", "", human_bytes(total), style="dim")
+    return table
+
+
+def packing_view(plan: Plan, catalog: Catalog, gpu_bytes: int | None = None) -> RenderableType:
+    """How many of the open cells one GPU holds at a time, by method and backbone, and by what memory."""
+    size, whose = _gpu(gpu_bytes)
+    packing = Packing(catalog, plan.done, size)
+    demands: dict[tuple[str, str], Demand] = {}
+    for cell in plan.todo:
+        key = plan.grid.label(cell), cell.backbone.name
+        demands[key] = max(packing.demand(cell), demands.get(key, NOTHING), key=lambda demand: demand.share)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(f"one GPU of {human_bytes(size * 2**20)}{whose} holds")
+    backbones = list(dict.fromkeys(backbone for _, backbone in demands))
+    for backbone in backbones:
+        table.add_column(backbone, justify="right")
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for method in dict.fromkeys(method for method, _ in demands):
+        shown = (demands.get((method, backbone)) for backbone in backbones)
+        alike.setdefault(tuple(demand.words if demand else "-" for demand in shown), []).append(method)
+    for row, methods in alike.items():
+        more = f" and {len(methods) - SHOWN_ALIKE} more" * (len(methods) > SHOWN_ALIKE)
+        table.add_row(f"  {', '.join(methods[:SHOWN_ALIKE])}{more}", *row)
+    measured = any(demand.mib is not None for demand in demands.values())
+    note = f"measured: with {human_bytes(CONTEXT_MIB * 2**20)} assumed for CUDA itself, x {HEADROOM:g}; " * measured
+    note += "assumed: a whole GPU where a tower is trained, else a quarter"
+    return Group(table, Text(note, style="dim"))
+
+
+def _gpu(gpu_bytes: int | None) -> tuple[float, str]:
+    """Memory in MiB of the GPUs that a plan is shown for, and where that comes from."""
+    if gpu_bytes is not None:
+        return gpu_bytes / 2**20, ""
+    if here := gpus():
+        return min(gpu.total for gpu in here) / 2**20, ""
+    return ASSUMED_GPU_MIB, " (assumed, --gpu-memory says another)"
+
+
+def _absent(plan: Plan, catalog: Catalog, data_root: Path | None) -> list[str]:
+    """Names of the backbones and datasets that are not here."""
+    datasets = {ref.name for cell in plan.todo for ref in (cell.dataset, *cell.evaluate_on)}
+    sources = {source for cell in plan.todo for source in cell.sources}
+    datasets |= {source.dataset for source in sources if source not in plan.grid.adopted}
+    checkpoints = [entry for source, entry in plan.grid.adopted.items() if source in sources]
+    absent = [name for name in sorted({c.backbone.name for c in plan.todo}) if missing_weights(catalog.backbone(name))]
+    absent += [name for name in sorted(datasets) if missing_data(catalog.dataset(name), data_root)]
+    return absent + [f"checkpoint of {entry.dataset}" for entry in checkpoints if missing_checkpoint(entry)]

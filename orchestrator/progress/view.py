@@ -1,0 +1,120 @@
+"""A snapshot on one screen, from 60 columns on: what the ``grid`` command shows while it runs, and ``status``."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.progress.snapshot import Snapshot, UnderWay
+from orchestrator.util.units import human_duration
+
+SHOWN_BUILDING = 4
+SHOWN_RUNNING = 16
+FEWEST_RUNNING = 2
+
+_DAY_SECONDS = 86400.0
+
+
+@dataclass(frozen=True)
+class LiveView:
+    """A snapshot for the terminal.
+
+    Attributes:
+        title: stands above it.
+        shot: how far it is.
+        now: seconds since the epoch when it was taken; the moment it will be done is told from there.
+        note: stands below the title, if there is one.
+    """
+
+    title: str
+    shot: Snapshot
+    now: float
+    note: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        fixed = Group(*self._head(), *self._cells())
+        failures = list(self._failures())
+        above = len(console.render_lines(fixed, options)) + len(console.render_lines(Group(*failures), options))
+        # The last line stays free for the cursor; whatever has no room gives way to the counts.
+        room = max(FEWEST_RUNNING, min(SHOWN_RUNNING, console.size.height - above - 3))
+        yield fixed
+        if self.shot.running:
+            yield under_way(self.shot.running, room)
+        yield from failures
+
+    def _head(self) -> list[RenderableType]:
+        shot = self.shot
+        title = Table.grid(expand=True)
+        title.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        title.add_column(justify="right", no_wrap=True)
+        title.add_row(Text(self.title, style="bold"), Text(human_duration(shot.elapsed), style="dim"))
+        bars = Table.grid(padding=(0, 1))
+        bars.add_column(no_wrap=True, min_width=9)
+        bars.add_column(width=24)
+        bars.add_column(justify="right", no_wrap=True)
+        bars.add_column(no_wrap=True)
+        for stage in shot.stages:
+            failed = Text(f"{stage.failed} failed", style="red") if stage.failed else ""
+            bars.add_row(stage.name, _bar(stage.built, stage.total), f"{stage.built}/{stage.total}", failed)
+        bars.add_row("cells", _bar(shot.done, shot.total), f"{shot.done}/{shot.total}")
+        parts: list[RenderableType] = [title, Text(self.note, style="yellow"), bars] if self.note else [title, bars]
+        if shot.building:
+            parts.append(under_way(shot.building, SHOWN_BUILDING))
+        return parts
+
+    def _cells(self) -> list[RenderableType]:
+        shot = self.shot
+        counts = Text(f"{shot.done} done")
+        if shot.before:
+            counts.append(f" ({shot.before} of them before)")
+        counts.append(f", {len(shot.running)} running, {shot.waiting} waiting, ")
+        counts.append(f"{shot.failed} failed", style="red" if shot.failed else "")
+        parts = [counts]
+        if shot.left:
+            pace = f"{shot.rate_words}, " if shot.rate else ""
+            parts.append(Text(f"{pace}{shot.eta_words}, until {_moment(self.now + shot.eta, self.now)}"))
+        if shot.memory is not None:
+            parts.append(Text(f"memory {shot.memory.words}", style="dim"))
+        parts += [Text(gpu.words, style="dim") for gpu in shot.gpus]
+        return list(parts)
+
+    def _failures(self) -> list[RenderableType]:
+        parts = []
+        for failure in self.shot.failures:
+            parts.append(Text(f"failed: {failure.name}", style="red", no_wrap=True, overflow="ellipsis"))
+            parts.append(Text(f"  {failure.error}", style="red", no_wrap=True, overflow="ellipsis"))
+            if failure.log:
+                parts.append(Text(failure.log, overflow="fold"))  # whole and alone, so that it can be copied
+        return list(parts)
+
+
+def under_way(what: tuple[UnderWay, ...], room: int) -> RenderableType:
+    """What is being made, how far or how long, in at most ``room`` lines."""
+    shown = what if len(what) <= room else what[: room - 1]
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(ratio=1, no_wrap=True, overflow="ellipsis", style="dim")
+    table.add_column(justify="right", no_wrap=True)
+    for one in shown:
+        age = human_duration(one.seconds)
+        if one.told:
+            age = f"{one.told}  {age}"
+        elif one.expected is not None:
+            age = f"{age} of about {human_duration(one.expected)}"
+        table.add_row(f"  {one.name}", age)
+    if len(shown) < len(what):
+        table.add_row(f"  and {len(what) - len(shown)} more", "")
+    return table
+
+
+def _bar(done: int, total: int) -> ProgressBar:
+    return ProgressBar(total=max(total, 1), completed=done, width=24)
+
+
+def _moment(then: float, now: float) -> str:
+    """A time of day, with its day when that is not within the next one."""
+    return time.strftime("%H:%M" if then - now < _DAY_SECONDS else "%a %d %b, %H:%M", time.localtime(then))

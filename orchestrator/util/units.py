@@ -1,0 +1,56 @@
+"""Quantities in words."""
+
+from __future__ import annotations
+
+import re
+
+from orchestrator.util.errors import UserError, brief
+
+UNITS = {"": 1, **{prefix: 1000**power for power, prefix in enumerate("KMGT", 1)},
+         **{f"{prefix}I": 1024**power for power, prefix in enumerate("KMGT", 1)}}  # fmt: skip
+
+
+def counted(count: int | str, what: str) -> str:
+    """A number of things named in the singular: ``1 dataset``, ``8 datasets``, ``3 / 4 test sets``."""
+    return f"{count} {what}" if str(count) == "1" else f"{count} {what}s"
+
+
+def human_bytes(count: float) -> str:
+    """A number of bytes as people say it."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def human_duration(seconds: float | None) -> str:
+    """A duration for people: ``45 s``, ``12 min``, ``3 h 05 min``, ``2 d 4 h``; ``unknown`` for ``None``."""
+    if seconds is None:
+        return "unknown"
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes:02d} min"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h"
+
+
+def bytes_of(text: str, where: str) -> int:
+    """Bytes of ``200GB`` (10^9), ``1.5TiB`` (2^40) and the like. Raises ``UserError``, naming ``where`` it stands."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?)?B?\s*", text.upper())
+    if found is None or not 0 < float(found[1]) < 1e15:
+        raise UserError(f"{brief(text)} is not a size", where=where, hint="for example 200GB, 1.5TB or 500GiB")
+    return int(float(found[1]) * UNITS[found[2] or ""])
+
+
+def seconds_of(text: str, where: str) -> float:
+    """Seconds of ``90s``, ``45min``, ``6h``, ``2d``; a bare number is seconds. Raises ``UserError``."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?\s*", text.lower())
+    if found is None:
+        raise UserError(f"{brief(text)} is not a duration", where=where, hint="for example 90s, 45min, 6h or 2d")
+    return float(found[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[found[2] or "s"]

@@ -1,0 +1,111 @@
+"""Views: the evaluation transform as CLIP's, random crops as torchvision's, both repeatable."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torch import Tensor
+from torchvision import transforms
+
+from bolt.clip.augment import SOURCE_CROP, SUPPORT_CROP, Crop, augmented_view, draw_box, evaluation_view
+
+
+def noise(height: int, width: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (3, height, width), generator=generator, dtype=torch.uint8)
+
+
+def gradient(height: int, width: int) -> Tensor:
+    rows, columns = torch.linspace(0, 1, height)[:, None], torch.linspace(0, 1, width)
+    planes = [rows.expand(height, width), columns.expand(height, width), rows * columns]
+    return (255 * torch.stack(planes)).to(torch.uint8)
+
+
+def test_an_image_of_the_right_size_passes_untouched() -> None:
+    image = noise(32, 32)
+    assert torch.equal(evaluation_view(image, 32), image)
+
+
+@pytest.mark.parametrize(("height", "width"), [(50, 80), (80, 50), (33, 32), (20, 20), (200, 31)])
+def test_the_evaluation_view_is_clips(height: int, width: int) -> None:
+    image = gradient(height, width)
+    clip = transforms.Compose([transforms.Resize(32, transforms.InterpolationMode.BICUBIC), transforms.CenterCrop(32)])
+    expected = torch.from_numpy(np.array(clip(Image.fromarray(image.permute(1, 2, 0).numpy())))).permute(2, 0, 1)
+    actual = evaluation_view(image, 32)
+    assert actual.shape == (3, 32, 32)
+    assert int((actual.int() - expected.int()).abs().max()) <= 1
+
+
+def test_views_repeat_and_depend_on_every_axis() -> None:
+    image = noise(40, 40)
+
+    def view(dataset: str = "d", seed: int = 0, view: int = 1, index: int = 5) -> tuple[int, ...]:
+        return tuple(augmented_view(image, 32, dataset, seed, view, index).flatten().tolist())
+
+    assert view() == view()
+    assert len({view(), view(dataset="e"), view(seed=1), view(view=2), view(index=6)}) == 5
+
+
+def test_views_do_not_touch_the_global_generators() -> None:
+    before, numpy_before = torch.get_rng_state(), np.random.get_state()[2]  # noqa: NPY002
+    augmented_view(noise(40, 40), 32, "d", 0, 1, 5)
+    assert torch.equal(before, torch.get_rng_state())
+    assert numpy_before == np.random.get_state()[2]  # noqa: NPY002
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 2**62), st.sampled_from([SUPPORT_CROP, SOURCE_CROP]))
+@settings(max_examples=200, deadline=None)
+def test_a_box_lies_in_the_image(height: int, width: int, key: int, crop: Crop) -> None:
+    box = draw_box(height, width, key, crop)
+    assert box.height >= 1
+    assert box.width >= 1
+    assert 0 <= box.top <= height - box.height
+    assert 0 <= box.left <= width - box.width
+
+
+def test_boxes_have_the_drawn_areas_ratios_and_flips() -> None:
+    boxes = [draw_box(1000, 1000, key, SUPPORT_CROP) for key in range(2000)]
+    areas = np.array([box.height * box.width / 1e6 for box in boxes])
+    ratios = np.log([box.width / box.height for box in boxes])
+    assert 0.499 < areas.min() < 0.51
+    assert areas.max() <= 1
+    # A full-area box fits only if it is square, so large areas are drawn again more often than small ones.
+    assert 0.65 < areas.mean() < 0.75
+    assert abs(ratios).max() <= math.log(4 / 3) + 1e-2
+    assert abs(ratios.mean()) < 0.02
+    assert 0.46 < np.mean([box.mirrored for box in boxes]) < 0.54
+    assert len({box.top for box in boxes}) > 100
+    assert not any(draw_box(100, 100, key, SOURCE_CROP).mirrored for key in range(100))
+
+
+def test_boxes_are_distributed_as_torchvisions() -> None:
+    torch.manual_seed(0)
+    image = torch.empty(3, 60, 100)
+    theirs = np.array([transforms.RandomResizedCrop.get_params(image, [0.5, 1], [3 / 4, 4 / 3]) for _ in range(3000)])
+    drawn = [draw_box(60, 100, key, SUPPORT_CROP) for key in range(3000)]
+    ours = np.array([[box.top, box.left, box.height, box.width] for box in drawn])
+    np.testing.assert_allclose(ours.mean(axis=0), theirs.mean(axis=0), atol=0.6)
+    np.testing.assert_allclose(ours.std(axis=0), theirs.std(axis=0), atol=0.6)
+
+
+def test_very_long_images_get_the_largest_allowed_box() -> None:
+    box = draw_box(10, 1000, 0, SUPPORT_CROP)
+    assert (box.height, box.width, box.top) == (10, 13, 0)
+    box = draw_box(1000, 10, 0, SUPPORT_CROP)
+    assert (box.height, box.width, box.left) == (13, 10, 0)
+
+
+def test_a_view_is_the_crop_resized_and_mirrored() -> None:
+    image = gradient(64, 64)
+    flat = Crop(smallest=1.0, largest=1.0, flip=1.0)
+    for index in range(20):
+        view = augmented_view(image, 64, "d", 0, 1, index, flat)
+        if torch.equal(view, image.flip(-1)):
+            return
+    pytest.fail("no view of the whole image was drawn in twenty")

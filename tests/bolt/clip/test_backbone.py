@@ -1,0 +1,143 @@
+"""Preprocessing, the zero-shot head, and the census of real architectures."""
+
+from __future__ import annotations
+
+import open_clip
+import pytest
+import torch
+from torch.nn import functional as F
+from torchvision import transforms
+
+from bolt.clip.backbone import Backbone, average_prompts, census, layer_norm_names, matrix_names
+from bolt.spectral.bases import directions_per_source
+from tests.helpers.towers import random_backbone, random_clip, tokenize
+
+REAL = ("ViT-B-32", "ViT-B-16", "ViT-L-14")
+
+
+def named_tensors(architecture: str) -> dict[str, torch.Tensor]:
+    """A real CLIP's parameters without values, less the text transformer's blocks."""
+    config = open_clip.get_model_config(architecture)
+    with torch.device("meta"):
+        model = open_clip.CLIP(**config)
+    return {name: tensor for name, tensor in model.named_parameters() if not name.startswith("transformer.")}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "tensors", "two_dimensional", "matrices", "layer_norm"),
+    [("ViT-B-32", 158, 53, 49, 39_936), ("ViT-B-16", 158, 53, 49, 39_936), ("ViT-L-14", 302, 101, 97, 102_400)],
+)
+def test_census_of_real_architectures(
+    architecture: str, tensors: int, two_dimensional: int, matrices: int, layer_norm: int
+) -> None:
+    """Reference vector TV17."""
+    state = named_tensors(architecture)
+    counted = census(state)
+    assert (counted.tensors, counted.two_dimensional) == (tensors, two_dimensional)
+    assert (counted.matrices, counted.layer_norm_numbers) == (matrices, layer_norm)
+    visual = {name.removeprefix("visual."): t for name, t in state.items() if name.startswith("visual.")}
+    assert ["visual." + name for name in matrix_names(visual)] == matrix_names(state)
+    assert ["visual." + name for name in layer_norm_names(visual)] == layer_norm_names(state)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "sources", "blocks_only", "with_projection"),
+    [
+        ("ViT-B-32", 14, 8_064, 8_232),
+        ("ViT-B-32", 16, 9_216, 9_408),
+        ("ViT-B-32", 17, 9_792, 9_996),
+        ("ViT-L-14", 14, 16_128, 16_296),
+        ("ViT-L-14", 16, 18_432, 18_624),
+    ],
+)
+def test_coefficient_counts_are_the_published_ones(
+    architecture: str, sources: int, blocks_only: int, with_projection: int
+) -> None:
+    state = named_tensors(architecture)
+    counts = {
+        name: sources * directions_per_source(12, min(state[name].shape), sources) for name in matrix_names(state)
+    }
+    assert sum(counts.values()) == with_projection
+    assert sum(count for name, count in counts.items() if name != "visual.proj") == blocks_only
+
+
+def test_the_text_side_is_never_a_matrix() -> None:
+    state = dict(random_clip().named_parameters())
+    assert all(name.startswith("visual.") for name in matrix_names(state))
+    assert len(matrix_names(state)) == 2 * 4 + 1
+
+
+def test_normalise_equals_clips_preprocessing(backbone: Backbone) -> None:
+    pixels = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    reference = transforms.Compose([transforms.ToTensor(), transforms.Normalize(backbone.mean, backbone.std)])
+    expected = torch.stack([reference(image.permute(1, 2, 0).numpy()) for image in pixels])
+    assert torch.equal(backbone.normalise(pixels), expected)
+    assert pixels.dtype == torch.uint8
+
+
+def test_mean_and_deviation_come_from_the_model() -> None:
+    model = random_clip()
+    model.visual.image_mean, model.visual.image_std = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+    assert Backbone.from_open_clip(model, tokenize, "grey").mean == (0.5, 0.5, 0.5)
+    assert random_backbone().mean == open_clip.OPENAI_DATASET_MEAN
+
+
+def test_features_equal_open_clips_and_repeat_bit_for_bit() -> None:
+    model = random_clip()
+    backbone = Backbone.from_open_clip(model, tokenize, "tiny")
+    pixels = torch.randint(0, 256, (7, 3, 32, 32), dtype=torch.uint8)
+    features = backbone.encode_images(pixels, batch_size=3)
+    assert torch.equal(features, backbone.encode_images(pixels, batch_size=3))
+    with torch.no_grad():
+        torch.testing.assert_close(features, model.encode_image(backbone.normalise(pixels)), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(features, backbone.encode_images(pixels), rtol=1e-5, atol=1e-5)
+
+
+def test_features_can_take_part_in_training(backbone: Backbone) -> None:
+    features = backbone.encode_images(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
+    weight = torch.zeros(16, requires_grad=True)
+    (features @ weight).sum().backward()
+    assert weight.grad is not None
+
+
+def test_nothing_is_trainable_and_the_model_is_untouched() -> None:
+    model = random_clip()
+    backbone = Backbone.from_open_clip(model, tokenize, "tiny")
+    assert not any(parameter.requires_grad for parameter in backbone.tower.parameters())
+    assert not backbone.tower.training
+    assert model.visual is not None
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert backbone.logit_scale == pytest.approx(1 / 0.07)
+    assert (backbone.activation, backbone.image_size, backbone.embed_dim) == ("gelu", 32, 16)
+
+
+def test_prompts_are_normalised_before_and_after_the_mean() -> None:
+    """Two prompts of different norms: their directions count alike, and the mean is a unit vector."""
+    prompts = torch.tensor([[[3.0, 0.0], [0.0, 40.0]]])
+    torch.testing.assert_close(average_prompts(prompts), torch.tensor([[0.5**0.5, 0.5**0.5]]))
+
+
+def test_zero_shot_head(backbone: Backbone) -> None:
+    """Reference vector TV16."""
+    names, templates = ["cat", "d{o}g"], ["a {}.", "the {} of {}"]
+    head = backbone.zero_shot_head(names, templates)
+    for row, name in zip(head, names, strict=True):
+        prompts = backbone.encode_prompts([template.replace("{}", name) for template in templates])
+        torch.testing.assert_close(row, F.normalize(F.normalize(prompts, dim=-1).mean(dim=0), dim=0))
+    torch.testing.assert_close(head.norm(dim=-1), torch.ones(2))
+
+
+def test_text_embeddings_equal_open_clips() -> None:
+    model = random_clip()
+    backbone = Backbone.from_open_clip(model, tokenize, "tiny")
+    with torch.no_grad():
+        torch.testing.assert_close(backbone.encode_prompts(["one", "two"]), model.encode_text(tokenize(["one", "two"])))
+
+
+@pytest.mark.parametrize(
+    ("names", "templates", "complaint"),
+    [([], ["{}"], "at least one"), (["cat"], [], "at least one"), (["cat"], ["a photo"], "no {}")],
+)
+def test_bad_prompts_are_refused(backbone: Backbone, names: list[str], templates: list[str], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        backbone.zero_shot_head(names, templates)

@@ -1,0 +1,404 @@
+"""Checkpoints of others: every layout against the library that wrote it, and everything that must be refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import open_clip
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from transformers import CLIPConfig, CLIPModel, CLIPVisionConfig, CLIPVisionModel, CLIPVisionModelWithProjection
+
+from bolt.clip.checkpoint_files import config_file
+from bolt.clip.checkpoints import UnreadableCheckpoint, image_tower, read_tensors
+from bolt.clip.huggingface import config_from_shape, from_huggingface, shape_from_config, to_huggingface
+from bolt.clip.tower import PROJECTION, ImageTower, TensorMismatch
+from bolt.seeds import torch_generator
+from tests.helpers.towers import random_clip
+
+VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 32,
+    "patch_size": 8,
+    "projection_dim": 16,
+}
+TEXT = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "vocab_size": 64,
+    "max_position_embeddings": 16,
+    "bos_token_id": 62,
+    "eos_token_id": 63,
+}
+
+
+@pytest.fixture(scope="module")
+def images_B3SS() -> Tensor:
+    return torch.randn(4, 3, 32, 32, generator=torch_generator("images"))
+
+
+@pytest.fixture(scope="module")
+def frozen() -> ImageTower:
+    return ImageTower.from_open_clip(random_clip(quick_gelu=True).visual)
+
+
+@pytest.fixture(scope="module")
+def tuned(frozen: ImageTower) -> dict[str, Tensor]:
+    """A tower near the frozen one."""
+    generator = torch_generator("tuned")
+    return {
+        name: tensor + 0.02 * torch.randn(tensor.shape, generator=generator)
+        for name, tensor in frozen.state_dict_open_clip().items()
+    }
+
+
+@pytest.fixture(scope="module")
+def tuned_clip(tuned: dict[str, Tensor]) -> open_clip.CLIP:
+    model = random_clip(quick_gelu=True)
+    model.visual.load_state_dict(tuned)
+    return model
+
+
+def their_model(kind: str, activation: str = "quick_gelu") -> nn.Module:
+    """A random model of transformers, its biases and gains moved from their neutral start."""
+    vision = {**VISION, "hidden_act": activation}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        if kind == "CLIPModel":
+            model = CLIPModel(CLIPConfig(vision_config=vision, text_config=TEXT, projection_dim=16))
+        else:
+            classes = {"CLIPVisionModel": CLIPVisionModel, "WithProjection": CLIPVisionModelWithProjection}
+            model = classes[kind](CLIPVisionConfig(**vision))
+        for parameter in model.parameters():
+            parameter.data += 0.05 * torch.randn_like(parameter)
+    return model.eval()
+
+
+def embeddings_of(model: nn.Module, images: Tensor, frozen: ImageTower) -> Tensor:
+    """The joint embeddings a model of transformers gives, through the frozen projection where it has none."""
+    with torch.no_grad():
+        if isinstance(model, CLIPVisionModelWithProjection):
+            return model(pixel_values=images).image_embeds
+        if isinstance(model, CLIPModel):
+            pooled = model.vision_model(pixel_values=images).pooler_output
+            return model.visual_projection(pooled)
+        return model(pixel_values=images).pooler_output @ frozen.state_dict_open_clip()[PROJECTION]
+
+
+def run(frozen: ImageTower, tensors: dict[str, Tensor], images: Tensor) -> Tensor:
+    tower = frozen.copy(trainable=tensors)
+    tower.load_open_clip(tensors)
+    with torch.no_grad():
+        return tower(images)
+
+
+@pytest.mark.parametrize("kind", ["CLIPModel", "WithProjection", "CLIPVisionModel"])
+def test_a_hugging_face_model_gives_its_own_embeddings(
+    kind: str, frozen: ImageTower, images_B3SS: Tensor, tmp_path: Path
+) -> None:
+    model = their_model(kind)
+    model.save_pretrained(tmp_path)
+    converted = image_tower(read_tensors(tmp_path), frozen)
+    difference = run(frozen, converted.tensors, images_B3SS) - embeddings_of(model, images_B3SS, frozen)
+    assert difference.abs().max() < 1e-5
+    assert converted.layout.startswith("Hugging Face")
+    assert any("no projection" in note for note in converted.notes) == (kind == "CLIPVisionModel")
+
+
+def test_names_of_older_hugging_face_versions(frozen: ImageTower) -> None:
+    """They wrote ``vision_model.`` before the names of a ``CLIPVisionModel`` too, and a buffer of positions."""
+    bare = {n.removeprefix("vision_model."): t for n, t in their_model("CLIPVisionModel").state_dict().items()}
+    older = {f"vision_model.{name}": tensor for name, tensor in bare.items()}
+    older["vision_model.embeddings.position_ids"] = torch.arange(17)[None]
+    ours, theirs = image_tower(bare, frozen), image_tower(older, frozen)
+    assert all(torch.equal(ours.tensors[name], theirs.tensors[name]) for name in ours.tensors)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "quick_gelu"])
+def test_a_converted_tower_runs_in_transformers(activation: str, images_B3SS: Tensor, tmp_path: Path) -> None:
+    """The way out: tensors and configuration give a model that transformers loads whole and that agrees."""
+    tower = ImageTower.from_open_clip(random_clip(quick_gelu=activation == "quick_gelu").visual)
+    save_file(to_huggingface(tower.state_dict_open_clip()), tmp_path / "model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "config.json").write_text(json.dumps(config_from_shape(tower.shape)))
+    model, report = CLIPVisionModelWithProjection.from_pretrained(tmp_path, output_loading_info=True)
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    with torch.no_grad():
+        assert (model.eval()(pixel_values=images_B3SS).image_embeds - tower(images_B3SS)).abs().max() < 1e-5
+    assert shape_from_config(json.loads((tmp_path / "config.json").read_text())) == tower.shape
+
+
+def test_there_and_back_is_exact(tuned: dict[str, Tensor]) -> None:
+    back = from_huggingface(to_huggingface(tuned))
+    assert set(back) == set(tuned)
+    assert all(torch.equal(back[name], tuned[name]) for name in tuned)
+
+
+def test_the_configuration_transformers_writes_is_understood(frozen: ImageTower, tmp_path: Path) -> None:
+    for kind in ("CLIPModel", "WithProjection", "CLIPVisionModel"):
+        their_model(kind).save_pretrained(tmp_path / kind)
+        found = config_file(tmp_path / kind)
+        assert found is not None
+        assert shape_from_config(json.loads(found.read_text())) == frozen.shape
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [({"model_type": "vit"}, "'vit'"), ({"model_type": "clip_vision_model", "hidden_act": "relu"}, "'relu'")],
+    ids=["another model", "another activation"],
+)
+def test_a_configuration_without_an_equal_is_refused(config: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        shape_from_config(config)
+
+
+def save_tower(tower: dict[str, Tensor], model: open_clip.CLIP, path: Path) -> Path:
+    save_file(tower, path / "tower.safetensors")
+    return path / "tower.safetensors"
+
+
+def save_whole(tower: dict[str, Tensor], model: open_clip.CLIP, path: Path) -> Path:
+    torch.save({"epoch": 3, "state_dict": model.state_dict()}, path / "clip.pt")
+    return path / "clip.pt"
+
+
+def save_parallel(tower: dict[str, Tensor], model: open_clip.CLIP, path: Path) -> Path:
+    torch.save({f"module.{name}": tensor for name, tensor in model.state_dict().items()}, path / "clip.pth")
+    return path / "clip.pth"
+
+
+def save_task_vector_style(tower: dict[str, Tensor], model: open_clip.CLIP, path: Path) -> Path:
+    """The text tower's blocks are deleted there; its scale, positions and projection stay."""
+    state = {f"model.{n}": t for n, t in model.state_dict().items() if not n.startswith(("transformer.", "token_"))}
+    torch.save(state, path / "encoder.pt")
+    return path / "encoder.pt"
+
+
+def save_classifier(tower: dict[str, Tensor], model: open_clip.CLIP, path: Path) -> Path:
+    state = {f"image_encoder.model.{name}": tensor for name, tensor in model.state_dict().items()}
+    state["classification_head.weight"] = torch.ones(3, 16)
+    torch.save(state, path / "classifier.bin", _use_new_zipfile_serialization=False)
+    return path / "classifier.bin"
+
+
+WAYS = {
+    save_tower: "open_clip image tower",
+    save_whole: "open_clip CLIP",
+    save_parallel: "open_clip CLIP",
+    save_task_vector_style: "image encoder of a task-vector repository",
+    save_classifier: "image encoder of a task-vector repository",
+}
+
+
+@pytest.mark.parametrize("save", WAYS, ids=lambda save: save.__name__)
+def test_open_clip_layouts_come_back_bit_for_bit(
+    save: Callable[[dict[str, Tensor], open_clip.CLIP, Path], Path],
+    frozen: ImageTower,
+    tuned: dict[str, Tensor],
+    tuned_clip: open_clip.CLIP,
+    images_B3SS: Tensor,
+    tmp_path: Path,
+) -> None:
+    converted = image_tower(read_tensors(save(tuned, tuned_clip, tmp_path)), frozen)
+    assert converted.layout == WAYS[save]
+    assert list(converted.tensors) == list(tuned)
+    assert all(torch.equal(converted.tensors[name], tuned[name]) for name in tuned)
+    with torch.no_grad():
+        original = tuned_clip.visual(images_B3SS)
+    assert (run(frozen, converted.tensors, images_B3SS) - original).abs().max() < 1e-5
+
+
+def test_a_checkpoint_in_parts(frozen: ImageTower, tuned: dict[str, Tensor], tmp_path: Path) -> None:
+    names = list(tuned)
+    parts = {"a.safetensors": names[:9], "b.safetensors": names[9:]}
+    for file, held in parts.items():
+        save_file({name: tuned[name] for name in held}, tmp_path / file)
+    index = {"weight_map": {name: file for file, held in parts.items() for name in held}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    converted = image_tower(read_tensors(tmp_path), frozen)
+    assert all(torch.equal(converted.tensors[name], tuned[name]) for name in tuned)
+
+
+def test_half_precision_is_widened_and_said(frozen: ImageTower, tuned: dict[str, Tensor]) -> None:
+    converted = image_tower({name: tensor.half() for name, tensor in tuned.items()}, frozen)
+    assert all(tensor.dtype == torch.float32 for tensor in converted.tensors.values())
+    assert converted.notes == ("float16 numbers were converted to float32",)
+
+
+def test_what_comes_out_shares_nothing_with_the_frozen_tower(frozen: ImageTower) -> None:
+    state = frozen.state_dict_open_clip()
+    converted = image_tower(state, state)
+    assert all(converted.tensors[name].data_ptr() != state[name].data_ptr() for name in state)
+
+
+def _without(name: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    return lambda tower: {other: tensor for other, tensor in tower.items() if other != name}
+
+
+def _with(name: str, make: Callable[[Tensor], Tensor]) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    return lambda tower: {**tower, name: make(tower[name])}
+
+
+REFUSED: dict[str, tuple[Callable[[dict[str, Tensor]], dict[str, Tensor]], str]] = {
+    "a tensor is missing": (_without("ln_post.bias"), "missing: ln_post.bias"),
+    "a tensor too many": (lambda tower: {**tower, "head.weight": torch.ones(2)}, "unexpected: head.weight"),
+    "another shape": (_with("proj", lambda t: t[:, :4]), r"of another shape: proj \(32, 4\) instead of \(32, 16\)"),
+    "not a number": (_with("proj", lambda t: t * float("nan")), "NaN or infinity in proj"),
+    "infinity": (_with("ln_pre.bias", lambda t: t / 0), "NaN or infinity in ln_pre.bias"),
+    "quantised": (_with("proj", lambda t: t.to(torch.int8)), "proj holds int8 numbers"),
+    "no tower": (lambda tower: {"fc.weight": torch.ones(2)}, "no image tower of a CLIP was found.*fc.weight"),
+    "nothing": (lambda tower: {}, "no tensor at all"),
+    "two towers": (lambda tower: {**tower, "ema.class_embedding": torch.ones(2)}, "several image towers"),
+    "no query": (
+        lambda tower: {n: t for n, t in to_huggingface(tower).items() if "layers.0.self_attn.q_proj.weight" not in n},
+        "missing: transformer.resblocks.0.attn.in_proj_weight; unexpected: encoder.layers.0.self_attn.k_proj.weight",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_refused(case: str, frozen: ImageTower, tuned: dict[str, Tensor]) -> None:
+    spoil, complaint = REFUSED[case]
+    with pytest.raises(TensorMismatch, match=complaint):
+        image_tower(spoil(tuned), frozen)
+
+
+def test_a_difference_of_towers_is_no_tower(frozen: ImageTower, tuned: dict[str, Tensor]) -> None:
+    before = frozen.state_dict_open_clip()
+    with pytest.raises(TensorMismatch, match="a task vector"):
+        image_tower({name: tuned[name] - before[name] for name in tuned}, frozen)
+
+
+def test_a_pickled_module_is_refused_with_the_way_out(tuned_clip: open_clip.CLIP, tmp_path: Path) -> None:
+    path = tmp_path / "encoder.pt"
+    torch.save(tuned_clip, path)
+    with pytest.raises(UnreadableCheckpoint, match=r"pickled Python objects \(open_clip.*weights_only=False"):
+        read_tensors(path)
+
+
+class Trap:
+    """What runs when a pickle of it is read."""
+
+    def __init__(self, witness: Path) -> None:
+        self.witness = witness
+
+    def __reduce__(self) -> tuple[Callable[[Path], None], tuple[Path]]:
+        return Path.touch, (self.witness,)
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "plain"])
+def test_no_code_of_a_file_is_run(zipped: bool, tmp_path: Path) -> None:
+    witness, path = tmp_path / "ran", tmp_path / "trap.pt"
+    torch.save({"state_dict": Trap(witness)}, path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(UnreadableCheckpoint, match="pickled Python objects"):
+        read_tensors(path)
+    assert not witness.exists()
+
+
+def _write(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def truncated(path: Path) -> Path:
+    whole = path / "whole.safetensors"
+    save_file({"proj": torch.ones(100)}, whole)
+    return _write(path / "x.safetensors", whole.read_bytes()[:-50])
+
+
+def truncated_torch(path: Path) -> Path:
+    torch.save({"proj": torch.ones(1000)}, path / "whole.pt")
+    return _write(path / "x.pt", (path / "whole.pt").read_bytes()[:-500])
+
+
+def pointer(path: Path) -> Path:
+    return _write(path / "x.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+
+
+def pointer_to_torch(path: Path) -> Path:
+    return _write(path / "x.bin", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+
+
+def some_pickle(path: Path) -> Path:
+    return _write(path / "x.pt", pickle.dumps([1, 2]))
+
+
+def a_list(path: Path) -> Path:
+    torch.save([torch.ones(2)], path / "x.pt")
+    return path / "x.pt"
+
+
+def numbers_only(path: Path) -> Path:
+    torch.save({"epoch": 1, "model": {"lr": 0.1}}, path / "x.pt")
+    return path / "x.pt"
+
+
+def nested_in_itself(path: Path) -> Path:
+    circle: dict[str, object] = {}
+    circle["model"] = circle
+    torch.save(circle, path / "x.pt")
+    return path / "x.pt"
+
+
+def script(path: Path) -> Path:
+    with torch.no_grad():
+        torch.jit.trace(nn.Linear(2, 2), torch.ones(1, 2)).save(path / "x.pt")
+    return path / "x.pt"
+
+
+def empty_folder(path: Path) -> Path:
+    return path
+
+
+def two_in_a_folder(path: Path) -> Path:
+    _write(path / "a.pt", b"")
+    _write(path / "b.pt", b"")
+    return path
+
+
+def index_that_leaves(path: Path) -> Path:
+    index = {"weight_map": {"proj": "../elsewhere.safetensors"}}
+    return _write(path / "model.safetensors.index.json", json.dumps(index).encode())
+
+
+def absent(path: Path) -> Path:
+    return path / "x.pt"
+
+
+def another_kind(path: Path) -> Path:
+    return _write(path / "x.zip", b"")
+
+
+UNREADABLE = {
+    truncated: "not a whole safetensors file",
+    truncated_torch: "not a (whole )?file of torch.save",
+    pointer: "git lfs pull",
+    pointer_to_torch: "git lfs pull",
+    some_pickle: "not a (whole )?file of torch.save",
+    a_list: "but a list",
+    numbers_only: "but a mapping of lr",
+    nested_in_itself: "but a mapping of model",
+    script: r"TorchScript program.*torch\.jit\.load",
+    empty_folder: "no checkpoint",
+    two_in_a_folder: "2 checkpoints.*name one file",
+    index_that_leaves: "does not lie beside it",
+    absent: "does not exist",
+    another_kind: "is none of",
+}
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning", "ignore:.*torch.jit.*:FutureWarning")
+@pytest.mark.parametrize("make", UNREADABLE, ids=lambda make: make.__name__)
+def test_what_cannot_be_read_says_why(make: Callable[[Path], Path], tmp_path: Path) -> None:
+    with pytest.raises(UnreadableCheckpoint, match=UNREADABLE[make]):
+        read_tensors(make(tmp_path))

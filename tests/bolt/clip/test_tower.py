@@ -1,0 +1,185 @@
+"""The tower computes what open_clip computes, under open_clip's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import open_clip
+import pytest
+import torch
+from torch import nn
+
+from bolt.clip.backbone import matrix_names
+from bolt.clip.tower import (
+    PROJECTION,
+    ImageTower,
+    QuickGELU,
+    TensorMismatch,
+    UnsupportedTower,
+    matrix_modules,
+    replace_matrix,
+)
+from tests.helpers.towers import random_clip
+
+B32_IN_TWO_LAYERS = {
+    "width": 768,
+    "heads": 12,
+    "embed": 512,
+    "image_size": 224,
+    "patch_size": 32,
+}
+
+
+@pytest.mark.parametrize("quick_gelu", [False, True])
+@pytest.mark.parametrize("changes", [{}, {"layers": 1}, B32_IN_TWO_LAYERS], ids=["tiny", "one layer", "B/32"])
+def test_forward_equals_open_clip(quick_gelu: bool, changes: dict[str, Any]) -> None:
+    visual = random_clip(quick_gelu=quick_gelu, **changes).visual
+    tower = ImageTower.from_open_clip(visual)
+    images = torch.randn(3, 3, tower.shape.image_size, tower.shape.image_size)
+    with torch.no_grad():
+        torch.testing.assert_close(tower(images), visual(images), rtol=1e-5, atol=1e-5)
+    assert tower.shape.activation == ("quick_gelu" if quick_gelu else "gelu")
+
+
+def test_forward_equals_open_clip_in_float64_to_the_last_digits() -> None:
+    visual = random_clip(quick_gelu=True).visual.double()
+    images = torch.randn(3, 3, 32, 32, dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(ImageTower.from_open_clip(visual)(images), visual(images), rtol=1e-12, atol=1e-12)
+
+
+def test_gradients_equal_open_clip() -> None:
+    visual = random_clip(quick_gelu=True).visual.double()
+    tower = ImageTower.from_open_clip(visual).copy(visual.state_dict())
+    images = torch.randn(3, 3, 32, 32, dtype=torch.float64)
+    for model in (visual, tower):
+        model(images).square().sum().backward()
+    theirs = dict(visual.named_parameters())
+    with torch.no_grad():
+        for name, module in matrix_modules(tower).items():
+            own = module.weight.grad
+            assert own is not None
+            torch.testing.assert_close(own.T if name == PROJECTION else own, theirs[name].grad)
+    torch.testing.assert_close(tower.conv1.weight.grad, theirs["conv1.weight"].grad)
+    torch.testing.assert_close(tower.positional_embedding.grad, theirs["positional_embedding"].grad)
+
+
+def test_names_order_and_values_are_open_clips() -> None:
+    visual = random_clip().visual
+    tower = ImageTower.from_open_clip(visual)
+    mapped, original = tower.state_dict_open_clip(), visual.state_dict()
+    assert list(mapped) == list(original)
+    assert all(torch.equal(mapped[name], original[name]) for name in original)
+    assert not any(tensor.requires_grad for tensor in mapped.values())
+
+
+def test_building_a_tower_leaves_the_model_and_the_global_generator_alone() -> None:
+    visual = random_clip().visual
+    before = torch.get_rng_state()
+    ImageTower.from_open_clip(visual)
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(parameter.requires_grad for parameter in visual.parameters())
+
+
+def test_load_open_clip_goes_round() -> None:
+    tower = ImageTower.from_open_clip(random_clip().visual).copy()
+    target = {name: torch.randn_like(tensor) for name, tensor in tower.state_dict_open_clip().items()}
+    own = tower.copy(trainable=target)
+    own.load_open_clip(target)
+    assert all(torch.equal(tensor, target[name]) for name, tensor in own.state_dict_open_clip().items())
+
+
+def test_load_open_clip_lists_what_does_not_fit() -> None:
+    tower = ImageTower.from_open_clip(random_clip().visual)
+    tensors = tower.state_dict_open_clip()
+    del tensors["class_embedding"], tensors["conv1.weight"]
+    tensors |= {"head.weight": torch.zeros(1), "proj": torch.zeros(16, 32)}
+    with pytest.raises(TensorMismatch) as caught:
+        tower.load_open_clip(tensors)
+    message = str(caught.value)
+    assert "missing: class_embedding, conv1.weight" in message
+    assert "unexpected: head.weight" in message
+    assert "proj (16, 32) instead of (32, 16)" in message
+
+
+def test_mismatches_are_summed_up() -> None:
+    with pytest.raises(TensorMismatch, match=r"ln_pre\.bias|and \d+ more"):
+        ImageTower.from_open_clip(random_clip().visual).load_open_clip({})
+
+
+@pytest.mark.parametrize(
+    ("vision", "complaint"),
+    [
+        ({"pool_type": "avg"}, "class token"),
+        ({"attentional_pool": True}, "class token"),
+        ({"ls_init_value": 1e-5}, "layer scale"),
+        ({"patch_dropout": 0.1}, "patch dropout"),
+        ({"no_ln_pre": True}, "layer norm before"),
+        ({"act_kwargs": {"approximate": "tanh"}}, "activation"),
+        ({"block_type": "custom"}, "custom"),
+    ],
+)
+def test_other_architectures_are_refused(vision: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UnsupportedTower, match=complaint):
+        ImageTower.from_open_clip(random_clip(**vision).visual)
+
+
+def test_a_residual_network_is_refused() -> None:
+    with torch.device("meta"):
+        visual = open_clip.model.ModifiedResNet((1, 1, 1, 1), 16, 2, 32, 8)
+    with pytest.raises(UnsupportedTower, match="ModifiedResNet"):
+        ImageTower.from_open_clip(visual)
+
+
+def test_a_copy_owns_what_it_trains_and_shares_the_rest() -> None:
+    tower = ImageTower.from_open_clip(random_clip().visual)
+    name = "transformer.resblocks.1.attn.in_proj_weight"
+    twin = tower.copy([name])
+    mine, theirs = dict(tower.named_parameters()), dict(twin.named_parameters())
+    changed = [key for key in mine if mine[key] is not theirs[key]]
+    assert changed == ["blocks.1.attn.qkv.weight"]
+    assert [key for key, tensor in theirs.items() if tensor.requires_grad] == changed
+    assert not any(tensor.requires_grad for tensor in mine.values())
+    with torch.no_grad():
+        theirs[changed[0]].zero_()
+    assert mine[changed[0]].abs().sum() > 0
+
+
+def test_a_copy_of_an_unknown_tensor_is_an_error() -> None:
+    with pytest.raises(KeyError, match="head"):
+        ImageTower.from_open_clip(random_clip().visual).copy(["head"])
+
+
+def test_every_matrix_is_a_linear_module_in_open_clips_orientation() -> None:
+    tower = ImageTower.from_open_clip(random_clip().visual)
+    state = tower.state_dict_open_clip()
+    modules = matrix_modules(tower)
+    assert set(modules) == set(matrix_names(state))
+    for name, module in modules.items():
+        assert type(module) is nn.Linear
+        weight = module.weight.T if name == PROJECTION else module.weight
+        assert torch.equal(state[name], weight)
+
+
+def test_matrices_come_in_network_order() -> None:
+    tower = ImageTower.from_open_clip(random_clip().visual)
+    order: list[str] = []
+    for name, module in matrix_modules(tower).items():
+        module.register_forward_hook(lambda *_, name=name: order.append(name))
+    tower(torch.zeros(1, 3, 32, 32))
+    assert order == list(matrix_modules(tower))
+
+
+def test_replacing_a_matrix_reaches_the_forward_pass() -> None:
+    tower = ImageTower.from_open_clip(random_clip().visual).copy()
+    images = torch.randn(1, 3, 32, 32)
+    for name in matrix_modules(tower):
+        changed = tower.copy()
+        replace_matrix(changed, name, lambda linear: nn.Sequential(linear, nn.Hardtanh(-1e-3, 1e-3)))
+        assert not torch.equal(changed(images), tower(images)), name
+
+
+def test_quick_gelu_and_its_gradient() -> None:
+    x = torch.linspace(-4, 4, 33, dtype=torch.float64, requires_grad=True)
+    torch.testing.assert_close(QuickGELU()(x), x * torch.sigmoid(1.702 * x))
+    assert torch.autograd.gradcheck(QuickGELU(), x)

@@ -1,0 +1,256 @@
+"""aTLAS: which tensors it composes, how long it trains, and what the published protocol breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from bolt.clip.backbone import Backbone
+from bolt.methods import METHODS
+from bolt.methods.atlas import AtlasSettings, adapt, random_maps
+from bolt.protocol import PUBLISHED, STRICT
+from bolt.task.task import Adapted, Task
+from bolt.training.adaptation import oversampling
+from bolt.training.loop import clip_gradient
+from tests.helpers.towers import RandomSources, make_task
+
+TINY = AtlasSettings(epochs=2, batch_size=8)
+
+
+def state(adapted: Adapted) -> dict[str, Tensor]:
+    assert adapted.tower is not None
+    return adapted.tower.state_dict_open_clip()
+
+
+def counted(task: Task) -> tuple[Task, list[int]]:
+    """The task, and the numbers of images that it is asked for."""
+    seen: list[int] = []
+    pixels = task.support.pixels
+
+    def watched(view: int, rows: Tensor) -> Tensor:
+        seen.append(len(rows))
+        return pixels(view, rows)
+
+    return replace(task, support=replace(task.support, pixels=watched)), seen
+
+
+def sources_with(backbone: Backbone, change: Callable[[dict[str, dict[str, Tensor]]], None]) -> RandomSources:
+    sources = RandomSources(backbone)
+    change(sources.vectors)
+    return sources
+
+
+def test_every_tensor_is_the_base_plus_its_share_of_every_source(backbone: Backbone) -> None:
+    task = make_task(backbone)
+    assert task.sources is not None
+    base = backbone.tower.state_dict_open_clip()
+    adapted = adapt(task, TINY)
+    lambda_NP = adapted.coefficients["lambda"]
+    assert lambda_NP.shape == (4, len(base))
+    assert adapted.trainable_parameters == adapted.details["coefficients"] == 4 * len(base)
+    assert bool(lambda_NP.count_nonzero(dim=0).all()), "every tensor moves: biases, norms, convolution, embeddings"
+    vectors = [task.sources.task_vector(source) for source in task.sources.names]
+    for position, (name, tensor) in enumerate(state(adapted).items()):
+        update = sum(lambda_NP[row, position] * vector[name] for row, vector in enumerate(vectors))
+        torch.testing.assert_close(tensor, base[name] + update, rtol=1e-5, atol=1e-6)
+    assert adapted.tower is not None
+    assert not any(tensor.requires_grad for tensor in adapted.tower.parameters())
+
+
+def test_training_lowers_the_loss(backbone: Backbone) -> None:
+    curve: list[float] = []
+    adapt(make_task(backbone, report=lambda epoch, row: curve.append(row["train_loss"])), replace(TINY, epochs=6))
+    assert curve[-1] < 0.8 * curve[0]
+
+
+def test_the_classifier_of_an_epoch_stays_what_it_was(backbone: Backbone) -> None:
+    """The composed weights are rewritten in place; a tower that was handed out must not follow."""
+    towers: list[Adapted] = []
+    copies: list[dict[str, Tensor]] = []
+
+    def keep(epoch: int, make: Callable[[], Adapted]) -> None:
+        towers.append(make())
+        copies.append({name: tensor.clone() for name, tensor in state(towers[-1]).items()})
+
+    adapted = adapt(replace(make_task(backbone), after_epoch=keep), TINY)
+    first, last = (state(tower) for tower in towers)
+    assert all(torch.equal(first[name], copies[0][name]) for name in first)
+    assert not torch.equal(first["proj"], last["proj"])
+    assert all(torch.equal(last[name], tensor) for name, tensor in state(adapted).items())
+
+
+@pytest.mark.parametrize("partitions", [0, 3])
+def test_task_vectors_of_zeros_stay_zero_shot(partitions: int, backbone: Backbone) -> None:
+    task = make_task(backbone, sources=RandomSources(backbone, scale=0.0))
+    adapted = adapt(task, replace(TINY, partitions=partitions))
+    assert adapted.coefficients["lambda"].count_nonzero() == 0
+    assert all(
+        torch.equal(tensor, state(adapted)[name]) for name, tensor in backbone.tower.state_dict_open_clip().items()
+    )
+
+
+def test_equal_sources_move_together(backbone: Backbone) -> None:
+    def duplicate(vectors: dict[str, dict[str, Tensor]]) -> None:
+        vectors["source_1"] = vectors["source_0"]
+
+    lambda_NP = adapt(make_task(backbone, sources=sources_with(backbone, duplicate)), TINY).coefficients["lambda"]
+    torch.testing.assert_close(lambda_NP[0], lambda_NP[1], rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(lambda_NP[0], lambda_NP[2], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e6])
+def test_a_broken_task_vector_is_named(value: float, backbone: Backbone) -> None:
+    name = "transformer.resblocks.1.mlp.c_fc.bias"
+
+    def spoil(vectors: dict[str, dict[str, Tensor]]) -> None:
+        vectors["source_2"][name][3] = value
+
+    task = make_task(backbone, sources=sources_with(backbone, spoil))
+    with pytest.raises(ValueError, match=rf"source_2.*float16.*{name}"):
+        adapt(task, replace(TINY, storage="float16"))
+
+
+def test_a_task_vector_of_another_tower_is_named(backbone: Backbone) -> None:
+    def transpose(vectors: dict[str, dict[str, Tensor]]) -> None:
+        vectors["source_1"]["proj"] = vectors["source_1"]["proj"].T
+
+    with pytest.raises(ValueError, match=r"source_1 has no tensor proj of the shape \(32, 16\)"):
+        adapt(make_task(backbone, sources=sources_with(backbone, transpose)), TINY)
+    with pytest.raises(ValueError, match="this task has none"):
+        adapt(replace(make_task(backbone), sources=None), TINY)
+
+
+def test_half_precision_storage_changes_little(backbone: Backbone) -> None:
+    full, half = (
+        adapt(make_task(backbone), replace(TINY, learning_rate=1e-2, storage=storage)).coefficients["lambda"]
+        for storage in ("float32", "float16")
+    )
+    assert not torch.equal(full, half)
+    torch.testing.assert_close(half, full, rtol=0, atol=2e-3)
+
+
+# ------------------------------------------------------------------------------------------------------------ aTLAS x K
+
+
+def test_partitions_update_matrices_and_embeddings_alone(backbone: Backbone) -> None:
+    base = backbone.tower.state_dict_open_clip()
+    flat = [name for name, tensor in base.items() if tensor.ndim == 2]
+    adapted = adapt(make_task(backbone), replace(TINY, partitions=3))
+    assert {name for name, tensor in state(adapted).items() if not torch.equal(tensor, base[name])} == set(flat)
+    assert {"proj", "positional_embedding"} <= set(flat)
+    assert adapted.coefficients["lambda"].shape == (4, len(flat), 3)
+    assert adapted.trainable_parameters == 4 * len(flat) * 3
+
+
+def test_partitions_are_what_the_map_says(backbone: Backbone) -> None:
+    """The projection too, which the tower keeps transposed and the task vectors do not."""
+    task = make_task(backbone)
+    assert task.sources is not None
+    base = backbone.tower.state_dict_open_clip()
+    flat = {name: tensor for name, tensor in base.items() if tensor.ndim == 2}
+    maps = random_maps({**flat, "proj": flat["proj"].T}, 3, task.dataset, task.seed)
+    adapted = adapt(task, replace(TINY, partitions=3))
+    lambda_NPK = adapted.coefficients["lambda"]
+    vectors = [task.sources.task_vector(source) for source in task.sources.names]
+    for position, name in enumerate(flat):
+        groups = maps[name].T if name == "proj" else maps[name]
+        update = sum(lambda_NPK[row, position][groups] * vector[name] for row, vector in enumerate(vectors))
+        torch.testing.assert_close(state(adapted)[name], base[name] + update, rtol=1e-5, atol=1e-6)
+
+
+def test_tensors_of_one_shape_share_a_map() -> None:
+    shapes = {"a": (30, 40), "b": (30, 40), "c": (40, 30), "proj": (40, 30)}
+    tensors = {name: torch.empty(shape) for name, shape in shapes.items()}
+    maps = random_maps(tensors, 4, "dtd", 1)
+    assert all(maps[name].shape == shape for name, shape in shapes.items())
+    assert torch.equal(maps["a"], maps["b"])
+    assert torch.equal(maps["a"], maps["proj"].T), "the projection's shape is open_clip's"
+    assert not torch.equal(maps["a"], maps["c"].T)
+    assert not torch.equal(maps["a"], random_maps(tensors, 4, "dtd", 2)["a"])
+    counts = torch.bincount(maps["a"].flatten(), minlength=4)
+    assert bool(((counts - 300).abs() < 5 * 15).all()), "each group has a quarter, within five standard deviations"
+
+
+# -------------------------------------------------------------------------------------------------------- over-sampling
+
+
+@pytest.mark.parametrize(
+    ("classes", "shots", "batch_size", "copies", "batches"),
+    [(10, 1, 128, 129, 11), (10, 1, 64, 65, 11), (47, 16, 128, 2, 12), (100, 16, 128, 1, 13)],
+)
+def test_oversampling_is_the_official_one(classes: int, shots: int, batch_size: int, copies: int, batches: int) -> None:
+    """TV13."""
+    rows = classes * shots
+    assert oversampling(rows, batch_size, 10) == copies
+    assert -(-rows * copies // batch_size) == batches
+
+
+def test_a_support_smaller_than_a_batch_is_not_repeated_unasked() -> None:
+    assert oversampling(12, 32, 1) == 1
+    assert oversampling(12, 32, 2) == 6
+
+
+def test_an_epoch_has_ten_batches_and_the_work_counts_them(backbone: Backbone) -> None:
+    task, seen = counted(make_task(backbone))
+    adapt(task, TINY)
+    assert sum(seen) == METHODS["atlas"].work(len(task.support), TINY).training == 2 * 12 * 7
+    published, seen = counted(make_task(backbone, protocol=STRICT.with_switches(atlas="as_published")))
+    adapt(published, TINY)
+    assert sum(seen) == 2 * 12
+
+
+# ------------------------------------------------------------------------------------------------------------- switches
+
+
+@pytest.mark.parametrize(("scale", "norm"), [(1.0, 1.0), (65536.0, 1 / 65536)])
+def test_clipping_scaled_gradients_shortens_the_step(scale: float, norm: float) -> None:
+    """TV18: a gradient (3, 4, 0), SGD at rate 1."""
+    weight = torch.zeros(3, requires_grad=True)
+    weight.grad = torch.tensor([3.0, 4.0, 0.0])
+    clip_gradient([weight], 1.0, scale)
+    torch.optim.SGD([weight], lr=1.0).step()
+    assert float(weight.detach().norm()) == pytest.approx(norm, rel=1e-5)
+    torch.testing.assert_close(weight.detach() / norm, torch.tensor([-0.6, -0.8, 0.0]), rtol=1e-5, atol=0)
+
+
+def test_one_batch_an_epoch_never_steps_as_published(backbone: Backbone) -> None:
+    """Twelve images are one batch of 32; with two batches a step, the published loop stays where it started."""
+    settings = AtlasSettings(epochs=2, accumulate=2)
+    broken = adapt(make_task(backbone, protocol=STRICT.with_switches(atlas="as_published")), settings)
+    sound = adapt(make_task(backbone), settings)
+    base = backbone.tower.state_dict_open_clip()
+    assert all(torch.equal(tensor, base[name]) for name, tensor in state(broken).items())
+    assert broken.coefficients["lambda"].count_nonzero() == 0
+    assert sound.coefficients["lambda"].abs().max() > 0.1
+
+
+# ------------------------------------------------------------------------------------------------------------ test time
+
+
+def test_at_test_time_the_coefficients_move_unless_published(backbone: Backbone) -> None:
+    settings = METHODS["atlas"].configure({"batch_size": 8}, "tta")
+    assert (settings.epochs, settings.learning_rate, settings.weight_decay) == (1, 1e-2, 0.1)
+    base = backbone.tower.state_dict_open_clip()
+    for protocol, moves in (
+        (STRICT, True),
+        (STRICT.with_switches(atlas_tta="as_published"), False),
+        (PUBLISHED, False),
+    ):
+        adapted = adapt(make_task(backbone, protocol=protocol, unlabelled=True), settings)
+        same = all(torch.equal(tensor, base[name]) for name, tensor in state(adapted).items())
+        assert same is not moves
+        assert bool(adapted.coefficients["lambda"].any()) is moves
+
+
+# ------------------------------------------------------------------------------------------------------------- settings
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(ValueError, match="partitions"):
+        AtlasSettings(partitions=-1)
+    with pytest.raises(ValueError, match="storage is float32 or float16"):
+        METHODS["atlas"].configure({"storage": "int8"})

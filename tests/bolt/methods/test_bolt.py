@@ -1,0 +1,476 @@
+"""BOLT: its start, its training, and the switches and settings of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from bolt.clip.backbone import Backbone, matrix_names
+from bolt.clip.tower import PROJECTION
+from bolt.methods import METHODS
+from bolt.methods.bolt import BoltSettings, PooledSettings
+from bolt.methods.common.pooled_start import StartSettings, pooled_start
+from bolt.protocol import PUBLISHED, STRICT
+from bolt.spectral.bases import Directions, PooledBasis, diagonal_coefficients, orthonormal_basis
+from bolt.task.task import Adapted, Task
+from tests.bolt.methods.test_methods import logits_of, run
+from tests.helpers.towers import RandomSources, make_task
+
+QUICK: dict[str, Any] = {"top_k": 2, "alphas": (1.0, 3.0), "epochs": 2, "batch_size": 8}
+MLP = "transformer.resblocks.0.mlp.c_fc.weight"
+
+
+def matrices_of(backbone: Backbone) -> list[str]:
+    return matrix_names(backbone.tower.state_dict_open_clip())
+
+
+def start_of(task: Task, **settings: Any) -> dict[str, Tensor]:
+    """The pooled coefficients by matrix."""
+    return dict(pooled_start(task, StartSettings(**{"top_k": 2, "alphas": (1.0,), **settings})).pooled)
+
+
+def weights_of(adapted: Adapted) -> dict[str, Tensor]:
+    assert adapted.tower is not None
+    return adapted.tower.state_dict_open_clip()
+
+
+# -------------------------------------------------------------------------------------------- the start and training
+
+
+def test_bolt_trains_its_coefficients_and_nothing_else(backbone: Backbone) -> None:
+    task = make_task(backbone)
+    adapted, _ = run("bolt", task)
+    matrices = matrices_of(backbone)
+    assert set(adapted.coefficients) == {f"{kind}/{name}" for kind in ("pooled", "trained") for name in matrices}
+    assert adapted.trainable_parameters == sum(
+        value.numel() for key, value in adapted.coefficients.items() if key.startswith("trained/")
+    )
+    alpha = float(adapted.details["alpha"])
+    moved = [
+        not torch.equal(alpha * adapted.coefficients[f"pooled/{name}"], adapted.coefficients[f"trained/{name}"])
+        for name in matrices
+    ]
+    assert all(moved)
+    before, after = backbone.tower.state_dict_open_clip(), weights_of(adapted)
+    assert {name for name in before if not torch.equal(before[name], after[name])} == set(matrices)
+
+
+def test_bolt_lowers_its_training_loss(backbone: Backbone) -> None:
+    curve: list[float] = []
+    task = make_task(backbone, report=lambda epoch, metrics: curve.append(metrics["train_loss"]))
+    METHODS["bolt"].adapt(task, BoltSettings(top_k=2, learning_rate=3e-2, batch_size=8, epochs=10))
+    assert curve[-1] < curve[0]
+
+
+def test_the_training_free_method_is_bolts_start(backbone: Backbone) -> None:
+    task = make_task(backbone)
+    pooled, logits = run("bolt_pooled", task)
+    still = METHODS["bolt"].configure({**QUICK, "epochs": 1, "learning_rate": 1e-12})
+    started = METHODS["bolt"].adapt(task, still)
+    assert pooled.trainable_parameters == 0
+    assert pooled.details == started.details
+    torch.testing.assert_close(logits_of(task, started), logits, rtol=1e-4, atol=1e-4)
+
+
+def test_the_curve_is_that_of_the_tower_in_training(backbone: Backbone) -> None:
+    """What is scored after the last epoch is what comes out; before, it is something else."""
+    seen: list[Tensor] = []
+    task = make_task(backbone)
+    _, logits = run("bolt", replace(task, after_epoch=lambda epoch, make: seen.append(logits_of(task, make()))))
+    assert len(seen) == 2
+    assert not torch.equal(seen[0], logits)
+    assert torch.equal(seen[1], logits)
+
+
+def test_sources_that_keep_their_bases_are_asked_once_a_matrix(backbone: Backbone) -> None:
+    class Remembering(RandomSources):
+        def __init__(self) -> None:
+            super().__init__(backbone)
+            self.kept: dict[tuple[str, int], PooledBasis] = {}
+            self.decompositions = 0
+
+        def directions(self, matrix: str, top_k: int) -> list[Directions]:
+            self.decompositions += 1
+            return list(super().directions(matrix, top_k))
+
+        def pooled_basis(self, matrix: str, top_k: int) -> PooledBasis:
+            if (matrix, top_k) not in self.kept:
+                self.kept[matrix, top_k] = super().pooled_basis(matrix, top_k)
+            return self.kept[matrix, top_k]
+
+    sources = Remembering()
+    logits = [run("bolt", make_task(backbone, sources=sources))[1] for _ in range(2)]
+    assert torch.equal(*logits)
+    assert sources.decompositions == len(matrices_of(backbone))
+
+
+# ---------------------------------------------------------------------------------------------------- strange sources
+
+
+def test_bolt_without_sources_is_refused(backbone: Backbone) -> None:
+    with pytest.raises(ValueError, match="sources"):
+        run("bolt", replace(make_task(backbone), sources=None))
+
+
+@pytest.mark.parametrize("protocol", [STRICT, PUBLISHED], ids=lambda protocol: protocol.name)
+def test_bolt_on_empty_task_vectors_is_refused(protocol: Any, backbone: Backbone) -> None:
+    with pytest.raises(ValueError, match="every task vector"):
+        run("bolt", make_task(backbone, sources=RandomSources(backbone, scale=0.0), protocol=protocol))
+
+
+def test_a_matrix_that_no_source_changed_stays_as_it_is(backbone: Backbone) -> None:
+    sources = RandomSources(backbone)
+    for vector in sources.vectors.values():
+        vector[MLP] = torch.zeros_like(vector[MLP])
+    adapted, _ = run("bolt", make_task(backbone, sources=sources))
+    assert f"trained/{MLP}" not in adapted.coefficients
+    assert torch.equal(weights_of(adapted)[MLP], backbone.tower.state_dict_open_clip()[MLP])
+
+
+def test_a_zero_source_lowers_the_mean_and_adds_no_direction(backbone: Backbone) -> None:
+    with_zero, without = RandomSources(backbone, count=3), RandomSources(backbone, count=2)
+    with_zero.vectors["source_2"] = {name: 0 * tensor for name, tensor in with_zero.vectors["source_2"].items()}
+    three, two = (start_of(make_task(backbone, sources=sources)) for sources in (with_zero, without))
+    for name, pooled in two.items():
+        torch.testing.assert_close(three[name], pooled * 2 / 3)
+
+
+def test_a_duplicate_source_adds_no_direction(backbone: Backbone) -> None:
+    double, single = RandomSources(backbone, count=1), RandomSources(backbone, count=1)
+    double.vectors["again"] = double.vectors["source_0"]
+    twice, once = (start_of(make_task(backbone, sources=sources)) for sources in (double, single))
+    for name, pooled in once.items():
+        torch.testing.assert_close(twice[name], pooled)
+
+
+def test_one_source_starts_at_its_singular_values(backbone: Backbone) -> None:
+    sources = RandomSources(backbone, count=1)
+    pooled = start_of(make_task(backbone, sources=sources), top_k=3)
+    for name, values in pooled.items():
+        expected = torch.linalg.svdvals(sources.vectors["source_0"][name])[:3]
+        torch.testing.assert_close(values, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_task_vector_with_nan_is_refused(backbone: Backbone) -> None:
+    sources = RandomSources(backbone)
+    sources.vectors["source_1"][MLP][0, 0] = torch.nan
+    with pytest.raises(ValueError, match="NaN"):
+        run("bolt", make_task(backbone, sources=sources))
+
+
+@pytest.mark.parametrize(("shots", "classes"), [(1, 3), (4, 1), (1, 1)])
+def test_tiny_supports_are_enough(shots: int, classes: int, backbone: Backbone) -> None:
+    adapted, logits = run("bolt", make_task(backbone, shots=shots, classes=classes))
+    assert logits.shape == (shots * classes, classes)
+    assert torch.isfinite(logits).all()
+    if classes == 1:
+        assert adapted.details["alpha"] == 1.0, "every scale is right about a single class, the smallest wins"
+
+
+# ------------------------------------------------------------------------------------------------------------- scale
+
+
+def test_the_smallest_of_equally_good_scales_wins(backbone: Backbone) -> None:
+    """Sources so weak that no scale changes a prediction: every candidate ties."""
+    task = make_task(backbone, sources=RandomSources(backbone, scale=1e-9))
+    assert pooled_start(task, StartSettings(top_k=2, alphas=(10.0, 5.0, 7.0))).alpha == 5.0
+
+
+def test_a_single_scale_is_used_without_a_look_at_the_support(backbone: Backbone) -> None:
+    task = make_task(backbone)
+
+    def unseen(view: int, rows: Tensor) -> Tensor:
+        raise AssertionError("the support was looked at")
+
+    blind = replace(task, support=replace(task.support, pixels=unseen))
+    start = pooled_start(blind, StartSettings(top_k=2, alphas=(4.0,)))
+    assert (start.alpha, start.alpha_by) == (4.0, "fixed")
+
+
+def test_the_scale_is_the_most_accurate_on_the_support(backbone: Backbone) -> None:
+    task = make_task(backbone, sources=RandomSources(backbone, scale=0.1))
+    labels = task.support.labels_N
+    alphas = (1.0, 3.0, 10.0, 30.0)
+    correct = []
+    for alpha in alphas:
+        adapted = METHODS["bolt_pooled"].adapt(task, PooledSettings(top_k=2, alphas=(alpha,)))
+        correct.append(int((logits_of(task, adapted).argmax(dim=-1) == labels).sum()))
+    assert len(set(correct)) > 1, "the example must tell the scales apart"
+    chosen = pooled_start(task, StartSettings(top_k=2, alphas=alphas))
+    assert (chosen.alpha, chosen.alpha_by) == (alphas[correct.index(max(correct))], "support")
+
+
+@pytest.mark.parametrize(("alpha_views", "view"), [("plain", 0), ("augmented", 1)])
+def test_the_sweep_scores_the_views_the_protocol_names(alpha_views: str, view: int, backbone: Backbone) -> None:
+    task = make_task(backbone, protocol=STRICT.with_switches(alpha_views=alpha_views))
+    seen: set[int] = set()
+    pixels = task.support.pixels
+
+    def watched(view: int, rows: Tensor) -> Tensor:
+        seen.add(view)
+        return pixels(view, rows)
+
+    pooled_start(replace(task, support=replace(task.support, pixels=watched)), StartSettings(top_k=2))
+    assert seen == {view}
+
+
+# --------------------------------------------------------------------------------------------------------- test time
+
+
+def informative(task: Task, alphas: Sequence[float], rows: Tensor, pixels: Any) -> float:
+    """The scale with the most mutual information, from all probabilities at once in float64."""
+    scores = []
+    for alpha in alphas:
+        adapted = METHODS["bolt_pooled"].adapt(task, PooledSettings(top_k=2, alphas=(alpha,)))
+        logits = adapted.classify(task.backbone.encode_images(pixels(0, rows), adapted.tower))
+        p = logits.double().softmax(dim=-1)
+        mean = p.mean(dim=0)
+        scores.append(float((p * p.log()).sum(dim=1).mean() - (mean * mean.log()).sum()))
+    assert len({round(score, 3) for score in scores}) == len(alphas), "the example must tell the scales apart"
+    return alphas[scores.index(max(scores))]
+
+
+ALPHAS = (1.0, 3.0, 10.0, 30.0)
+
+
+def test_without_labels_the_scale_is_the_most_informative(backbone: Backbone) -> None:
+    labelled = make_task(backbone, sources=RandomSources(backbone, scale=0.1))
+    expected = informative(labelled, ALPHAS, torch.arange(12), labelled.support.pixels)
+    unlabelled_support = replace(labelled.support, labels_N=torch.zeros(12, dtype=torch.long))
+    start = pooled_start(
+        replace(labelled, support=unlabelled_support), StartSettings(top_k=2, alphas=ALPHAS, alpha_by="entropy")
+    )
+    assert (start.alpha, start.alpha_by) == (expected, "entropy")
+
+
+def test_at_test_time_the_scale_is_chosen_without_labels(backbone: Backbone) -> None:
+    task = make_task(backbone, sources=RandomSources(backbone, scale=0.1), unlabelled=True)
+    assert task.unlabelled is not None
+    expected = informative(task, ALPHAS, torch.arange(30), task.unlabelled.pixels)
+    start = pooled_start(task, StartSettings(top_k=2, alphas=ALPHAS))
+    assert (start.alpha, start.alpha_by) == (expected, "entropy")
+
+
+def test_the_choice_without_labels_looks_at_a_bounded_keyed_part_of_the_images(
+    backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bolt.methods.common.scale_selection._UNLABELLED", 7)
+    task = make_task(backbone, unlabelled=True)
+    assert task.unlabelled is not None
+    pixels, looks = task.unlabelled.pixels, []
+
+    def watched(view: int, rows: Tensor) -> Tensor:
+        looks.append((view, rows.tolist()))
+        return pixels(view, rows)
+
+    pooled_start(replace(task, unlabelled=replace(task.unlabelled, pixels=watched)), StartSettings(alphas=(1.0, 3.0)))
+    assert looks[0] == looks[1] == (0, sorted(task.unlabelled.order("alpha", 0, 30)[:7].tolist()))
+
+
+def test_published_at_test_time_asks_the_oracle(backbone: Backbone) -> None:
+    protocol = STRICT.with_switches(tta_alpha="test_labels")
+    task = make_task(backbone, unlabelled=True, protocol=protocol)
+    asked: list[Adapted] = []
+
+    def oracle(adapted: Adapted) -> float:
+        asked.append(adapted)
+        return [1.0, 5.0, 5.0][len(asked) - 1]
+
+    start = pooled_start(replace(task, oracle=oracle), StartSettings(top_k=2, alphas=(3.0, 7.0, 5.0)))
+    assert (start.alpha, start.alpha_by) == (5.0, "test labels")
+    assert len({weights_of(adapted)[MLP][0, 0].item() for adapted in asked}) == 3
+    with pytest.raises(ValueError, match="no oracle"):
+        pooled_start(replace(task, oracle=None), StartSettings(top_k=2))
+
+
+def test_at_test_time_the_start_says_which_images_are_trusted(
+    backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+
+    def watched(task: Task, trainable: Any, recipe: Any, **more: Any) -> None:
+        given.append(more["start"])
+
+    monkeypatch.setattr("bolt.methods.bolt.train", watched)
+    settings = METHODS["bolt"].configure({"top_k": 2, "alphas": (3.0,)}, "tta")
+    adapted = METHODS["bolt"].adapt(make_task(backbone, unlabelled=True), settings)
+    METHODS["bolt"].adapt(make_task(backbone), settings)
+    assert torch.equal(given[0].state_dict_open_clip()[MLP], weights_of(adapted)[MLP])
+    assert given[1] is None
+    assert (settings.epochs, settings.batch_size) == (1, 32)
+
+
+# ---------------------------------------------------------------------------------------------------------- switches
+
+
+def trained(task: Task) -> dict[str, Tensor]:
+    adapted, _ = run("bolt", task)
+    return {key: value for key, value in adapted.coefficients.items() if key.startswith("trained/")}
+
+
+def test_the_schedule_offset_reaches_the_training(backbone: Backbone) -> None:
+    before = trained(make_task(backbone))
+    after = trained(make_task(backbone, protocol=STRICT.with_switches(schedule_offset=True)))
+    assert any(not torch.equal(before[key], after[key]) for key in before)
+
+
+class Signed(RandomSources):
+    """Sources every other pooled coefficient of which is negative."""
+
+    def pooled_basis(self, matrix: str, top_k: int) -> PooledBasis:
+        start = super().pooled_basis(matrix, top_k)
+        sign = 1.0 - 2.0 * (torch.arange(len(start.pooled)) % 2)
+        return PooledBasis(start.basis, start.pooled.abs() * sign)
+
+
+@pytest.mark.parametrize("by", ["protocol", "setting"])
+def test_the_published_sign_rule_ignores_and_never_moves_negative_entries(by: str, backbone: Backbone) -> None:
+    relu = STRICT.with_switches(sigma_sign="relu") if by == "protocol" else STRICT
+    settings = METHODS["bolt"].configure({**QUICK, "sign": "relu" if by == "setting" else "free"})
+    adapted = METHODS["bolt"].adapt(make_task(backbone, protocol=relu, sources=Signed(backbone)), settings)
+    free, _ = run("bolt", make_task(backbone, sources=Signed(backbone)))
+    for key, end in adapted.coefficients.items():
+        if key.startswith("trained/"):
+            pooled = adapted.coefficients[key.replace("trained/", "pooled/")]
+            start = float(adapted.details["alpha"]) * pooled
+            assert torch.equal(end[1::2], start[1::2])
+            assert not torch.equal(end[0::2], start[0::2])
+            assert not torch.equal(free.coefficients[key][1::2], float(free.details["alpha"]) * pooled[1::2])
+    basis = Signed(backbone).pooled_basis(MLP, 2).basis
+    update = weights_of(adapted)[MLP] - backbone.tower.state_dict_open_clip()[MLP]
+    used = diagonal_coefficients(basis, update)
+    torch.testing.assert_close(used, adapted.coefficients[f"trained/{MLP}"].clamp_min(0), rtol=1e-4, atol=1e-6)
+
+
+def test_a_padded_basis_is_as_wide_as_that_of_the_whole_pool(backbone: Backbone) -> None:
+    """Two sources in the room of six: 6 x 2 columns, of which the first 2 x 2 are those of two sources."""
+    padded = STRICT.with_switches(task_count_basis="padded")
+    sources = RandomSources(backbone, count=2)
+    follow = start_of(make_task(backbone, sources=sources))
+    wide = start_of(make_task(backbone, sources=sources, protocol=padded), padded_sources=6)
+    for name, values in wide.items():
+        assert len(values) == 12, name
+        torch.testing.assert_close(values[:4], follow[name])
+        assert bool(values[4:].any()), "arbitrary directions have small coefficients, not zero ones"
+    again = start_of(make_task(backbone, sources=sources, protocol=padded), padded_sources=6)
+    assert all(torch.equal(wide[name], again[name]) for name in wide)
+    crowded = start_of(make_task(backbone, sources=sources, protocol=padded), padded_sources=2)
+    assert all(torch.equal(crowded[name], follow[name]) for name in follow)
+
+
+def test_in_a_padded_basis_sources_give_as_many_directions_as_if_all_were_there(backbone: Backbone) -> None:
+    padded = STRICT.with_switches(task_count_basis="padded")
+    sources = RandomSources(backbone, count=2)
+    task = make_task(backbone, sources=sources, protocol=padded)
+    wide = start_of(task, top_k=8, padded_sources=16)
+    narrow = start_of(make_task(backbone, sources=sources), top_k=2)
+    assert len(wide[MLP]) == 32 == min(backbone.tower.state_dict_open_clip()[MLP].shape)
+    torch.testing.assert_close(wide[MLP][:4], narrow[MLP])
+
+
+def test_the_authors_sweep_is_over_three_learning_rates() -> None:
+    candidates = METHODS["bolt"].candidates(BoltSettings(top_k=3))
+    assert [candidate.learning_rate for candidate in candidates] == pytest.approx([1e-3, 5e-3, 1e-2])
+    assert {candidate.top_k for candidate in candidates} == {3}
+
+
+# ---------------------------------------------------------------------------------------------------------- settings
+
+
+def test_sum_pooling_is_the_mean_times_the_sources(backbone: Backbone) -> None:
+    task = make_task(backbone)
+    mean, total = start_of(task), start_of(task, pooling="sum")
+    assert all(torch.equal(total[name], 4 * mean[name]) for name in mean)
+
+
+def test_max_pooling_takes_the_largest_of_the_sources_own_coefficients(backbone: Backbone) -> None:
+    class Counting(RandomSources):
+        reads = 0
+
+        def task_vector(self, source: str) -> Any:
+            self.reads += 1
+            return super().task_vector(source)
+
+    sources = Counting(backbone)
+    largest = start_of(make_task(backbone, sources=sources), pooling="max")
+    assert sources.reads == 4, "each source is read once, not once a matrix"
+    for name in (MLP, PROJECTION):
+        basis = sources.pooled_basis(name, 2).basis
+        separately = [diagonal_coefficients(basis, vector[name]) for vector in sources.vectors.values()]
+        torch.testing.assert_close(largest[name], torch.stack(separately).max(dim=0).values)
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"),
+    [("attention_in", "in_proj"), ("attention_out", "out_proj"), ("mlp_in", "c_fc"), ("mlp_out", "c_proj")],
+)
+def test_only_the_named_kinds_of_matrices_get_a_basis(kind: str, part: str, backbone: Backbone) -> None:
+    pooled = start_of(make_task(backbone), matrices=(kind, "projection"))
+    assert len(pooled) == backbone.tower.shape.layers + 1
+    assert all(part in name or name == PROJECTION for name in pooled)
+
+
+def test_all_kinds_together_are_all_matrices(backbone: Backbone) -> None:
+    assert list(start_of(make_task(backbone))) == matrices_of(backbone)
+
+
+def test_averaged_tensors_move_by_the_mean_task_vector(backbone: Backbone) -> None:
+    sources = RandomSources(backbone)
+    settings = METHODS["bolt_pooled"].configure(
+        {"top_k": 2, "alphas": (3.0,), "other_tensors": "averaged", "matrices": ("mlp_in",)}
+    )
+    after = weights_of(METHODS["bolt_pooled"].adapt(make_task(backbone, sources=sources), settings))
+    matrices = matrices_of(backbone)
+    for name, before in backbone.tower.state_dict_open_clip().items():
+        if name not in matrices:
+            torch.testing.assert_close(after[name], before + sources.mean_task_vector(name))
+        elif "c_fc" not in name:
+            assert torch.equal(after[name], before), name
+
+
+def test_whitening_equals_the_polar_form_on_well_conditioned_sources(backbone: Backbone) -> None:
+    task = make_task(backbone, sources=RandomSources(backbone, count=2))
+    polar = start_of(task)
+    near = start_of(task, orthogonalisation="whitening", whitening_epsilon=1e-10)
+    far = start_of(task, orthogonalisation="whitening", whitening_epsilon=1.0)
+    for name, values in polar.items():
+        torch.testing.assert_close(near[name], values, rtol=1e-4, atol=1e-5)
+        assert float(far[name].norm()) < 0.9 * float(values.norm())
+
+
+def test_whitening_survives_duplicates_and_padding(backbone: Backbone) -> None:
+    sources = RandomSources(backbone, count=2)
+    sources.vectors["again"] = sources.vectors["source_0"]
+    padded = STRICT.with_switches(task_count_basis="padded")
+    pooled = start_of(make_task(backbone, sources=sources, protocol=padded), orthogonalisation="whitening")
+    assert all(bool(torch.isfinite(values).all()) for values in pooled.values())
+    m, n = sources.vectors["again"][MLP].shape
+    assert len(pooled[MLP]) == 6 > orthonormal_basis(sources.directions(MLP, 2), (m, n)).rank
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"top_k": 0},
+        {"alphas": []},
+        {"alpha_by": "accuracy"},
+        {"orthogonalisation": "qr"},
+        {"whitening_epsilon": 0.0},
+        {"pooling": "median"},
+        {"sign": "positive"},
+        {"matrices": []},
+        {"matrices": ["mlp"]},
+        {"other_tensors": "mean"},
+        {"padded_sources": 0},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("method", ["bolt", "bolt_pooled"])
+def test_settings_out_of_range_are_refused(wrong: dict[str, Any], method: str) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        METHODS[method].configure(wrong)

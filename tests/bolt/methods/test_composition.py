@@ -1,0 +1,308 @@
+"""Composed weights: equal to the plain way and to finite differences, at the memory of one network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor
+
+from bolt.clip.backbone import Backbone
+from bolt.clip.tower import ImageTower
+from bolt.methods.common import composition
+from bolt.methods.common.composition import Composition, compose_by_autograd
+from bolt.training.loop import Recipe, fit
+
+SOURCES = 3
+
+
+def base_of(tower: ImageTower, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+    return {name: tensor.detach().to(dtype) for name, tensor in tower.named_parameters()}
+
+
+def random_stacks(
+    base: Mapping[str, Tensor], count: int = SOURCES, dtype: torch.dtype = torch.float32
+) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    return {
+        name: (0.02 * torch.randn(count, tensor.numel(), generator=generator)).to(dtype)
+        for name, tensor in base.items()
+    }
+
+
+def random_coefficients(composed: Composition) -> Tensor:
+    generator = torch.Generator().manual_seed(6)
+    return torch.randn(composed.coefficients.shape, generator=generator).to(composed.coefficients)
+
+
+def set_coefficients(composed: Composition, values: Tensor) -> None:
+    with torch.no_grad():
+        composed.coefficients.copy_(values)
+
+
+def images(dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(8)).to(dtype)
+
+
+def loss_of(tower: ImageTower, tensors: Mapping[str, Tensor]) -> Tensor:
+    dtype = next(iter(tensors.values())).dtype
+    features_BD: Tensor = torch.func.functional_call(tower, dict(tensors), (images(dtype),))
+    return features_BD.square().sum()
+
+
+def wave(n: int, m: int, a: float, b: float, c: float) -> Tensor:
+    """sin(a i + b j + c), float64 (n, m): the numbers of the test vectors."""
+    rows, columns = torch.arange(n, dtype=torch.float64), torch.arange(m, dtype=torch.float64)
+    return torch.sin(a * rows[:, None] + b * columns + c)
+
+
+def test_no_coefficient_is_the_base_bit_for_bit(backbone: Backbone) -> None:
+    tower = backbone.tower
+    composed = Composition(base_of(tower), random_stacks(base_of(tower)))
+    features = torch.func.functional_call(tower, composed.tensors(), (images(),))
+    assert torch.equal(features, tower(images()))
+    set_coefficients(composed, random_coefficients(composed))
+    assert not torch.equal(torch.func.functional_call(tower, composed.tensors(), (images(),)), features)
+    set_coefficients(composed, torch.zeros_like(composed.coefficients))
+    assert torch.equal(torch.func.functional_call(tower, composed.tensors(), (images(),)), features)
+
+
+def test_loss_and_gradient_are_those_of_the_plain_way(backbone: Backbone) -> None:
+    base = base_of(backbone.tower)
+    stacks = random_stacks(base)
+    composed = Composition(base, stacks)
+    set_coefficients(composed, random_coefficients(composed))
+    plain_NP = composed.coefficients.detach().squeeze(-1).clone().requires_grad_()
+    loss, expected = (
+        loss_of(backbone.tower, tensors)
+        for tensors in (composed.tensors(), compose_by_autograd(base, stacks, plain_NP))
+    )
+    loss.backward()
+    expected.backward()
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=0)
+    assert composed.coefficients.grad is not None
+    assert plain_NP.grad is not None
+    scale = float(plain_NP.grad.abs().max())
+    torch.testing.assert_close(composed.coefficients.grad.squeeze(-1), plain_NP.grad, rtol=1e-5, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("position", [0, 7, -1])
+def test_the_gradient_is_the_slope(position: int, backbone: Backbone) -> None:
+    """Central differences in float64, whose error is of the order of the step squared."""
+    base, step = base_of(backbone.tower, torch.float64), 1e-5
+    composed = Composition(base, random_stacks(base, dtype=torch.float64))
+    start = random_coefficients(composed)
+    set_coefficients(composed, start)
+    loss_of(backbone.tower, composed.tensors()).backward()
+    assert composed.coefficients.grad is not None
+    losses = []
+    for sign in (1, -1):
+        moved = start.clone()
+        moved[1, position] += sign * step
+        set_coefficients(composed, moved)
+        losses.append(loss_of(backbone.tower, composed.tensors()).item())
+    slope = (losses[0] - losses[1]) / (2 * step)
+    assert float(composed.coefficients.grad[1, position]) == pytest.approx(slope, rel=1e-6, abs=1e-6)
+
+
+def test_gradients_of_several_batches_add_up(backbone: Backbone) -> None:
+    base = base_of(backbone.tower)
+    composed = Composition(base, random_stacks(base))
+    loss_of(backbone.tower, composed.tensors()).backward()
+    once = composed.coefficients.grad
+    assert once is not None
+    once = once.clone()
+    loss_of(backbone.tower, composed.tensors()).backward()
+    torch.testing.assert_close(composed.coefficients.grad, 2 * once, rtol=0, atol=0)
+
+
+def test_weights_are_composed_once_a_step_and_follow_the_optimiser() -> None:
+    """The fused optimiser changes a tensor without raising its version counter."""
+    base = {"w": torch.ones(2, 3)}
+    stacks = {"w": torch.arange(12.0).view(2, 6)}
+    composed = Composition(base, stacks)
+    seen: list[Tensor] = []
+
+    def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
+        weight = composed.tensors()["w"]
+        expected = compose_by_autograd(base, stacks, composed.coefficients.detach().squeeze(-1))["w"]
+        torch.testing.assert_close(weight.detach(), expected)
+        seen.append(weight.detach().clone())
+        return weight.square().sum()
+
+    recipe = Recipe(epochs=2, batch_size=1, accumulate=2, learning_rate=0.1, warmup_steps=0)
+    fit([composed.coefficients], loss_of_rows, lambda epoch: torch.arange(4), recipe)
+    assert [torch.equal(one, other) for one, other in pairwise(seen)] == [True, False] * 3 + [True]
+
+    composed.tensors()
+    with torch.no_grad():
+        composed.tensors()["w"].fill_(7.0)
+    assert bool((composed.tensors()["w"] == 7).all()), "coefficients that stay are not composed again"
+
+
+def test_nothing_but_the_network_itself_is_kept_for_the_backward(backbone: Backbone) -> None:
+    base = base_of(backbone.tower)
+    stacks = random_stacks(base, count=16)
+
+    def kept(make: str) -> int:
+        """Bytes that autograd keeps beyond the weights and the task vectors."""
+        storages: dict[int, torch.UntypedStorage] = {}  # kept, so that no address is used twice
+
+        def pack(tensor: Tensor) -> Tensor:
+            storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+            return tensor
+
+        coefficients = torch.zeros(16, len(base), requires_grad=True)
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            if make == "composed":
+                tensors = Composition(base, stacks).tensors()
+            elif make == "plain":
+                tensors = compose_by_autograd(base, {key: stack.half() for key, stack in stacks.items()}, coefficients)
+            else:
+                tensors = {name: tensor.clone().requires_grad_() for name, tensor in base.items()}
+            loss = loss_of(backbone.tower, tensors)
+        own = {tensor.untyped_storage().data_ptr() for tensor in (*tensors.values(), *stacks.values())}
+        assert loss.requires_grad
+        return sum(storage.nbytes() for address, storage in storages.items() if address not in own)
+
+    model = sum(tensor.nbytes for tensor in base.values())
+    assert kept("composed") == kept("fine-tuned")
+    assert kept("plain") == kept("composed") + 16 * model
+
+
+def test_a_weights_gradient_is_contracted_before_the_next_ones_are_made(
+    backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = base_of(backbone.tower)
+    composed = Composition(base, random_stacks(base))
+    order: list[str] = []
+    contract = composition._Block.contract
+    names = {id(block): name for block, name in zip(composed._blocks, composed.names, strict=True)}
+
+    def watched(block: composition._Block, gradient: Tensor) -> Tensor:
+        order.append(names[id(block)])
+        return contract(block, gradient)
+
+    monkeypatch.setattr(composition._Block, "contract", watched)
+    seen = backbone.tower.blocks[0].register_forward_hook(  # what is made before the first block's own gradients
+        lambda module, inputs, output: output.register_hook(lambda gradient: order.append("entering block 0")) and None
+    )
+    try:
+        tensors = composed.tensors()
+        loss_of(backbone.tower, tensors).backward()
+    finally:
+        seen.remove()
+    entered = order.index("entering block 0")
+    assert {name for name in composed.names if name.startswith(("blocks.1.", "ln_post", "proj"))} == set(
+        order[:entered]
+    )
+    assert all(tensor.grad is None for tensor in tensors.values())
+
+
+# ------------------------------------------------------------------------------------------------------------ aTLAS x K
+
+
+def test_groups_of_entries_have_coefficients_of_their_own() -> None:
+    """TV11 of the official code, which computes in float16."""
+    entries = torch.arange(12).view(3, 4)
+    stacks = {"w": torch.stack([wave(3, 4, 0.3, 0.8, t) for t in range(2)]).half().float()}
+    composed = Composition({"w": torch.zeros(3, 4)}, stacks, {"w": (7 * entries) % 3}, groups=3)
+    set_coefficients(composed, wave(2, 3, 0.5, 0.9, 0.1)[:, None])
+    expected = [
+        [0.474854, 1.575195, 1.293945, -0.076843],
+        [1.209961, 1.425781, 0.229492, -0.168823],
+        [1.208984, 0.479492, 0.622070, -0.377441],
+    ]
+    torch.testing.assert_close(composed.tensors()["w"].detach(), torch.tensor(expected), rtol=0, atol=6e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_grouped_gradients_are_those_of_the_gathered_coefficients(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In pieces of a few columns, with a group that no entry is in."""
+    monkeypatch.setitem(composition._CONVERTED, "cpu", 4 * SOURCES)
+    generator = torch.Generator().manual_seed(2)
+    base = {"w": torch.randn(5, 7, generator=generator)}
+    stack = torch.randn(SOURCES, 35, generator=generator).to(dtype)
+    groups = torch.tensor([0, 1, 3])[torch.randint(3, (5, 7), generator=generator)]
+    composed = Composition(base, {"w": stack.clone()}, {"w": groups}, groups=4)
+    set_coefficients(composed, random_coefficients(composed))
+    lambda_NK = composed.coefficients.detach()[:, 0].clone().requires_grad_()
+    expected = base["w"] + (lambda_NK[:, groups] * stack.float().view(SOURCES, 5, 7)).sum(dim=0)
+    torch.testing.assert_close(composed.tensors()["w"], expected)
+    for weight in (composed.tensors()["w"], expected):
+        weight.pow(3).sum().backward()
+    assert composed.coefficients.grad is not None
+    torch.testing.assert_close(composed.coefficients.grad[:, 0], lambda_NK.grad, rtol=1e-5, atol=1e-4)
+    assert composed.coefficients.grad[:, 0, 2].count_nonzero() == 0
+
+
+# ----------------------------------------------------------------------------------------------------------- precisions
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_stacks_are_summed_in_float32(dtype: torch.dtype, backbone: Backbone) -> None:
+    base = base_of(backbone.tower)
+    halves = random_stacks(base, dtype=dtype)
+    made, gradients = [], []
+    for stacks in (halves, {name: stack.float() for name, stack in halves.items()}):
+        composed = Composition(base, stacks)
+        set_coefficients(composed, random_coefficients(composed))
+        made.append(composed.tensors())
+        loss_of(backbone.tower, made[-1]).backward()
+        gradients.append(composed.coefficients.grad)
+    for name in base:
+        torch.testing.assert_close(made[0][name], made[1][name], rtol=0, atol=1e-6)
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_half_precision_base_is_rounded_once(dtype: torch.dtype, backbone: Backbone) -> None:
+    base = base_of(backbone.tower, dtype)
+    stacks = random_stacks(base)
+    composed = Composition(base, stacks)
+    assert composed.coefficients.dtype == torch.float32
+    set_coefficients(composed, random_coefficients(composed))
+    exact = Composition({name: tensor.float() for name, tensor in base.items()}, stacks)
+    set_coefficients(exact, composed.coefficients)
+    for name, tensor in composed.tensors().items():
+        assert torch.equal(tensor, exact.tensors()[name].to(dtype))
+    composed.tensors()["proj.weight"].square().sum().backward()
+    assert composed.coefficients.grad is not None
+    assert torch.isfinite(composed.coefficients.grad).all()
+
+
+def test_autocast_does_not_reach_the_sums(backbone: Backbone) -> None:
+    base = base_of(backbone.tower)
+    gradients, made = [], []
+    for enabled in (False, True):
+        composed = Composition(base, random_stacks(base))
+        set_coefficients(composed, random_coefficients(composed))
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            made.append(composed.tensors())
+            (1.1 * made[-1]["proj.weight"]).square().sum().backward()
+        gradients.append(composed.coefficients.grad)
+    assert all(torch.equal(made[0][name], made[1][name]) for name in base)
+    assert torch.equal(*gradients)
+
+
+# ------------------------------------------------------------------------------------------------------------- refusals
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    base = {"w": torch.zeros(2, 3)}
+    fitting = {"w": torch.zeros(2, 6)}
+    with pytest.raises(ValueError, match="at least one"):
+        Composition(base, {})
+    with pytest.raises(ValueError, match="at least one"):
+        Composition(base, {"w": torch.zeros(0, 6)})
+    with pytest.raises(ValueError, match="w has 6 numbers"):
+        Composition(base, {"w": torch.zeros(2, 5)})
+    with pytest.raises(ValueError, match="int64"):
+        Composition(base, {"w": torch.zeros(2, 6, dtype=torch.int64)})
+    for wrong in (torch.zeros(3, 2, dtype=torch.int64), torch.full((2, 3), 2), torch.full((2, 3), -1)):
+        with pytest.raises(ValueError, match="groups 0 to 1"):
+            Composition(base, fitting, {"w": wrong}, groups=2)

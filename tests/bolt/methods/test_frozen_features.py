@@ -1,0 +1,138 @@
+"""What the benchmark relies on in every method that learns from frozen features alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from bolt.clip.backbone import Backbone
+from bolt.methods import METHODS
+from bolt.protocol import PUBLISHED, STRICT, Protocol
+from bolt.task.task import Adapted, Task
+from bolt.training.loop import Diverged
+from tests.helpers.frozen_tasks import clip_like, frozen_task, with_features
+
+NAMES = ("linear_probe", "logistic_probe", "tip_adapter", "tip_adapter_f", "lp_plus_plus")
+QUICK: dict[str, dict[str, Any]] = {
+    "linear_probe": {"epochs": 3},
+    "tip_adapter": {"passes": 3},
+    "tip_adapter_f": {"epochs": 3, "passes": 2},
+    "lp_plus_plus": {"steps": 12, "views": 3},
+}
+
+every_method = pytest.mark.parametrize("name", NAMES)
+both_protocols = pytest.mark.parametrize("protocol", [STRICT, PUBLISHED], ids=lambda protocol: protocol.name)
+
+
+def run(name: str, task: Task, **changes: Any) -> Adapted:
+    method = METHODS[name]
+    return method.adapt(task, method.configure({**QUICK.get(name, {}), **changes}))
+
+
+@every_method
+@both_protocols
+def test_no_pixel_is_touched_and_no_view_but_those_announced(name: str, protocol: Protocol, backbone: Backbone) -> None:
+    """The task's pixels raise. The sound methods read all they announce; those as published may read less."""
+    read: set[int] = set()
+
+    def watched(view: int, features_ND: Tensor) -> Tensor:
+        read.add(view)
+        return features_ND
+
+    run(name, with_features(clip_like(backbone, shots=2, protocol=protocol).task, watched))
+    method = METHODS[name]
+    announced = method.support_views(method.configure(QUICK.get(name, {})))
+    assert announced is not None
+    assert read <= set(range(announced + 1))
+    if protocol is STRICT:
+        assert max(read) == announced
+
+
+@every_method
+@both_protocols
+@pytest.mark.parametrize("classes", [1, 4])
+def test_one_class_is_always_right(name: str, protocol: Protocol, classes: int, backbone: Backbone) -> None:
+    """One class in all, or images of one class beside the texts of four: finite logits either way."""
+    problem = clip_like(backbone, shots=4, classes=classes)
+    features = [problem.task.support.features(view)[::classes] for view in range(4)]
+    task = frozen_task(
+        backbone, features.__getitem__, torch.zeros(4, dtype=torch.int64), problem.task.head_CD, protocol
+    )
+    logits = run(name, task).classify(problem.test_ND)
+    assert logits.shape == (len(problem.test_ND), classes)
+    assert torch.isfinite(logits).all()
+    if classes == 1:
+        assert (logits.argmax(dim=-1) == 0).all()
+
+
+@every_method
+@both_protocols
+def test_one_image_a_class(name: str, protocol: Protocol, backbone: Backbone) -> None:
+    problem = clip_like(backbone, shots=1, protocol=protocol)
+    logits = run(name, problem.task).classify(problem.test_ND)
+    assert torch.isfinite(logits).all()
+    assert len(set(logits.argmax(dim=-1).tolist())) > 1
+
+
+@every_method
+@both_protocols
+def test_the_same_image_over_and_over(name: str, protocol: Protocol, backbone: Backbone) -> None:
+    """Every image of a class is the same one: all its views are learned, and it is classified correctly."""
+    problem = clip_like(backbone, shots=4, protocol=protocol)
+    task = with_features(problem.task, lambda view, features_ND: problem.task.support.features(0)[:10].repeat(4, 1))
+    adapted = run(name, task)
+    assert torch.isfinite(adapted.classify(problem.test_ND)).all()
+    if protocol is STRICT and name in ("logistic_probe", "lp_plus_plus"):
+        support = adapted.classify(task.support.features(0)[:10])
+        assert (support.argmax(dim=-1) == torch.arange(10)).all()
+
+
+@every_method
+@both_protocols
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_features_that_are_not_numbers_give_no_accuracy(
+    name: str, protocol: Protocol, value: float, backbone: Backbone
+) -> None:
+    def spoiled(view: int, features_ND: Tensor) -> Tensor:
+        features_ND = features_ND.clone()
+        features_ND[3, 5] = value
+        return features_ND
+
+    task = with_features(clip_like(backbone, shots=2, protocol=protocol).task, spoiled)
+    with pytest.raises((ValueError, Diverged), match=r"support features of view \d are NaN or infinite.*row 3"):
+        run(name, task)
+
+
+@every_method
+@both_protocols
+@pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
+def test_half_precision_features_serve_as_well(
+    name: str, protocol: Protocol, precision: torch.dtype, backbone: Backbone
+) -> None:
+    """Support and queries in half precision give nearly the logits of the same numbers in float32."""
+    problem = clip_like(backbone, shots=2, protocol=protocol)
+    halves = with_features(problem.task, lambda view, features_ND: features_ND.to(precision))
+    rounded = with_features(problem.task, lambda view, features_ND: features_ND.to(precision).float())
+    queries = problem.test_ND.to(precision)
+    logits = run(name, halves).classify(queries)
+    assert logits.dtype == torch.float32
+    assert torch.equal(logits, run(name, rounded).classify(queries.float()))
+
+
+@every_method
+def test_after_each_epoch_a_trained_method_shows_its_classifier(name: str, backbone: Backbone) -> None:
+    problem = clip_like(backbone, shots=2)
+    shown: list[Tensor] = []
+
+    def keep(epoch: int, make: Callable[[], Adapted]) -> None:
+        shown.append(make().classify(problem.test_ND))
+
+    last = run(name, replace(problem.task, after_epoch=keep)).classify(problem.test_ND)
+    trains = {"linear_probe": 3, "tip_adapter_f": 3, "lp_plus_plus": 12}
+    assert len(shown) == trains.get(name, 0)
+    assert not shown or torch.equal(shown[-1], last)

@@ -1,0 +1,85 @@
+"""The linear probe moves; the one that the BOLT authors ran cannot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from bolt.clip.backbone import Backbone
+from bolt.methods import METHODS
+from bolt.methods.linear_probe import LinearProbeSettings, adapt
+from bolt.protocol import PUBLISHED, STRICT
+from bolt.task.task import Adapted, cosine_classifier
+from tests.helpers.frozen_tasks import WIDTH, Problem, clip_like
+
+AS_PUBLISHED = STRICT.with_switches(linear_probe="as_published")
+
+
+def moved(problem: Problem, adapted: Adapted) -> float:
+    """The largest change of a test logit from zero-shot."""
+    task = problem.task
+    zero_shot = cosine_classifier(task.head_CD, task.backbone.logit_scale)(problem.test_ND)
+    return float((adapted.classify(problem.test_ND) - zero_shot).abs().max())
+
+
+def test_the_sound_probe_moves_and_the_published_one_hardly_does(backbone: Backbone) -> None:
+    problem = clip_like(backbone, shots=16)
+    frozen = clip_like(backbone, shots=16, protocol=AS_PUBLISHED)
+    sound, published = (adapt(each.task, LinearProbeSettings()) for each in (problem, frozen))
+    assert moved(problem, sound) > 3
+    assert 0 < moved(frozen, published) < 0.3
+    assert problem.accuracy(sound) > problem.zero_shot() + 20
+    assert abs(frozen.accuracy(published) - frozen.zero_shot()) < 3
+
+
+def test_as_published_halves_the_rate_after_every_epoch_without_a_warm_up(backbone: Backbone) -> None:
+    rates: list[float] = []
+    task = clip_like(backbone, shots=4, protocol=AS_PUBLISHED).task
+    adapt(replace(task, report=lambda epoch, row: rates.append(row["learning_rate"])), LinearProbeSettings(epochs=4))
+    assert rates == pytest.approx([1e-3, 5e-4, 2.5e-4, 1.25e-4])
+
+
+def test_as_published_no_weight_moves_further_than_all_rates_together(backbone: Backbone) -> None:
+    """AdamW moves a number by at most about its rate a step; unit features see the sum over the axes of the change."""
+    problem = clip_like(backbone, shots=16, protocol=AS_PUBLISHED)
+    steps_an_epoch = 5
+    reach = 2e-3 * steps_an_epoch
+    assert moved(problem, adapt(problem.task, LinearProbeSettings())) <= 1.5 * reach * (WIDTH**0.5 + 1)
+
+
+def test_the_authors_two_rates_are_tried_and_the_better_on_test_is_kept(backbone: Backbone) -> None:
+    method = METHODS["linear_probe"]
+    problem = clip_like(backbone, shots=8, protocol=PUBLISHED.with_switches(linear_probe="sound"))
+    candidates = method.candidates(LinearProbeSettings())
+    assert [candidate.learning_rate for candidate in candidates] == [1e-3, 1e-4]
+    chosen = method.run(replace(problem.task, oracle=problem.accuracy), LinearProbeSettings())
+    assert problem.accuracy(chosen) == max(problem.accuracy(adapt(problem.task, each)) for each in candidates)
+    assert chosen.details["selected_learning_rate"] in {"0.001", "0.0001"}
+
+
+def test_a_step_is_adamws_on_the_scaled_head(backbone: Backbone) -> None:
+    """One full batch, no warm-up, no clipping: every entry moves by its rate against the sign of its gradient."""
+    problem = clip_like(backbone, shots=2)
+    task = problem.task
+    settings = LinearProbeSettings(epochs=1, batch_size=100, warmup_fraction=0.0, clip_norm=0.0)
+    head = task.head_CD.clone().requires_grad_()
+    logits = 100 * F.linear(F.normalize(task.support.features(1), dim=-1), head)
+    F.cross_entropy(logits, task.support.labels_N).backward()
+    assert head.grad is not None
+    bias_gradient = 100 * (logits.softmax(dim=-1) - F.one_hot(task.support.labels_N, 10)).mean(dim=0)
+    stepped, bias = head - 1e-3 * head.grad.sign(), -1e-3 * bias_gradient.sign()
+    expected = 100 * F.linear(F.normalize(problem.test_ND, dim=-1), stepped, bias)
+    torch.testing.assert_close(adapt(task, settings).classify(problem.test_ND), expected, rtol=1e-3, atol=1e-2)
+
+
+def test_after_each_epoch_the_classifier_is_as_it_then_stands(backbone: Backbone) -> None:
+    problem = clip_like(backbone, shots=4)
+    kept: list[Adapted] = []
+    task = replace(problem.task, after_epoch=lambda epoch, make: kept.append(make()))
+    last = adapt(task, LinearProbeSettings(epochs=3)).classify(problem.test_ND)
+    assert len(kept) == 3
+    assert torch.equal(kept[-1].classify(problem.test_ND), last)
+    assert not torch.equal(kept[0].classify(problem.test_ND), last)

@@ -1,0 +1,107 @@
+"""The logistic probe is the minimum of its objective, and its C is found without a label beyond the support's."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from bolt.clip.backbone import Backbone
+from bolt.methods import METHODS
+from bolt.methods.logistic_probe import (
+    COARSE,
+    LogisticProbeSettings,
+    adapt,
+    cross_validated,
+    fit_logistic,
+    folds_of,
+    search,
+)
+from tests.helpers.frozen_tasks import clip_like, frozen_task
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_the_fit_is_the_minimum_of_the_penalised_cross_entropy(classes: int, backbone: Backbone) -> None:
+    """C sum of the losses + |W|^2 / 2 has no slope there; for two classes sklearn penalises the log-odds' weight."""
+    task = clip_like(backbone, shots=6, classes=classes).task
+    features, labels = F.normalize(task.support.features(0).double(), dim=-1), task.support.labels_N
+    fitted = fit_logistic(features.numpy(), labels.numpy(), 10.0, 1000)
+    weight = torch.from_numpy(fitted.weights).requires_grad_()
+    bias = torch.from_numpy(fitted.biases).requires_grad_()
+    penalty = weight.square().sum() / 2 if classes > 2 else weight.diff(dim=0).square().sum() / 2
+    loss = 10 * F.cross_entropy(F.linear(features, weight, bias), labels, reduction="sum") + penalty
+    gradients = torch.autograd.grad(loss, (weight, bias))
+    # L-BFGS stops at a slope of 1e-4 in the mean loss, which is 1 / (C N) of this one.
+    assert max(float(gradient.abs().max()) for gradient in gradients) <= 1e-4 * 10 * len(labels)
+    assert fitted.converged
+
+
+def test_the_search_narrows_to_the_best_c() -> None:
+    """A score that is highest at C = 10^1.3: the interval about 10^2 closes in on it."""
+    asked: list[float] = []
+
+    def score(c: float) -> int:
+        asked.append(c)
+        return -round(1000 * abs(math.log10(c) - 1.3))
+
+    assert math.log10(search(score)) == pytest.approx(1.3, abs=0.02)
+    assert tuple(asked[: len(COARSE)]) == COARSE
+    assert len(asked) == len(set(asked)), "no C is scored twice"
+
+
+def test_of_equals_the_smallest_c_wins() -> None:
+    assert search(lambda c: 1) == pytest.approx(1e-7, rel=1e-6)
+
+
+def test_folds_spread_every_class() -> None:
+    labels = np.array([0, 1, 2, 0, 1, 2, 0, 1, 0])
+    folds = folds_of(labels, 2)
+    for label, sizes in {0: [2, 2], 1: [2, 1], 2: [1, 1]}.items():
+        assert np.bincount(folds[labels == label], minlength=2).tolist() == sizes
+
+
+def test_cross_validation_never_scores_an_image_it_was_fitted_on() -> None:
+    """Features that only name their image: fitted ones would be right, held-out ones cannot be."""
+    labels = np.repeat(np.arange(4), 2)
+    assert cross_validated(np.eye(8), labels, folds_of(labels, 2), 1e4, 1000) <= 2
+
+
+def test_more_shots_are_worth_more_and_one_shot_says_its_c_is_fixed(backbone: Backbone) -> None:
+    problems = {shots: clip_like(backbone, shots=shots) for shots in (1, 4, 16)}
+    adapted = {shots: adapt(problem.task, LogisticProbeSettings()) for shots, problem in problems.items()}
+    scores = [problems[shots].accuracy(adapted[shots]) for shots in problems]
+    assert scores[0] + 10 < scores[1] < scores[2] - 10
+    assert scores[0] < problems[1].zero_shot()
+    assert adapted[1].details["c"] == 1.0
+    assert "one image" in str(adapted[1].details["search"])
+    assert adapted[4].details["search"] == "cross-validation, 4 folds"
+
+
+def test_too_few_iterations_are_told_and_no_warning_escapes(backbone: Backbone) -> None:
+    task = clip_like(backbone, shots=4).task
+    assert adapt(task, LogisticProbeSettings(c=1e4, max_iterations=1)).details["converged"] == "no"
+    assert adapt(task, LogisticProbeSettings(c=1.0)).details["converged"] == "yes"
+
+
+@pytest.mark.parametrize("present", [1, 2, 3])
+def test_a_class_without_an_image_is_never_predicted(present: int, backbone: Backbone) -> None:
+    problem = clip_like(backbone, shots=4, classes=5)
+    keep = problem.task.support.labels_N < present
+    features, labels = problem.task.support.features(0)[keep], problem.task.support.labels_N[keep]
+    task = frozen_task(backbone, lambda view: features, labels, problem.task.head_CD)
+    for c in (None, 1e-6, 1e6):
+        logits = adapt(task, LogisticProbeSettings(c=c)).classify(problem.test_ND)
+        assert logits.shape == (len(problem.test_ND), 5)
+        assert torch.isfinite(logits).all()
+        assert set(logits.argmax(dim=-1).tolist()) == set(range(present))
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    configure = METHODS["logistic_probe"].configure
+    assert configure({"c": 3}).c == 3
+    for wrong in ({"c": 0}, {"one_shot_c": -1}, {"folds": 1}, {"max_iterations": 0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            configure(wrong)

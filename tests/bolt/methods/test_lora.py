@@ -1,0 +1,347 @@
+"""LoRA and DoRA: split attention, adapters, merging, counts, and what the authors' code trains."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bolt.clip.attention import SplitProjection, folded_weight
+from bolt.clip.backbone import Backbone
+from bolt.clip.tower import ImageTower, SelfAttention, TowerShape
+from bolt.methods import METHODS
+from bolt.methods.base import Method
+from bolt.methods.common.adapters import adapted_blocks, attach, attach_to_tower, bolt_coefficients, numbers_per_block
+from bolt.methods.lora import LoraSettings, published_settings, trainable
+from bolt.protocol import PUBLISHED, STRICT
+from bolt.task.task import Adapted
+from bolt.training.adaptation import Trainable
+from bolt.training.loop import Diverged
+from tests.helpers.towers import make_task, random_backbone
+
+VIT_B16 = TowerShape(224, 16, 768, 12, 12, 3072, 512, "quick_gelu")
+VIT_B32 = TowerShape(224, 32, 768, 12, 12, 3072, 512, "quick_gelu")
+VIT_L14 = TowerShape(224, 14, 1024, 24, 16, 4096, 768, "quick_gelu")
+LORA, DORA = METHODS["lora"], METHODS["dora"]
+EITHER = pytest.mark.parametrize("dora", [False, True], ids=["lora", "dora"])
+PRESETS = pytest.mark.parametrize("changes", [{}, {"preset": "clip_lora"}, {"preset": "matched"}], ids=str)
+
+
+@pytest.fixture(scope="module")
+def deep() -> Backbone:
+    """Five blocks: enough of them for peft to shorten its list of targets."""
+    return random_backbone(layers=5)
+
+
+def images(backbone: Backbone) -> Tensor:
+    return backbone.normalise(make_task(backbone).support.pixels(0, torch.arange(4)))
+
+
+def moved(model: Trainable, scale: float = 0.1) -> Trainable:
+    """The model with every trained number shifted at random."""
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for tensor in model.parameters:
+            tensor.add_(scale * torch.randn(tensor.shape, generator=generator))
+    return model
+
+
+def wave(rows: int, columns: int, a: float, b: float, c: float) -> Tensor:
+    """sin(a i + b j + c)."""
+    i, j = torch.arange(rows, dtype=torch.float64)[:, None], torch.arange(columns, dtype=torch.float64)
+    return torch.sin(a * i + b * j + c).float()
+
+
+# ---------------------------------------------------------------------------------------------------- split attention
+
+
+@torch.no_grad()
+def wave_attention() -> SelfAttention:
+    attention = SelfAttention(8, 2)
+    attention.qkv.weight.copy_(0.3 * wave(24, 8, 0.7, 1.1, 0.2))
+    attention.qkv.bias.copy_(0.1 * wave(1, 24, 1, 0.9, 0.1)[0])
+    attention.out.weight.copy_(0.3 * wave(8, 8, 1.3, 0.6, 0.4))
+    attention.out.bias.copy_(0.1 * wave(1, 8, 1, 0.7, 0.3)[0])
+    return attention.requires_grad_(False)
+
+
+def test_the_split_projection_is_the_fused_one_on_the_same_memory() -> None:
+    fused = wave_attention().qkv
+    split = SplitProjection(fused)
+    x = wave(5, 8, 0.9, 0.35, 0.25)
+    torch.testing.assert_close(split(x), fused(x), rtol=1e-6, atol=1e-7)
+    assert split.q.weight.data_ptr() == fused.weight.data_ptr()
+    assert torch.equal(folded_weight(split), fused.weight)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_attention_with_split_projections_is_unchanged(outputs: int) -> None:
+    attention = wave_attention()
+    x_BTW = wave(6, 8, 0.9, 0.35, 0.25).view(2, 3, 8)
+    expected = attention(x_BTW, outputs)
+    attention.qkv = SplitProjection(attention.qkv)  # type: ignore[assignment]
+    torch.testing.assert_close(attention(x_BTW, outputs), expected, rtol=1e-6, atol=1e-7)
+
+
+@torch.no_grad()
+def test_adapters_on_query_key_and_value_give_clip_loras_numbers() -> None:
+    """Made with the official CLIP-LoRA attention: r = 2, alpha = 1, factor 1 / sqrt(2), evaluation mode."""
+    expected = [0.171419, 0.122747, -0.022050, -0.035904, 0.070028, 0.077505, -0.089424, -0.222580]
+    x_LBW = wave(6, 8, 0.9, 0.35, 0.25).view(3, 2, 8)
+    attention = wave_attention()
+    attention.qkv = SplitProjection(attention.qkv)  # type: ignore[assignment]
+    settings = LORA.configure({"preset": "clip_lora"})
+    attach(attention, ["qkv.q", "qkv.k", "qkv.v"], settings, False, "test")
+    attention.eval()
+    for part, a, b in (("q", 0.2, 0.5), ("k", 0.4, 0.3), ("v", 0.6, 0.1)):
+        layer: Any = attention.get_submodule(f"qkv.{part}")
+        layer.lora_A["default"].weight.copy_(0.5 * wave(2, 8, 1.7, a, 0.1))
+        layer.lora_B["default"].weight.copy_(0.5 * wave(8, 2, b, 1.2, 0.3))
+    unmerged = attention(x_LBW.transpose(0, 1), 3)
+    torch.testing.assert_close(unmerged[0, 0], torch.tensor(expected), rtol=0, atol=2e-6)
+
+    plain = wave_attention()
+    plain.qkv.weight.copy_(folded_weight(attention.qkv))
+    torch.testing.assert_close(plain(x_LBW.transpose(0, 1), 3), unmerged, rtol=1e-5, atol=1e-7)
+
+
+# ----------------------------------------------------------------------------------------------------------- adapters
+
+
+@EITHER
+@PRESETS
+def test_training_starts_at_the_frozen_tower(dora: bool, changes: dict[str, Any], backbone: Backbone) -> None:
+    model = trainable(make_task(backbone), LORA.configure(changes), dora)
+    x = images(backbone)
+    torch.testing.assert_close(model.encode(x), backbone.tower(x), rtol=1e-6, atol=1e-6)
+    frozen, start = backbone.tower.state_dict_open_clip(), model.current().state_dict_open_clip()
+    assert all(torch.equal(start[name], frozen[name]) for name in frozen)
+
+
+@EITHER
+def test_merged_equals_unmerged(dora: bool, deep: Backbone) -> None:
+    model = moved(trainable(make_task(deep), LoraSettings(rank=3, last_blocks=4), dora))
+    x = images(deep)
+    with torch.no_grad():
+        unmerged, merged = model.encode(x), model.current()(x)
+        assert (merged - deep.tower(x)).abs().max() > 0.1
+        torch.testing.assert_close(unmerged, merged, rtol=1e-4, atol=1e-5)
+        assert torch.equal(model.encode(x), unmerged), "merging must not move what is trained"
+
+
+@EITHER
+@pytest.mark.parametrize(
+    ("targets", "matrices"),
+    [
+        (("v",), {"attn.in_proj_weight"}),
+        (("k", "out"), {"attn.in_proj_weight", "attn.out_proj.weight"}),
+        (("c_fc",), {"mlp.c_fc.weight"}),
+        (
+            LoraSettings().targets,
+            {"attn.in_proj_weight", "attn.out_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight"},
+        ),
+    ],
+    ids=["v", "k and out", "c_fc", "all"],
+)
+def test_exactly_the_chosen_matrices_of_the_last_blocks_change(
+    dora: bool, targets: tuple[str, ...], matrices: set[str], deep: Backbone
+) -> None:
+    model = moved(trainable(make_task(deep), LoraSettings(rank=2, last_blocks=4, targets=targets), dora))
+    before, after = deep.tower.state_dict_open_clip(), model.current().state_dict_open_clip()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {f"transformer.resblocks.{index}.{name}" for index in range(1, 5) for name in matrices}
+    thirds = dict(zip("qkv", (after[_QKV] - before[_QKV]).chunk(3), strict=True))
+    assert {part for part, change in thirds.items() if change.abs().max() > 0} == set(targets) & set("qkv")
+
+
+_QKV = "transformer.resblocks.4.attn.in_proj_weight"
+
+
+@EITHER
+def test_no_adapter_is_dead(dora: bool, deep: Backbone) -> None:
+    model = moved(trainable(make_task(deep), LoraSettings(rank=2), dora))
+    assert len(model.parameters) == 5 * 6 * (3 if dora else 2)
+    model.encode(images(deep)).square().sum().backward()  # type: ignore[no-untyped-call]
+    assert all(tensor.grad is not None and tensor.grad.abs().max() > 0 for tensor in model.parameters)
+
+
+@EITHER
+def test_dropout_is_keyed_by_the_step(dora: bool, backbone: Backbone) -> None:
+    x, settings = images(backbone), LoraSettings(rank=2, dropout=0.5)
+    before = torch.get_rng_state()
+    one, other = (moved(trainable(make_task(backbone), settings, dora)) for _ in range(2))
+    first, second = one.encode(x), one.encode(x)
+    assert not torch.equal(first, second)
+    assert torch.equal(other.encode(x), first)
+    assert torch.equal(other.encode(x), second)
+    elsewhere = moved(trainable(make_task(backbone, seed=2), settings, dora))
+    assert not torch.equal(elsewhere.encode(x), first)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("method", [LORA, DORA], ids=lambda method: method.name)
+def test_training_with_dropout_repeats_and_learns(method: Method, backbone: Backbone) -> None:
+    curves: list[list[float]] = []
+
+    def run() -> Adapted:
+        curves.append([])
+        task = make_task(backbone, report=lambda epoch, metrics: curves[-1].append(metrics["train_loss"]))
+        changes = {"preset": "clip_lora", "epochs": 12, "batch_size": 6, "learning_rate": 1e-2}
+        return method.adapt(task, method.configure(changes))
+
+    one, other = run(), run()
+    assert curves[0] == curves[1]
+    assert curves[0][-1] < 0.8 * curves[0][0]
+    assert one.tower is not None
+    assert other.tower is not None
+    left, right = one.tower.state_dict_open_clip(), other.tower.state_dict_open_clip()
+    assert all(torch.equal(left[name], right[name]) for name in left)
+    assert type(one.tower.get_submodule("blocks.0.attn.qkv")) is nn.Linear
+    assert not any(tensor.requires_grad for tensor in one.tower.parameters())
+
+
+@EITHER
+def test_half_precision_trains_the_same_numbers_in_full_precision(dora: bool, backbone: Backbone) -> None:
+    model, x = moved(trainable(make_task(backbone), LoraSettings(rank=2), dora)), images(backbone)
+    with torch.autocast("cpu", torch.bfloat16):
+        features = model.encode(x)
+    assert features.dtype == torch.bfloat16
+    torch.testing.assert_close(features.float(), model.encode(x), rtol=0.05, atol=0.05)
+    features.float().square().sum().backward()  # type: ignore[no-untyped-call]
+    assert all(tensor.grad is not None and tensor.grad.dtype == torch.float32 for tensor in model.parameters)
+    assert all(bool(torch.isfinite(tensor.grad).all()) for tensor in model.parameters if tensor.grad is not None)
+
+
+def test_a_rate_far_too_high_is_reported_as_divergence(backbone: Backbone) -> None:
+    with pytest.raises(Diverged, match="epoch 0"):
+        LORA.adapt(make_task(backbone), LoraSettings(rank=2, learning_rate=1e38, warmup_fraction=0.0))
+
+
+# ------------------------------------------------------------------------------------------------------------- counts
+
+
+@pytest.mark.parametrize(
+    ("shape", "clip_lora", "bolt", "matched", "matched_dora"),
+    [(VIT_B16, 110_592, 9_408, 9_216, 9_216), (VIT_L14, 294_912, 18_624, 18_432, 18_432)],
+    ids=["vit_b", "vit_l"],
+)
+def test_presets_train_as_many_numbers_as_they_say(
+    shape: TowerShape, clip_lora: int, bolt: int, matched: int, matched_dora: int
+) -> None:
+    assert bolt_coefficients(shape, 16) == bolt
+    for expected, preset, dora in (
+        (clip_lora, "clip_lora", False),
+        (matched, "matched", False),
+        (matched_dora, "matched", True),
+    ):
+        settings = LORA.configure({"preset": preset})
+        with torch.device("meta"):
+            tower = ImageTower(shape).requires_grad_(False)
+            attach_to_tower(tower, settings, dora, "test")
+        assert sum(tensor.numel() for tensor in tower.parameters() if tensor.requires_grad) == expected
+        assert adapted_blocks(shape, settings, dora) * numbers_per_block(shape, settings, dora) == expected
+
+
+@pytest.mark.parametrize("method", [LORA, DORA], ids=lambda method: method.name)
+def test_the_count_is_what_was_trained(method: Method, backbone: Backbone) -> None:
+    shape, dora = backbone.tower.shape, method is DORA
+    choices: list[dict[str, Any]] = [
+        {"rank": 3},
+        {"targets": ["q", "c_proj"], "last_blocks": 1},
+        {"preset": "matched"},
+    ]
+    for changes in choices:
+        settings = method.configure({**changes, "epochs": 1})
+        adapted = method.adapt(make_task(backbone), settings)
+        numbers = adapted_blocks(shape, settings, dora) * numbers_per_block(shape, settings, dora)
+        assert adapted.trainable_parameters == numbers
+
+
+def test_settings_are_checked(backbone: Backbone) -> None:
+    refused: list[dict[str, Any]] = [
+        {"rank": 0},
+        {"dropout": 1.0},
+        {"targets": []},
+        {"targets": ["q", "q"]},
+        {"targets": ["attn"]},
+        {"last_blocks": 2, "match_sources": 16},
+    ]
+    for wrong in refused:
+        with pytest.raises(ValueError, match=r"rank|dropout|targets|last_blocks"):
+            LORA.configure(wrong)
+    with pytest.raises(ValueError, match="tower has 2 blocks"):
+        trainable(make_task(backbone), LoraSettings(last_blocks=3))
+    with pytest.raises(ValueError, match="lower rank"):
+        trainable(make_task(backbone), LoraSettings(match_sources=1, rank=100))
+
+
+def test_the_candidates_are_the_authors_rates() -> None:
+    assert [settings.learning_rate for settings in LORA.candidates(LoraSettings())] == [3e-5, 1e-4]
+
+
+# ------------------------------------------------------------------------------------------------------- as published
+
+
+FROZEN = (".out_proj.weight", ".out_proj.bias", ".c_fc.bias", ".c_proj.bias")
+"""open_clip's tensors that the authors' code leaves alone."""
+
+
+def test_as_published_trains_what_it_says(backbone: Backbone) -> None:
+    task = make_task(backbone, protocol=STRICT.with_switches(lora="as_published"))
+    adapted = LORA.adapt(task, LoraSettings(epochs=2))
+    assert adapted.tower is not None
+    before, after = backbone.tower.state_dict_open_clip(), adapted.tower.state_dict_open_clip()
+    assert {name for name in before if torch.equal(before[name], after[name])} == {
+        name for name in before if name.endswith(FROZEN)
+    }
+    whole = sum(
+        tensor.numel()
+        for name, tensor in before.items()
+        if not name.endswith((*FROZEN, "c_fc.weight", "c_proj.weight"))
+    )
+    assert adapted.trainable_parameters == whole + 2 * 2 * 8 * (32 + 128) + 3 * (16 + 1)
+    features = wave(4, 16, 0.7, 1.3, 0.2)
+    by_text_head = task.backbone.logit_scale * nn.functional.normalize(features, dim=-1) @ task.head_CD.T
+    moved_by = (adapted.classify(features) - by_text_head).abs().max()
+    assert 0 < moved_by < 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "millions"), [(VIT_B32, 24.1), (VIT_B16, 22.4), (VIT_L14, 77.3)], ids=["b32", "b16", "l14"]
+)
+def test_as_published_unfreezes_as_much_as_the_authors_do(shape: TowerShape, millions: float) -> None:
+    with torch.device("meta"):
+        tower = ImageTower(shape)
+    linear = (".out.weight", ".out.bias", "c_fc.weight", "c_fc.bias", "c_proj.weight", "c_proj.bias")
+    whole = sum(tensor.numel() for name, tensor in tower.named_parameters() if not name.endswith(linear))
+    assert round(whole / 1e6, 1) == millions
+
+
+def test_as_published_starts_too_far_and_halves_its_rate(backbone: Backbone) -> None:
+    rates: list[float] = []
+    task = make_task(backbone, protocol=PUBLISHED, report=lambda epoch, row: rates.append(row["learning_rate"]))
+    LORA.adapt(task, LoraSettings(epochs=3, learning_rate=1e-4))
+    assert rates == [1e-4, 5e-5, 2.5e-5]
+    model = trainable(task, published_settings(LoraSettings()), published=True)
+    sound = trainable(task, published_settings(LoraSettings()))
+    for parameters, bound in ((model.parameters, lambda n: 1 / math.sqrt(8)), (sound.parameters, lambda n: n**-0.5)):
+        factors = [tensor for tensor in parameters if tensor.ndim == 2 and len(tensor) == 8]
+        assert len(factors) == 4
+        for factor in factors:
+            limit = bound(factor.shape[1])
+            assert 0.9 * limit < factor.abs().max() <= limit * (1 + 1e-6)
+
+
+def test_the_switch_is_loras_alone(backbone: Backbone) -> None:
+    """The authors have no DoRA: it is the same under either value."""
+    towers = [
+        DORA.adapt(make_task(backbone, protocol=STRICT.with_switches(lora=value)), LoraSettings(epochs=1)).tower
+        for value in ("sound", "as_published")
+    ]
+    assert towers[0] is not None
+    assert towers[1] is not None
+    left, right = (tower.state_dict_open_clip() for tower in towers if tower is not None)
+    assert all(torch.equal(left[name], right[name]) for name in left)

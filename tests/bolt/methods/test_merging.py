@@ -1,0 +1,220 @@
+"""Models merged without training, and the fully fine-tuned one they are compared with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from bolt.clip.backbone import Backbone, matrix_names
+from bolt.clip.tower import PROJECTION
+from bolt.methods import METHODS
+from bolt.methods.common.merging import moved
+from bolt.methods.common.scale_selection import information
+from bolt.spectral.bases import top_directions
+from bolt.task.task import Adapted, Task, cosine_classifier
+from tests.bolt.methods.test_methods import logits_of, run
+from tests.helpers.towers import RandomSources, make_task
+
+MERGING = ("task_arithmetic", "tsv_merge")
+MLP = "transformer.resblocks.0.mlp.c_fc.weight"
+
+
+def adapt(name: str, task: Task, **settings: Any) -> Adapted:
+    return METHODS[name].adapt(task, METHODS[name].configure(settings))
+
+
+def weights_of(adapted: Adapted) -> dict[str, Tensor]:
+    assert adapted.tower is not None
+    return adapted.tower.state_dict_open_clip()
+
+
+def close(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+# -------------------------------------------------------------------------------------------------- moving a tower
+
+
+def test_a_moved_tower_shares_what_does_not_move(backbone: Backbone) -> None:
+    base = backbone.tower.state_dict_open_clip()
+    before = {name: tensor.clone() for name, tensor in base.items()}
+    update = {name: torch.randn(base[name].shape) for name in (PROJECTION, "ln_pre.bias", MLP)}
+    tower = moved(backbone.tower, update, 0.5)
+    for name, tensor in tower.state_dict_open_clip().items():
+        if name in update:
+            torch.testing.assert_close(tensor, before[name] + 0.5 * update[name])
+        elif name != PROJECTION:
+            assert tensor.data_ptr() == base[name].data_ptr()
+    assert not any(parameter.requires_grad for parameter in tower.parameters())
+    assert all(torch.equal(before[name], tensor) for name, tensor in backbone.tower.state_dict_open_clip().items())
+
+
+# -------------------------------------------------------------------------------------------------- the two methods
+
+
+def test_task_arithmetic_adds_the_scaled_sum_to_every_tensor(backbone: Backbone) -> None:
+    sources = RandomSources(backbone)
+    after = weights_of(adapt("task_arithmetic", make_task(backbone, sources=sources), alphas=(0.3,)))
+    for name, before in backbone.tower.state_dict_open_clip().items():
+        close(after[name], before + 0.3 * sum(vector[name] for vector in sources.vectors.values()))
+
+
+def test_tsv_merges_matrices_and_averages_the_rest(backbone: Backbone) -> None:
+    """Against the definition, by plain decompositions in float64."""
+    sources = RandomSources(backbone)
+    after = weights_of(adapt("tsv_merge", make_task(backbone, sources=sources), alphas=(0.7,)))
+    base = backbone.tower.state_dict_open_clip()
+    for name, before in base.items():
+        vectors = torch.stack([vector[name] for vector in sources.vectors.values()]).double()
+        if name not in matrix_names(base):
+            close(after[name], before + 0.7 * vectors.mean(dim=0).float())
+            continue
+        u, s, vh = torch.linalg.svd(vectors, full_matrices=False)
+        k = min(before.shape) // len(vectors)
+        factors = []
+        for stack in (torch.cat([*u[:, :, :k]], dim=1), torch.cat([*vh[:, :k].mT], dim=1)):
+            p, _, qh = torch.linalg.svd(stack, full_matrices=False)
+            factors.append(p @ qh)
+        update = factors[0] * s[:, :k].flatten() @ factors[1].mT
+        close(after[name], before + 0.7 * update.float())
+
+
+@pytest.mark.parametrize("name", MERGING)
+def test_the_scale_is_the_most_accurate_on_the_support(name: str, backbone: Backbone) -> None:
+    task = make_task(backbone, sources=RandomSources(backbone, scale=0.05))
+    alphas = (3.0, 0.1, 1.0)
+    correct = {}
+    for alpha in sorted(alphas):
+        logits = logits_of(task, adapt(name, task, alphas=(alpha,)))
+        correct[alpha] = int((logits.argmax(dim=-1) == task.support.labels_N).sum())
+    assert len(set(correct.values())) > 1, "the example must tell the scales apart"
+    chosen = adapt(name, task, alphas=alphas)
+    assert chosen.details == {"alpha": max(correct, key=lambda alpha: correct[alpha]), "alpha_by": "support"}
+    assert chosen.trainable_parameters == 0
+
+
+@pytest.mark.parametrize("name", MERGING)
+def test_zero_task_vectors_leave_zero_shot_at_the_smallest_scale(name: str, backbone: Backbone) -> None:
+    task = make_task(backbone, sources=RandomSources(backbone, scale=0.0))
+    adapted, logits = run(name, task)
+    _, zero_shot = run("zero_shot", task)
+    torch.testing.assert_close(logits, zero_shot)
+    assert adapted.details["alpha"] == min(METHODS[name].tiny["alphas"])
+
+
+@pytest.mark.parametrize("name", MERGING)
+def test_one_zero_source_is_no_trouble(name: str, backbone: Backbone) -> None:
+    sources = RandomSources(backbone, count=3)
+    sources.vectors["source_1"] = {key: 0 * tensor for key, tensor in sources.vectors["source_1"].items()}
+    _, logits = run(name, make_task(backbone, sources=sources))
+    assert torch.isfinite(logits).all()
+
+
+def test_task_arithmetic_of_one_source_at_scale_one_is_that_source(backbone: Backbone) -> None:
+    sources = RandomSources(backbone, count=1)
+    after = weights_of(adapt("task_arithmetic", make_task(backbone, sources=sources), alphas=(1.0,)))
+    for name, before in backbone.tower.state_dict_open_clip().items():
+        close(after[name], before + sources.vectors["source_0"][name])
+
+
+def test_tsv_merge_of_a_duplicate_counts_it_once(backbone: Backbone) -> None:
+    sources = RandomSources(backbone, count=1)
+    sources.vectors["again"] = sources.vectors["source_0"]
+    after = weights_of(adapt("tsv_merge", make_task(backbone, sources=sources), alphas=(1.0,)))[MLP]
+    half = top_directions(sources.vectors["again"][MLP], 16)
+    close(after, backbone.tower.state_dict_open_clip()[MLP] + half.u * half.s @ half.v.mT)
+
+
+@pytest.mark.parametrize("name", MERGING)
+@pytest.mark.parametrize("tensor", [MLP, "ln_post.weight"])
+def test_a_task_vector_with_nan_is_refused(name: str, tensor: str, backbone: Backbone) -> None:
+    sources = RandomSources(backbone)
+    sources.vectors["source_1"][tensor].view(-1)[0] = torch.nan
+    with pytest.raises(ValueError, match="NaN"):
+        run(name, make_task(backbone, sources=sources))
+
+
+@pytest.mark.parametrize("name", MERGING)
+@pytest.mark.parametrize(("shots", "classes"), [(1, 3), (4, 1), (1, 1)])
+def test_tiny_supports_are_enough(name: str, shots: int, classes: int, backbone: Backbone) -> None:
+    _, logits = run(name, make_task(backbone, shots=shots, classes=classes))
+    assert logits.shape == (shots * classes, classes)
+    assert torch.isfinite(logits).all()
+
+
+@pytest.mark.parametrize("name", MERGING)
+def test_without_a_candidate_there_is_no_scale(name: str) -> None:
+    with pytest.raises(ValueError, match="alphas"):
+        METHODS[name].configure({"alphas": []})
+
+
+def test_what_is_asked_of_the_sources_is_announced() -> None:
+    """At ViT-B's width TSV-M wants 48 directions of each of 16 sources, task arithmetic none."""
+    for name, expected in {"tsv_merge": 48, "task_arithmetic": 0, "bolt": 12, "bolt_pooled": 12}.items():
+        method = METHODS[name]
+        assert method.directions(method.settings(), 768, 16) == expected
+        assert method.sums_sources
+    assert METHODS["tsv_merge"].directions(METHODS["tsv_merge"].settings(), 16, 40) == 1
+
+
+@pytest.mark.parametrize("name", ["tsv_merge", "bolt"])
+def test_sources_are_asked_for_no_other_number_of_directions(name: str, backbone: Backbone) -> None:
+    """An engine stores as many as are announced, for every matrix the same."""
+    asked: set[int] = set()
+
+    class Watched(RandomSources):
+        def directions(self, matrix: str, top_k: int) -> Any:
+            asked.add(top_k)
+            return super().directions(matrix, top_k)
+
+    run(name, make_task(backbone, sources=Watched(backbone)))
+    method = METHODS[name]
+    assert asked == {method.directions(method.configure(method.tiny), backbone.tower.shape.width, 4)}
+
+
+# ------------------------------------------------------------------------------------------- choosing without labels
+
+
+def test_information_of_known_predictions() -> None:
+    """Certain and balanced: log C. The same for every image: none, however certain or uncertain it is."""
+    batches = [torch.eye(4)[:2], torch.eye(4)[2:]]
+    assert information(iter(batches)) == pytest.approx(torch.tensor(4.0).log().item())
+    assert information(iter([torch.eye(4)[:1].expand(5, 4)])) == 0.0
+    assert information(iter([torch.full((3, 4), 0.25)])) == pytest.approx(0.0)
+
+
+# ---------------------------------------------------------------------------------------------- full fine-tuning
+
+
+def test_full_fine_tuning_moves_every_tensor(backbone: Backbone) -> None:
+    curve: list[float] = []
+    task = make_task(backbone, report=lambda epoch, metrics: curve.append(metrics["train_loss"]))
+    adapted = adapt("full_finetune", task, learning_rate=1e-3, epochs=5, batch_size=8)
+    before, after = backbone.tower.state_dict_open_clip(), weights_of(adapted)
+    assert all(not torch.equal(before[name], after[name]) for name in before)
+    assert adapted.trainable_parameters == sum(tensor.numel() for tensor in before.values())
+    assert curve[-1] < curve[0]
+    features = task.support.features(0)
+    frozen_head = cosine_classifier(task.head_CD, backbone.logit_scale)
+    torch.testing.assert_close(adapted.classify(features), frozen_head(features))
+
+
+def test_the_head_is_trained_only_when_asked(backbone: Backbone) -> None:
+    task = make_task(backbone)
+    head = task.head_CD.clone()
+    adapted = adapt("full_finetune", task, train_head=True, learning_rate=1e-3, epochs=2, batch_size=8)
+    plain = adapt("full_finetune", task, learning_rate=1e-3, epochs=2, batch_size=8)
+    features = task.support.features(0)
+    assert adapted.trainable_parameters == plain.trainable_parameters + head.numel()
+    assert not adapted.classify(features).requires_grad
+    assert (adapted.classify(features) - plain.classify(features)).abs().max() > 1e-2
+    assert torch.equal(task.head_CD, head)
+
+
+@pytest.mark.parametrize(("shots", "classes"), [(1, 3), (4, 1), (1, 1)])
+def test_full_fine_tuning_on_tiny_supports(shots: int, classes: int, backbone: Backbone) -> None:
+    _, logits = run("full_finetune", make_task(backbone, shots=shots, classes=classes))
+    assert torch.isfinite(logits).all()

@@ -1,0 +1,198 @@
+"""Every method runs on a small world, repeats bit for bit, and obeys the protocol's switches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from bolt.clip.backbone import Backbone
+from bolt.methods import METHODS, UnknownSetting
+from bolt.methods.base import Method, Registry
+from bolt.methods.bolt import BoltSettings
+from bolt.methods.linear_probe import LinearProbeSettings
+from bolt.protocol import PUBLISHED, STRICT, Protocol
+from bolt.task.task import Adapted, Task, cosine_classifier
+from bolt.training.finetune import finetune_source
+from bolt.training.loop import Recipe
+from tests.helpers.towers import make_task
+
+TRACKS = ("fewshot", "tta")
+MEASURED = [(name, track) for name, method in sorted(METHODS.items()) for track in TRACKS if track in method.tracks]
+FEW_SHOT = [name for name, track in MEASURED if track == "fewshot"]
+
+
+def logits_of(task: Task, adapted: Adapted) -> Tensor:
+    seen = task.unlabelled or task.support
+    features = task.backbone.encode_images(seen.pixels(0, torch.arange(len(seen))), adapted.tower)
+    return adapted.classify(features).detach()
+
+
+def run(name: str, task: Task) -> tuple[Adapted, Tensor]:
+    method = METHODS[name]
+    track = "fewshot" if task.unlabelled is None else "tta"
+    adapted = method.adapt(task, method.configure(method.tiny, track))
+    return adapted, logits_of(task, adapted)
+
+
+@pytest.mark.parametrize(("name", "track"), MEASURED)
+@pytest.mark.parametrize("protocol", [STRICT, PUBLISHED], ids=lambda protocol: protocol.name)
+def test_every_method_runs_and_repeats_bit_for_bit(
+    name: str, track: str, protocol: Protocol, backbone: Backbone
+) -> None:
+    before = {key: tensor.clone() for key, tensor in backbone.tower.state_dict_open_clip().items()}
+    unlabelled = track == "tta"
+    results = [run(name, make_task(backbone, protocol=protocol, unlabelled=unlabelled)) for _ in range(2)]
+    (one, logits), (other, again) = results
+    assert logits.shape == (30 if unlabelled else 12, 3)
+    assert torch.isfinite(logits).all()
+    assert torch.equal(logits, again)
+    assert one.details == other.details
+    assert one.coefficients.keys() == other.coefficients.keys()
+    assert all(torch.equal(one.coefficients[key], other.coefficients[key]) for key in one.coefficients)
+    assert one.trainable_parameters == other.trainable_parameters
+    assert (one.tower is not None) == METHODS[name].trains_tower
+    assert one.tower is None or not any(tensor.requires_grad for tensor in one.tower.parameters())
+    after = backbone.tower.state_dict_open_clip()
+    assert all(torch.equal(before[key], after[key]) for key in before), "the backbone must not move"
+
+
+@pytest.mark.parametrize(("name", "track"), MEASURED)
+def test_no_method_touches_the_global_generator(name: str, track: str, backbone: Backbone) -> None:
+    before = torch.get_rng_state()
+    run(name, make_task(backbone, unlabelled=track == "tta"))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(("name", "track"), MEASURED)
+def test_the_late_schedule_is_bolts_alone(name: str, track: str, backbone: Backbone) -> None:
+    late = STRICT.with_switches(schedule_offset=True)
+    one, other = (
+        run(name, make_task(backbone, protocol=protocol, unlabelled=track == "tta"))[1] for protocol in (STRICT, late)
+    )
+    assert torch.equal(one, other) == (name != "bolt")
+
+
+@pytest.mark.parametrize("name", ["linear_probe", "bolt", "full_finetune"])
+def test_trained_methods_report_their_curve(name: str, backbone: Backbone) -> None:
+    seen: list[tuple[int, Mapping[str, float]]] = []
+    run(name, make_task(backbone, report=lambda epoch, metrics: seen.append((epoch, metrics))))
+    assert [epoch for epoch, _ in seen] == [0, 1]
+    assert all(set(metrics) == {"train_loss", "learning_rate"} for _, metrics in seen)
+
+
+@pytest.mark.parametrize("name", ["linear_probe", "tip_adapter"])
+def test_methods_on_frozen_features_read_the_views_they_announce(name: str, backbone: Backbone) -> None:
+    read: set[int] = set()
+    task = make_task(backbone)
+    features = task.support.features
+
+    def watched(view: int) -> Tensor:
+        read.add(view)
+        return features(view)
+
+    method = METHODS[name]
+    settings = method.configure(method.tiny)
+    method.adapt(replace(task, support=replace(task.support, features=watched)), settings)
+    assert max(read) == method.support_views(settings)
+
+
+def test_zero_shot_is_the_text_head(backbone: Backbone) -> None:
+    task = make_task(backbone)
+    _, logits = run("zero_shot", task)
+    features = task.support.features(0)
+    expected = backbone.logit_scale * torch.nn.functional.cosine_similarity(features[:, None], task.head_CD, dim=-1)
+    torch.testing.assert_close(logits, expected)
+
+
+# ---------------------------------------------------------------------------------------------------- linear probe
+
+
+def test_the_linear_probe_starts_at_the_text_head_and_moves(backbone: Backbone) -> None:
+    task = make_task(backbone)
+    _, zero_shot = run("zero_shot", task)
+    method = METHODS["linear_probe"]
+    still = logits_of(task, method.adapt(task, LinearProbeSettings(epochs=1, learning_rate=1e-12)))
+    torch.testing.assert_close(still, zero_shot, rtol=1e-4, atol=1e-4)
+    curve: list[float] = []
+    watched = replace(task, report=lambda epoch, metrics: curve.append(metrics["train_loss"]))
+    adapted = method.adapt(watched, LinearProbeSettings(batch_size=4))
+    assert (logits_of(task, adapted) - zero_shot).abs().max() > 0.1
+    assert curve[-1] < curve[0]
+    assert adapted.trainable_parameters == 3 * 17
+
+
+# -------------------------------------------------------------------------------------------------- registry, recipe
+
+
+def test_unknown_names_suggest_the_nearest() -> None:
+    with pytest.raises(UnknownSetting, match="did you mean 'zero_shot'"):
+        METHODS["zeroshot"]
+    with pytest.raises(UnknownSetting, match="did you mean 'top_k'"):
+        METHODS["bolt"].configure({"topk": 3})
+
+
+def test_settings_are_checked() -> None:
+    bolt = METHODS["bolt"]
+    assert bolt.configure({"alphas": [1, 2], "learning_rate": 1, "warmup_steps": 5}) == BoltSettings(
+        alphas=(1.0, 2.0), learning_rate=1.0, warmup_steps=5
+    )
+    for wrong in ({"epochs": 0}, {"top_k": "12"}, {"warmup_steps": "many"}):
+        with pytest.raises(ValueError, match=r"top_k|epochs|warmup"):
+            bolt.configure(wrong)
+
+
+def test_two_methods_cannot_share_a_name() -> None:
+    registry = Registry()
+    method = METHODS["zero_shot"]
+    registry.register(method)
+    with pytest.raises(ValueError, match="two methods"):
+        registry.register(method)
+    with pytest.raises(ValueError, match="lower-case"):
+        registry.register(replace(method, name="Zero-Shot"))
+
+
+@pytest.mark.parametrize("method", [METHODS[name] for name in FEW_SHOT], ids=lambda method: method.name)
+def test_work_is_what_the_tower_is_asked_for(method: Method, backbone: Backbone) -> None:
+    forward: list[int] = []
+    task = make_task(backbone)
+    pixels = task.support.pixels
+
+    def counted(view: int, rows: Tensor) -> Tensor:
+        forward.append(len(rows))
+        return pixels(view, rows)
+
+    settings = method.configure(method.tiny)
+    method.adapt(replace(task, support=replace(task.support, pixels=counted)), settings)
+    work = method.work(len(task.support), settings)
+    assert work.forward + work.training == sum(forward)
+
+
+# ----------------------------------------------------------------------------------------------------- source models
+
+
+def test_a_source_is_fine_tuned_and_the_backbone_is_not(backbone: Backbone) -> None:
+    task = make_task(backbone, shots=8)
+    curve: list[float] = []
+    before = {key: tensor.clone() for key, tensor in backbone.tower.state_dict_open_clip().items()}
+    recipe = Recipe(epochs=8, batch_size=8, learning_rate=1e-3, weight_decay=0.1)
+    tensors = finetune_source(
+        backbone,
+        task.head_CD,
+        task.support.labels_N,
+        task.support.pixels,
+        task.support.order,
+        recipe,
+        lambda epoch, metrics: curve.append(metrics["train_loss"]),
+    )
+    assert list(tensors) == list(before)
+    assert all(not torch.equal(tensors[key], before[key]) for key in before)
+    assert all(torch.equal(backbone.tower.state_dict_open_clip()[key], before[key]) for key in before)
+    assert curve[-1] < 0.8 * curve[0]
+    tower = backbone.tower.copy(trainable=tensors)
+    tower.load_open_clip(tensors)
+    features = backbone.encode_images(task.support.pixels(0, torch.arange(4)), tower)
+    assert torch.isfinite(cosine_classifier(task.head_CD, backbone.logit_scale)(features)).all()

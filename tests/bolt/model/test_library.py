@@ -1,0 +1,395 @@
+"""The library by itself: adapt, predict, save and load, without the orchestrator."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import open_clip
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import bolt
+from bolt.clip.backbone import Backbone, matrix_names
+from bolt.clip.preprocess import evaluation_pixels, normalised
+from bolt.methods import METHODS, UnknownSetting
+from bolt.model.checkpoint_sources import CheckpointSources
+from bolt.model.loading import OtherBackbone, UnreadableModel, load_model
+from bolt.model.model import Model
+from bolt.model.saving import FORMS, Form, adapter_files
+from bolt.spectral.bases import top_directions
+from bolt.spectral.coefficients import NotFinite
+from bolt.spectral.updates import OtherBasis
+from bolt.task.task import Adapted
+from tests.helpers.towers import SIZE, RandomSources, random_backbone, random_clip
+from tests.helpers.waiting import PATIENCE
+
+NAMES = ["red things", "green things", "blue things"]
+
+
+def pictures(count: int = 4) -> tuple[list[Image.Image], list[int]]:
+    """Noisy images of three colours, none of them square."""
+    generator = np.random.default_rng(1)
+    images, labels = [], []
+    for label in range(len(NAMES)):
+        for _ in range(count):
+            pixels = generator.integers(0, 120, (40, 52, 3))
+            pixels[..., label] += 120
+            images.append(Image.fromarray(pixels.astype(np.uint8)))
+            labels.append(label)
+    return images, labels
+
+
+IMAGES, LABELS = pictures()
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory, backbone: Backbone) -> Path:
+    """A folder of three fine-tuned towers."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    base = backbone.tower.state_dict_open_clip()
+    for name, vector in RandomSources(backbone, count=3).vectors.items():
+        save_file({key: base[key] + vector[key] for key in base}, folder / f"{name}.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sources(checkpoints: Path, backbone: Backbone) -> CheckpointSources:
+    return bolt.load_sources(checkpoints, backbone)
+
+
+def adapted(backbone: Backbone, method: str, sources: CheckpointSources | None = None) -> Model:
+    """The method's model of the pictures, at the settings of its own tests."""
+    labels = LABELS if "fewshot" in METHODS[method].tracks else None
+    start = backbone.tower.state_dict_open_clip() if METHODS[method].meta else None
+    settings = dict(METHODS[method].tiny)
+    return bolt.adapt(backbone, IMAGES, labels, NAMES, method=method, sources=sources, initial=start, **settings)
+
+
+# -- importing ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import bolt; dir(bolt)", "torch numpy PIL open_clip ray mlflow orchestrator"),
+        ("import bolt; bolt.adapt, bolt.METHODS, bolt.load_model", "ray mlflow orchestrator open_clip peft sklearn"),
+    ],
+    ids=["the package", "all of it"],
+)
+def test_importing_the_library_leaves_out_what_it_does_not_need(code: str, absent: str) -> None:
+    script = f"{code}; import sys; found = set({absent.split()}) & set(sys.modules); assert not found, found"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_library_offers_its_names_and_no_others() -> None:
+    assert set(bolt.__all__) <= set(dir(bolt))
+    assert all(getattr(bolt, name) is not None for name in bolt.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'adopt'"):
+        _ = bolt.adopt
+
+
+# -- adapting and predicting -------------------------------------------------------------------------------------
+
+
+def test_a_model_tells_colours_apart_and_says_how_sure_it_is(backbone: Backbone) -> None:
+    model = adapted(backbone, "logistic_probe")
+    found = model.predict(IMAGES)
+    assert [prediction.label for prediction in found] == [NAMES[label] for label in LABELS]
+    for prediction in found:
+        assert list(prediction.scores) == NAMES
+        assert sum(prediction.scores.values()) == pytest.approx(1)
+        assert prediction.score == max(prediction.scores.values()) == prediction.scores[prediction.label]
+    assert model.predict([]) == []
+
+
+def test_pictures_go_through_the_transform_of_the_benchmark(backbone: Backbone) -> None:
+    model = adapted(backbone, "zero_shot")
+    expected = torch.stack([torch.from_numpy(evaluation_pixels(image, SIZE)) for image in IMAGES])
+    assert torch.equal(model.pixels(IMAGES), expected)
+    features = backbone.encode_images(expected)
+    head = backbone.zero_shot_head(NAMES, ["a photo of a {}."])
+    logits = backbone.logit_scale * torch.nn.functional.normalize(features, dim=-1) @ head.T
+    torch.testing.assert_close(model.logits(IMAGES), logits, rtol=1e-5, atol=1e-4)
+    assert torch.equal(model.logits(IMAGES), model.logits(expected))
+
+
+def test_the_same_call_gives_the_same_bits_and_another_seed_others(
+    backbone: Backbone, sources: CheckpointSources
+) -> None:
+    def logits(seed: int) -> Tensor:
+        model = bolt.adapt(backbone, IMAGES, LABELS, NAMES, sources=sources, seed=seed, top_k=2, epochs=2)
+        return model.logits(IMAGES)
+
+    assert torch.equal(logits(1), logits(1))
+    assert not torch.equal(logits(1), logits(2))
+
+
+def test_a_photograph_is_turned_as_its_camera_says_unless_it_shall_not(backbone: Backbone) -> None:
+    turned = Image.fromarray(np.asarray(IMAGES[0]))
+    turned.getexif()[0x0112] = 6  # a quarter turn
+    upright = Image.fromarray(np.rot90(np.asarray(IMAGES[0]), -1))
+    for rotation, same in ((True, upright), (False, IMAGES[0])):
+        model = bolt.adapt(backbone, IMAGES, LABELS, NAMES, method="zero_shot", exif_rotation=rotation)
+        assert torch.equal(model.pixels([turned]), model.pixels([same]))
+
+
+def test_images_without_labels_are_adapted_to_at_test_time(backbone: Backbone, sources: CheckpointSources) -> None:
+    model = bolt.adapt(backbone, IMAGES, None, NAMES, method="bolt", sources=sources, alphas=[1.0, 3.0])
+    assert model.about.notes["alpha_by"] == "entropy"
+    assert not torch.equal(model.logits(IMAGES), adapted(backbone, "zero_shot").logits(IMAGES))
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "arguments", "message"),
+    [
+        (IMAGES, LABELS[1:], {}, "12 images and 11 labels"),
+        (IMAGES, [3, *LABELS[1:]], {}, "labels are 0 to 2"),
+        (IMAGES[:8], LABELS[:8], {}, "class 2 has no image"),
+        (IMAGES, LABELS, {"method": "bolt"}, "sources=bolt.load_sources"),
+        (IMAGES, LABELS, {"method": "layer_norm"}, "without labels only"),
+        (IMAGES, None, {"method": "linear_probe"}, "needs labels"),
+        (IMAGES, LABELS, {"method": "meta_init"}, "this task has none"),
+    ],
+)
+def test_what_cannot_be_adapted_to_is_said(
+    images: Sequence[Image.Image], labels: list[int] | None, arguments: dict[str, str], message: str, backbone: Backbone
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        bolt.adapt(backbone, images, labels, NAMES, **{"method": "linear_probe", **arguments})  # type: ignore[arg-type]
+
+
+def test_unknown_methods_and_settings_suggest_the_nearest(backbone: Backbone) -> None:
+    with pytest.raises(UnknownSetting, match="did you mean 'tip_adapter'"):
+        bolt.adapt(backbone, IMAGES, LABELS, NAMES, method="tip_adaptor")
+    with pytest.raises(UnknownSetting, match="did you mean 'epochs'"):
+        bolt.adapt(backbone, IMAGES, LABELS, NAMES, method="linear_probe", epoch=3)
+
+
+def test_a_folder_of_class_folders_gives_images_labels_and_words(tmp_path: Path) -> None:
+    for label, name in enumerate(("red_things", "green-things")):
+        (tmp_path / name).mkdir()
+        for index in range(2):
+            IMAGES[4 * label].save(tmp_path / name / f"{index}.png")
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / "red_things" / "notes.txt").write_text("not an image")
+    images, labels, names = bolt.read_folder(tmp_path)
+    assert names == ["green things", "red things"]
+    assert labels == [0, 0, 1, 1]
+    assert np.array_equal(np.asarray(images[2]), np.asarray(IMAGES[0]))
+    with pytest.raises(FileNotFoundError, match="no sub-folder with images"):
+        bolt.read_folder(tmp_path / "red_things")
+
+
+# -- sources -----------------------------------------------------------------------------------------------------
+
+
+def test_checkpoints_on_disk_are_the_sources_they_hold(sources: CheckpointSources, backbone: Backbone) -> None:
+    base, known = backbone.tower.state_dict_open_clip(), RandomSources(backbone, count=3)
+    vectors = [{name: (base[name] + vector[name]) - base[name] for name in base} for vector in known.vectors.values()]
+    assert sources.names == ("source_0", "source_1", "source_2")
+    for name in matrix_names(base):
+        mean = torch.stack([vector[name] for vector in vectors]).mean(dim=0)
+        torch.testing.assert_close(sources.mean_task_vector(name), mean, rtol=1e-6, atol=1e-7)
+        for asked in (2, 20):  # more than the first reading keeps
+            for found, vector in zip(sources.directions(name, asked), vectors, strict=True):
+                expected = top_directions(vector[name], asked)
+                assert torch.equal(found.u, expected.u)
+                assert torch.equal(found.s, expected.s)
+    for source, vector in zip(sources.names, vectors, strict=True):
+        assert all(torch.equal(sources.task_vector(source)[name], vector[name]) for name in base)
+
+
+def test_a_source_can_be_left_out(checkpoints: Path, backbone: Backbone, tmp_path: Path) -> None:
+    assert bolt.load_sources(checkpoints, backbone, leave_out=["source_1"]).names == ("source_0", "source_2")
+    with pytest.raises(KeyError, match="source_9"):
+        bolt.load_sources(checkpoints, backbone, leave_out=["source_9"])
+    with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
+        bolt.load_sources(tmp_path, backbone)
+
+
+# -- saving and loading ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_what_is_read_is_what_was_saved(
+    method: str, form: Form, backbone: Backbone, sources: CheckpointSources, tmp_path: Path
+) -> None:
+    model = adapted(backbone, method, sources)
+    model.save(tmp_path / "model", form)
+    again = bolt.load_model(tmp_path / "model", *((backbone, sources) if form == "adapter" else ()))
+    assert torch.equal(again.logits(IMAGES), model.logits(IMAGES))
+    assert again.about == replace(model.about, notes=again.about.notes)
+    assert again.about.notes["method"] == METHODS[method].title
+    assert again.predict(IMAGES[:1]) == model.predict(IMAGES[:1])
+
+
+def test_coefficients_find_their_basis_again_or_bring_it(
+    backbone: Backbone, sources: CheckpointSources, checkpoints: Path, tmp_path: Path
+) -> None:
+    model = adapted(backbone, "bolt", sources)
+    model.save(tmp_path / "alone")
+    model.save(tmp_path / "with", with_basis=True)
+    stored = load_file(tmp_path / "alone" / "adapter.safetensors")
+    assert {name.split("/")[0] for name in stored} == {"classifier", "coefficients", "probe"}
+    numbers = [tensor.numel() for name, tensor in stored.items() if name.startswith("coefficients/")]
+    assert sum(numbers) == model.about.notes["coefficients"]
+    for again in (load_model(tmp_path / "alone", backbone, sources), load_model(tmp_path / "with", backbone)):
+        assert torch.equal(again.logits(IMAGES), model.logits(IMAGES))
+    with pytest.raises(UnreadableModel, match="source_0, source_1, source_2; give them"):
+        load_model(tmp_path / "alone", backbone)
+    first, second, third = (checkpoints / f"source_{index}.safetensors" for index in range(3))
+    others = ({"a": first, "b": second}, {"c": third, "b": second, "a": first}, {"a": first, "b": second, "c": second})
+    for other in others:
+        with pytest.raises(OtherBasis, match=", ".join(other)):
+            load_model(tmp_path / "alone", backbone, CheckpointSources(backbone, other))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"orthogonalisation": "whitening"},
+        {"sign": "relu"},
+        {"other_tensors": "averaged"},
+        {"matrices": ("projection",)},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_every_form_of_the_start_comes_back_from_its_coefficients(
+    settings: dict[str, object], backbone: Backbone, sources: CheckpointSources, tmp_path: Path
+) -> None:
+    tiny = {**METHODS["bolt"].tiny, **settings}
+    model = bolt.adapt(backbone, IMAGES, LABELS, NAMES, sources=sources, **tiny)  # type: ignore[arg-type]
+    model.save(tmp_path / "model")
+    assert torch.equal(load_model(tmp_path / "model", backbone, sources).logits(IMAGES), model.logits(IMAGES))
+
+
+def test_a_frozen_tower_is_not_stored(backbone: Backbone, tmp_path: Path) -> None:
+    model = adapted(backbone, "linear_probe")
+    model.save(tmp_path / "model")
+    assert {name.split("/")[0] for name in load_file(tmp_path / "model" / "adapter.safetensors")} == {"classifier"}
+    assert load_model(tmp_path / "model", backbone).tower is backbone.tower
+
+
+def test_open_clip_loads_the_state_dict(backbone: Backbone, sources: CheckpointSources, tmp_path: Path) -> None:
+    model = adapted(backbone, "bolt", sources)
+    model.save(tmp_path / "model", "state_dict")
+    clip = random_clip()
+    clip.visual.load_state_dict(load_file(tmp_path / "model" / "visual.safetensors"), strict=True)
+    mean, std = ({"mean": model.about.mean}, {"std": model.about.std})
+    transform = open_clip.image_transform(SIZE, is_train=False, **mean, **std)
+    with torch.inference_mode():
+        features = clip.visual(torch.stack([transform(image) for image in IMAGES]))
+        torch.testing.assert_close(model.classifier(features), model.logits(IMAGES), rtol=1e-5, atol=1e-5)
+
+
+def test_transformers_loads_the_hugging_face_folder(
+    backbone: Backbone, sources: CheckpointSources, tmp_path: Path
+) -> None:
+    from transformers import CLIPImageProcessor, CLIPVisionModelWithProjection
+
+    model = adapted(backbone, "bolt", sources)
+    model.save(tmp_path / "model", "huggingface")
+    tower = CLIPVisionModelWithProjection.from_pretrained(tmp_path / "model").eval()
+    processor = CLIPImageProcessor.from_pretrained(tmp_path / "model")
+    ours = normalised(model.pixels(IMAGES), model.about.mean, model.about.std, "cpu")
+    # Their processor resizes with another library than Pillow: a pixel may come out a step of 1 / 255 away.
+    theirs = processor(IMAGES, return_tensors="pt")["pixel_values"]
+    torch.testing.assert_close(theirs, ours, rtol=0, atol=1.01 / 255 / min(model.about.std))
+    with torch.inference_mode():
+        logits = model.classifier(tower(pixel_values=ours).image_embeds)
+    torch.testing.assert_close(logits, model.logits(IMAGES), rtol=1e-5, atol=1e-5)
+
+
+def test_other_weights_are_refused_with_both_digests(
+    backbone: Backbone, sources: CheckpointSources, tmp_path: Path
+) -> None:
+    other = random_backbone()
+    with torch.no_grad():
+        other.tower.ln_post.bias[0] += 1e-6
+    swapped = random_backbone(quick_gelu=True)
+    assert len({backbone.digest, other.digest, swapped.digest}) == 3
+    model = adapted(backbone, "bolt", sources)
+    for form in FORMS:
+        model.save(tmp_path / form, form)
+        for wrong in (other, swapped):
+            with pytest.raises(OtherBackbone) as caught:
+                load_model(tmp_path / form, wrong, sources)
+            assert backbone.digest in str(caught.value)
+            assert wrong.digest in str(caught.value)
+    with pytest.raises(UnreadableModel, match=f"needs the backbone .* {backbone.digest}"):
+        load_model(tmp_path / "adapter")
+
+
+def test_nothing_that_is_not_finite_is_written(backbone: Backbone, sources: CheckpointSources, tmp_path: Path) -> None:
+    model = adapted(backbone, "bolt", sources)
+    broken = model.tower.copy(trainable=["ln_post.bias"]).requires_grad_(False)
+    broken.ln_post.bias[3] = torch.inf
+    for form in FORMS:
+        with pytest.raises(NotFinite, match=r"ln_post\.|post_layernorm"):
+            replace(model, tower=broken).save(tmp_path / "model", form)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_adapter_that_is_too_large_is_not_kept(backbone: Backbone) -> None:
+    model = adapted(backbone, "full_finetune")
+    files = adapter_files(model)
+    assert files is not None
+    assert list(files)[-1] == "bolt.json"
+    assert adapter_files(model, 100_000) is None
+
+
+def test_a_model_is_written_into_a_new_folder_only(backbone: Backbone, tmp_path: Path) -> None:
+    model = adapted(backbone, "zero_shot")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("x")
+    with pytest.raises(FileExistsError, match="not empty"):
+        model.save(tmp_path / "mine")
+    with pytest.raises(ValueError, match="adapter, state_dict, huggingface, not as 'onnx'"):
+        model.save(tmp_path / "other", "onnx")  # type: ignore[arg-type]
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine", "thesis.tex"]
+
+
+def test_damaged_and_foreign_folders_are_refused(backbone: Backbone, tmp_path: Path) -> None:
+    model = adapted(backbone, "zero_shot")
+
+    def saved(name: str) -> Path:
+        model.save(tmp_path / name, "state_dict")
+        return tmp_path / name
+
+    (saved("short") / "visual.safetensors").unlink()
+    with open(saved("flipped") / "visual.safetensors", "r+b") as stream:
+        stream.seek(-1, 2)
+        stream.write(b"\x7f")
+    index = json.loads((saved("future") / "bolt.json").read_text())
+    (tmp_path / "future" / "bolt.json").write_text(json.dumps({**index, "format": 2}))
+    (saved("halved") / "bolt.json").write_text(json.dumps(index)[:200])
+    del index["about"]["mean"]
+    (saved("less") / "bolt.json").write_text(json.dumps(index))
+    for name, message in {
+        "short": "visual.safetensors is missing",
+        "flipped": "checksum differs",
+        "future": "format 2",
+        "halved": "cannot be read",
+        "less": "not a whole model: KeyError",
+        "nothing": "holds no saved model",
+    }.items():
+        with pytest.raises(UnreadableModel, match=message):
+            load_model(tmp_path / name)
+
+
+def test_a_plain_function_as_classifier_can_be_measured_and_not_kept(backbone: Backbone) -> None:
+    with pytest.raises(ValueError, match="plain function"):
+        Model.of(backbone, Adapted(classify=lambda features: features), NAMES)
+    with pytest.raises(ValueError, match="2 class names for a classifier of 3 classes"):
+        Model.of(backbone, Adapted(adapted(backbone, "zero_shot").classifier), NAMES[:2])

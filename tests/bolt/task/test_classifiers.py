@@ -1,0 +1,117 @@
+"""Classifiers as data: closed forms, and nothing lost on the way through their parts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bolt.clip.backbone import Backbone
+from bolt.methods import METHODS
+from bolt.protocol import PUBLISHED, STRICT, Protocol
+from bolt.task.classifiers import (
+    KINDS,
+    BlendClassifier,
+    CacheClassifier,
+    Classifier,
+    CosineClassifier,
+    LinearClassifier,
+    UnknownClassifier,
+    restored,
+)
+from tests.helpers.towers import make_task
+
+GENERATOR = torch.Generator().manual_seed(5)
+
+
+def normal(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=GENERATOR)
+
+
+HEAD, QUERIES = F.normalize(normal(3, 8), dim=-1), 4 * normal(6, 8)
+KEYS, VALUES = F.normalize(normal(5, 8), dim=-1), F.one_hot(torch.tensor([0, 1, 2, 1, 0]), 3).float()
+EXAMPLES: dict[str, Classifier] = {
+    "cosine": CosineClassifier(HEAD, 31.7),
+    "linear": LinearClassifier(normal(3, 8), normal(3), 0.3),
+    "cache": CacheClassifier(HEAD, KEYS, VALUES, 31.7, 1.1, 5.5),
+    "blend": BlendClassifier(HEAD, normal(3, 9), normal(3)),
+}
+
+
+def by_hand(of: Classifier) -> Tensor:
+    """The logits of the queries in float64, from the formulas."""
+    f = QUERIES.double() / QUERIES.double().norm(dim=-1, keepdim=True)
+    if isinstance(of, CosineClassifier):
+        return of.scale * f @ of.head_CD.double().T
+    if isinstance(of, LinearClassifier):
+        bias = 0.0 if of.bias_C is None else of.bias_C.double()
+        return of.scale * (f @ of.weight_CD.double().T + bias)
+    if isinstance(of, CacheClassifier):
+        affinity = f @ of.keys_ND.double().T
+        return of.scale * f @ of.head_CD.double().T + of.alpha * (
+            torch.exp(-of.beta * (1 - affinity)) @ of.values_NC.double()
+        )
+    assert isinstance(of, BlendClassifier)
+    weight, bias = of.weight_CE[:, :-1].double(), of.weight_CE[:, -1].double()
+    return f @ weight.T + bias + of.alpha_C.double() * (f @ of.head_CD.double().T)
+
+
+def test_there_is_an_example_of_every_kind() -> None:
+    assert EXAMPLES.keys() == KINDS.keys()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_are_those_of_the_formula(kind: str) -> None:
+    of = EXAMPLES[kind]
+    torch.testing.assert_close(of(QUERIES).double(), by_hand(of), rtol=1e-5, atol=1e-4)
+    assert of(QUERIES).shape == (6, of.class_count)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_classifier_made_of_its_parts_gives_the_same_bits(kind: str) -> None:
+    of = EXAMPLES[kind]
+    again = restored(of.kind, of.tensors(), of.numbers())
+    assert type(again) is type(of)
+    assert torch.equal(again(QUERIES), of(QUERIES))
+    assert torch.equal(of.to("cpu")(QUERIES), of(QUERIES))
+
+
+def test_a_bias_that_is_left_out_stays_out() -> None:
+    plain = LinearClassifier(HEAD)
+    again = restored("linear", plain.tensors(), plain.numbers())
+    assert isinstance(again, LinearClassifier)
+    assert again.bias_C is None
+    assert torch.equal(again(QUERIES), F.linear(F.normalize(QUERIES, dim=-1), HEAD))
+
+
+def test_numbers_that_are_still_trained_are_tensors_and_keep_their_bits() -> None:
+    alpha = torch.tensor(2.3, requires_grad=True)
+    trained = replace(EXAMPLES["cache"], alpha=alpha)
+    assert "alpha" in trained.tensors()
+    assert not trained.tensors()["alpha"].requires_grad
+    assert torch.equal(restored("cache", trained.tensors(), trained.numbers())(QUERIES), trained(QUERIES).detach())
+
+
+def test_what_is_no_classifier_is_refused() -> None:
+    with pytest.raises(UnknownClassifier, match="'forest'; there are cosine, linear"):
+        restored("forest", {}, {})
+    with pytest.raises(UnknownClassifier, match="parts of a cosine classifier"):
+        restored("cosine", {"weight_CD": HEAD}, {"scale": 1.0})
+
+
+@pytest.mark.parametrize("protocol", [STRICT, PUBLISHED], ids=lambda protocol: protocol.name)
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_what_every_method_returns_can_be_written_down(name: str, protocol: Protocol, backbone: Backbone) -> None:
+    method = METHODS[name]
+    track = "fewshot" if "fewshot" in method.tracks else "tta"
+    task = make_task(backbone, protocol=protocol, unlabelled=track == "tta")
+    adapted = method.adapt(task, method.configure(method.tiny, track))
+    assert isinstance(adapted.classify, Classifier)
+    seen = task.unlabelled or task.support
+    features = backbone.encode_images(seen.pixels(0, torch.arange(len(seen))), adapted.tower)
+    again = restored(adapted.classify.kind, adapted.classify.tensors(), adapted.classify.numbers())
+    assert not any(tensor.requires_grad for tensor in adapted.classify.tensors().values())
+    assert torch.equal(again(features), adapted.classify(features).detach())

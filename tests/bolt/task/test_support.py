@@ -1,0 +1,99 @@
+"""Supports: nested, balanced, keyed by dataset and seed alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bolt.task.support import TooFewImages, batch_order, draw_support
+
+LABELS = np.tile(np.arange(5), 12)
+
+DRAW = """
+import json, sys
+import numpy as np
+import torch
+from bolt.task.support import batch_order, draw_support
+torch.manual_seed(int(sys.argv[1]))
+np.random.seed(int(sys.argv[1]))
+labels = np.tile(np.arange(5), 12)
+support = draw_support(labels, 4, dataset="digits", seed=3).tolist()
+print(json.dumps([support, batch_order(20, dataset="digits", seed=3, epoch=7).tolist()]))
+"""
+
+
+@given(
+    labels=st.lists(st.integers(0, 4), min_size=30, max_size=80),
+    shots=st.integers(1, 6),
+    seed=st.integers(0, 10_000),
+)
+@settings(max_examples=50, deadline=None)
+def test_fewer_shots_are_a_prefix_of_more(labels: list[int], shots: int, seed: int) -> None:
+    few, more = (
+        draw_support(labels, count, dataset="d", seed=seed, short_classes="take_all") for count in (shots, shots + 3)
+    )
+    assert few.tolist() == more[: len(few)].tolist()
+    assert len(set(more.tolist())) == len(more)
+    drawn, there = np.bincount(np.array(labels)[few], minlength=5), np.bincount(labels, minlength=5)
+    assert drawn.tolist() == np.minimum(there, shots).tolist()
+
+
+def test_every_class_first_then_every_class_second() -> None:
+    support = draw_support(LABELS, 3, dataset="d", seed=0)
+    assert LABELS[support].tolist() == [0, 1, 2, 3, 4] * 3
+
+
+def test_a_class_does_not_depend_on_the_others() -> None:
+    with_others = draw_support(LABELS, 3, dataset="d", seed=0)
+    alone = np.where(LABELS == 2, 2, 7)
+    without = draw_support(alone, 3, dataset="d", seed=0)
+    assert with_others[LABELS[with_others] == 2].tolist() == without[alone[without] == 2].tolist()
+
+
+@pytest.mark.parametrize("other", [{"dataset": "e", "seed": 0}, {"dataset": "d", "seed": 1}])
+def test_draws_differ_between_datasets_and_seeds(other: dict[str, object]) -> None:
+    one = draw_support(LABELS, 4, dataset="d", seed=0)
+    assert one.tolist() != draw_support(LABELS, 4, **other).tolist()  # type: ignore[arg-type]
+
+
+def test_draws_are_the_same_in_every_process_whatever_the_global_seed() -> None:
+    command = [sys.executable, "-c", DRAW, "1"]
+    elsewhere = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    here = [
+        draw_support(LABELS, 4, dataset="digits", seed=3).tolist(),
+        batch_order(20, dataset="digits", seed=3, epoch=7).tolist(),
+    ]
+    assert elsewhere == here
+
+
+def test_a_short_class_is_refused_by_name() -> None:
+    labels = [0, 0, 0, 1, 1]
+    with pytest.raises(TooFewImages, match="class 1 of flowers has 2 training images, fewer than 3 shots"):
+        draw_support(labels, 3, dataset="flowers", seed=0)
+    taken = draw_support(labels, 3, dataset="flowers", seed=0, short_classes="take_all")
+    assert np.array(labels)[taken].tolist() == [0, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("short_classes", ["refuse", "take_all"])
+def test_a_class_without_any_image_is_always_refused(short_classes: str) -> None:
+    with pytest.raises(TooFewImages, match="class 1 of d has 0"):
+        draw_support([0, 2], 1, dataset="d", seed=0, class_count=3, short_classes=short_classes)  # type: ignore[arg-type]
+
+
+def test_no_shots_are_no_support() -> None:
+    with pytest.raises(ValueError, match="at least one image"):
+        draw_support(LABELS, 0, dataset="d", seed=0)
+
+
+def test_batch_orders_are_permutations_keyed_by_epoch() -> None:
+    orders = [batch_order(50, dataset="d", seed=0, epoch=epoch) for epoch in range(3)]
+    for order in orders:
+        assert torch.equal(order.sort().values, torch.arange(50))
+    assert len({tuple(order.tolist()) for order in orders}) == 3

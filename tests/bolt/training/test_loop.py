@@ -1,0 +1,216 @@
+"""The training loop: rates, batches, selection, resuming, divergence."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from bolt.protocol import STRICT
+from bolt.task.support import batch_order
+from bolt.training.loop import NO_MISTAKES, Diverged, Mistakes, Recipe, fit, learning_rate
+from bolt.training.objectives import cross_entropy
+
+ROWS = 10
+INPUTS = torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(0))
+TARGETS = torch.randn(ROWS, generator=torch.Generator().manual_seed(1))
+SHORT = Recipe(epochs=4, batch_size=4, learning_rate=1e-2)
+
+
+def order(epoch: int) -> Tensor:
+    return batch_order(ROWS, dataset="d", seed=0, epoch=epoch)
+
+
+def regression() -> tuple[Tensor, Callable[[int, Tensor], Tensor]]:
+    weight = torch.zeros(3, requires_grad=True)
+    return weight, lambda epoch, rows: (INPUTS[rows] @ weight - TARGETS[rows]).square().mean()
+
+
+@pytest.mark.parametrize(
+    ("base", "warmup", "total", "step", "expected"),
+    [
+        (1e-3, 0, 10, 0, 1e-3),
+        (1e-3, 0, 10, 1, 9.755283e-4),
+        (1e-3, 0, 10, 5, 5e-4),
+        (1e-3, 0, 10, 9, 2.447174e-5),
+        (1e-5, 500, 2000, 0, 2e-8),
+        (1e-5, 500, 2000, 499, 1e-5),
+        (1e-5, 500, 2000, 500, 1e-5),
+        (1e-5, 500, 2000, 1250, 5e-6),
+        (1e-5, 500, 100, 99, 2e-6),
+    ],
+)
+def test_learning_rate(base: float, warmup: int, total: int, step: int, expected: float) -> None:
+    """Reference vector TV8."""
+    assert learning_rate(base, step, total, warmup) == pytest.approx(expected, rel=1e-6)
+
+
+def rates_of(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, mistakes: Mistakes = NO_MISTAKES) -> list[float]:
+    seen: list[float] = []
+    step = torch.optim.AdamW.step
+
+    def record(self: torch.optim.AdamW, *arguments: Any, **more: Any) -> Any:
+        seen.append(self.param_groups[0]["lr"])
+        return step(self, *arguments, **more)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", record)
+    weight, loss = regression()
+    fit([weight], loss, order, recipe, mistakes=mistakes)
+    return seen
+
+
+def test_rates_warm_up_then_fall(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = replace(SHORT, warmup_fraction=0.25)
+    assert rates_of(recipe, monkeypatch) == [learning_rate(1e-2, step, 12, 3) for step in range(12)]
+
+
+def test_a_fixed_warmup_wins_over_the_fraction(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = rates_of(replace(SHORT, warmup_steps=500), monkeypatch)
+    assert rates == [1e-2 * (step + 1) / 500 for step in range(12)]
+
+
+def test_the_published_offset_starts_at_full_rate_and_lags(monkeypatch: pytest.MonkeyPatch) -> None:
+    strict = rates_of(SHORT, monkeypatch)
+    monkeypatch.undo()
+    published = rates_of(SHORT, monkeypatch, Mistakes(late_schedule=True))
+    assert published == [1e-2, *strict[:-1]]
+
+
+def test_every_row_once_an_epoch_with_the_partial_batch() -> None:
+    seen: list[tuple[int, list[int]]] = []
+    weight, loss = regression()
+
+    def watched(epoch: int, rows: Tensor) -> Tensor:
+        seen.append((epoch, rows.tolist()))
+        return loss(epoch, rows)
+
+    fit([weight], watched, order, SHORT)
+    assert [len(rows) for _, rows in seen] == [4, 4, 2] * 4
+    for epoch in range(4):
+        visited = [row for when, rows in seen if when == epoch for row in rows]
+        assert visited == order(epoch).tolist()
+
+
+def test_the_curve_is_reported_and_weighs_batches_by_size() -> None:
+    reported: list[tuple[int, Mapping[str, float]]] = []
+    weight = torch.zeros(1, requires_grad=True)
+    curve = fit(
+        [weight],
+        lambda epoch, rows: rows.float().mean() + 0 * weight.sum(),
+        order,
+        SHORT,
+        report=lambda epoch, metrics: reported.append((epoch, metrics)),
+    )
+    assert reported == list(enumerate(curve))
+    assert set(curve[0]) == {"train_loss", "learning_rate"}
+    assert curve[0]["train_loss"] == pytest.approx((ROWS - 1) / 2)
+
+
+def test_training_lowers_the_loss_and_repeats_bit_for_bit() -> None:
+    results = []
+    for _ in range(2):
+        weight, loss = regression()
+        curve = fit([weight], loss, order, replace(SHORT, epochs=30, learning_rate=0.1))
+        results.append(weight.detach().clone())
+    assert curve[-1]["train_loss"] < 0.9 * curve[0]["train_loss"]
+    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize(("clip", "left"), [(0.0, [30.0, 40.0]), (1e-3, [0.6e-3, 0.8e-3]), (100.0, [30.0, 40.0])])
+def test_gradients_are_clipped_by_their_global_norm(clip: float, left: list[float]) -> None:
+    one, other = (torch.zeros(1, requires_grad=True) for _ in range(2))
+    recipe = replace(SHORT, epochs=1, clip_norm=clip)
+    fit([one, other], lambda epoch, rows: 30 * one.sum() + 40 * other.sum(), order, recipe)
+    gradients = [float(tensor.grad) for tensor in (one, other) if tensor.grad is not None]
+    assert gradients == pytest.approx(left, rel=1e-4)
+
+
+def test_the_epoch_of_lowest_training_loss_can_be_restored() -> None:
+    """A loss that is made to look best in epoch 1 leaves the parameters of that epoch."""
+    snapshots: list[Tensor] = []
+
+    def run(**switches: Any) -> Tensor:
+        weight, loss = regression()
+        snapshots.clear()
+        fit(
+            [weight],
+            lambda epoch, rows: loss(epoch, rows) + (0.0 if epoch == 1 else 100.0),
+            order,
+            SHORT,
+            STRICT.with_switches(**switches),
+            lambda epoch, metrics: snapshots.append(weight.detach().clone()),
+        )
+        return weight.detach()
+
+    assert torch.equal(run(), snapshots[3])
+    assert torch.equal(run(epoch_selection="best_train_loss"), snapshots[1])
+    assert not torch.equal(snapshots[1], snapshots[3])
+
+
+@pytest.mark.parametrize("selection", ["last", "best_train_loss"])
+@pytest.mark.parametrize("stop", [0, 2])
+def test_a_resumed_training_is_the_uninterrupted_one(stop: int, selection: str) -> None:
+    protocol = STRICT.with_switches(epoch_selection=selection)
+    weight, loss = regression()
+    curve = fit([weight], loss, order, SHORT, protocol)
+
+    class Interrupted(Exception):
+        pass
+
+    file = io.BytesIO()
+
+    def checkpoint(epoch: int, state: Callable[[], dict[str, Any]]) -> None:
+        if epoch == stop:
+            torch.save(state(), file)
+            raise Interrupted
+
+    interrupted, loss = regression()
+    with pytest.raises(Interrupted):
+        fit([interrupted], loss, order, SHORT, protocol, on_epoch_end=checkpoint)
+    file.seek(0)
+    resumed, loss = regression()
+    again = fit([resumed], loss, order, SHORT, protocol, resume=torch.load(file, weights_only=True))
+    assert torch.equal(resumed, weight)
+    assert again == curve
+
+
+def test_a_loss_that_is_not_finite_stops_with_epoch_and_step() -> None:
+    weight, loss = regression()
+
+    def poisoned(epoch: int, rows: Tensor) -> Tensor:
+        return loss(epoch, rows) * (float("nan") if epoch == 2 and order(2)[4] in rows else 1.0)
+
+    with pytest.raises(Diverged, match="epoch 2, step 1 is nan"):
+        fit([weight], poisoned, order, SHORT)
+
+
+def test_a_parameter_that_is_not_finite_stops_even_after_the_last_loss() -> None:
+    weight = torch.ones(1, requires_grad=True)
+    recipe = Recipe(epochs=1, batch_size=ROWS)
+    with pytest.raises(Diverged, match="a parameter is NaN or infinite after epoch 0"):
+        fit([weight], lambda epoch, rows: (weight - 1).sqrt().sum(), order, recipe)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"epochs": 0}, {"batch_size": 0}, {"learning_rate": 0.0}, {"clip_norm": -1.0}, {"warmup_fraction": 1.5}],
+)
+def test_recipes_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"epochs|batch_size|_rate|_norm|warmup"):
+        Recipe(**wrong)
+
+
+def test_steps_of_a_training() -> None:
+    assert Recipe(epochs=20, batch_size=32).steps(33) == 40
+
+
+def test_cross_entropy_is_computed_in_float32() -> None:
+    logits = torch.tensor([[100.0, 99.0]], dtype=torch.bfloat16)
+    loss = cross_entropy(logits, torch.tensor([0]))
+    assert loss.dtype == torch.float32
+    assert float(loss) == pytest.approx(float(torch.log1p(torch.exp(torch.tensor(float(logits[0, 1] - logits[0, 0]))))))

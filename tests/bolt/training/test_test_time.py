@@ -1,0 +1,326 @@
+"""Test-time adaptation: who is trusted, what a batch is made of, and what every method of the track promises."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from bolt.clip.backbone import Backbone, layer_norm_names
+from bolt.methods import METHODS
+from bolt.protocol import PUBLISHED, STRICT
+from bolt.seeds import torch_generator
+from bolt.task.task import Adapted, Task, Unlabelled
+from bolt.training.adaptation import Trainable
+from bolt.training.loop import Diverged, Recipe
+from bolt.training.test_time import TwoStreams, trusted_per_class, trusted_samples, unlabelled_losses
+from tests.helpers.towers import make_task, random_backbone
+
+TEST_TIME = sorted(name for name, method in METHODS.items() if "tta" in method.tracks)
+
+
+# --------------------------------------------------------------------------------------------------- trusted samples
+
+
+@pytest.mark.parametrize(
+    ("images", "classes", "expected"),
+    [(201, 19, 1), (100, 19, 0), (8000, 10, 80), (26032, 10, 100), (9, 1, 0), (10, 1, 1), (5794, 200, 2)],
+)
+def test_a_class_trusts_a_tenth_of_its_share(images: int, classes: int, expected: int) -> None:
+    assert trusted_per_class(images, classes) == expected == min(int(images / classes / 10), 100)
+
+
+def test_trusted_are_the_most_probable_of_every_class_and_not_everything() -> None:
+    """The official script marks the last class's whole ranking, which is every image there is (TV7)."""
+    logits = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
+    probabilities = logits.softmax(dim=1)
+    trusted = trusted_samples(probabilities, 3)
+    expected = {int(index) for row in probabilities.T for index in row.argsort()[-3:]}
+    assert set(trusted.nonzero().flatten().tolist()) == expected
+    official = torch.zeros(50, dtype=torch.bool)
+    official[probabilities[:, -1].argsort()] = True
+    assert official.all()
+    assert 3 <= int(trusted.sum()) <= 12
+
+
+def test_no_image_per_class_is_no_image() -> None:
+    """The trap of the official slice: the last 0 of a list are all of it."""
+    probabilities = torch.rand(20, 3, generator=torch.Generator().manual_seed(0))
+    assert not trusted_samples(probabilities, 0).any()
+    assert list(range(3))[-0:] == [0, 1, 2]
+
+
+def test_the_earlier_of_equals_is_trusted() -> None:
+    assert trusted_samples(torch.full((6, 2), 0.5), 2).tolist() == [True, True, False, False, False, False]
+
+
+# -------------------------------------------------------------------------------------------------------- two streams
+
+
+def permuted(stream: str, lap: int, size: int) -> Tensor:
+    return torch.randperm(size, generator=torch_generator(stream, lap, size))
+
+
+def streams(unlabelled: int, trusted: int, batch_size: int) -> TwoStreams:
+    """The trusted images are the first ones."""
+
+    def unread(*arguments: Any) -> Tensor:
+        raise AssertionError("an order needs no image")
+
+    size = unlabelled + trusted
+    images = Unlabelled(size, unread, unread, permuted)
+    return TwoStreams(torch.arange(trusted, size), torch.arange(trusted), size, batch_size, images)
+
+
+def test_two_streams_of_the_official_sizes() -> None:
+    """Reference vector TV15."""
+    two = streams(1000, 37, 128)
+    rows = two.order(0)
+    assert len(rows) == 15 * 128
+    for batch in torch.split(rows, 128):
+        assert [int((batch < 1037).sum()), int((batch >= 1037).sum())] == [64, 64]
+    unlabelled, trusted = rows[rows < 1037], rows[rows >= 1037] - 1037
+    assert len(set(unlabelled.tolist())) == 15 * 64
+    assert int(unlabelled.min()) >= 37
+    assert set(trusted.tolist()) == set(range(37))
+    assert torch.equal(rows, two.order(0))
+    assert not torch.equal(rows, two.order(1))
+
+
+def test_trusted_images_come_round_over_epochs() -> None:
+    """However many epochs the stream is cut into, each lap of it has every image once."""
+    two = streams(40, 7, 10)
+    stream = torch.cat([two.order(epoch)[two.order(epoch) >= 47] - 47 for epoch in range(7)])
+    assert len(stream) == 7 * 8 * 5
+    laps = torch.split(stream, 7)
+    assert all(sorted(lap.tolist()) == list(range(7)) for lap in laps)
+    assert len({tuple(lap.tolist()) for lap in laps}) > 30
+
+
+@pytest.mark.parametrize(
+    ("unlabelled", "trusted", "batch_size", "batches", "fresh"),
+    [
+        (9, 1, 4, 4, 8),  # a ragged tail is left to the next epoch
+        (9, 1, 5, 3, 9),  # the larger half of an odd batch is unlabelled
+        (3, 2, 32, 1, 3),  # too few for half a batch
+        (9, 0, 4, 2, 8),  # nobody to trust: whole batches
+        (3, 0, 4, 1, 3),
+        (9, 1, 1, 9, 9),  # a batch of one has no second half
+    ],
+)
+def test_every_epoch_has_a_batch(unlabelled: int, trusted: int, batch_size: int, batches: int, fresh: int) -> None:
+    two = streams(unlabelled, trusted, batch_size)
+    for epoch in range(3):
+        rows = two.order(epoch)
+        cut = torch.split(rows, batch_size)
+        assert two.batches == len(cut) == batches
+        assert len({len(batch) for batch in cut}) == 1
+        seen = rows[rows < two.size]
+        assert len(seen) == len(set(seen.tolist())) == fresh
+        assert len(rows) - len(seen) == (batches * (batch_size // 2) if trusted else 0)
+
+
+# ------------------------------------------------------------------------------------------------------------- losses
+
+
+def whole_tower(task: Task) -> Trainable:
+    tower = task.backbone.tower.copy(trainable=task.backbone.tower.state_dict_open_clip())
+    return Trainable(tower, list(tower.parameters()), lambda: tower)
+
+
+def watched(task: Task) -> tuple[Unlabelled, list[tuple[int, list[int]]]]:
+    assert task.unlabelled is not None
+    seen: list[tuple[int, list[int]]] = []
+    pixels = task.unlabelled.pixels
+
+    def recorded(view: int, rows: Tensor) -> Tensor:
+        seen.append((view, rows.tolist()))
+        return pixels(view, rows)
+
+    return replace(task.unlabelled, pixels=recorded), seen
+
+
+def test_weak_views_are_plain_and_strong_views_belong_to_the_epoch(backbone: Backbone) -> None:
+    task = make_task(backbone, unlabelled=True)
+    unlabelled, seen = watched(task)
+    losses = unlabelled_losses(task, unlabelled, whole_tower(task), Recipe(batch_size=8), None)
+    rows = losses.order(2)[:8]
+    seen.clear()
+    losses.of_rows(2, rows)
+    assert seen == [(3, (rows % 30).tolist()), (0, rows[:4].tolist())]
+    assert all(rows[4:] >= 30)
+
+
+def test_the_given_start_is_trusted(backbone: Backbone) -> None:
+    """Trusted labels are the starting tower's predictions, and those of the frozen one by default."""
+    task = make_task(backbone, unlabelled=True)
+    assert task.unlabelled is not None
+    start = backbone.tower.copy(trainable=["proj"])
+    with torch.no_grad():
+        start.proj.weight.neg_()  # every cosine changes its sign, and so does the order of images and classes
+    trusted, unlabelled = [], []
+    for tower in (None, backbone.tower, start):
+        rows = unlabelled_losses(task, task.unlabelled, whole_tower(task), Recipe(batch_size=8), tower).order(0)
+        trusted.append({int(row) - 30 for row in rows if row >= 30})
+        unlabelled.append({int(row) for row in rows if row < 30})
+    features = task.unlabelled.features()
+    logits = backbone.logit_scale * torch.nn.functional.normalize(features, dim=-1) @ task.head_CD.T
+    assert trusted[0] == trusted[1] == set(logits.softmax(dim=1).argmax(dim=0).tolist())
+    assert all(labelled.isdisjoint(rest) for labelled, rest in zip(trusted, unlabelled, strict=True))
+    assert trusted[2] == set((-logits).softmax(dim=1).argmax(dim=0).tolist()) != trusted[0]
+
+
+def test_the_loss_is_ufm_on_two_forwards(backbone: Backbone) -> None:
+    """Against the definition in float64, one image after the other."""
+    task = make_task(backbone, unlabelled=True)
+    assert task.unlabelled is not None
+    trainable = whole_tower(task)
+    with torch.no_grad():
+        for parameter in trainable.parameters:
+            parameter.mul_(1.05)
+    losses = unlabelled_losses(task, task.unlabelled, trainable, Recipe(batch_size=16), None)
+    rows = losses.order(1)[:16]
+    loss = losses.of_rows(1, rows)
+
+    def logits(view: int, image: int, tower: Any) -> Tensor:
+        features = backbone.encode_images(task.unlabelled.pixels(view, torch.tensor([image])), tower)  # type: ignore[union-attr]
+        return (100 * torch.nn.functional.normalize(features.double(), dim=-1) @ task.head_CD.double().T)[0]
+
+    scale = backbone.logit_scale / 100
+    total, count = 0.0, 0
+    for row in rows.tolist():
+        strong = (scale * logits(2, row % 30, trainable.encode)).log_softmax(dim=0)
+        if row >= 30:
+            target = torch.nn.functional.one_hot((scale * logits(0, row - 30, None)).argmax(), 3).double()
+        else:
+            target = (scale * logits(0, row, trainable.encode)).softmax(dim=0)
+        if float(target.max()) > 0.99:
+            total, count = total - float(target @ strong), count + 1
+    assert count >= 8
+    assert float(loss.detach()) == pytest.approx(total / count, rel=1e-4)
+
+
+def test_gradients_survive_autocast(backbone: Backbone) -> None:
+    """In older versions of PyTorch, weights that autocast casts under no_grad are kept and have no gradient later."""
+    task = make_task(backbone, unlabelled=True)
+    assert task.unlabelled is not None
+    trainable = whole_tower(task)
+    losses = unlabelled_losses(task, task.unlabelled, trainable, Recipe(batch_size=8), None)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = losses.of_rows(0, losses.order(0)[:8])
+    assert loss.dtype == torch.float32
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in trainable.parameters)
+
+
+def test_features_that_are_not_numbers_are_refused(backbone: Backbone) -> None:
+    task = make_task(backbone, unlabelled=True)
+    assert task.unlabelled is not None
+    features = task.unlabelled.features()
+    features[3] = torch.nan
+    broken = replace(task, unlabelled=replace(task.unlabelled, features=lambda: features))
+    with pytest.raises(Diverged, match="none can be trusted"):
+        METHODS["layer_norm"].adapt(broken, METHODS["layer_norm"].configure({"batch_size": 8}))
+
+
+# -------------------------------------------------------------------------------------------- every method of the track
+
+
+def logits_of(task: Task, adapted: Adapted) -> Tensor:
+    assert task.unlabelled is not None
+    pixels = task.unlabelled.pixels(0, torch.arange(task.unlabelled.size))
+    return adapted.classify(task.backbone.encode_images(pixels, adapted.tower)).detach()
+
+
+def run(name: str, task: Task, **changes: Any) -> tuple[Adapted, Tensor]:
+    method = METHODS[name]
+    adapted = method.adapt(task, method.configure({**method.tiny, **changes}, "tta"))
+    return adapted, logits_of(task, adapted)
+
+
+@pytest.mark.parametrize("name", TEST_TIME)
+@pytest.mark.parametrize("protocol", [STRICT, PUBLISHED], ids=lambda protocol: protocol.name)
+def test_every_method_adapts_to_unlabelled_images(name: str, protocol: Any, backbone: Backbone) -> None:
+    """The sample's support refuses to be looked at, so none of them does."""
+    frozen = {key: tensor.clone() for key, tensor in backbone.tower.state_dict_open_clip().items()}
+    generator = torch.get_rng_state()
+    (one, logits), (other, again) = (run(name, make_task(backbone, unlabelled=True, protocol=protocol)) for _ in "12")
+    assert logits.shape == (30, 3)
+    assert torch.isfinite(logits).all()
+    assert torch.equal(logits, again)
+    assert one.details == other.details
+    assert one.trainable_parameters == other.trainable_parameters
+    assert (one.tower is not None) == METHODS[name].trains_tower
+    assert torch.equal(generator, torch.get_rng_state())
+    after = backbone.tower.state_dict_open_clip()
+    assert all(torch.equal(frozen[key], after[key]) for key in frozen), "the backbone must not move"
+
+
+# ---------------------------------------------------------------------------------------------------------- LayerNorm
+
+
+def test_layer_norms_move_and_nothing_else(backbone: Backbone) -> None:
+    adapted, _ = run("layer_norm", make_task(backbone, unlabelled=True))
+    assert adapted.tower is not None
+    before, after = backbone.tower.state_dict_open_clip(), adapted.tower.state_dict_open_clip()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved == set(layer_norm_names(before))
+    assert adapted.trainable_parameters == sum(before[name].numel() for name in moved)
+    assert not any(tensor.requires_grad for tensor in adapted.tower.parameters())
+
+
+def test_a_state_given_away_stays_as_it_was(backbone: Backbone) -> None:
+    """The classifier after an epoch must not move on with the training."""
+    kept: list[Tensor] = []
+    towers: list[Adapted] = []
+
+    def after_epoch(epoch: int, make: Any) -> None:
+        towers.append(make())
+        kept.append(logits_of(task, towers[-1]))
+
+    task = replace(make_task(backbone, unlabelled=True), after_epoch=after_epoch)
+    _, last = run("layer_norm", task, epochs=3)
+    assert torch.equal(logits_of(task, towers[0]), kept[0])
+    assert not torch.equal(kept[0], kept[1])
+    assert torch.equal(kept[-1], last)
+
+
+def test_layer_norm_teaches_what_is_trusted(backbone: Backbone) -> None:
+    curve: list[float] = []
+    task = make_task(backbone, unlabelled=True, report=lambda epoch, metrics: curve.append(metrics["train_loss"]))
+    run("layer_norm", task, epochs=10, learning_rate=1e-2)
+    assert curve[-1] < 0.8 * curve[0]
+
+
+@pytest.mark.parametrize(("classes", "per_class"), [(1, 10), (1, 4), (3, 2), (4, 9)])
+def test_odd_worlds(classes: int, per_class: int, backbone: Backbone) -> None:
+    """One class; too few images to trust any; fewer than a batch."""
+    task = make_task(backbone, unlabelled=True, classes=classes, per_class=per_class)
+    _, logits = run("layer_norm", task, batch_size=32)
+    assert logits.shape == (classes * per_class, classes)
+    assert torch.isfinite(logits).all()
+
+
+def test_where_nobody_is_sure_nothing_moves() -> None:
+    """Nobody trusted, nobody confident: the loss is 0, and so is every step."""
+    backbone = random_backbone()
+    backbone.logit_scale = 0.1
+    task = make_task(backbone, unlabelled=True, classes=4, per_class=9)
+    adapted, _ = run("layer_norm", task, epochs=2)
+    assert adapted.tower is not None
+    before, after = backbone.tower.state_dict_open_clip(), adapted.tower.state_dict_open_clip()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_tower_that_breaks_in_training_diverges(backbone: Backbone) -> None:
+    task = make_task(backbone, unlabelled=True)
+    with pytest.raises(Diverged, match="epoch 0"):
+        run("layer_norm", task, learning_rate=1e38, clip_norm=0.0)
+
+
+def test_a_labelled_task_is_refused(backbone: Backbone) -> None:
+    with pytest.raises(ValueError, match="tta track"):
+        METHODS["layer_norm"].adapt(make_task(backbone), METHODS["layer_norm"].configure({}))

@@ -1,0 +1,127 @@
+"""Cells and results that stand for real ones where only the engine is looked at, and runners that play cells."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from bolt.protocol import STRICT
+from orchestrator.cells.trial import Outcome
+from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
+from orchestrator.core.settings import RunSettings
+from orchestrator.store.failure_kind import Problem
+from orchestrator.store.results import Evaluation, Manifest, Result, Timings
+
+HERE = "tests.helpers.cells"
+
+BACKBONE = BackboneRef("tiny", "00000000")
+SOURCES = (SourceRef("letters", "aaaaaaaa"), SourceRef("cases", "bbbbbbbb"))
+
+
+def cell(
+    number: int = 0, *, method: str = "bolt", dataset: str = "digits", shots: int = 4, backbone: str = "tiny"
+) -> Cell:
+    """A cell whose seed is ``number``."""
+    target = DatasetRef(dataset, "cccccccc")
+    return Cell(
+        track="fewshot",
+        protocol=STRICT,
+        backbone=replace(BACKBONE, name=backbone),
+        domain="glyphs",
+        dataset=target,
+        evaluate_on=(target,),
+        sources_rule="leave_one_out",
+        sources=SOURCES,
+        shots=shots,
+        method=MethodRef(method, 1, (("learning_rate", 0.001), ("top_k", 8))),
+        seed=number,
+    )
+
+
+def result(of: Cell, *, accuracy: float = 62.5, epochs: int = 3) -> Result:
+    """A finished result with every field filled."""
+    evaluation = Evaluation(of.dataset.name, accuracy, int(accuracy * 2), 200, 50.0, ((60, 100), (65, 100)))
+    manifest = Manifest("0123abc", False, {"python": "3.11"}, "cpu", 1, (), "2026-01-01T00:00:00+00:00")
+    curve = tuple(1.0 / (1 + epoch) for epoch in range(epochs))
+    return Result(of, (evaluation,), 392, Timings(0.1, 2.0, 0.3), 120.0, 40, manifest, {"train_loss": curve}, {})
+
+
+def _note(cell: Cell, settings: RunSettings, text: str) -> None:
+    """Append to the cell's own file in the store's folder, so that a test can count how often it was run."""
+    with open(Path(settings.store_url, cell.id), "a") as stream:
+        stream.write(f"{text} {os.getpid()} {time.time()}\n")
+
+
+def write_nothing(cell: Cell, settings: RunSettings) -> Outcome:
+    """Finish at once, leaving a note."""
+    _note(cell, settings, "finished")
+    return Outcome(cell.id, "finished", 0.0)
+
+
+def nap(cell: Cell, settings: RunSettings) -> Outcome:
+    """Take a fraction of a second, as long as there is no file named ``enough``."""
+    _note(cell, settings, "begun")
+    if not Path(settings.store_url, "enough").exists():
+        time.sleep(0.4)
+    _note(cell, settings, "finished")
+    return Outcome(cell.id, "finished", 0.4)
+
+
+def nap_or_hang_once(cell: Cell, settings: RunSettings) -> Outcome:
+    """Seed 6 does not end the first time; the others nap."""
+    first = not Path(settings.store_url, cell.id).exists()
+    return sleep_long(cell, settings) if cell.seed == 6 and first else nap(cell, settings)
+
+
+def look_around(cell: Cell, settings: RunSettings) -> Outcome:
+    """Leave a note of the GPUs in sight."""
+    _note(cell, settings, f"devices={os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}")
+    return Outcome(cell.id, "finished", 0.0)
+
+
+def sleep_long(cell: Cell, settings: RunSettings) -> Outcome:
+    """Take longer than any test waits."""
+    _note(cell, settings, "begun")
+    time.sleep(600)
+    _note(cell, settings, "finished")
+    return Outcome(cell.id, "finished", 600.0)
+
+
+def misbehave(cell: Cell, settings: RunSettings) -> Outcome:
+    """Seeds 1, 5, 9 fail the way a method fails; 7 raises, as a broken store would; 3 kills its worker, every time."""
+    _note(cell, settings, "tried")
+    if cell.seed == 3:
+        os._exit(1)
+    if cell.seed == 7:
+        raise OSError("no space left on device")
+    if cell.seed % 4 == 1:
+        return Outcome(cell.id, "failed", 0.0, "ValueError: one too many")
+    return Outcome(cell.id, "finished", 0.0)
+
+
+def need_memory(cell: Cell, settings: RunSettings) -> Outcome:
+    """Seed 0 fits into a whole GPU only, 1 into none; 2 finds main memory at the second try, 3 never; 4 needs none."""
+    _note(cell, settings, f"share={settings.gpu_share:g}")
+    tries = len(Path(settings.store_url, cell.id).read_text().splitlines())
+    starved: Problem = ""
+    if cell.seed == 1 or (cell.seed == 0 and settings.gpu_share < 1):
+        starved = "gpu_memory"
+    elif cell.seed == 3 or (cell.seed == 2 and tries == 1):
+        starved = "main_memory"
+    if starved:
+        return Outcome(cell.id, "failed", 0.0, "out of memory", problem=starved, traceback="Traceback")
+    return Outcome(cell.id, "finished", 0.0, gpu_mib=100.0)
+
+
+def hang_once_in_a_while(cell: Cell, settings: RunSettings) -> Outcome:
+    """Seed 1 does not end."""
+    return sleep_long(cell, settings) if cell.seed == 1 else write_nothing(cell, settings)
+
+
+def find_the_disk_full(cell: Cell, settings: RunSettings) -> Outcome:
+    """From seed 2 on, the store takes nothing."""
+    if cell.seed < 2:
+        return write_nothing(cell, settings)
+    return Outcome(cell.id, "failed", 0.0, "the disk is full", problem="store")

@@ -1,0 +1,74 @@
+"""Running the command line as its users do: in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.helpers.waiting import PATIENCE
+
+GRID = """
+title: Mini
+description: Three drawn datasets, every method, one shot.
+fine_tuning: {epochs: 1, batch_size: 32, learning_rate: 5.0e-4, warmup_steps: 5}
+blocks:
+  - track: fewshot
+    backbones: [tiny-clip]
+    datasets: [glyph-digits, glyph-inks, glyph-capitals]
+    sources: {rule: leave_one_out, datasets: [glyph-digits, glyph-inks, glyph-capitals]}
+    shots: [1]
+    seeds: [1, 2]
+    methods: [zero_shot, {linear_probe: {epochs: 2}}, tip_adapter, bolt_pooled, {bolt: {epochs: 2}}]
+"""
+CELLS = 3 * (1 + 4 * 2)
+
+
+def arguments(folder: Path, *more: str) -> list[str]:
+    """The ``grid`` command on the mini grid, with its store in ``folder``."""
+    grid = folder / "mini.yaml"
+    if not grid.exists():
+        grid.write_text(GRID)
+    return [sys.executable, "-m", "orchestrator", "grid", str(grid), "--store", str(folder / "runs"), *more]
+
+
+def run(command: list[str], timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
+    """Run to the end."""
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+
+
+def orchestrator(*words: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
+    """Any command, run to the end."""
+    return run([sys.executable, "-m", "orchestrator", *words], timeout)
+
+
+def kill_when(command: list[str], reached: Callable[[], bool], log: Path, timeout: float = PATIENCE) -> bool:
+    """Start a command and ``kill -9`` its process the moment ``reached``; ``False`` if it ended before."""
+    with open(log, "ab") as stream:
+        process = subprocess.Popen(command, stdout=stream, stderr=stream)
+        deadline = time.monotonic() + timeout
+        while process.poll() is None:
+            if reached():
+                os.kill(process.pid, signal.SIGKILL)
+                process.wait()
+                return True
+            if time.monotonic() > deadline:
+                process.kill()
+                process.wait()
+                raise TimeoutError(f"not reached in {timeout} s: {log.read_text()[-2000:]}")
+            time.sleep(0.01)
+    return False
+
+
+def scores(store: Path) -> dict[str, object]:
+    """Cell id -> everything a result says about accuracy and training; times left out."""
+    found = {}
+    for path in sorted((store / "results").glob("*.json")):
+        data = json.loads(path.read_text())
+        found[data["id"]] = (data["evaluations"], data["curves"], data["details"], data["trainable_parameters"])
+    return found

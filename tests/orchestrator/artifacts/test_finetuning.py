@@ -1,0 +1,280 @@
+"""Trainings of artifacts that are killed: they go on from their last snapshot and end with the same bits."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from bolt.training.meta import STRETCH, MetaRecipe
+from orchestrator.artifacts.build import build
+from orchestrator.artifacts.kinds import MetaStart, Need, SourceModel, closure
+from orchestrator.artifacts.meta import build_meta_start
+from orchestrator.artifacts.workbench import Workbench
+from orchestrator.catalog import load_catalog
+from orchestrator.core.events import TaskEvent
+from orchestrator.core.settings import RunSettings
+from orchestrator.grid import load_grid
+from orchestrator.planning.plan import make_plan
+from orchestrator.progress.progress import Progress
+from orchestrator.store import Builder, Store
+from orchestrator.store.files import Files
+from orchestrator.store.snapshots import NAME, Snapshots
+from orchestrator.util.identity import canonical_json
+from tests.helpers.waiting import PATIENCE, wait_for
+
+EPOCHS = 3
+GRID = f"""
+title: Two sources
+fine_tuning: {{epochs: {EPOCHS}, batch_size: 64, learning_rate: 5.0e-4, warmup_steps: 5}}
+blocks:
+  - track: fewshot
+    backbones: [tiny-clip]
+    datasets: [glyph-digits]
+    sources: {{rule: leave_one_out, datasets: [glyph-digits, glyph-inks]}}
+    shots: [1]
+    seeds: [1]
+    methods: [bolt_pooled]
+"""
+TRAINING = """
+import sys
+from orchestrator.core.settings import RunSettings
+from tests.orchestrator.artifacts.test_finetuning import train_here
+train_here(sys.argv[1], sys.argv[2])
+"""
+
+
+def source_model(folder: Path, store: Store) -> tuple[SourceModel, list[Need]]:
+    """The one source model of the grid, and what it is made from."""
+    path = folder / "two.yaml"
+    path.write_text(GRID)
+    catalog = load_catalog()
+    needs = [planned.need for planned in make_plan(load_grid(path, catalog), catalog, store).artifacts]
+    model = next(need for need in needs if isinstance(need, SourceModel))
+    return model, closure(model.inputs)
+
+
+def settings_of(store: str) -> RunSettings:
+    return RunSettings(store, device="cpu", snapshot_seconds=0.0)
+
+
+def train_here(folder: str, store: str) -> None:
+    """What the processes of these tests do."""
+    model, _ = source_model(Path(folder), Store(store))
+    build(model, settings_of(store))
+
+
+def training(folder: Path, store: Path) -> subprocess.Popen[str]:
+    """A process that makes the source model."""
+    folder.mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", TRAINING, str(folder), str(store)], stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with everything a source model is made from."""
+    folder = tmp_path_factory.mktemp("inputs")
+    store = Store(folder / "store")
+    for need in source_model(folder, store)[1]:
+        build(need, settings_of(store.url))
+    return folder / "store"
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, dict[str, object]]:
+    """The tower of a training that nothing interrupts, and what is noted of it."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    shutil.copytree(inputs, folder / "store")
+    build(source_model(folder, Store(folder / "store"))[0], settings_of(str(folder / "store")))
+    return result(folder, folder / "store")
+
+
+def result(folder: Path, store: Path) -> tuple[bytes, dict[str, object]]:
+    model, _ = source_model(folder, Store(store))
+    found = Store(store).artifact(model.address, model.identity)
+    assert found is not None
+    found.verify()
+    assert not list((store / model.address).glob(f"*{NAME}*"))
+    return found.path("tower.safetensors").read_bytes(), found.meta
+
+
+@pytest.fixture
+def killed(inputs: Path, tmp_path: Path) -> Path:
+    """A store whose source model was being trained, past its first epoch, when the process was killed."""
+    store = tmp_path / "store"
+    shutil.copytree(inputs, store)
+    model, _ = source_model(tmp_path, Store(store))
+    with training(tmp_path, store) as process:
+        wait_for(lambda: process.poll() is not None or (store / model.address / NAME).exists(), pause=0.005)
+        assert process.poll() is None, process.communicate()[1]
+        os.kill(process.pid, signal.SIGKILL)
+    assert Store(store).artifact(model.address) is None
+    return store
+
+
+def snapshots_of(model: Need, store: Path) -> Snapshots:
+    return Snapshots(Files(store), model.address, canonical_json(model.identity))
+
+
+def test_a_killed_training_goes_on_after_its_last_epoch_and_ends_with_the_same_bits(
+    killed: Path, tmp_path: Path, uninterrupted: tuple[bytes, dict[str, object]]
+) -> None:
+    model, _ = source_model(tmp_path, Store(killed))
+    state = snapshots_of(model, killed).load()
+    assert state is not None
+    assert 0 <= state["epoch"] < EPOCHS
+    state["curve"][0]["train_loss"] = 123.0  # a mark that only a training which goes on from here carries to its end
+    snapshots_of(model, killed).offer(lambda: state, 0.0)
+    build(model, settings_of(str(killed)))
+    tower, meta = result(tmp_path, killed)
+    assert tower == uninterrupted[0]
+    assert meta["accuracy_fine_tuned"] == uninterrupted[1]["accuracy_fine_tuned"]
+    curve, whole = meta["train_loss"], uninterrupted[1]["train_loss"]
+    assert isinstance(curve, list)
+    assert isinstance(whole, list)
+    assert curve == [123.0, *whole[1:]]
+
+
+def test_a_damaged_snapshot_is_not_gone_on_from(
+    inputs: Path, tmp_path: Path, uninterrupted: tuple[bytes, dict[str, object]]
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(inputs, store)
+    model, _ = source_model(tmp_path, Store(store))
+    path = store / model.address / NAME
+    path.parent.mkdir(parents=True)
+    snapshots_of(model, store).offer(lambda: STATE, 0.0)
+    path.write_bytes(path.read_bytes()[:-1])
+    build(model, settings_of(str(store)))
+    assert result(tmp_path, store)[0] == uninterrupted[0]
+
+
+def test_two_trainings_of_one_artifact_leave_one_whole_artifact(
+    inputs: Path, tmp_path: Path, uninterrupted: tuple[bytes, dict[str, object]]
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(inputs, store)
+    processes = [training(tmp_path / name, store) for name in ("one", "other")]
+    for process in processes:
+        _, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, errors
+    assert result(tmp_path, store)[0] == uninterrupted[0]
+
+
+def test_a_short_training_keeps_no_snapshot(inputs: Path, tmp_path: Path) -> None:
+    kept = Snapshots(Files(tmp_path), "sources/x--00000000", "{}")
+    asked: list[int] = []
+    kept.offer(lambda: asked.append(1), RunSettings("").snapshot_seconds)
+    assert not asked
+    assert list(tmp_path.iterdir()) == []
+
+
+STATE = {
+    "epoch": 3,
+    "parameters": [torch.arange(6.0).reshape(2, 3).T, torch.tensor(-0.0)],
+    "optimiser": {"state": {0: {"step": torch.tensor(7.0), "half": torch.ones(2, dtype=torch.bfloat16)}},
+                  "param_groups": [{"betas": (0.9, 0.999), "fused": True, "foreach": None, "params": [0, 1]}]},
+    "curve": [{"train_loss": 0.1}],
+    "best": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_state_comes_back_as_it_was_from_any_store(remote: bool, tmp_path: Path) -> None:
+    files = Files(f"memory://{tmp_path.name}" if remote else tmp_path)
+    address = "sources/x--00000000"
+    if not remote:
+        (tmp_path / address).mkdir(parents=True)
+    kept = Snapshots(files, address, '{"recipe":1}')
+    assert kept.load() is None
+    kept.offer(lambda: STATE, 0.0)
+    found = Snapshots(files, address, '{"recipe":1}').load()
+    assert found is not None
+    for mine, theirs in zip(STATE["parameters"], found["parameters"], strict=True):  # type: ignore[call-overload]
+        assert torch.equal(mine, theirs)
+        assert torch.equal(mine.signbit(), theirs.signbit())
+    assert found["optimiser"]["state"][0]["half"].dtype == torch.bfloat16
+    assert found["optimiser"]["param_groups"] == STATE["optimiser"]["param_groups"]  # type: ignore[index]
+    assert {key: found[key] for key in ("epoch", "curve", "best")} == {"epoch": 3, "curve": STATE["curve"], "best": []}
+    assert Snapshots(files, address, '{"recipe":2}').load() is None
+    kept.remove()
+    assert kept.load() is None
+    assert files.names(address) == []
+
+
+def test_a_state_that_is_not_plain_data_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="Path"):
+        Snapshots(Files(tmp_path), "x", "{}").offer(lambda: {"where": tmp_path}, 0.0)
+
+
+def test_a_snapshot_that_cannot_be_kept_does_not_end_the_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = Snapshots(Files(tmp_path / "nowhere"), "sources/x--00000000", "{}")
+    kept.offer(lambda: STATE, 0.0)
+    assert "could not be kept" in caplog.text
+    assert kept.load() is None
+
+
+def test_a_meta_learned_start_goes_on_and_ends_with_the_same_bits(inputs: Path, tmp_path: Path) -> None:
+    model, _ = source_model(tmp_path, Store(inputs))
+    recipe = MetaRecipe("reptile", steps=2 * STRETCH, support=4, query=4, outer_rate=0.5, inner_rate=1e-3)
+    need = MetaStart(model.backbone, (model.dataset,), model.image_size, recipe)
+    towers, curves = [], []
+    for name in ("whole", "interrupted"):
+        shutil.copytree(inputs, tmp_path / name)
+        bench = Workbench(settings_of(str(tmp_path / name)))
+        if name == "interrupted":
+            with pytest.raises(KeyboardInterrupt):
+                stopped(need, bench)
+            assert snapshots_of(need, tmp_path / name).load() is not None
+        with bench.store.building(need.address, need.identity) as builder:
+            build_meta_start(need, bench, builder)
+        found = bench.store.artifact(need.address, need.identity)
+        assert found is not None
+        towers.append(found.path("tower.safetensors").read_bytes())
+        curves.append(json.dumps(found.meta["meta_loss"]))
+    assert towers[0] == towers[1]
+    assert curves[0] == curves[1]
+
+
+def stopped(need: MetaStart, bench: Workbench) -> None:
+    """Meta-learn until the last stretch."""
+
+    def stop(done: int, of: int) -> None:
+        if done == of:
+            raise KeyboardInterrupt
+
+    with bench.store.building(need.address, need.identity) as builder:
+        build_meta_start(need, bench, replace(builder, progress=stop))
+
+
+def test_the_builder_is_told_how_far_and_the_store_can_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.store.build_progress.TOLD_SECONDS", 0.0)
+    store, address = Store(tmp_path), "sources/x--00000000"
+
+    def half_way(builder: Builder) -> None:
+        builder.progress(1500, 3000)
+        assert Store(tmp_path).how_far(address) == "1,500 of 3,000"
+        shown = Progress([], {address: 1.0}, how_far=Store(tmp_path).how_far)
+        shown.on_task(TaskEvent(address, "started"))
+        assert shown.snapshot().line.startswith(f"artifacts 0/1, {address}: 1,500 of 3,000, ")
+
+    with store.building(address, {}) as builder:
+        assert store.how_far(address) == ""
+        half_way(builder)
+        with Store(tmp_path).building(address, {}):  # what a builder that was killed has said is not believed
+            assert store.how_far(address) == ""
+        half_way(builder)
+    assert store.how_far(address) == ""

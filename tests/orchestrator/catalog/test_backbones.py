@@ -1,0 +1,143 @@
+"""Backbones: entries filled from open_clip, and the activation held against what is known of the weights."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import pytest
+import yaml
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from bolt.clip.huggingface import config_from_shape
+from orchestrator.catalog import BackboneEntry, grids_folder, load_catalog
+from orchestrator.catalog.load_backbone import load_backbone
+from orchestrator.cli.app import app
+from orchestrator.models.backbone_entries import Wanted, gflops_per_image, make_entry, parameters, tower_shape
+from orchestrator.util.errors import UserError
+
+TINY = Wanted(
+    str(grids_folder() / "backbones/tiny-clip.json"), None, grids_folder() / "backbones/tiny-clip.safetensors", "mine"
+)
+
+
+@pytest.mark.parametrize("key", ["vit-b-32", "vit-b-16", "vit-l-14", "tiny-clip"])
+def test_sizes_and_cost_are_those_of_the_shipped_entries(key: str) -> None:
+    entry = load_catalog().backbone(key)
+    if entry.architecture.endswith(".json"):
+        config = json.loads((grids_folder() / entry.architecture).read_text())
+    else:
+        config = open_clip.get_model_config(entry.architecture)
+    shape = tower_shape(config, key)
+    assert parameters(shape) == entry.parameters
+    assert gflops_per_image(shape) == pytest.approx(entry.gflops_per_image, rel=2e-3)
+    assert (shape.image_size, shape.embed_dim, shape.width, shape.layers, shape.patch_size) == (
+        entry.image_size,
+        entry.embed_dim,
+        entry.width,
+        entry.layers,
+        entry.patch,
+    )
+
+
+def test_other_patches_and_resolutions() -> None:
+    entry = make_entry(Wanted("ViT-L-14-336", "openai", None))
+    assert (entry.name, entry.image_size, entry.patch, entry.quick_gelu) == ("vit-l-14-336-openai", 336, 14, True)
+
+
+def test_the_activation_of_a_tag_is_open_clips() -> None:
+    assert make_entry(Wanted("ViT-B-32", "metaclip_400m", None)).quick_gelu
+    assert not make_entry(Wanted("ViT-B-32", "laion2b_s34b_b79k", None)).quick_gelu
+    quick = make_entry(Wanted("ViT-B-32-quickgelu", "openai", None))
+    assert (quick.architecture, quick.quick_gelu) == ("ViT-B-32", True)
+
+
+REFUSED = {
+    "unknown model of open_clip 'ViT-B-23'": Wanted("ViT-B-23", "openai", None),
+    "unknown pre-trained tag of ViT-B-32 'open'": Wanted("ViT-B-32", "open", None),
+    "this image tower is a ModifiedResNet": Wanted("RN50", "openai", None),
+    "pooling other than the class token": Wanted("coca_ViT-B-32", "laion2b_s13b_b90k", None),
+    "its image tower is one of timm": Wanted("EVA02-B-16", "merged2b_s8b_b131k", None),
+    "trained with quick_gelu, says open_clip": Wanted("ViT-B-32", "openai", None, quick_gelu=False),
+    "nothing says which activation": TINY,
+    "needs weights of open_clip or a file": Wanted("ViT-B-32", None, None),
+    "may hold lower-case letters": replace(TINY, name="Mine!", quick_gelu=False),
+    "is not a model configuration of open_clip": replace(TINY, architecture="config.json", quick_gelu=False),
+}
+
+
+@pytest.mark.parametrize("complaint", REFUSED)
+def test_what_cannot_be_a_backbone_is_refused(complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "clip"}')
+    with pytest.raises(UserError, match=complaint):
+        make_entry(REFUSED[complaint])
+
+
+def test_a_file_becomes_a_backbone(tmp_path: Path) -> None:
+    """By the command; the entry loads, and is the shipped one under another name."""
+    words = ["backbones", "add", TINY.architecture, "--file", str(TINY.file), "--name", "mine", "--gelu"]
+    catalog = str(tmp_path / "mine.yaml")
+    assert CliRunner().invoke(app, [*words, "--catalog", catalog], catch_exceptions=False).exit_code == 0
+    found, shipped = load_catalog([catalog]).backbone("mine"), load_catalog().backbone("tiny-clip")
+    same = ("image_size", "embed_dim", "width", "layers", "patch", "parameters", "quick_gelu")
+    assert all(getattr(found, name) == getattr(shipped, name) for name in same)
+    listed = CliRunner().invoke(app, ["backbones", "list", "--catalog", catalog])
+    row = next(line for line in listed.output.splitlines() if line.startswith("mine "))
+    assert row.split()[3:6] == ["gelu", "32", "8"]
+    with pytest.raises(UserError, match="a backbone mine stands in"):
+        CliRunner().invoke(app, [*words, "--catalog", catalog], catch_exceptions=False)
+
+
+def _beside(folder: Path, name: str, config: dict[str, Any]) -> Wanted:
+    folder.mkdir()
+    save_file(load_file(TINY.file), folder / "weights.safetensors")  # type: ignore[arg-type]
+    (folder / name).write_text(json.dumps(config))
+    return replace(TINY, file=folder / "weights.safetensors")
+
+
+def test_a_configuration_beside_a_file_says_the_activation(tmp_path: Path) -> None:
+    shape = tower_shape(json.loads(Path(TINY.architecture).read_text()), "tiny")
+    theirs = _beside(tmp_path / "theirs", "config.json", config_from_shape(shape))
+    ours = _beside(tmp_path / "ours", "open_clip_config.json", {"model_cfg": {"quick_gelu": True}})
+    assert (make_entry(theirs).quick_gelu, make_entry(ours).quick_gelu) == (False, True)
+    with pytest.raises(UserError, match=r"trained with quick_gelu, says .*open_clip_config\.json"):
+        make_entry(replace(ours, quick_gelu=False))
+
+
+def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+    tensors = load_file(TINY.file)  # type: ignore[arg-type]
+    del tensors["visual.proj"]
+    save_file(tensors, tmp_path / "weights.safetensors")
+    with pytest.raises(UserError, match=r"do not fit tiny-clip: .*visual\.proj"):
+        make_entry(replace(TINY, file=tmp_path / "weights.safetensors", quick_gelu=False))
+
+
+def _changed(key: str, **changes: Any) -> dict[str, Any]:
+    fields = load_catalog().backbone(key).model_dump(exclude={"name"}, exclude_none=True)
+    return {**fields, **changes}
+
+
+def test_openais_weights_under_plain_gelu_are_refused_while_planning(tmp_path: Path) -> None:
+    entry = _changed("vit-b-32", quick_gelu=False)
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"backbones": {"wrong": entry}}))
+    with pytest.raises(UserError, match=r"(?s)backbones\.wrong.*write quick_gelu: true"):
+        load_catalog([tmp_path / "mine.yaml"])
+
+
+def test_other_known_weights_are_held_against_open_clips_table_when_loaded() -> None:
+    entry = BackboneEntry(
+        name="wrong", **_changed("vit-b-32", weights={"pretrained": "laion2b_s34b_b79k"}, quick_gelu=True)
+    )
+    with pytest.raises(UserError, match=r"(?s)trained with plain GELU, says open_clip.*write quick_gelu: false"):
+        load_backbone(entry, "cpu")
+
+
+def test_sizes_other_than_the_models_are_refused() -> None:
+    entry = load_catalog().backbone("tiny-clip").model_copy(update={"image_size": 64})
+    with pytest.raises(UserError, match="has image_size 32, its catalog entry says 64"):
+        load_backbone(entry, "cpu")

@@ -1,0 +1,164 @@
+"""What the protocol's switches do to a cell, through the real engine: images, supports, scoring, selection."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bolt.methods import METHODS
+from bolt.protocol import PUBLISHED, STRICT, SWITCHES
+from bolt.task.support import validation_tenth
+from bolt.task.task import Task
+from orchestrator.artifacts.build import build
+from orchestrator.artifacts.kinds import closure, support_images
+from orchestrator.artifacts.requirements import direct_needs
+from orchestrator.catalog import backbone_ref, dataset_ref
+from orchestrator.catalog.load_backbone import activation_swapped
+from orchestrator.cells.trial import Recorder, make_task, run_cell
+from orchestrator.core.cell import Cell
+from orchestrator.grid.schema import resolve_protocol
+from orchestrator.store.results import Result
+from tests.orchestrator.conftest import World
+
+
+def turned(cell: Cell, **switches: Any) -> Cell:
+    return replace(cell, protocol=STRICT.with_switches(**switches))
+
+
+def prepare(world: World, cell: Cell) -> None:
+    """Build what a cell reads beyond its sources, which are built."""
+    for need in closure(direct_needs(cell, world.catalog)):
+        build(need, world.settings)
+
+
+def task_of(world: World, cell: Cell) -> Task:
+    prepare(world, cell)
+    method = METHODS[cell.method.name]
+    settings = method.configure(cell.method.settings_dict(), cell.track)
+    bench = world.bench
+    return make_task(cell, method, settings, bench, Recorder(cell, bench))
+
+
+def measure(world: World, cell: Cell) -> Result:
+    prepare(world, cell)
+    return run_cell(cell, world.bench)
+
+
+def test_every_switch_can_be_turned_by_name_and_differs_between_the_protocols() -> None:
+    same = {name for name in SWITCHES if getattr(STRICT, name) == getattr(PUBLISHED, name)}
+    # These differ between the paper's domains, or between the tables and the released code.
+    assert same == {"epoch_selection", "support_pool", "baseline_crop"}
+    for name in SWITCHES:
+        other = resolve_protocol({"name": "strict", name: _other_value(name)}, place=None)  # type: ignore[arg-type]
+        assert other.name.startswith(f"strict+{name}=")
+
+
+def _other_value(name: str) -> Any:
+    others = {"epoch_selection": "best_train_loss", "support_pool": "less_validation", "baseline_crop": "light"}
+    return others.get(name, getattr(PUBLISHED, name))
+
+
+def test_a_swapped_activation_is_another_backbone_with_the_same_sources(world: World) -> None:
+    cell = world.pick("bolt")
+    entry = world.catalog.backbone(cell.backbone.name)
+    other = replace(turned(cell, activation="swapped"), backbone=backbone_ref(activation_swapped(entry)))
+    assert other.backbone != cell.backbone
+    prepare(world, other)
+    assert world.bench.backbone(other.backbone).activation != world.bench.backbone(cell.backbone).activation
+    assert measure(world, other).evaluations != measure(world, cell).evaluations
+
+
+def test_fresh_draws_are_those_of_numpys_seeded_generator(world: World) -> None:
+    cell = turned(world.pick("tip_adapter"), support_draw="fresh")
+    support = task_of(world, cell).support
+    labels = world.bench.support_pictures(support_images(cell)).labels_of_split
+    np.random.seed(cell.seed)  # noqa: NPY002 - the very call of the authors' code
+    expected = [np.random.choice(np.flatnonzero(labels == c), 2, replace=False) for c in range(8)]  # noqa: NPY002
+    assert set(support.indices_N.tolist()) == set(np.concatenate(expected).tolist())
+
+
+def test_a_pool_less_validation_holds_no_image_of_that_tenth(world: World) -> None:
+    cell = replace(turned(world.pick("tip_adapter"), support_pool="less_validation"), shots=16)
+    tenth = set(validation_tenth(world.catalog.dataset(cell.dataset.name).sizes.train).tolist())
+    with_it = task_of(world, replace(cell, protocol=STRICT)).support.indices_N
+    without = task_of(world, cell).support.indices_N
+    assert tenth & set(with_it.tolist())
+    assert not tenth & set(without.tolist())
+
+
+def test_the_validation_tenth_is_the_one_of_the_task_vector_repositories() -> None:
+    """MNIST: the first image left for training is 36,044 (facts of the published splits)."""
+    held_out = validation_tenth(60_000)
+    order = torch.randperm(60_000, generator=torch.Generator().manual_seed(0))
+    assert (len(held_out), int(order[0])) == (5000, 36044)
+    assert 36044 not in held_out
+
+
+@pytest.mark.parametrize(("dataset", "mirrorable"), [("glyph-digits", False), ("aerial-roofs", True)])
+def test_only_datasets_that_survive_it_are_mirrored(world: World, dataset: str, mirrorable: bool) -> None:
+    entry = world.catalog.dataset(dataset)
+    assert entry.mirrorable == mirrorable
+    cell = replace(
+        world.pick("zero_shot"), dataset=dataset_ref(entry, None), method=world.pick("bolt").method, shots=4, seed=1
+    )
+    strict = task_of(world, replace(cell, sources=()))
+    always = task_of(world, turned(replace(cell, sources=()), flips="always"))
+    rows = torch.arange(len(strict.support))
+    same = torch.equal(strict.support.pixels(1, rows), always.support.pixels(1, rows))
+    assert same == mirrorable
+
+
+def test_baselines_may_see_lighter_crops_than_bolt(world: World) -> None:
+    rows = torch.arange(4)
+    pixels = {}
+    for name in ("bolt", "linear_probe"):
+        for crop in ("shared", "light"):
+            support = task_of(world, turned(world.pick(name), baseline_crop=crop)).support
+            pixels[name, crop] = support.pixels(1, rows)
+    assert torch.equal(pixels["bolt", "shared"], pixels["linear_probe", "shared"])
+    assert torch.equal(pixels["bolt", "shared"], pixels["bolt", "light"])
+    assert not torch.equal(pixels["linear_probe", "shared"], pixels["linear_probe", "light"])
+
+
+def test_selection_on_the_test_set_needs_a_switch_and_is_told(world: World) -> None:
+    strict = measure(world, world.pick("linear_probe"))
+    cell = turned(world.pick("linear_probe"), config_selection="best_on_test")
+    chosen = measure(world, cell)
+    assert cell.protocol.selects_on_test
+    assert "selected_learning_rate" in chosen.details
+    assert "selected_learning_rate" not in strict.details
+    assert chosen.evaluations[0].accuracy >= strict.evaluations[0].accuracy
+    assert task_of(world, cell).oracle is not None
+
+
+def test_alpha_at_test_time_needs_a_switch_to_see_labels(world: World) -> None:
+    cell = world.pick("bolt_pooled", "tta")
+    blind = measure(world, cell)
+    seeing = measure(world, turned(cell, tta_alpha="test_labels"))
+    assert seeing.evaluations[0].accuracy >= blind.evaluations[0].accuracy
+
+
+def test_the_meta_learned_start_may_be_scored_on_a_tenth_of_the_training_split(world: World) -> None:
+    cell = turned(world.pick("meta_init", "meta"), meta_scoring="validation")
+    (score,) = measure(world, cell).evaluations
+    assert score.total == world.catalog.dataset(cell.dataset.name).sizes.train // 10
+    (other,) = measure(world, turned(world.pick("bolt", "meta"), meta_scoring="validation")).evaluations
+    assert other.total == world.catalog.dataset(cell.dataset.name).sizes.test
+
+
+def test_the_meta_track_scores_after_every_epoch(world: World) -> None:
+    result = measure(world, world.pick("bolt", "meta"))
+    assert len(result.curves["accuracy"]) == len(result.curves["train_loss"]) > 1
+    assert result.curves["accuracy"][-1] == result.evaluations[0].accuracy
+
+
+def test_published_supports_of_the_ood_track_come_from_the_test_split_and_are_not_scored(world: World) -> None:
+    cell = replace(world.pick("linear_probe"), track="ood")
+    (strict,) = measure(world, cell).evaluations
+    (other,) = measure(world, turned(cell, ood_support="test")).evaluations
+    # The largest support is left out, not the cell's own two a class, so that every k is scored on the same images.
+    assert strict.total - other.total == 16 * 8

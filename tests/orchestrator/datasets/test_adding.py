@@ -1,0 +1,313 @@
+"""``data add`` and ``data verify``: one's own images, good and bad, as an entry that can be measured on."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from PIL import Image
+
+from orchestrator.catalog import dataset_ref, excluded_images, load_catalog
+from orchestrator.catalog.writing import add_entries
+from orchestrator.datasets.adding import Added, Wishes, add_dataset
+from orchestrator.datasets.layouts import class_word, class_words
+from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.verify import exclude_broken, verify_dataset
+from orchestrator.util.errors import UserError
+from tests.helpers import command
+from tests.helpers.photographs import CLASSES, ORIENTATION, break_file, photograph, write_photographs
+
+
+def add(folder: Path, **wishes: object) -> Added:
+    return add_dataset(folder / "Table ware", [folder / "mine.yaml"], Wishes(**wishes))  # type: ignore[arg-type]
+
+
+def refused(folder: Path, message: str, **wishes: object) -> str:
+    """The error of an addition that must leave no entry behind."""
+    with pytest.raises(UserError, match=message) as failed:
+        add(folder, **wishes)
+    assert not (folder / "mine.yaml").exists()
+    return str(failed.value)
+
+
+# -- what is found ----------------------------------------------------------------------------------------------------
+
+
+def test_class_folders_side_by_side_become_an_entry(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "Table ware", 20)
+    (tmp_path / "Table ware" / "red_mug" / "notes.txt").write_text("mine")
+    added = add(tmp_path)
+    entry = load_catalog([tmp_path / "mine.yaml"]).datasets["table-ware"]
+    assert added.entry == entry
+    assert entry.class_names == {"03-green-plate": "green plate", "BlueBottle": "blue bottle", "red_mug": "red mug"}
+    assert entry.prompts == ("a photo of a {}.",)
+    assert (entry.sizes.train, entry.sizes.test, entry.smallest_class) == (48, 12, 16)
+    assert entry.splits.recipe == "eighty_twenty"
+    assert not entry.exif_rotation
+    assert added.data_root == tmp_path
+    assert added.notes == ("files that are no images by their names, and are not used: 1",)
+    raw = open_dataset(entry, tmp_path)
+    assert raw.class_names == ("green plate", "blue bottle", "red mug")
+    assert (len(raw.train), len(raw.test)) == (48, 12)
+
+
+def test_train_and_test_folders_keep_their_parts(tmp_path: Path) -> None:
+    for part, count, first in (("train", 4, 0), ("test", 2, 4), ("validation", 1, 6)):
+        write_photographs(tmp_path / "Table ware" / part, count, first)
+    added = add(tmp_path, templates=("a picture of a {}.",), title="Tableware", mirrorable=False, name="ware")
+    entry = load_catalog([tmp_path / "mine.yaml"]).datasets["ware"]
+    assert (entry.sizes.train, entry.sizes.test, entry.splits.recipe) == (12, 6, "official")
+    assert (entry.prompts, entry.title, entry.mirrorable) == (("a picture of a {}.",), "Tableware", False)
+    assert added.notes[0] == "validation/ is not used"
+    assert "has 4 training images: k can be 1, 2, 4" in added.notes[1]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("with_split", [True, False])
+def test_a_table_becomes_an_entry(tmp_path: Path, kind: str, with_split: bool) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    rows = []
+    for name in CLASSES:
+        for number in range(5):
+            photograph(name, number).save(folder / f"{name}{number}.jpg")
+            rows.append((f"{name}{number}.jpg", name, "test" if number == 4 else "train"))
+    columns = {"filename": [row[0] for row in rows], "class": [row[1] for row in rows]}
+    if with_split:
+        columns["split"] = [row[2] for row in rows]
+    table = folder / f"list.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.table(columns), table)
+    else:
+        lines = [",".join(columns), *(",".join(row) for row in zip(*columns.values(), strict=True))]
+        table.write_text("\n".join(lines))
+    add_dataset(table, [tmp_path / "mine.yaml"], Wishes())
+    entry = load_catalog([tmp_path / "mine.yaml"]).datasets["photos"]
+    assert (entry.sizes.train, entry.sizes.test) == (12, 3)
+    before = dataset_ref(entry, tmp_path)
+    raw = open_dataset(entry, tmp_path)
+    assert raw.class_names == ("green plate", "blue bottle", "red mug")
+    if kind == "csv":  # the same size, other labels: another dataset
+        table.write_text(table.read_text().replace("red_mug0.jpg,red_mug", "red_mug0.jpg,der_mug"))
+        assert dataset_ref(entry, tmp_path) != before
+
+
+def test_photographs_that_lie_on_their_side_are_turned(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "Table ware", 5)
+    turned = photograph("red_mug", 0)
+    exif = Image.Exif()
+    exif[ORIENTATION] = 6
+    turned.save(tmp_path / "Table ware" / "red_mug" / "000.jpg", exif=exif)
+    added = add(tmp_path)
+    assert added.entry.exif_rotation
+    assert any(note.startswith("images stored turned") for note in added.notes)
+
+
+def test_the_same_picture_in_both_parts_is_said(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "Table ware" / "train", 16)
+    write_photographs(tmp_path / "Table ware" / "test", 2, 16)
+    shutil.copy(tmp_path / "Table ware/train/red_mug/003.jpg", tmp_path / "Table ware/test/red_mug/copy.jpg")
+    (note,) = add(tmp_path).notes
+    assert note.endswith("as a training image: 1, as test/red_mug/copy.jpg = train/red_mug/003.jpg")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("001.Black_footed_Albatross", "black footed albatross"),
+        ("DenseResidential", "dense residential"),
+        ("t-shirt", "t-shirt"),
+        ("X-Ray", "x-ray"),
+        ("red-mug", "red mug"),
+        ("MRIScan", "mri scan"),
+        ("12", "12"),
+        ("2cats", "2cats"),
+        ("Äpfel", "äpfel"),
+        ("  ", "  "),
+    ],
+)
+def test_words_are_made_of_folder_names(name: str, expected: str) -> None:
+    assert class_word(name) == expected
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_names_that_collide_after_cleaning_are_both_named(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "Table ware", 3)
+    shutil.copytree(tmp_path / "Table ware" / "red_mug", tmp_path / "Table ware" / "RedMug")
+    refused(tmp_path, "the classes 'RedMug' and 'red_mug' would both be called 'red mug'")
+    with pytest.raises(UserError, match="'1_cat' and '2_cat'"):
+        class_words(["1_cat", "2_cat"])
+
+
+def test_an_empty_class_is_named(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "Table ware", 3)
+    (tmp_path / "Table ware" / "empty").mkdir()
+    (tmp_path / "Table ware" / "empty" / "readme.txt").write_text("soon")
+    refused(tmp_path, "class folders without images: Table ware/empty")
+
+
+def test_one_class_is_refused(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "Table ware", 3)
+    for name in CLASSES[1:]:
+        shutil.rmtree(tmp_path / "Table ware" / name)
+    refused(tmp_path, "there is one class only, 'red_mug'")
+
+
+def test_a_missing_split_is_named(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "Table ware" / "train", 3)
+    write_photographs(tmp_path / "Table ware" / "val", 1)
+    refused(tmp_path, "there is train/ but no test/; the other folders are val")
+
+
+@pytest.mark.parametrize(("lacking", "having"), [("test", "train"), ("train", "test")])
+def test_a_class_in_one_part_only_is_named(tmp_path: Path, lacking: str, having: str) -> None:
+    for part in ("train", "test"):
+        write_photographs(tmp_path / "Table ware" / part, 2)
+    shutil.rmtree(tmp_path / "Table ware" / lacking / "red_mug")
+    refused(tmp_path, f"class folder 'red_mug' is in {having}/ but not in {lacking}/")
+
+
+def test_a_class_too_small_to_be_split_is_named(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "Table ware", 3)
+    for number in (0, 1):
+        (tmp_path / "Table ware" / "red_mug" / f"{number:03}.jpg").unlink()
+    refused(tmp_path, "class 'red mug' has too few images")
+
+
+@pytest.mark.parametrize("case", ["loose images", "nothing", "no such folder", "a text file"])
+def test_what_is_no_dataset_is_said(tmp_path: Path, case: str) -> None:
+    folder = tmp_path / "Table ware"
+    if case == "a text file":
+        folder.write_text("x")
+    elif case != "no such folder":
+        folder.mkdir()
+    if case == "loose images":
+        photograph("red_mug", 0).save(folder / "1.jpg")
+    expected = {"loose images": "it holds 1 images and no class folders", "nothing": "it holds no class folders",
+                "no such folder": "there is no ", "a text file": "neither a folder nor"}[case]  # fmt: skip
+    refused(tmp_path, expected)
+
+
+def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "Table ware", 3)
+    refused(tmp_path, "there is a dataset 'mnist' already, in grids/datasets/general.yaml", name="mnist")
+    refused(tmp_path, "'Table ware' may hold lower-case letters", name="Table ware")
+    add(tmp_path)
+    with pytest.raises(UserError, match="there is a dataset 'table-ware' already"):
+        add(tmp_path)
+
+
+def test_images_that_cannot_be_read_are_listed_and_left_out_on_request(tmp_path: Path) -> None:
+    folder = tmp_path / "Table ware"
+    write_photographs(folder, 10)
+    break_file(folder / "red_mug" / "004.jpg")
+    (folder / "BlueBottle" / "000.jpg").write_bytes(b"")
+    (folder / "BlueBottle" / "huge.ppm").write_bytes(b"P6\n60000 60000\n255\n")
+    text = refused(tmp_path, "3 of 31 images cannot be decoded")
+    for expected in ("red_mug/004.jpg: OSError", "BlueBottle/000.jpg: UnidentifiedImageError", "--exclude-broken"):
+        assert expected in text
+    assert "BlueBottle/huge.ppm: DecompressionBombError: Image size (3600000000 pixels)" in text
+    added = add(tmp_path, exclude_broken=True)
+    assert sorted(excluded_images(added.entry, tmp_path)) == [
+        "BlueBottle/000.jpg", "BlueBottle/huge.ppm", "red_mug/004.jpg",
+    ]  # fmt: skip
+    raw = open_dataset(added.entry, tmp_path)
+    assert len(raw.train) + len(raw.test) == 31 - 3
+    assert (added.entry.sizes.train, added.entry.sizes.test) == (len(raw.train), len(raw.test))
+    assert verify_dataset(added.entry, tmp_path).broken == ()
+
+
+def test_a_class_of_which_nothing_can_be_read_is_not_left_out(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "Table ware", 3)
+    for path in (tmp_path / "Table ware" / "red_mug").iterdir():
+        break_file(path)
+    refused(tmp_path, "no image of class 'red mug' in train can be read", exclude_broken=True)
+
+
+# -- verify -----------------------------------------------------------------------------------------------------------
+
+
+def test_verify_counts_lists_and_leaves_the_other_images_where_they_are(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "Table ware", 10)
+    entry = add(tmp_path).entry
+    whole, identity = open_dataset(entry, tmp_path), dataset_ref(entry, tmp_path)
+    origin = whole.train.origin(5)
+    path = tmp_path / "Table ware" / origin
+    size = path.stat().st_size
+    path.write_bytes(b"\0" * size)  # the same size: nothing but decoding tells
+    found = verify_dataset(entry, tmp_path)
+    assert [(broken.part, broken.origin) for broken in found.broken] == [("train", origin)]
+    assert found.per_class == ((8, 2), (8, 2), (8, 2))
+    exclude_broken(found, tmp_path)
+    left = open_dataset(entry, tmp_path)
+    kept = [i for i in range(len(whole.train)) if i != 5]
+    assert [left.train.origin(i) for i in range(len(left.train))] == [whole.train.origin(i) for i in kept]
+    assert np.array_equal(left.test.indices, whole.test.indices)
+    assert dataset_ref(entry, tmp_path) != identity
+    again = verify_dataset(entry, tmp_path)
+    assert (again.broken, again.excluded) == ((), 1)
+    assert again.differs == ["train: catalog 24, data 23"]
+
+
+def test_an_entrys_identity_is_the_same_with_no_list_and_with_an_empty_one(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "Table ware", 3)
+    entry = add(tmp_path).entry
+    before = dataset_ref(entry, tmp_path)
+    (tmp_path / "table-ware.excluded.txt").write_text("\n")
+    assert dataset_ref(entry, tmp_path) == before
+
+
+def test_the_commands_exit_codes(tmp_path: Path) -> None:
+    folder, mine = tmp_path / "ware", tmp_path / "mine.yaml"
+    write_photographs(folder, 5)
+    options = ["--catalog", str(mine), "--data-root", str(tmp_path)]
+    done = command.orchestrator("data", "add", str(folder), "--catalog", str(mine))
+    assert done.returncode == 0, done.stderr
+    assert (
+        f"grid own --catalog {mine} --data-root {tmp_path} --set 'datasets=[ware]' --set 'shots=[1,2,4]'" in done.stdout
+    )
+    break_file(folder / "red_mug" / "001.jpg")
+    done = command.orchestrator("data", "verify", "ware", *options)
+    assert done.returncode == 1, done.stderr
+    assert "red_mug/001.jpg" in done.stdout
+    done = command.orchestrator("data", "verify", "ware", *options, "--exclude-broken")
+    assert done.returncode == 0, done.stderr
+    assert "left out on record" in done.stdout
+    done = command.orchestrator("data", "verify", "waer", *options)
+    assert done.returncode == 2
+    assert "did you mean 'ware'" in done.stderr
+    done = command.orchestrator("data", "list", "--domain", "own", *options)
+    assert done.returncode == 0, done.stderr
+    assert "1 of 1 are at hand" in done.stdout
+
+
+# -- the catalog file -------------------------------------------------------------------------------------------------
+
+
+def test_what_stands_in_the_catalog_file_stays(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "Table ware", 3)
+    text = "# my file\nprompts:\n    mine: ['an old {}.']  # kept\ndomains:\n    old: {title: Old}\n# the end\n"
+    (tmp_path / "mine.yaml").write_text(text)
+    add(tmp_path, domain="kitchen")
+    after = (tmp_path / "mine.yaml").read_text()
+    assert "# my file" in after
+    assert "# kept" in after
+    assert "# the end" in after
+    assert list(yaml.safe_load(after)["domains"]) == ["old", "kitchen"]
+    assert load_catalog([tmp_path / "mine.yaml"]).domains["kitchen"].title == "Kitchen"
+
+
+@pytest.mark.parametrize("text", ["datasets: {a: {title: A}}\n", "- a list\n", "datasets:\n  a: {title: A}\n"])
+def test_a_catalog_file_that_cannot_be_extended_is_left_alone(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError):
+        add_entries(path, {"datasets": {"a" if "\n  a" in text else "b": {"title": "1e-3"}}})
+    assert path.read_text() == text

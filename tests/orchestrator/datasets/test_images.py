@@ -1,0 +1,302 @@
+"""Decoding, loading from folders, and splits, on real files in real formats."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from orchestrator.catalog import DatasetEntry
+from orchestrator.datasets.images import evaluation_pixels, read_images, training_pixels, write_images
+from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.part import Part
+from orchestrator.datasets.splits import split_indices
+from orchestrator.store import Store
+from orchestrator.util.errors import UserError
+from tests.helpers.waiting import PATIENCE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SIZE = 32
+
+
+def picture(width: int, height: int, seed: int = 0) -> Image.Image:
+    """A picture with detail at every scale."""
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def folder_entry(name: str = "shapes", recipe: str = "official", **changes: object) -> DatasetEntry:
+    fields = {
+        "name": name,
+        "title": name,
+        "domain": "real",
+        "route": {"kind": "folder", "folder": name},
+        "prompts": ["a picture of a {}."],
+        "classes": 2,
+        "sizes": {"train": 4, "test": 2},
+        "splits": {"recipe": recipe},
+        "licence": "none",
+        **changes,
+    }
+    return DatasetEntry.model_validate(fields)
+
+
+def write_folder(
+    root: Path, splits: tuple[str, ...], classes: tuple[str, ...] = ("round_thing", "square"), n: int = 10
+) -> None:
+    for split in splits:
+        for label, name in enumerate(classes):
+            (root / split / name).mkdir(parents=True)
+            for index in range(n):
+                kind = ("png", "jpg", "bmp")[index % 3]
+                picture(20 + index, 30, seed=100 * label + index).save(root / split / name / f"{index}.{kind}")
+
+
+def test_a_folder_with_its_own_splits(tmp_path: Path) -> None:
+    write_folder(tmp_path / "shapes", ("train", "test"))
+    raw = open_dataset(folder_entry(), tmp_path)
+    assert raw.class_names == ("round thing", "square")
+    assert (len(raw.train), len(raw.test)) == (20, 20)
+    assert raw.train.labels.tolist() == [0] * 10 + [1] * 10
+    assert raw.train.read(0).size == (20, 30)
+    assert raw.train.origin(0).endswith("train/round_thing/0.png")
+
+
+def test_a_folder_that_a_recipe_splits(tmp_path: Path) -> None:
+    write_folder(tmp_path / "shapes", ("all",))
+    raw = open_dataset(folder_entry(recipe="eighty_twenty"), tmp_path)
+    assert np.bincount(raw.train.labels).tolist() == [8, 8]
+    assert np.bincount(raw.test.labels).tolist() == [2, 2]
+    train = {raw.train.origin(i) for i in range(len(raw.train))}
+    test = {raw.test.origin(i) for i in range(len(raw.test))}
+    assert not train & test
+
+
+def test_the_recipe_says_which_part_is_read_where_a_folder_has_both_layouts(tmp_path: Path) -> None:
+    write_folder(tmp_path / "shapes", ("train", "test"), n=2)
+    write_folder(tmp_path / "shapes", ("all",), n=10)
+    assert len(open_dataset(folder_entry(), tmp_path).train) == 4
+    assert len(open_dataset(folder_entry(recipe="eighty_twenty"), tmp_path).train) == 16
+
+
+@pytest.mark.parametrize("recipe", ["eighty_twenty", "eighty_ten_ten", "published"])
+def test_splits_are_disjoint_and_the_same_every_time(recipe: str) -> None:
+    labels = np.repeat(np.arange(7), 30).astype(np.int64)
+    first, second = (split_indices(labels, recipe, "a dataset") for _ in range(2))
+    assert all(np.array_equal(first[part], second[part]) for part in first)
+    assert not set(first["train"]) & set(first["test"])
+    if recipe != "published":
+        assert set(np.bincount(labels[first["train"]])) == {24}
+        assert not np.array_equal(first["test"], split_indices(labels, recipe, "another")["test"])
+    else:
+        assert (len(first["train"]), len(first["test"])) == (152, 42)  # 168 less a tenth, and the other fifth
+
+
+def test_an_unknown_recipe_is_refused() -> None:
+    with pytest.raises(ValueError, match="no split recipe"):
+        split_indices(np.zeros(4, dtype=np.int64), "official", "x")
+
+
+def test_images_come_back_as_they_were_decoded(tmp_path: Path) -> None:
+    write_folder(tmp_path / "shapes", ("train", "test"), n=3)
+    part = open_dataset(folder_entry(), tmp_path).train
+    write_images(part, lambda image: training_pixels(image, SIZE), tmp_path)
+    images = read_images(lambda name: tmp_path / name)
+    assert len(images) == 6
+    for index in range(6):
+        assert np.array_equal(images.image(index).numpy(), training_pixels(part.read(index), SIZE))
+    write_images(part, lambda image: evaluation_pixels(image, SIZE), tmp_path)
+    batch = read_images(lambda name: tmp_path / name).batch(2, 5)
+    assert batch.shape == (3, 3, SIZE, SIZE)
+    assert np.array_equal(batch[1].numpy(), evaluation_pixels(part.read(3), SIZE))
+
+
+def test_every_broken_image_is_named_with_its_reason(tmp_path: Path) -> None:
+    write_folder(tmp_path / "shapes", ("train", "test"), n=4)
+    good = tmp_path / "shapes/train/square/1.jpg"
+    good.write_bytes(good.read_bytes()[:300])
+    (tmp_path / "shapes/train/square/2.bmp").write_bytes(b"not an image")
+    part = open_dataset(folder_entry(), tmp_path).train
+    with pytest.raises(UserError) as caught:
+        write_images(part, lambda image: evaluation_pixels(image, SIZE), tmp_path)
+    message = str(caught.value)
+    assert "2 of 8 images" in message
+    assert "square/1.jpg" in message
+    assert "square/2.bmp" in message
+
+
+def test_a_broken_image_leaves_nothing_and_the_hint_names_the_way_out(tmp_path: Path) -> None:
+    write_folder(tmp_path / "shapes", ("train", "test"), n=30)
+    for index in range(0, 30, 2):
+        (tmp_path / "shapes/train/square" / f"{index}.{('png', 'jpg', 'bmp')[index % 3]}").write_bytes(b"GIF89a")
+    part, store = open_dataset(folder_entry(), tmp_path).train, Store(tmp_path / "store")
+    with pytest.raises(UserError) as caught:
+        build_in(store, part)
+    assert str(caught.value).count("train/square/") == 15
+    assert "data verify shapes --exclude-broken" in str(caught.value)
+    assert store.artifact(ADDRESS) is None
+    assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
+
+
+def test_a_huge_image_is_refused_with_its_path_and_size(tmp_path: Path) -> None:
+    write_folder(tmp_path / "shapes", ("train", "test"), n=3)
+    Image.new("1", (20_000, 10_000)).save(tmp_path / "shapes/train/square/0.png")
+    part = open_dataset(folder_entry(), tmp_path).train
+    with pytest.raises(UserError, match=r"train/square/0\.png: DecompressionBombError: .*200000000 pixels"):
+        build_in(Store(tmp_path / "store"), part)
+
+
+ADDRESS, IDENTITY = "images/shapes--0123abcd", {"kind": "Images", "split": "train"}
+
+
+def transform(image: Image.Image) -> NDArray[np.uint8]:
+    return evaluation_pixels(image, SIZE)
+
+
+def build_in(store: Store, part: Part) -> None:
+    """Decode a part into a store, as the stage does."""
+    with store.building(ADDRESS, IDENTITY) as builder:
+        write_images(part, transform, builder.folder, dataset="shapes", progress=builder.progress)
+
+
+def check_whole(store: Store, part: Part) -> None:
+    """The artifact is there with every pixel."""
+    found = store.artifact(ADDRESS, IDENTITY)
+    assert found is not None
+    found.verify()
+    images = read_images(found.path)
+    assert images.labels.tolist() == part.labels.tolist()
+    for index in range(len(part)):
+        assert np.array_equal(images.image(index).numpy(), transform(part.read(index)))
+
+
+CHILD = """
+import os, resource, sys, time
+from pathlib import Path
+from tests.orchestrator.datasets.test_images import Store, build_in, folder_entry, open_dataset
+from dataclasses import replace
+
+part, store, how = open_dataset(folder_entry(), Path(sys.argv[1])).train, Store(sys.argv[2]), sys.argv[3]
+if how == "full":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+if how == "killed":
+    read = part.read
+    def read_half(index):
+        if index == len(part) // 2:
+            print("half", flush=True)
+            time.sleep(600)
+        return read(index)
+    part = replace(part, read=read_half)
+if how == "read-only" and os.geteuid() == 0:
+    os.setuid(65534)
+build_in(store, part)
+"""
+
+
+def child(folder: Path, store: Path, how: str) -> list[str]:
+    return [sys.executable, "-c", CHILD, str(folder), str(store), how]
+
+
+def test_a_builder_killed_half_way_leaves_nothing_that_is_taken_for_whole(tmp_path: Path) -> None:
+    write_folder(tmp_path / "shapes", ("train", "test"))
+    part, store = open_dataset(folder_entry(), tmp_path).train, Store(tmp_path / "store")
+    with subprocess.Popen(child(tmp_path, tmp_path / "store", "killed"), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"half\n"
+        os.kill(process.pid, signal.SIGKILL)
+    assert list((tmp_path / "store").rglob("pixels.bin"))
+    assert store.artifact(ADDRESS) is None
+    build_in(store, part)
+    check_whole(store, part)
+
+
+def test_two_builders_at_once_leave_one_whole_split(tmp_path: Path) -> None:
+    write_folder(tmp_path / "shapes", ("train", "test"))
+    part, store = open_dataset(folder_entry(), tmp_path).train, Store(tmp_path / "store")
+    met = threading.Barrier(2)
+    waits = set[int]()
+
+    def read(index: int) -> Image.Image:
+        if index == len(part) // 2 and threading.get_ident() not in waits:
+            waits.add(threading.get_ident())
+            met.wait(PATIENCE)
+        return part.read(index)
+
+    with ThreadPoolExecutor(2) as pool:
+        for builder in [pool.submit(build_in, store, replace(part, read=read)) for _ in range(2)]:
+            builder.result(120)
+    check_whole(store, part)
+
+
+def test_a_disk_that_takes_no_more_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    write_folder(tmp_path / "shapes", ("train", "test"))
+    done = subprocess.run(child(tmp_path, tmp_path / "store", "full"), capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode != 0
+    assert f"{ADDRESS} cannot be built: the disk takes no file of that size" in done.stderr
+    assert Store(tmp_path / "store").artifact(ADDRESS) is None
+    assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
+
+
+def test_a_store_that_may_not_be_written_to_is_named() -> None:
+    with tempfile.TemporaryDirectory() as name:  # tmp_path lies where other users cannot look
+        folder = Path(name)
+        write_folder(folder / "shapes", ("train", "test"), n=3)
+        (folder / "store").mkdir(mode=0o555)
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o555)
+        done = subprocess.run(
+            child(folder, folder / "store", "read-only"), capture_output=True, text=True, timeout=PATIENCE
+        )
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o755)
+        assert done.returncode != 0
+        assert "the store cannot be written to" in done.stderr
+        assert list((folder / "store").iterdir()) == []
+
+
+def test_an_empty_class_folder_is_an_error(tmp_path: Path) -> None:
+    write_folder(tmp_path / "shapes", ("train", "test"))
+    (tmp_path / "shapes/train/triangle").mkdir()
+    with pytest.raises(UserError, match="no images"):
+        open_dataset(folder_entry(), tmp_path)
+
+
+def test_a_class_that_only_the_test_split_has_is_an_error(tmp_path: Path) -> None:
+    write_folder(tmp_path / "shapes", ("train", "test"))
+    (tmp_path / "shapes/test/triangle").mkdir()
+    with pytest.raises(UserError, match="triangle"):
+        open_dataset(folder_entry(), tmp_path)
+
+
+def test_one_class_is_an_error(tmp_path: Path) -> None:
+    write_folder(tmp_path / "shapes", ("train", "test"), classes=("square",))
+    with pytest.raises(UserError, match="nothing to tell apart"):
+        open_dataset(folder_entry(), tmp_path)
+
+
+def test_class_words_come_from_the_catalog_by_folder_name(tmp_path: Path) -> None:
+    write_folder(tmp_path / "shapes", ("train", "test"))
+    words = {"square": "a box", "round_thing": "a ball"}
+    assert open_dataset(folder_entry(class_names=words), tmp_path).class_names == ("a ball", "a box")
+    wrong = {"square": "a box", "ball": "a ball"}
+    with pytest.raises(UserError, match="round_thing"):
+        open_dataset(folder_entry(class_names=wrong), tmp_path)
+
+
+def test_a_missing_folder_says_which_option_gives_it(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="data-root"):
+        open_dataset(folder_entry(), None)
+    with pytest.raises(UserError, match="shapes"):
+        open_dataset(folder_entry(), tmp_path)

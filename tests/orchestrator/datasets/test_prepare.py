@@ -1,0 +1,464 @@
+"""``data prepare``: a dataset is there whole or not at all, whatever happens on the way."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torchvision.datasets
+from rich.console import Console
+
+from orchestrator.catalog import DatasetEntry, load_catalog, missing_data
+from orchestrator.datasets.fetching.by_hub import fill_from_hub, needed_files
+from orchestrator.datasets.fetching.staging import Workshop
+from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.prepare import Job, check_space, prepare_one, remove_leftovers, sort_out
+from orchestrator.datasets.state import read_record, state_of
+from orchestrator.util.errors import UserError
+from tests.helpers.packed import BODY, CLASSES, CONTENT, entry_of, picture, tar_of, zip_of
+from tests.helpers.served import Served, serve
+from tests.helpers.waiting import PATIENCE, wait_for
+
+QUIET = Console(file=io.StringIO())
+
+
+def check_there(entry: DatasetEntry, root: Path) -> None:
+    """The dataset can be opened and read, and nothing else lies beside it."""
+    assert state_of(entry, root) == "there"
+    raw = open_dataset(entry, root)
+    assert (len(raw.train), len(raw.test)) == (8, 2)
+    assert raw.train.read(0).size == (40, 40)
+    assert [path.name for path in root.iterdir() if not path.name.startswith(".")] == ["pets"]
+
+
+def check_not_there(entry: DatasetEntry, root: Path) -> None:
+    """No command takes what is there for the dataset."""
+    assert not (root / "pets").exists()
+    assert state_of(entry, root) in ("partial", "missing")
+    with pytest.raises(UserError, match="data prepare pets"):
+        open_dataset(entry, root)
+
+
+# -- archives ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pack", [tar_of, zip_of])
+def test_an_archive_becomes_a_dataset_with_a_record(tmp_path: Path, pack: Any) -> None:
+    body = pack(CONTENT)
+    with serve(files={"pets.archive": body}) as served:
+        entry = entry_of(served.at("pets.archive"), body)
+        assert sort_out([entry], tmp_path).jobs == (Job(entry, len(body), 0),)
+        record = prepare_one(entry, tmp_path, QUIET)
+        assert prepare_one(entry, tmp_path, QUIET) is None
+        assert served.sent == [len(body)]
+    check_there(entry, tmp_path)
+    assert record == read_record(entry, tmp_path)
+    assert record is not None
+    assert record.files == {"pets.archive": f"sha256:{hashlib.sha256(body).hexdigest()}"}
+    assert record.manifest["counts"] == {"train": 8, "test": 2}
+    assert record.differs == ()
+    (line,) = sort_out([entry], tmp_path).there
+    assert "pets is there" in line
+
+
+def test_counts_that_are_not_the_catalogs_are_said(tmp_path: Path) -> None:
+    with serve(files={"a.tar": BODY}) as served:
+        entry = entry_of(served.at("a.tar"), sizes={"train": 80, "test": 20})
+        record = prepare_one(entry, tmp_path, QUIET)
+    assert record is not None
+    assert record.differs == ("train: catalog 80, data 8", "test: catalog 20, data 2")
+
+
+BAD: dict[str, tuple[bytes, bytes | None, str]] = {
+    "a wrong checksum": (BODY, b"another", "has the wrong sha256"),
+    "a truncated archive": (BODY[: len(BODY) // 2], None, "damaged, truncated or no archive"),
+    "a path that leaves its folder": (tar_of({**CONTENT, "../evil.png": b"x"}), None, "is refused"),
+    "a zip whose path leaves its folder": (zip_of({**CONTENT, "../evil.png": b"x"}), None, "is refused"),
+    "no class folders": (tar_of({"readme.txt": b"x"}), None, "cannot be read as pets"),
+    "one class": (tar_of({"pets/cat/1.png": picture(1), "pets/cat/2.png": picture(2)}), None, "cannot be read as pets"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_archive_leaves_nothing_that_looks_whole(tmp_path: Path, case: str) -> None:
+    body, stated, message = BAD[case]
+    root = tmp_path / "root"
+    with serve(files={"a.tar": body}) as served:
+        entry = entry_of(served.at("a.tar"), stated)
+        for _ in range(2):  # the second attempt meets what the first one left
+            with pytest.raises(UserError, match=message):
+                prepare_one(entry, root, QUIET)
+            check_not_there(entry, root)
+    assert not list(tmp_path.rglob("evil.png"))
+
+
+def test_what_an_interruption_left_half_unpacked_is_made_anew_without_fetching(tmp_path: Path) -> None:
+    with serve(files={"a.tar": BODY}) as served:
+        entry = entry_of(served.at("a.tar"))
+        half = tmp_path / "pets.partial" / "pets" / "pets" / "cat"
+        half.mkdir(parents=True)
+        (half / "left-over.png").write_bytes(picture(0)[:50])
+        (tmp_path / "pets.partial" / "downloads").mkdir()
+        (tmp_path / "pets.partial" / "downloads" / "a.tar").write_bytes(BODY)
+        check_not_there(entry, tmp_path)
+        prepare_one(entry, tmp_path, QUIET)
+        assert served.asked == []
+    check_there(entry, tmp_path)
+
+
+def test_what_an_interruption_left_after_the_last_step_is_removed(tmp_path: Path) -> None:
+    with serve(files={"a.tar": BODY}) as served:
+        entry = entry_of(served.at("a.tar"))
+        prepare_one(entry, tmp_path, QUIET)
+        (tmp_path / "pets.partial" / "downloads").mkdir(parents=True)
+        remove_leftovers(entry, tmp_path)
+    check_there(entry, tmp_path)
+
+
+# -- the command, killed, crowded and short of disk --------------------------------------------------------------------
+
+
+def catalog_file(folder: Path, entry: DatasetEntry) -> Path:
+    fields = entry.model_dump(exclude={"name"}, exclude_defaults=True)
+    path = folder / "mine.yaml"
+    path.write_text(json.dumps({"domains": {"own": {"title": "Own"}}, "datasets": {entry.name: fields}}))
+    return path
+
+
+def prepare_command(folder: Path, entry: DatasetEntry, *more: str) -> list[str]:
+    words = ["data", "prepare", entry.name, "--catalog", str(catalog_file(folder, entry)), "--data-root"]
+    return [sys.executable, "-m", "orchestrator", *words, str(folder / "root"), *more]
+
+
+def wait_until(reached: Any, process: subprocess.Popen[bytes]) -> None:
+    wait_for(lambda: reached() or process.poll() is not None)
+    assert process.poll() is None, "the command ended before"
+
+
+def part_size(root: Path) -> int:
+    part = root / "pets.partial" / "downloads" / "a.tar.part"
+    return part.stat().st_size if part.exists() else 0
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["kill -9", "Ctrl-C"])
+def test_a_killed_command_is_gone_on_with_and_no_byte_comes_twice(tmp_path: Path, how: signal.Signals) -> None:
+    root, half = tmp_path / "root", len(BODY) // 2
+    with serve(files={"a.tar": BODY}, stalls=[half]) as served:
+        entry = entry_of(served.at("a.tar"))
+        command = prepare_command(tmp_path, entry, "--yes")
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            wait_until(lambda: served.sent == [half], process)
+            time.sleep(0.2)  # the bytes are on their way
+            process.send_signal(how)
+            process.wait(PATIENCE)
+        check_not_there(entry, root)
+        kept = part_size(root)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stderr
+        assert served.sent == [half, len(BODY) - kept]
+    assert "2 classes, 8 train, 2 test" in done.stdout
+    check_there(entry, root)
+
+
+def test_a_second_command_says_who_is_at_it(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    with serve(files={"a.tar": BODY}, stalls=[100]) as served:
+        entry = entry_of(served.at("a.tar"))
+        command = prepare_command(tmp_path, entry, "--yes")
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
+            wait_until(lambda: served.sent == [100], first)
+            second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+            first.kill()
+        assert second.returncode == 2
+        assert f"pets is being prepared in {root} by process {first.pid}" in second.stdout + second.stderr
+        prepare_one(entry, root, QUIET)  # the lock died with its process
+    check_there(entry, root)
+
+
+def test_two_threads_at_once_leave_one_whole_dataset(tmp_path: Path) -> None:
+    outcomes: list[object] = []
+
+    def build(entry: DatasetEntry) -> None:
+        try:
+            outcomes.append(prepare_one(entry, tmp_path, QUIET))
+        except UserError as error:
+            outcomes.append(error)
+
+    with serve(files={"a.tar": BODY}) as served:
+        entry = entry_of(served.at("a.tar"))
+        threads = [threading.Thread(target=build, args=(entry,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert served.sent == [len(BODY)]
+    check_there(entry, tmp_path)
+    assert all(outcome is None or "is being prepared" in str(outcome) or outcome == read_record(entry, tmp_path)
+               for outcome in outcomes)  # fmt: skip
+
+
+CHILD = """
+import io, os, resource, sys
+from pathlib import Path
+from rich.console import Console
+from orchestrator.datasets.prepare import prepare_one
+from orchestrator.util.errors import UserError
+from tests.helpers.packed import entry_of
+
+if sys.argv[3] == "limited":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000))
+if sys.argv[3] == "locked" and os.geteuid() == 0:
+    os.setuid(65534)
+try:
+    prepare_one(entry_of(sys.argv[1]), Path(sys.argv[2]), Console(file=io.StringIO()))
+except UserError as error:
+    print(error)
+"""
+
+
+@cache
+def mounts_small_disks() -> bool:
+    """Whether this user may mount a file system in a name space of their own."""
+    try:
+        probe = "mount -t tmpfs -o size=32k none /mnt"
+        return subprocess.run(["unshare", "-rm", "sh", "-c", probe], capture_output=True, timeout=30).returncode == 0
+    except OSError:
+        return False
+
+
+UNWILLING = {
+    "full": ("size=32k", "the disk is full", "limited", "the disk takes no file of that size"),
+    "read-only": ("ro", "the disk is read-only", "locked", "this folder may not be written to"),
+}
+"""Case -> mount option of a small disk and the words for it; elsewhere, what the child does to itself and the words."""
+
+
+@pytest.mark.parametrize("case", UNWILLING)
+def test_a_disk_that_takes_nothing_is_named_and_nothing_looks_whole(tmp_path: Path, case: str) -> None:
+    """On a disk of its own where the system allows to mount one; elsewhere under a limit, or as another user."""
+    option, expected, otherwise, expected_otherwise = UNWILLING[case]
+    root = tmp_path / "root"
+    root.mkdir(mode=0o755 if mounts_small_disks() or case == "full" else 0o555)
+    with serve(files={"a.tar": BODY}) as served:
+        child = [sys.executable, "-c", CHILD, served.at("a.tar"), str(root)]
+        if mounts_small_disks():
+            script = f'mount -t tmpfs -o {option} none {root} && "$@" && ls {root}'
+            command = ["unshare", "-rm", "sh", "-c", script, "sh", *child, "mounted"]
+        else:
+            command, expected = [*child, otherwise], expected_otherwise
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stderr
+        assert f"pets cannot be prepared: {expected}" in done.stdout
+        assert "pets" not in done.stdout.splitlines()  # what `ls` shows
+        root.chmod(0o755)
+        entry = entry_of(served.at("a.tar"))
+        prepare_one(entry, root, QUIET)
+    check_there(entry, root)
+
+
+def test_a_root_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    (tmp_path / "root").write_text("a file, where a folder is meant")
+    with pytest.raises(UserError, match="this is not a folder"):
+        prepare_one(entry_of("http://127.0.0.1:1/a.tar"), tmp_path / "root", QUIET)
+
+
+def test_what_cannot_fit_is_not_begun(tmp_path: Path) -> None:
+    job = Job(entry_of("http://127.0.0.1:1/a.tar"), 10**16, 0)
+    with pytest.raises(UserError, match=r"TiB of disk needed, and .* are free"):
+        check_space([job], tmp_path)
+    assert check_space([Job(job.entry, None, 0)], tmp_path).startswith("disk needed: not known, ")
+
+
+def test_nothing_is_fetched_unless_somebody_agrees(tmp_path: Path) -> None:
+    with serve(files={"a.tar": BODY}) as served:
+        command = prepare_command(tmp_path, entry_of(served.at("a.tar")))
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
+        assert served.asked == []
+    assert done.returncode == 2
+    assert "licence: CC0" in done.stdout
+    assert "--yes" in done.stderr
+
+
+# -- other routes -----------------------------------------------------------------------------------------------------
+
+
+def idx(array: np.ndarray[Any, Any]) -> bytes:
+    """An array in MNIST's format."""
+    head = struct.pack(">HBB", 0, 8, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape)
+    return gzip.compress(head + array.astype(np.uint8).tobytes(), mtime=0)
+
+
+def mnist_files() -> dict[str, bytes]:
+    draw = np.random.default_rng(3)
+    labels = np.arange(20) % 10
+    files = {}
+    for split, name in (("train", "train"), ("test", "t10k")):
+        images = draw.integers(0, 256, (20, 28, 28)) if split == "train" else draw.integers(0, 256, (20, 28, 28)) // 2
+        files[f"{name}-images-idx3-ubyte.gz"] = idx(images)
+        files[f"{name}-labels-idx1-ubyte.gz"] = idx(labels)
+    return files
+
+
+def mnist(served: Served, monkeypatch: pytest.MonkeyPatch) -> DatasetEntry:
+    """The catalog's MNIST, with its address and checksums those of small files."""
+    sums = [(name, hashlib.md5(body).hexdigest()) for name, body in served.files.items()]
+    monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", [f"{served.url}/"])
+    monkeypatch.setattr(torchvision.datasets.MNIST, "resources", sums)
+    return load_catalog().datasets["mnist"]
+
+
+def test_torchvisions_datasets_resume_and_keep_what_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.datasets.fetching.download.PAUSES", (0.0,))
+    with serve(files=mnist_files()) as served:
+        entry = mnist(served, monkeypatch)
+        sizes = [len(body) for body in served.files.values()]
+        served.drops = [sizes[0], sizes[1], 1000, 0, 0]
+        with pytest.raises(UserError, match=r"mnist cannot be fetched by torchvision"):
+            prepare_one(entry, tmp_path, QUIET)
+        assert missing_data(entry, tmp_path) is not None
+        assert state_of(entry, tmp_path) == "partial"
+        served.drops = []
+        record = prepare_one(entry, tmp_path, QUIET)
+        assert sum(served.sent) == sum(sizes)
+    assert record is not None
+    assert record.manifest["counts"] == {"train": 20, "test": 20}
+    assert len(record.files) == 4
+    assert open_dataset(entry, tmp_path).test.read(3).size == (28, 28)
+
+
+def test_a_file_of_torchvisions_with_a_wrong_checksum_is_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve(files=mnist_files()) as served:
+        entry = mnist(served, monkeypatch)
+        name = next(iter(served.files))
+        good, served.files[name] = served.files[name], gzip.compress(b"another")
+        with pytest.raises(UserError, match="has the wrong checksum"):
+            prepare_one(entry, tmp_path, QUIET)
+        assert list((tmp_path / "mnist.partial" / "downloads").glob("*.wrong"))
+        served.files[name] = good
+        assert prepare_one(entry, tmp_path, QUIET) is not None
+
+
+def test_a_gated_dataset_says_what_to_put_where(tmp_path: Path) -> None:
+    entry = load_catalog().datasets["imagenet"]
+    with pytest.raises(UserError) as failed:
+        prepare_one(entry, tmp_path, QUIET)
+    text = str(failed.value)
+    assert "imagenet is gated: ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar, ILSVRC2012_devkit_t12.tar.gz" in text
+    assert str(tmp_path / "imagenet.partial" / "downloads") in text
+    assert "image-net.org" in text
+
+
+def test_a_dataset_no_program_can_fetch_is_left_to_its_user(tmp_path: Path) -> None:
+    entry = load_catalog().datasets["rsscn7"]
+    assert sort_out([entry], tmp_path).by_hand == (entry,)
+    assert "by hand, into" in str(missing_data(entry, tmp_path))
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+REPO = "owner/pets"
+
+
+def shard(first: int) -> bytes:
+    rows = {
+        "image": [{"bytes": picture(first + i), "path": None} for i in range(5)],
+        "label": [i % 2 for i in range(5)],
+    }
+    features = {"info": {"features": {"label": {"names": list(CLASSES), "_type": "ClassLabel"}}}}
+    table = pa.table(rows).replace_schema_metadata({b"huggingface": json.dumps(features).encode()})
+    stream = io.BytesIO()
+    pq.write_table(table, stream)
+    return stream.getvalue()
+
+
+def hub_files() -> tuple[dict[str, bytes], dict[str, dict[str, str]]]:
+    """What a hub with one repository answers: the repository's list of files, and the files."""
+    content = {
+        "README.md": b"# pets",
+        "data/train-00000-of-00002.parquet": shard(0),
+        "data/train-00001-of-00002.parquet": shard(5),
+        "data/other-00000-of-00001.parquet": shard(50),
+    }
+    sums = {name: hashlib.sha256(body).hexdigest() for name, body in content.items()}
+    siblings = [
+        {"rfilename": name, "size": len(body), "blobId": sums[name][:40],
+         **({"lfs": {"size": len(body), "sha256": sums[name], "pointerSize": 130}} if "parquet" in name else {})}
+        for name, body in content.items()
+    ]  # fmt: skip
+    info = {
+        "id": REPO,
+        "sha": COMMIT,
+        "siblings": siblings,
+        "private": False,
+        "gated": False,
+        "tags": [],
+        "downloads": 1,
+    }
+    body = json.dumps(info).encode()
+    api = {f"api/datasets/{REPO}": body, f"api/datasets/{REPO}/revision/{COMMIT}": body}
+    files = {f"datasets/{REPO}/resolve/{COMMIT}/{name}": body for name, body in content.items()}
+    headers = {
+        f"datasets/{REPO}/resolve/{COMMIT}/{name}": {"ETag": f'"{sums[name]}"', "X-Repo-Commit": COMMIT}
+        for name in content
+    }
+    return {**api, **files}, headers
+
+
+def hub_entry(url: str) -> DatasetEntry:
+    route = {"kind": "huggingface", "repo": REPO, "splits": {"all": "train"}}
+    return entry_of(url, route=route)
+
+
+def test_a_hub_repository_is_fetched_at_one_commit_and_only_what_is_needed(tmp_path: Path) -> None:
+    files, headers = hub_files()
+    with serve(files=files, headers=headers) as served:
+        entry = hub_entry(served.url)
+        revision, needed = needed_files(entry, served.url)
+        assert revision == COMMIT
+        assert [file.path for file in needed] == [f"data/train-0000{i}-of-00002.parquet" for i in range(2)]
+        shop = Workshop(tmp_path / "pets", tmp_path / "downloads", QUIET)
+        filled = fill_from_hub(entry, shop, served.url)
+    assert filled.revision == COMMIT
+    assert sorted(filled.files) == [file.path for file in needed]
+    assert not (tmp_path / "pets" / ".cache").exists()
+    raw = open_dataset(entry, tmp_path)
+    assert (len(raw.train), len(raw.test), raw.class_names) == (7, 3, CLASSES)
+
+
+def test_a_hub_file_with_other_content_than_its_checksum_is_removed(tmp_path: Path) -> None:
+    files, headers = hub_files()
+    name = f"datasets/{REPO}/resolve/{COMMIT}/data/train-00001-of-00002.parquet"
+    files[name] = files[name][:-1] + b"x"
+    with serve(files=files, headers=headers) as served:
+        shop = Workshop(tmp_path / "pets", tmp_path / "downloads", QUIET)
+        with pytest.raises(UserError, match="has the wrong sha256"):
+            fill_from_hub(hub_entry(served.url), shop, served.url)
+    assert not (tmp_path / "pets" / "data" / "train-00001-of-00002.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"), [("GatedRepo", "hf auth login"), ("RepoNotFound", "there is no such repository")]
+)
+def test_a_hub_that_refuses_says_what_to_do(tmp_path: Path, header: str, expected: str) -> None:
+    status = 403 if header == "GatedRepo" else 404
+    with (
+        serve(files={}, statuses=[status], refusal=header) as served,
+        pytest.raises(UserError, match=expected),
+    ):
+        needed_files(hub_entry(served.url), served.url)

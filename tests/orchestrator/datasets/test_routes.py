@@ -1,0 +1,444 @@
+"""What readers of routes make of files that are laid out otherwise, incomplete or damaged."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from orchestrator.catalog import DatasetEntry, excluded_file, load_catalog
+from orchestrator.catalog.routes import HuggingFaceRoute
+from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.routes.class_folders import find_class_folders
+from orchestrator.datasets.routes.shards import shards_of
+from orchestrator.datasets.routes.torchvision_sets import refuse_foreign_pickle
+from orchestrator.datasets.words import class_words_of
+from orchestrator.util.errors import UserError
+from tests.helpers import formats
+
+
+def an_entry(route: dict[str, Any], **changes: Any) -> DatasetEntry:
+    fields = {
+        "name": "mine",
+        "title": "Mine",
+        "domain": "real",
+        "route": route,
+        "prompts": ["a photo of a {}."],
+        "classes": 2,
+        "sizes": {"train": 8, "test": 2},
+        "splits": {"recipe": "eighty_twenty"},
+        "licence": "none",
+        **changes,
+    }
+    return DatasetEntry.model_validate(fields)
+
+
+def refusal(entry: DatasetEntry, root: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        open_dataset(entry, root)
+    return str(caught.value)
+
+
+# --- parquet shards -----------------------------------------------------------------------------------------------
+
+PARQUET = {"kind": "huggingface", "repo": "me/mine", "splits": {"all": "train"}}
+
+
+def a_route(**changes: Any) -> HuggingFaceRoute:
+    return HuggingFaceRoute.model_validate({**PARQUET, **changes})
+
+
+@pytest.mark.parametrize(
+    ("paths", "changes", "expected"),
+    [
+        (["data/train-00001-of-00002.parquet", "data/train-00000-of-00002-0a1b2c.parquet", "data/test.parquet"], {},
+         ["data/train-00000-of-00002-0a1b2c.parquet", "data/train-00001-of-00002.parquet"]),
+        (["train.parquet", "data/retrain.parquet", "train.csv"], {}, ["train.parquet"]),
+        (["default/train/0000.parquet", "default/train/0001.parquet", "default/test/0000.parquet"], {},
+         ["default/train/0000.parquet", "default/train/0001.parquet"]),
+        (["full/train-00000-of-00001.parquet", "cropped/train-00000-of-00001.parquet"], {"config": "cropped"},
+         ["cropped/train-00000-of-00001.parquet"]),
+        (["data/SAT_4.parquet", "data/SAT_6.parquet"], {"files": {"all": "data/SAT_4.parquet"}},
+         ["data/SAT_4.parquet"]),
+        (["data/SAT_4_0.parquet", "data/SAT_6.parquet"], {"files": {"all": "data/SAT_4*"}}, ["data/SAT_4_0.parquet"]),
+    ],
+)  # fmt: skip
+def test_the_shards_of_a_split(paths: list[str], changes: dict[str, Any], expected: list[str]) -> None:
+    assert shards_of(paths, a_route(**changes), "all") == expected
+
+
+def test_a_missing_shard_is_an_error() -> None:
+    with pytest.raises(UserError, match="shard 1 of the split 'train' is missing"):
+        shards_of(["data/train-00000-of-00003.parquet", "data/train-00002-of-00003.parquet"], a_route(), "all")
+    with pytest.raises(UserError, match="no parquet file of the split 'train'"):
+        shards_of(["data/test-00000-of-00001.parquet"], a_route(), "all")
+
+
+def test_labels_that_are_texts_name_their_classes(tmp_path: Path) -> None:
+    formats.write_parquet(tmp_path / "mine/train.parquet", ["pear", "apple"] * 10, colours=[1, 0] * 10)
+    raw = open_dataset(an_entry(PARQUET), tmp_path)
+    assert raw.class_names == ("apple", "pear")
+    for index in range(len(raw.train)):
+        assert formats.label_seen(raw.train.read(index), in_grey=False) == raw.train.labels[index]
+
+
+def test_labels_without_names_need_names_in_the_catalog(tmp_path: Path) -> None:
+    formats.write_parquet(tmp_path / "mine/train.parquet", [False, True] * 5)
+    assert "give class_names in the catalog's entry of mine" in refusal(an_entry(PARQUET), tmp_path)
+    raw = open_dataset(an_entry(PARQUET, class_names=["healthy", "ill"]), tmp_path)
+    assert raw.class_names == ("healthy", "ill")
+    assert set(raw.train.labels.tolist()) == {0, 1}
+
+
+def test_other_columns_and_plain_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "mine/train.parquet"
+    path.parent.mkdir()
+    pq.write_table(pa.table({"webp": [formats.encoded(n % 2, "webp") for n in range(10)], "cls": [0, 1] * 5}), path)
+    columns = {"image": "webp", "label": "cls"}
+    raw = open_dataset(an_entry({**PARQUET, "columns": columns}, class_names=["a", "b"]), tmp_path)
+    assert raw.train.read(0).size == (16, 16)
+    message = refusal(an_entry(PARQUET), tmp_path)
+    assert "train.parquet: has no column 'image', only webp, cls" in message
+
+
+def test_what_is_no_parquet_or_says_too_little_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine/train.parquet"
+    formats.write_parquet(path, [0, 1, 2], names=["a", "b"])
+    assert "the label 2 is outside 0 to 1" in refusal(an_entry(PARQUET), tmp_path)
+    formats.write_parquet(path, [0, None, 1], colours=[0, 0, 1], names=["a", "b"])
+    assert "1 images have no label" in refusal(an_entry(PARQUET), tmp_path)
+    path.write_bytes(path.read_bytes()[:-30])
+    message = refusal(an_entry(PARQUET), tmp_path)
+    assert "train.parquet: cannot be read as parquet" in message
+    assert "data prepare mine" in message
+
+
+def test_parts_that_name_other_classes_are_refused(tmp_path: Path) -> None:
+    formats.write_parquet(tmp_path / "mine/train.parquet", [0, 1], names=["a", "b"])
+    formats.write_parquet(tmp_path / "mine/test.parquet", [0, 1], names=["b", "a"])
+    entry = an_entry({**PARQUET, "splits": {"train": "train", "test": "test"}}, splits={"recipe": "official"})
+    assert "do not name the same classes" in refusal(entry, tmp_path)
+
+
+def test_a_row_without_an_image_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "mine/train.parquet"
+    path.parent.mkdir()
+    images = [{"bytes": None, "path": "a.png"}, {"bytes": formats.encoded(0, "png"), "path": None}]
+    pq.write_table(pa.table({"image": images * 5, "label": ["a", "b"] * 5}), path)
+    part = open_dataset(an_entry(PARQUET), tmp_path).train
+    with pytest.raises(ValueError, match="no image"):
+        part.read(int(part.labels.argmin()))
+
+
+def test_damage_in_one_row_group_spoils_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "mine/train.parquet"
+    formats.write_parquet(path, [0, 1] * 50, names=["a", "b"], rows=10)
+    chunk = pq.ParquetFile(path).metadata.row_group(3).column(0)  # the images of rows 30 to 39
+    with open(path, "r+b") as stream:
+        stream.seek(chunk.dictionary_page_offset or chunk.data_page_offset)
+        stream.write(b"\xff" * chunk.total_compressed_size)
+    part = open_dataset(an_entry(PARQUET), tmp_path).train
+    broken = []
+    for index in range(len(part)):
+        try:
+            part.read(index)
+        except OSError:
+            broken.append(int(part.origin(index).rpartition("[")[2][:-1]))
+    assert broken
+    assert set(broken) <= set(range(30, 40))
+
+
+def test_images_are_read_by_many_threads_at_once(tmp_path: Path) -> None:
+    formats.write_parquet(tmp_path / "mine/train.parquet", [n % 40 for n in range(400)],
+                          names=[f"c{n}" for n in range(40)], rows=7)  # fmt: skip
+    part = open_dataset(an_entry(PARQUET), tmp_path).train
+    with ThreadPoolExecutor(8) as pool:
+        seen = list(pool.map(lambda index: formats.label_seen(part.read(index), in_grey=False), range(len(part))))
+    assert seen == part.labels.tolist()
+
+
+def test_parts_and_recipe_must_go_together(tmp_path: Path) -> None:
+    formats.write_parquet(tmp_path / "mine/train.parquet", [0, 1], names=["a", "b"])
+    formats.write_parquet(tmp_path / "mine/test.parquet", [0, 1], names=["a", "b"])
+    whole = an_entry(PARQUET, splits={"recipe": "official"})
+    assert "mine has no part 'test' of its own" in refusal(whole, tmp_path)
+    parts = an_entry({**PARQUET, "splits": {"train": "train", "test": "test"}})
+    assert "the recipe eighty_twenty would not keep to" in refusal(parts, tmp_path)
+
+
+def test_a_part_without_images_is_an_error(tmp_path: Path) -> None:
+    formats.write_parquet(tmp_path / "mine/train.parquet", [0, 1], names=["a", "b"])
+    formats.write_parquet(tmp_path / "mine/test.parquet", [], names=["a", "b"])
+    entry = an_entry({**PARQUET, "splits": {"train": "train", "test": "test"}}, splits={"recipe": "official"})
+    assert "mine has no images in its test part" in refusal(entry, tmp_path)
+
+
+# --- class folders ------------------------------------------------------------------------------------------------
+
+MANUAL = {"kind": "manual", "instructions": "from a friend"}
+
+
+def put(root: Path, *paths: str) -> None:
+    for path in paths:
+        formats.put(root / path, 0)
+
+
+def test_class_folders_are_found_at_any_one_depth(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        "a/x/cat/1.png",
+        "a/x/cat/._1.png",
+        "b/y/ant/2.PNG",
+        "poster.png",
+        "__MACOSX/cat/1.png",
+        ".git/z/c.png",
+    )
+    found = find_class_folders(tmp_path)
+    assert {name: [path.name for path in paths] for name, paths in found.items()} == {
+        "ant": ["2.PNG"],
+        "cat": ["1.png"],
+    }
+    assert list(found) == ["ant", "cat"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        (["cat/1.png", "dog/big/1.png"], "cat and dog/big hold images; class folders are equally deep"),
+        (["a/cat/1.png", "b/cat/1.png"], "a/cat and b/cat would be one class 'cat'"),
+        (["cat/1.png", "dog/note.txt"], "dog: the class folder holds no images"),
+        (["1.png"], "no class folders of images"),
+    ],
+)
+def test_class_folders_that_cannot_be_told(tmp_path: Path, paths: list[str], expected: str) -> None:
+    for path in paths:
+        if path.endswith(".txt"):
+            formats.lines(tmp_path / "mine" / path, ["x"])
+        else:
+            put(tmp_path / "mine", path)
+    assert expected in refusal(an_entry(MANUAL), tmp_path)
+
+
+def test_class_folders_with_parts_of_their_own(tmp_path: Path) -> None:
+    entry = an_entry(MANUAL, splits={"recipe": "official"})
+    put(tmp_path / "mine", "train/cat/1.png", "train/dog/1.png", "test/cat/2.png", "test/dog/2.png")
+    assert len(open_dataset(entry, tmp_path).test) == 2
+    put(tmp_path / "mine", "test/eel/1.png")
+    assert "class folder 'eel' is in only one of train and test" in refusal(entry, tmp_path)
+
+
+def test_a_folder_of_ones_own_may_hold_its_classes_at_once(tmp_path: Path) -> None:
+    put(tmp_path / "mine", *(f"{name}/{n}.png" for name in ("cat", "dog") for n in range(5)))
+    raw = open_dataset(an_entry({"kind": "folder", "folder": "mine"}), tmp_path)
+    assert (raw.class_names, len(raw.train), len(raw.test)) == (("cat", "dog"), 8, 2)
+
+
+def test_images_on_record_as_left_out_stay_out_and_the_others_in_their_part(tmp_path: Path) -> None:
+    put(tmp_path / "mine", *(f"{name}/{n}.png" for name in ("cat", "dog") for n in range(10)))
+    entry = an_entry(MANUAL)
+    before = open_dataset(entry, tmp_path)
+    out = [before.train.origin(3), before.test.origin(0)]
+    excluded_file(entry, tmp_path).write_text("".join(f"{origin}\tbroken\n" for origin in out))
+    after = open_dataset(entry, tmp_path)
+    for old, new in ((before.train, after.train), (before.test, after.test)):
+        kept = [old.origin(index) for index in range(len(old)) if old.origin(index) not in out]
+        assert [new.origin(index) for index in range(len(new))] == kept
+        assert len(new) == len(old) - 1
+
+
+# --- ImageNet's variants, CUB -------------------------------------------------------------------------------------
+
+
+def test_folders_of_imagenet_that_are_no_class_are_refused(tmp_path: Path) -> None:
+    put(tmp_path, "imagenet_a/imagenet-a/n01440764/1.jpg", "imagenet_a/imagenet-a/n99999999/1.jpg")
+    assert "n99999999 is none of the 1,000 classes" in refusal(load_catalog().dataset("imagenet_a"), tmp_path)
+    put(tmp_path, "imagenet_v2/v2/7/1.jpeg", "imagenet_v2/v2/1000/1.jpeg")
+    assert "1000 is beyond the 1000 classes" in refusal(load_catalog().dataset("imagenet_v2"), tmp_path)
+
+
+def test_numbered_folders_count_by_their_number(tmp_path: Path) -> None:
+    put(tmp_path, *(f"imagenet_v2/v2/{number}/1.jpeg" for number in (10, 9, 100)))
+    part = open_dataset(load_catalog().dataset("imagenet_v2"), tmp_path).test
+    assert part.labels.tolist() == [9, 10, 100]
+    assert [part.origin(index) for index in range(3)] == ["v2/9/1.jpeg", "v2/10/1.jpeg", "v2/100/1.jpeg"]
+
+
+def test_a_variant_of_imagenet_has_an_empty_training_part(tmp_path: Path) -> None:
+    put(tmp_path, "imagenet_a/imagenet-a/n01440764/1.jpg")
+    raw = open_dataset(load_catalog().dataset("imagenet_a"), tmp_path)
+    assert (len(raw.train), len(raw.test)) == (0, 1)
+    assert raw.train.labels.dtype == "int64"
+
+
+def test_the_lists_of_cub_must_agree(tmp_path: Path) -> None:
+    entry = load_catalog().dataset("cub200")
+    formats.write(entry, tmp_path / "cub200")
+    base = tmp_path / "cub200" / "CUB_200_2011"
+    whole = (base / "images.txt").read_text()
+    (base / "images.txt").write_text(whole[: len(whole) // 2].rpartition("\n")[0])
+    assert "differ in length" in refusal(entry, tmp_path)
+    (base / "images.txt").unlink()
+    assert "images.txt: cannot be read" in refusal(entry, tmp_path)
+    (base / "train_test_split.txt").unlink()
+    assert "there is no train_test_split.txt" in refusal(entry, tmp_path)
+
+
+# --- torchvision --------------------------------------------------------------------------------------------------
+
+
+def test_missing_and_damaged_files_name_the_command_that_gets_them(tmp_path: Path) -> None:
+    entry = load_catalog().dataset("mnist")
+    (tmp_path / "mnist").mkdir()
+    message = refusal(entry, tmp_path)
+    assert "torchvision's MNIST(train=True) cannot be read" in message
+    assert "python -m orchestrator data prepare mnist" in message
+    formats.write(entry, tmp_path / "mnist")
+    images = tmp_path / "mnist/MNIST/raw/t10k-images-idx3-ubyte"
+    images.write_bytes(images.read_bytes()[:-5])
+    assert "torchvision's MNIST(train=False) cannot be read" in refusal(entry, tmp_path)
+
+
+def test_numbers_are_not_taken_for_names(tmp_path: Path) -> None:
+    entry = load_catalog().dataset("stl10")
+    formats.write(entry, tmp_path / "stl10")
+    (tmp_path / "stl10/stl10_binary/class_names.txt").unlink()
+    assert "nothing in its files names the classes" in refusal(entry, tmp_path)
+
+
+def test_parts_with_other_classes_are_refused(tmp_path: Path) -> None:
+    entry = load_catalog().dataset("country211")
+    formats.write(entry, tmp_path / "country211")
+    (tmp_path / "country211/country211/test/AC/1.jpg").unlink()
+    (tmp_path / "country211/country211/test/AC").rmdir()
+    assert "its parts do not name the same classes" in refusal(entry, tmp_path)
+
+
+def test_an_unknown_class_of_torchvision_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    route = {"kind": "torchvision", "dataset": "MNISTT", "arguments": {"train": [{}], "test": [{}]}}
+    assert "no dataset class 'MNISTT'" in refusal(an_entry(route), tmp_path)
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.system, ("touch exploded",))
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 4])
+def test_a_pickle_that_would_run_code_is_not_read(
+    tmp_path: Path, protocol: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    entry = load_catalog().dataset("cifar10")
+    formats.write(entry, tmp_path / "cifar10")
+    bomb = tmp_path / "cifar10/cifar-10-batches-py/data_batch_3"
+    bomb.write_bytes(pickle.dumps({"data": Bomb(), "labels": []}, protocol=protocol))
+    assert "data_batch_3" in refusal(entry, tmp_path)
+    assert not (tmp_path / "exploded").exists()
+    with pytest.raises(ValueError, match="data_batch_3"):
+        refuse_foreign_pickle(bomb)
+
+
+def test_archives_of_imagenet_are_not_unpacked_by_its_reader(tmp_path: Path) -> None:
+    entry = load_catalog().dataset("imagenet")
+    root = tmp_path / "imagenet"
+    put(root, "train/n01440764/1.JPEG")
+    for name in ("ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12.tar.gz"):
+        (root / name).write_bytes(b"an archive")
+    assert "meta.bin is not there" in refusal(entry, tmp_path)
+
+
+# --- manifests ----------------------------------------------------------------------------------------------------
+
+
+def manifest(tmp_path: Path, text: str, *, recipe: str = "official", **route: Any) -> DatasetEntry:
+    put(tmp_path / "mine", *(f"photos/{n}.png" for n in range(6)))
+    (tmp_path / "mine" / "manifest.csv").write_text(text, encoding="utf-8-sig")
+    return an_entry({"kind": "manifest", "folder": "mine", **route}, splits={"recipe": recipe})
+
+
+ROWS = (
+    "path,label,split\nphotos/0.png,cat,train\nphotos/1.png,dog,train\nphotos/2.png,dog,test\nphotos/3.png,cat,test\n"
+)
+
+
+def test_a_manifest_with_parts(tmp_path: Path) -> None:
+    raw = open_dataset(manifest(tmp_path, ROWS), tmp_path)
+    assert raw.class_names == ("cat", "dog")
+    assert raw.train.labels.tolist() == [0, 1]
+    assert [raw.test.origin(index) for index in range(2)] == ["photos/2.png", "photos/3.png"]
+
+
+def test_a_manifest_in_parquet_with_other_columns_that_a_recipe_splits(tmp_path: Path) -> None:
+    put(tmp_path / "mine", *(f"{n}.png" for n in range(20)))
+    pq.write_table(pa.table({"file": [f"{n}.png" for n in range(20)], "kind": [n % 2 + 9 for n in range(20)]}),
+                   tmp_path / "mine" / "list.parquet")  # fmt: skip
+    route = {"kind": "manifest", "folder": "mine", "file": "list.parquet", "columns": {"path": "file", "label": "kind"}}
+    raw = open_dataset(an_entry(route), tmp_path)
+    assert raw.class_names == ("9", "10")  # by number, not by text
+    assert (len(raw.train), len(raw.test)) == (16, 4)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("photos/1.png", "photos/17.png", "1 of 4 images are not there:\n  photos/17.png"),
+        ("photos/1.png", "../1.png", "row 2: the path '../1.png' does not stay inside the folder"),
+        ("photos/1.png", "/etc/passwd", "does not stay inside the folder"),
+        ("photos/1.png", "photos\\1.png", "does not stay inside the folder"),
+        ("photos/1.png", "photos/0.png", "row 2: photos/0.png is listed twice"),
+        ("dog,test", "dog,val", "row 3: the split 'val' is neither train nor test"),
+        ("dog,train", ",train", "row 2: photos/1.png has no label"),
+        ("dog,train", "dog", "row 2 has not as many fields as the header"),
+        ("path,", "file,", "has no column 'path', only file, label, split"),
+        (",split", ",part", "has no column for the split"),
+        (",test", ",train", "lists no images of the split 'test'"),
+        (ROWS, "path,label,split\n", "lists no images"),
+        ("dog", "cat", "nothing to tell apart"),
+    ],
+)
+def test_what_is_wrong_with_a_manifest_says_where(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    assert old in ROWS
+    assert expected in refusal(manifest(tmp_path, ROWS.replace(old, new)), tmp_path)
+
+
+def test_a_manifest_with_parts_is_not_split_again(tmp_path: Path) -> None:
+    assert "would split again" in refusal(manifest(tmp_path, ROWS, recipe="eighty_twenty"), tmp_path)
+
+
+# --- words --------------------------------------------------------------------------------------------------------
+
+
+def test_names_are_looked_up_however_a_copy_spells_them() -> None:
+    entry = an_entry(MANUAL, class_names={"BareLand": "bare land", "golf-course": "golf links"})
+    for spelled in (["BareLand", "golf-course"], ["bare land", "golf_course"], ["bareland", "Golf Course"]):
+        assert class_words_of(entry, spelled) == ("bare land", "golf links")
+
+
+def test_some_names_can_be_renamed_and_the_others_kept() -> None:
+    entry = an_entry(MANUAL, renamed={"Parting lot": "parking lot"})
+    assert class_words_of(entry, ["fish_pond", "Parting lot"]) == ("fish pond", "parking lot")
+    with pytest.raises(ValueError, match="renamed corrects"):
+        an_entry(MANUAL, renamed={"a": "b"}, class_names=["a", "b"])
+
+
+@pytest.mark.parametrize("names", [["storage_tank", "storage tank"], ["Pond", "pond"]])
+def test_classes_that_would_get_the_same_words_are_refused(names: list[str]) -> None:
+    with pytest.raises(UserError, match="would both be called"):
+        class_words_of(an_entry(MANUAL), names)
+
+
+def test_an_image_part_keeps_no_file_open(tmp_path: Path) -> None:
+    put(tmp_path / "mine", *(f"{name}/{n}.png" for name in ("cat", "dog") for n in range(5)))
+    image = open_dataset(an_entry(MANUAL), tmp_path).train.read(0)
+    (tmp_path / "mine").rename(tmp_path / "elsewhere")
+    buffer = io.BytesIO()
+    image.save(buffer, "png")
+    assert buffer.tell() > 0

@@ -1,0 +1,167 @@
+"""Archives of strangers: what is whole comes out, what is damaged or leaves its folder is refused."""
+
+from __future__ import annotations
+
+import io
+import stat
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orchestrator.datasets.fetching.unpack import unpack
+from orchestrator.util.errors import UserError
+
+CONTENT = {
+    "set/cat/1.bin": np.random.default_rng(1).bytes(3000),
+    "set/dog/2.bin": np.random.default_rng(2).bytes(1000),
+    "set/empty.txt": b"",
+}
+
+
+def tar_of(path: Path, mode: str, members: list[tuple[tarfile.TarInfo, bytes]]) -> Path:
+    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
+        for member, body in members:
+            member.size = len(body)
+            archive.addfile(member, io.BytesIO(body))
+    return path
+
+
+def files(content: dict[str, bytes]) -> list[tuple[tarfile.TarInfo, bytes]]:
+    return [(tarfile.TarInfo(name), body) for name, body in content.items()]
+
+
+def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tuple[tarfile.TarInfo, bytes]:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return member, b""
+
+
+def zip_of(path: Path, content: dict[str, bytes], modes: dict[str, int] | None = None) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, body in content.items():
+            info = zipfile.ZipInfo(name)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.external_attr = (modes or {}).get(name, stat.S_IFREG | 0o644) << 16
+            archive.writestr(info, body)
+    return path
+
+
+def there(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+PACKERS: dict[str, Callable[[Path], Path]] = {
+    "tar": lambda folder: tar_of(folder / "a.tar", "w", files(CONTENT)),
+    "tar.gz": lambda folder: tar_of(folder / "a.tar.gz", "w:gz", files(CONTENT)),
+    "tar.bz2": lambda folder: tar_of(folder / "a.tar.bz2", "w:bz2", files(CONTENT)),
+    "tar.xz": lambda folder: tar_of(folder / "a.tar.xz", "w:xz", files(CONTENT)),
+    "zip": lambda folder: zip_of(folder / "a.zip", CONTENT),
+}
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_every_kind_of_archive_comes_out_as_it_went_in(tmp_path: Path, kind: str) -> None:
+    counted: list[int] = []
+    unpack(PACKERS[kind](tmp_path), tmp_path / "out", advance=counted.append)
+    assert there(tmp_path / "out") == CONTENT
+    assert sum(counted) == sum(map(len, CONTENT.values()))
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_an_archive_cut_off_anywhere_is_refused(tmp_path: Path, kind: str) -> None:
+    archive = PACKERS[kind](tmp_path)
+    body = archive.read_bytes()
+    whole = len(body)
+    if kind == "tar":  # what follows its first zero block says nothing more
+        whole = 512 + 3072 + 512 + 1024 + 512 + 512
+    for length in range(0, whole, 257):
+        archive.write_bytes(body[:length])
+        with pytest.raises(UserError, match="damaged, truncated or no archive"):
+            unpack(archive, tmp_path / f"out{length}")
+
+
+def test_a_file_that_is_no_archive_is_named(tmp_path: Path) -> None:
+    (tmp_path / "page.tar").write_text("<html>sorry</html>" * 100)
+    with pytest.raises(UserError, match=r"page\.tar is damaged, truncated or no archive"):
+        unpack(tmp_path / "page.tar", tmp_path / "out")
+
+
+def test_links_that_stay_inside_are_kept(tmp_path: Path) -> None:
+    members = [*files({"set/1.bin": b"one"}), link("set/2.bin", "1.bin"), link("3.bin", "set/1.bin", tarfile.LNKTYPE)]
+    unpack(tar_of(tmp_path / "a.tar", "w", members), tmp_path / "out")
+    assert there(tmp_path / "out") == {"set/1.bin": b"one", "set/2.bin": b"one", "3.bin": b"one"}
+
+
+def device(name: str) -> tuple[tarfile.TarInfo, bytes]:
+    member = tarfile.TarInfo(name)
+    member.type = tarfile.CHRTYPE
+    return member, b""
+
+
+EVIL = files({"../evil": b"x"})
+LEAVING_TARS = {
+    "a path with dots": EVIL,
+    "dots further in": files({"set/../../evil": b"x"}),
+    "an absolute path": files({"/tmp/evil": b"x"}),
+    "a drive": files({"c:\\evil": b"x"}),
+    "dots with backslashes": files({"set\\..\\..\\evil": b"x"}),
+    "a link that leaves": [link("out", "../.."), *files({"a": b"x"})],
+    "an absolute link": [link("out", "/etc")],
+    "a hard link that leaves": [link("out", "../../evil", tarfile.LNKTYPE)],
+    "a path through a link": [*files({"set/1": b"x"}), link("way", "set"), *files({"way/2": b"x"})],
+    "a file over a link": [*files({"set/1": b"x"}), link("way", "set/1"), *files({"way": b"y"})],
+    "a device": [device("null")],
+}
+
+
+@pytest.mark.parametrize("case", LEAVING_TARS)
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_a_tar_that_leaves_its_folder_is_refused(tmp_path: Path, case: str, mode: str) -> None:
+    archive = tar_of(tmp_path / "a.tar", mode, LEAVING_TARS[case])
+    with pytest.raises(UserError, match="is refused because of its member"):
+        unpack(archive, tmp_path / "deep" / "out")
+    outside = [path for path in tmp_path.rglob("*") if path.is_file() and "out" not in path.parts]
+    assert outside == [archive]
+
+
+LEAVING_ZIPS: dict[str, tuple[dict[str, bytes], dict[str, int]]] = {
+    "a path with dots": ({"../evil": b"x"}, {}),
+    "dots further in": ({"set/../../evil": b"x"}, {}),
+    "an absolute path": ({"/tmp/evil": b"x"}, {}),
+    "a drive": ({"c:/evil": b"x"}, {}),
+    "a link": ({"out": b"/etc"}, {"out": stat.S_IFLNK | 0o777}),
+    "a device": ({"null": b""}, {"null": stat.S_IFCHR | 0o666}),
+}
+
+
+@pytest.mark.parametrize("case", LEAVING_ZIPS)
+def test_a_zip_that_leaves_its_folder_is_refused(tmp_path: Path, case: str) -> None:
+    archive = zip_of(tmp_path / "a.zip", *LEAVING_ZIPS[case])
+    with pytest.raises(UserError, match="is refused because of its member"):
+        unpack(archive, tmp_path / "deep" / "out")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [archive]
+
+
+@pytest.mark.parametrize("kind", ["tar.gz", "zip"])
+def test_an_archive_that_grows_beyond_measure_is_refused_before_it_fills_the_disk(tmp_path: Path, kind: str) -> None:
+    bomb = {f"{number}.bin": bytes(1 << 20) for number in range(8)}
+    path = tmp_path / f"a.{kind}"
+    archive = tar_of(path, "w:gz", files(bomb)) if kind == "tar.gz" else zip_of(path, bomb)
+    with pytest.raises(UserError, match="as a zip bomb does"):
+        unpack(archive, tmp_path / "out", growth=100, allowed=3 << 20)
+    assert sum(map(len, there(tmp_path / "out").values())) <= 3 << 20
+    unpack(archive, tmp_path / "again")  # small enough not to matter
+    assert there(tmp_path / "again") == bomb
+
+
+def test_a_damaged_member_of_a_zip_is_found(tmp_path: Path) -> None:
+    archive = zip_of(tmp_path / "a.zip", CONTENT)
+    body = bytearray(archive.read_bytes())
+    body[200] ^= 0xFF
+    archive.write_bytes(bytes(body))
+    with pytest.raises(UserError, match="damaged"):
+        unpack(archive, tmp_path / "out")

@@ -1,0 +1,201 @@
+"""The drawn world: pictures that never change by themselves, and a tiny CLIP that can read them."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from torch.nn import functional
+
+from orchestrator.drawn_world.drawing import draw_split as draw
+from orchestrator.drawn_world.handwritten import load
+from orchestrator.drawn_world.picture_book import SHARES, draw_pairs
+from orchestrator.drawn_world.tasks import TASKS, VARIANTS, sizes
+
+GRIDS = Path(__file__).parents[3] / "grids"
+CONFIG = GRIDS / "backbones" / "tiny-clip.json"
+WEIGHTS = GRIDS / "backbones" / "tiny-clip.safetensors"
+
+drawn = cache(draw)
+
+
+@cache
+def catalog() -> dict[str, Any]:
+    entries: dict[str, Any] = yaml.safe_load((GRIDS / "datasets" / "toy.yaml").read_text())["datasets"]
+    return entries
+
+
+@cache
+def tiny_clip() -> Any:
+    from open_clip.model import CLIP
+
+    model = CLIP(**json.loads(CONFIG.read_text()))
+    model.load_state_dict(load_file(WEIGHTS), strict=True)
+    return model.eval()
+
+
+TRAINABLE = [name for name in TASKS if name not in VARIANTS]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_splits_have_their_sizes_and_balanced_labels(name: str) -> None:
+    for split, count in sizes(name).items():
+        images, labels = drawn(name, split)
+        assert images.shape == (count, 32, 32, 3)
+        assert images.dtype == np.uint8
+        assert labels.dtype == np.int64
+        if count == 0:
+            assert (name in VARIANTS, split) == (True, "train")
+            continue
+        shares = np.bincount(labels, minlength=len(TASKS[name].class_names))
+        assert len(shares) == len(TASKS[name].class_names)
+        assert shares.max() - shares.min() <= 1
+        assert shares.min() >= 20
+        assert not np.array_equal(labels, np.sort(labels)), "an ordered split would bias any partial read of it"
+
+
+@pytest.mark.parametrize("name", ["glyph-inks", "aerial-land", *VARIANTS])
+def test_a_task_is_drawn_the_same_again(name: str) -> None:
+    torch.rand(3)  # the global generator's state must not matter
+    images, labels = draw(name, "test")
+    assert np.array_equal(images, drawn(name, "test")[0])
+    assert np.array_equal(labels, drawn(name, "test")[1])
+
+
+def test_drawing_leaves_the_global_generators_alone() -> None:
+    torch_state = torch.random.get_rng_state()
+    numpy_state = np.random.get_state(legacy=False)["state"]["key"].copy()  # noqa: NPY002
+    draw("aerial-water", "test")
+    draw_pairs(64, seed=3)
+    assert torch.equal(torch.random.get_rng_state(), torch_state)
+    assert np.array_equal(np.random.get_state(legacy=False)["state"]["key"], numpy_state)  # noqa: NPY002
+
+
+@pytest.mark.parametrize("name", TRAINABLE)
+def test_no_test_picture_is_in_the_training_split(name: str) -> None:
+    train = {image.tobytes() for image in drawn(name, "train")[0]}
+    test = {image.tobytes() for image in drawn(name, "test")[0]}
+    assert len(train) == sizes(name)["train"]
+    assert not train & test
+
+
+@pytest.mark.parametrize(("name", "target"), VARIANTS.items())
+def test_a_variant_asks_what_its_target_asks_about_other_pictures(name: str, target: str) -> None:
+    variant, original = catalog()[name], catalog()[target]
+    assert set(variant["class_names"]) <= set(original["class_names"])
+    for field in ("domain", "prompts"):
+        assert variant[field] == original[field]
+    seen = {image.tobytes() for split in ("train", "test") for image in drawn(target, split)[0]}
+    assert not seen & {image.tobytes() for image in drawn(name, "test")[0]}
+
+
+def test_some_variants_hold_all_classes_and_some_only_a_part() -> None:
+    whole = {name: len(TASKS[name].class_names) == len(TASKS[target].class_names) for name, target in VARIANTS.items()}
+    assert set(whole.values()) == {True, False}
+
+
+def test_the_catalog_repeats_the_registry() -> None:
+    toys = {name: entry for name, entry in catalog().items() if entry["route"]["kind"] == "toy"}
+    assert [entry["route"]["task"] for entry in toys.values()] == list(TASKS)
+    for name, entry in toys.items():
+        task = TASKS[entry["route"]["task"]]
+        assert name == task.name
+        assert tuple(entry["class_names"]) == task.class_names
+        assert entry["classes"] == len(task.class_names)
+        assert entry["domain"] == task.domain
+        assert entry["sizes"] == sizes(task.name)
+
+
+def test_listing_the_tasks_does_not_import_the_drawing_kit() -> None:
+    check = "import sys, orchestrator.drawn_world.tasks; print(sorted({'torch', 'matplotlib'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=GRIDS.parent)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_picture_book_tells_what_it_shows() -> None:
+    images, captions = draw_pairs(400, seed=1)
+    assert images.shape == (400, 32, 32, 3)
+    assert len(captions) == 400
+    again, same = draw_pairs(400, seed=1)
+    assert np.array_equal(images, again)
+    assert captions == same
+    assert not np.array_equal(images, draw_pairs(400, seed=2)[0])
+    assert sum(SHARES.values()) == pytest.approx(1.0)
+    assert all(caption.endswith(".") for caption in captions)
+    assert any("aerial" in caption for caption in captions)
+    assert any("hand" in caption for caption in captions)
+
+
+def test_the_handwritten_digits_are_white_on_black() -> None:
+    images, labels = load()
+    assert images.shape == (1797, 8, 8, 3)
+    assert images.dtype == np.uint8
+    assert (images[:, 0, 0] == 0).mean() > 0.9
+    assert images.max() == 255
+    assert set(labels.tolist()) == set(range(10))
+
+
+def test_the_weights_fit_their_config_and_the_repository() -> None:
+    tensors = load_file(WEIGHTS)
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.float16}
+    assert WEIGHTS.stat().st_size <= 8 * 1024 * 1024
+    assert all(tensor.isfinite().all() for tensor in tensors.values())
+    assert sum(p.numel() for p in tiny_clip().visual.parameters()) == 474_048
+    assert tiny_clip().logit_scale.exp().item() <= 100.5
+
+
+@cache
+def zero_shot_hits(name: str, head_of: str) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Whether the tiny CLIP names each test picture right, (N,), among the class names and prompts of ``head_of``."""
+    import open_clip
+
+    model, entry = tiny_clip(), catalog()[head_of]
+    tokenizer = open_clip.SimpleTokenizer(context_length=model.context_length)
+    images, labels = drawn(name, "test")
+    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD))
+    pixels = (torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255.0 - mean) / std
+    with torch.no_grad():
+        head = torch.stack(
+            [
+                functional.normalize(
+                    model.encode_text(tokenizer([prompt.format(word) for prompt in entry["prompts"]])), dim=-1
+                ).mean(0)
+                for word in entry["class_names"]
+            ]
+        )
+        guesses = (model.encode_image(pixels) @ functional.normalize(head, dim=-1).T).argmax(-1)
+    place = np.array([entry["class_names"].index(word) for word in TASKS[name].class_names])
+    return np.asarray(guesses.numpy() == place[labels], dtype=np.bool_)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_tiny_clip_is_well_above_chance(name: str) -> None:
+    target = VARIANTS.get(name, name)
+    chance = 1.0 / len(TASKS[target].class_names)
+    spread = math.sqrt(chance * (1.0 - chance) / sizes(name)["test"])
+    assert zero_shot_hits(name, target).mean() > max(1.5 * chance, chance + 5 * spread)
+
+
+def test_a_rendition_is_harder_than_its_target_and_a_second_draw_is_not() -> None:
+    def share_and_error(name: str) -> tuple[float, float]:
+        hits = zero_shot_hits(name, "aerial-land")
+        return float(hits.mean()), float(hits.std()) / math.sqrt(len(hits))
+
+    share, error = share_and_error("aerial-land")
+    for name in VARIANTS:
+        other, other_error = share_and_error(name)
+        errors = (share - other) / math.hypot(error, other_error)
+        if name == "aerial-land-again":
+            assert abs(errors) < 3
+        else:
+            assert errors > 4

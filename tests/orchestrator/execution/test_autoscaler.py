@@ -1,0 +1,142 @@
+"""What a driver learns of the machines that may come, and that they do come when a task asks for one."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from orchestrator.execution.autoscaler import Growth, Kind, growth_here, growth_of
+from tests.helpers.waiting import PATIENCE, wait_for
+
+PROJECT = Path(__file__).resolve().parents[3]
+HEAD_ID = "f" * 56
+"""The id that Ray's provider of simulated machines gives the head."""
+
+DRIVER = """
+import json, os, sys
+from orchestrator.execution.cluster import Cluster, run_graph
+from orchestrator.execution.task_graph import GraphTask
+with Cluster.connect(sys.argv[1]) as cluster:
+    before = cluster.describe()
+    (*_, end) = run_graph({"task": GraphTask(os.getpid, (), frozenset(), cpus=1, gpus=0.5)})
+    after = cluster.describe()
+print(json.dumps([before.gpus, before.largest, before.may_become, end.kind, after.gpus, after.may_become]))
+"""
+
+
+def test_growth_takes_the_largest_machines_first() -> None:
+    growth = Growth(machines=3, kinds=(Kind(most=2, cpus=8, gpus=1), Kind(most=8, cpus=4, gpus=4), Kind(0, 96, 8)))
+    assert growth.gpus == 12
+    assert growth.cpus == 20
+    assert growth.largest == (8, 4)
+    assert (Growth().cpus, Growth().gpus, Growth().largest) == (0, 0, (0, 0))
+
+
+def test_growth_is_read_from_the_clusters_own_file() -> None:
+    configuration = yaml.safe_load((PROJECT / "cluster.yaml").read_text())
+    assert growth_of(configuration) == Growth(machines=8)  # sizes are filled in by `ray up`
+    configuration["available_node_types"]["gpu"]["resources"] = {"CPU": 4, "GPU": 1, "memory": 1}
+    assert growth_of(configuration) == Growth(machines=8, kinds=(Kind(most=8, cpus=4, gpus=1),))
+
+
+def test_no_autoscaler_no_growth() -> None:
+    assert growth_here("127.0.0.1:1") == Growth()
+
+
+@pytest.fixture
+def scaling_cluster() -> Iterator[tuple[str, dict[str, str]]]:
+    """A head without CPUs, and an autoscaler that may start three machines of two CPUs and a GPU, all on this one."""
+    from ray.autoscaler._private.util import prepare_config
+
+    with tempfile.TemporaryDirectory(prefix="bolt-", ignore_cleanup_errors=True) as name:
+        with socket.socket() as probe, socket.socket() as another:
+            for free in (probe, another):
+                free.bind(("127.0.0.1", 0))
+            address, client_port = f"127.0.0.1:{probe.getsockname()[1]}", another.getsockname()[1]
+        folder = Path(name)
+        kinds = {
+            "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
+            "gpu": {"resources": {"CPU": 2, "GPU": 1}, "node_config": {}, "min_workers": 0, "max_workers": 3},
+        }
+        # Ray's own provider of simulated machines; under its own name it wants a file that its package lacks.
+        provider = {
+            "type": "external",
+            "module": "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider",
+            "launch_multiple": True,
+            "head_node_id": HEAD_ID,
+            "gcs_address": address,
+            "disable_node_updaters": True,
+        }
+        configuration = prepare_config(yaml.safe_load((PROJECT / "cluster.yaml").read_text()))
+        configuration |= {"provider": provider, "available_node_types": kinds, "head_node_type": "ray.head.default"}
+        (folder / "cluster.yaml").write_text(yaml.safe_dump(configuration))
+        environment = {
+            **os.environ,
+            "HOME": name,
+            "RAY_AUTH_MODE": "disabled",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # or the loopback address becomes that of a network card
+            "PYTHONPATH": str(PROJECT),
+        }
+        simulated = {
+            "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+            "RAY_FAKE_CLUSTER": "1",
+            "RAY_enable_autoscaler_v2": "1",
+            "RAY_CLOUD_INSTANCE_ID": HEAD_ID,
+            "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD_ID,
+        }
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=0"]
+        command += [
+            f"--port={address.rpartition(':')[2]}",
+            "--node-ip-address=127.0.0.1",
+            f"--temp-dir={folder / 'ray'}",
+            f"--ray-client-server-port={client_port}",
+            "--include-dashboard=false",
+            "--object-store-memory=80000000",
+        ]
+        command += [f"--autoscaling-config={folder / 'cluster.yaml'}"]
+        with (folder / "head.log").open("w") as log:
+            head = subprocess.Popen(command, env=environment | simulated, stdout=log, stderr=log)
+        try:
+            yield address, environment
+        finally:
+            for process in [*psutil.Process(head.pid).children(recursive=True), head]:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            head.wait()
+
+
+def test_a_cluster_without_a_gpu_says_what_it_may_become_and_becomes_it(
+    scaling_cluster: tuple[str, dict[str, str]],
+) -> None:
+    address, environment = scaling_cluster
+    host, port = address.split(":")
+
+    def answers() -> bool:
+        with suppress(ConnectionRefusedError):
+            socket.create_connection((host, int(port))).close()
+            return True
+        return False
+
+    wait_for(answers, pause=0.2)
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, address],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout) == [0, [2, 1], [6, 3], "finished", 1, [6, 3]]

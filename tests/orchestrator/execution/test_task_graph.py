@@ -1,0 +1,86 @@
+"""Graphs of tasks: order, needs, failures; in one process."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.execution.task_graph import GraphTask, run_graph_locally
+
+
+def give(value: int) -> int:
+    return value
+
+
+def refuse(value: int) -> int:
+    raise ValueError(f"not {value}")
+
+
+def task(value: int, *needs: str) -> GraphTask:
+    return GraphTask(give, (value,), frozenset(needs))
+
+
+def test_runs_what_is_needed_first_and_otherwise_in_order() -> None:
+    tasks = {"c": task(3, "a"), "a": task(1), "b": task(2), "d": task(4, "c", "b")}
+    events = list(run_graph_locally(tasks))
+    assert [event.key for event in events if event.kind == "started"] == ["a", "c", "b", "d"]
+    assert {event.key: event.value for event in events if event.kind == "finished"} == {"a": 1, "b": 2, "c": 3, "d": 4}
+
+
+def test_a_failure_skips_what_needs_it_and_nothing_else() -> None:
+    tasks = {"a": GraphTask(refuse, (1,)), "b": task(2, "a"), "c": task(3, "b"), "d": task(4)}
+    events = {event.key: event for event in run_graph_locally(tasks) if event.kind != "started"}
+    assert {key: event.kind for key, event in events.items()} == {
+        "a": "failed",
+        "b": "skipped",
+        "c": "skipped",
+        "d": "finished",
+    }
+    assert events["a"].error == "ValueError: not 1"
+    assert "raise ValueError" in events["a"].traceback
+    assert events["c"].because_of == "a"
+
+
+def test_a_task_that_needs_two_failed_ones_is_skipped_once() -> None:
+    tasks = {"a": GraphTask(refuse, (1,)), "b": GraphTask(refuse, (2,)), "c": task(3, "a", "b")}
+    skipped = [event for event in run_graph_locally(tasks) if event.kind == "skipped"]
+    assert [(event.key, event.because_of) for event in skipped] == [("c", "a")]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        ({"a": task(1, "b")}, "'b', which is not in the graph"),
+        ({"a": task(1, "b"), "b": task(2, "a")}, "cycle"),
+    ],
+)
+def test_a_graph_that_cannot_run_is_refused_before_anything_runs(tasks: dict[str, GraphTask], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        next(run_graph_locally(tasks))
+
+
+def test_interrupting_is_not_a_failure() -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(run_graph_locally({"a": GraphTask(interrupt)}))
+
+
+@given(st.data())
+def test_every_task_ends_exactly_once(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 12))
+    tasks, failing = {}, set()
+    for number in range(count):
+        needs = data.draw(st.sets(st.integers(0, number - 1))) if number else set()
+        fails = data.draw(st.booleans())
+        failing |= {str(number)} if fails else set()
+        tasks[str(number)] = GraphTask(refuse if fails else give, (number,), frozenset(map(str, needs)))
+    order = data.draw(st.permutations(list(tasks)))
+    events = list(run_graph_locally({key: tasks[key] for key in order}))
+    ends = {event.key: event.kind for event in events if event.kind != "started"}
+    assert len(events) - sum(event.kind == "started" for event in events) == count
+    for key, kind in ends.items():
+        broken = any(ends[need] != "finished" for need in tasks[key].needs)
+        assert kind == ("skipped" if broken else "failed" if key in failing else "finished")

@@ -1,0 +1,458 @@
+"""Checkpoints of others as sources: the same cells from every layout, and everything that must be refused."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from rich.console import Console
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from bolt.clip.checkpoints import read_tensors
+from bolt.clip.huggingface import config_from_shape, to_huggingface
+from orchestrator.artifacts.build import build
+from orchestrator.artifacts.kinds import AdoptedSource, Images, SourceModel
+from orchestrator.artifacts.workbench import Workbench
+from orchestrator.catalog import Catalog, checkpoint_digest, grids_folder, load_catalog
+from orchestrator.catalog.load_backbone import load_backbone
+from orchestrator.cells.trial import run_cell
+from orchestrator.core.settings import RunSettings
+from orchestrator.grid import Grid, load_grid
+from orchestrator.models.adoption import adopt_checkpoints, guess_dataset, verify_checkpoints
+from orchestrator.models.source_list import sources_view
+from orchestrator.planning.plan import check_inputs, make_plan
+from orchestrator.store import Store
+from orchestrator.util.errors import UserError
+from tests.helpers.waiting import PATIENCE
+
+TARGET = "glyph-digits"
+SOURCES = ("glyph-inks", "glyph-capitals", "aerial-roofs", "glyph-kinds")
+GRID = f"""
+title: Adoption
+fine_tuning: {{epochs: 1, batch_size: 64, learning_rate: 5.0e-4, warmup_steps: 2}}
+blocks:
+  - track: fewshot
+    backbones: tiny-clip
+    datasets: {TARGET}
+    sources: {{datasets: [{", ".join(SOURCES)}]}}
+    shots: 1
+    seeds: 1
+    methods: bolt_pooled
+"""
+
+
+@pytest.fixture(scope="module")
+def grid_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("grid") / "adoption.yaml"
+    path.write_text(GRID)
+    return path
+
+
+@dataclass(frozen=True)
+class Built:
+    """A grid with everything its cells need in a store."""
+
+    grid: Grid
+    catalog: Catalog
+    settings: RunSettings
+
+    @property
+    def bench(self) -> Workbench:
+        return Workbench(self.settings)
+
+
+def build_all(grid_file: Path, folder: Path, *catalogs: Path, set_: tuple[str, ...] = ()) -> Built:
+    catalog = load_catalog(catalogs)
+    grid = load_grid(grid_file, catalog, set_=set_)
+    settings = RunSettings(str(folder), device="cpu", catalog_files=tuple(str(path) for path in catalogs))
+    for need in make_plan(grid, catalog, Store(folder)).missing:
+        build(need, settings)
+    return Built(grid, catalog, settings)
+
+
+@pytest.fixture(scope="module")
+def tuned(grid_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The grid with sources fine-tuned here."""
+    return build_all(grid_file, tmp_path_factory.mktemp("tuned"))
+
+
+@pytest.fixture(scope="module")
+def towers(tuned: Built) -> dict[str, dict[str, Tensor]]:
+    """Every fine-tuned source's tensors, by dataset."""
+    store = Store(tuned.settings.store_url)
+    plan = make_plan(tuned.grid, tuned.catalog, store)
+    models = [planned.need for planned in plan.artifacts if isinstance(planned.need, SourceModel)]
+    return {
+        model.dataset.name: load_file(found.path("tower.safetensors"))
+        for model in models
+        if (found := store.artifact(model.address)) is not None
+    }
+
+
+def as_tower(tower: dict[str, Tensor], path: Path) -> Path:
+    save_file(tower, path.with_suffix(".safetensors"))
+    return path.with_suffix(".safetensors")
+
+
+def as_clip(tower: dict[str, Tensor], path: Path) -> Path:
+    whole = load_file(grids_folder() / "backbones/tiny-clip.safetensors")
+    whole |= {f"visual.{name}": tensor for name, tensor in tower.items()}
+    torch.save({"state_dict": {f"module.{name}": tensor for name, tensor in whole.items()}}, path.with_suffix(".pt"))
+    return path.with_suffix(".pt")
+
+
+def as_task_vector_repository(tower: dict[str, Tensor], path: Path) -> Path:
+    state = {f"model.visual.{name}": tensor for name, tensor in tower.items()}
+    torch.save(state | {"model.logit_scale": torch.tensor(4.6)}, path.with_suffix(".pt"))
+    return path.with_suffix(".pt")
+
+
+def as_huggingface(tower: dict[str, Tensor], path: Path) -> Path:
+    path.mkdir()
+    save_file(to_huggingface(tower), path / "model.safetensors")
+    shape = load_backbone(load_catalog().backbone("tiny-clip"), "cpu").tower.shape
+    (path / "config.json").write_text(json.dumps(config_from_shape(shape)))
+    return path
+
+
+LAYOUTS: tuple[Callable[[dict[str, Tensor], Path], Path], ...] = (
+    as_tower,
+    as_clip,
+    as_task_vector_repository,
+    as_huggingface,
+)
+
+
+def write_catalog(path: Path, files: dict[str, Path]) -> Path:
+    """A catalog file that adopts one checkpoint per dataset."""
+    entries = {
+        name: {"file": str(file.relative_to(path.parent)), "sha256": checkpoint_digest(file)}
+        for name, file in files.items()
+    }
+    path.write_text(yaml.safe_dump({"checkpoints": {"tiny-clip": entries}}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def adopted_files(towers: dict[str, dict[str, Tensor]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A catalog in which each source has another layout."""
+    folder = tmp_path_factory.mktemp("adopted")
+    files = {name: write(towers[name], folder / name) for name, write in zip(SOURCES, LAYOUTS, strict=True)}
+    return write_catalog(folder / "mine.yaml", files)
+
+
+def test_adopted_sources_give_the_cell_of_fine_tuned_ones(
+    grid_file: Path, tuned: Built, adopted_files: Path, tmp_path: Path
+) -> None:
+    """Four layouts, bit for bit, without one image of the sources' datasets."""
+    adopted = build_all(grid_file, tmp_path, adopted_files)
+    plan = make_plan(adopted.grid, adopted.catalog, Store(tmp_path))
+    assert not plan.missing
+    kinds = [type(planned.need) for planned in plan.artifacts]
+    assert kinds.count(AdoptedSource) == len(SOURCES)
+    assert SourceModel not in kinds
+    read = {planned.need.dataset.name for planned in plan.artifacts if isinstance(planned.need, Images)}
+    assert read == {TARGET}
+
+    (theirs,), (ours,) = tuned.grid.cells, adopted.grid.cells
+    assert theirs.id != ours.id
+    assert run_cell(theirs, tuned.bench).evaluations == run_cell(ours, adopted.bench).evaluations
+    for source in ours.sources:
+        twin = next(ref for ref in theirs.sources if ref.dataset == source.dataset)
+        mine, other = adopted.bench.sources(ours), tuned.bench.sources(theirs)
+        pair = mine.task_vector(source.dataset), other.task_vector(twin.dataset)
+        assert all(torch.equal(pair[0][name], pair[1][name]) for name in pair[1])
+
+
+def test_a_grid_can_do_without_adopted_sources(grid_file: Path, tuned: Built, adopted_files: Path) -> None:
+    grid = load_grid(
+        grid_file,
+        load_catalog([adopted_files]),
+        set_=(f"sources={{datasets: [{', '.join(SOURCES)}], adopted: false}}",),
+    )
+    assert grid.cells == tuned.grid.cells
+
+
+def test_a_missing_checkpoint_is_named_before_anything_runs(grid_file: Path, tmp_path: Path) -> None:
+    entry = {"file": "gone.safetensors", "sha256": "0" * 64}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"checkpoints": {"tiny-clip": {SOURCES[0]: entry}}}))
+    catalog = load_catalog([tmp_path / "mine.yaml"])
+    plan = make_plan(load_grid(grid_file, catalog), catalog, Store(tmp_path / "store"))
+    with pytest.raises(UserError, match=r"(?s)gone\.safetensors does not exist.*sources adopt PATH"):
+        check_inputs(plan, catalog, None)
+
+
+def test_a_file_that_has_changed_is_not_built_from(
+    grid_file: Path, towers: dict[str, dict[str, Tensor]], tmp_path: Path
+) -> None:
+    file = as_tower(towers[SOURCES[0]], tmp_path / "first")
+    mine = write_catalog(tmp_path / "mine.yaml", {SOURCES[0]: file})
+    save_file(towers[SOURCES[1]], file)
+    settings = RunSettings(str(tmp_path / "store"), device="cpu", catalog_files=(str(mine),))
+    catalog = load_catalog([mine])
+    plan = make_plan(load_grid(grid_file, catalog), catalog, Store(settings.store_url))
+    need = next(need for need in plan.missing if isinstance(need, AdoptedSource))
+    with pytest.raises(UserError, match="is not the file that was adopted: its sha256 is"):
+        build(need, settings)
+    lines: list[str] = []
+    assert not verify_checkpoints(settings, None, say=lines.append)
+    assert "WRONG" in lines[0]
+
+
+WRONG_ENTRIES = {
+    "unknown backbone 'tiny-clop'": {"tiny-clop": {SOURCES[0]: {"file": "x.pt", "sha256": "0" * 64}}},
+    "unknown dataset 'glyph-ink'": {"tiny-clip": {"glyph-ink": {"file": "x.pt", "sha256": "0" * 64}}},
+    "this field is needed": {"tiny-clip": {SOURCES[0]: {"file": "x.pt"}}},
+    "string should match pattern": {"tiny-clip": {SOURCES[0]: {"file": "x.pt", "sha256": "abc"}}},
+    "it is not given again": {"tiny-clip": {SOURCES[0]: {"file": "x.pt", "sha256": "0" * 64, "dataset": "x"}}},
+    "needs fields": {"tiny-clip": {SOURCES[0]: "x.pt"}},
+}
+
+
+@pytest.mark.parametrize("complaint", WRONG_ENTRIES)
+def test_wrong_entries_say_where(complaint: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"checkpoints": WRONG_ENTRIES[complaint]}))
+    with pytest.raises(UserError, match=rf"mine\.yaml: checkpoints.*{complaint}"):
+        load_catalog([tmp_path / "mine.yaml"])
+
+
+# -- the commands ----------------------------------------------------------------------------------------------------
+
+NAMES = ("mnist", "emnist-mnist", "cifar10", "cifar100", "stanford_cars", "eurosat")
+
+
+@pytest.mark.parametrize(
+    ("path", "guessed"),
+    [
+        ("clip-vit-base-patch32_eurosat", ["eurosat"]),
+        ("clip-vit-base-patch32_cifar100.safetensors", ["cifar100"]),
+        ("runs/emnist_mnist/model.safetensors", ["emnist-mnist"]),
+        ("EuroSAT/finetuned.pt", ["eurosat"]),
+        ("stanford-cars.pt", ["stanford_cars"]),
+        ("mnist-or-eurosat.pt", ["eurosat", "mnist"]),
+        ("something.pt", []),
+    ],
+)
+def test_a_dataset_is_guessed_from_whole_words(path: str, guessed: list[str]) -> None:
+    assert guess_dataset(Path(path), NAMES) == guessed
+
+
+def test_adopted_files_are_entered_and_verified(towers: dict[str, dict[str, Tensor]], tmp_path: Path) -> None:
+    """Several at once, datasets from their names, copies beside the catalog; the file's own words stay."""
+    mine = tmp_path / "home" / "mine.yaml"
+    mine.parent.mkdir()
+    mine.write_text("# my own\nprompts:\n  short: ['a {}']  # one will do\n")
+    (tmp_path / "given").mkdir()
+    paths = [
+        as_tower(towers[SOURCES[0]], tmp_path / "given" / f"vit_{SOURCES[0]}"),
+        as_huggingface(towers[SOURCES[1]], tmp_path / "given" / SOURCES[1].replace("-", "_")),
+    ]
+    lines: list[str] = []
+    adopt_checkpoints([str(path) for path in paths], "tiny-clip", None, [mine], copy=True, say=lines.append)
+    third = as_task_vector_repository(towers[SOURCES[2]], tmp_path / "given" / "third")
+    adopt_checkpoints([str(third)], "tiny-clip", SOURCES[2], [mine], note="by hand", say=lines.append)
+
+    assert mine.read_text().startswith("# my own\nprompts:\n  short: ['a {}']  # one will do\n")
+    entries = load_catalog([mine]).checkpoints
+    assert set(entries) == {("tiny-clip", name) for name in SOURCES[:3]}
+    assert entries["tiny-clip", SOURCES[2]].note == "by hand"
+    homes = [entries["tiny-clip", name].path.is_relative_to(mine.parent) for name in SOURCES[:3]]
+    assert homes == [True, True, False]
+    assert (entries["tiny-clip", SOURCES[1]].path.parent / "config.json").is_file()
+
+    settings = RunSettings(str(tmp_path / "store"), device="cpu", catalog_files=(str(mine),))
+    found: list[str] = []
+    assert verify_checkpoints(settings, "tiny-clip", say=found.append)
+    assert len(found) == 3
+    assert all("test images right" in line for line in found)
+    listed = Console(width=200, record=True, file=io.StringIO())
+    listed.print(sources_view(load_catalog([mine]), Store(settings.store_url), "tiny-clip"))
+    assert listed.export_text().count(" adopted ") == 3
+
+
+@pytest.mark.parametrize("copy", [True, False], ids=["copied", "where it is"])
+def test_a_checkpoint_in_parts_is_adopted_with_all_of_them(
+    copy: bool, towers: dict[str, dict[str, Tensor]], tmp_path: Path
+) -> None:
+    """Its checksum covers every part, so that another second half is another checkpoint."""
+    folder, tower = tmp_path / "glyph-inks", towers["glyph-inks"]
+    folder.mkdir()
+    names = list(tower)
+    parts = {"model-00001-of-00002.safetensors": names[:9], "model-00002-of-00002.safetensors": names[9:]}
+    for file, held in parts.items():
+        save_file({name: tower[name] for name in held}, folder / file)
+    index = {"weight_map": {name: file for file, held in parts.items() for name in held}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    mine = tmp_path / "home" / "mine.yaml"
+    mine.parent.mkdir()
+    adopt_checkpoints([str(folder)], "tiny-clip", None, [mine], copy=copy, say=lambda line: None)
+    entry = load_catalog([mine]).checkpoints["tiny-clip", "glyph-inks"]
+    assert entry.path.is_relative_to(mine.parent) == copy
+    assert set(read_tensors(entry.path)) == set(tower)
+    second = entry.path / "model-00002-of-00002.safetensors"
+    save_file({name: tower[name] + 1 for name in names[9:]}, second)
+    assert checkpoint_digest(entry.path) != entry.sha256
+
+
+def test_fine_tuned_sources_are_listed_with_their_accuracy(tuned: Built) -> None:
+    listed = Console(width=200, record=True, file=io.StringIO())
+    listed.print(sources_view(tuned.catalog, Store(tuned.settings.store_url), "tiny-clip"))
+    text = listed.export_text()
+    assert text.count("fine-tuned  ") == len(SOURCES)
+    assert "1 epochs of 64" in text
+
+
+def difference(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:
+    return as_tower({name: tensor - frozen[name] for name, tensor in tower.items()}, path)
+
+
+def unchanged(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:
+    return as_tower(frozen, path)
+
+
+def other_activation(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:
+    return _with_config(as_huggingface(tower, path), hidden_act="quick_gelu")
+
+
+def other_heads(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:
+    return _with_config(as_huggingface(tower, path), num_attention_heads=8)
+
+
+def another_architecture(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:
+    return as_tower({name: tensor for name, tensor in tower.items() if "resblocks.3." not in name}, path)
+
+
+def nameless(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:
+    return as_tower(tower, path.with_name("mine"))
+
+
+def _with_config(folder: Path, **changes: object) -> Path:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    return folder
+
+
+REFUSED = {
+    difference: "a task vector",
+    unchanged: "the pre-trained tower itself",
+    other_activation: "made with activation quick_gelu, the backbone has gelu",
+    other_heads: "made with heads 8, the backbone has 4",
+    another_architecture: r"missing: transformer\.resblocks\.3",
+    nameless: "names no dataset of the catalog",
+}
+
+
+@pytest.mark.parametrize("make", REFUSED, ids=lambda make: make.__name__)
+def test_what_cannot_be_a_source_is_not_entered(
+    make: Callable[[dict[str, Tensor], dict[str, Tensor], Path], Path],
+    towers: dict[str, dict[str, Tensor]],
+    tmp_path: Path,
+) -> None:
+    whole = load_file(grids_folder() / "backbones/tiny-clip.safetensors")
+    frozen = {n.removeprefix("visual."): t.float() for n, t in whole.items() if n.startswith("visual.")}
+    good = as_tower(towers[SOURCES[1]], tmp_path / SOURCES[1])
+    bad = make(towers[SOURCES[0]], frozen, tmp_path / SOURCES[0])
+    with pytest.raises(UserError, match=REFUSED[make]):
+        adopt_checkpoints([str(good), str(bad)], "tiny-clip", None, [tmp_path / "mine.yaml"], say=lambda line: None)
+    assert not (tmp_path / "mine.yaml").exists()
+
+
+def test_two_catalog_files_cannot_adopt_for_one_dataset(
+    adopted_files: Path, towers: dict[str, dict[str, Tensor]], tmp_path: Path
+) -> None:
+    file, mine = as_tower(towers[SOURCES[0]], tmp_path / SOURCES[0]), tmp_path / "mine.yaml"
+    with pytest.raises(UserError, match="has a checkpoint of"):
+        adopt_checkpoints([str(file)], "tiny-clip", None, [adopted_files, mine], say=lambda line: None)
+
+
+# -- the hub ---------------------------------------------------------------------------------------------------------
+
+COMMIT = "1234567890abcdef1234567890abcdef12345678"
+
+
+@pytest.fixture
+def hub(towers: dict[str, dict[str, Tensor]], tmp_path: Path) -> Iterator[str]:
+    """A hub on this machine with one repository, ``someone/clip-tiny_glyph-inks``."""
+    folder = as_huggingface(towers["glyph-inks"], tmp_path / "repository")
+    files = {path.name: path.read_bytes() for path in folder.iterdir()} | {"training.log": b"long"}
+    repo = "someone/clip-tiny_glyph-inks"
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer(body=True)
+
+        def do_HEAD(self) -> None:
+            self.answer(body=False)
+
+        def answer(self, body: bool) -> None:
+            headers, content, status = {}, b"{}", 404
+            name = self.path.removeprefix(f"/{repo}/resolve/{COMMIT}/")
+            if self.path.startswith(f"/api/models/{repo}"):
+                siblings = [{"rfilename": file} for file in files]
+                content, status = json.dumps({"id": repo, "sha": COMMIT, "siblings": siblings}).encode(), 200
+            elif name in files:
+                content, status = files[name], 200
+                headers = {"ETag": f'"{hashlib.sha1(content).hexdigest()}"', "X-Repo-Commit": COMMIT}
+            else:
+                headers = {"X-Error-Code": "RepoNotFound"}
+            self.send_response(status)
+            for key, value in {**headers, "Content-Length": str(len(content))}.items():
+                self.send_header(key, value)
+            self.end_headers()
+            if body:
+                self.wfile.write(content)
+
+        def log_message(self, *words: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def adopt_from(hub: str, address: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own: whether the hub may be asked is fixed when its library is imported."""
+    words = ["sources", "adopt", f"hf:{address}", "--backbone", "tiny-clip", "--catalog", str(folder / "mine.yaml")]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    where = {"HF_ENDPOINT": hub, "HF_HOME": str(folder / "cache"), "HF_HUB_DISABLE_XET": "1"}
+    command = [sys.executable, "-m", "orchestrator", *words, "--dataset", "glyph-inks"]
+    return subprocess.run(command, env=kept | where, capture_output=True, text=True, timeout=PATIENCE)
+
+
+def test_a_repository_is_adopted_at_one_commit(hub: str, tmp_path: Path) -> None:
+    """Weights and configuration are fetched, nothing else; the commit is written down."""
+    done = adopt_from(hub, "someone/clip-tiny_glyph-inks", tmp_path)
+    assert done.returncode == 0, done.stderr
+    entry = load_catalog([tmp_path / "mine.yaml"]).checkpoints["tiny-clip", "glyph-inks"]
+    assert entry.note == f"hf:someone/clip-tiny_glyph-inks@{COMMIT}"
+    fetched = sorted(file.name for file in entry.path.parent.iterdir() if file.is_file())
+    assert fetched == ["config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("address", "complaint"),
+    [("someone/else", "there is no such repository"), ("../etc", "there is no such repository")],
+    ids=["unknown", "no name"],
+)
+def test_what_the_hub_does_not_have_is_said(address: str, complaint: str, hub: str, tmp_path: Path) -> None:
+    done = adopt_from(hub, address, tmp_path)
+    assert done.returncode == 2
+    assert f"hf:{address}: {complaint}" in done.stderr
+    assert "Traceback" not in done.stderr

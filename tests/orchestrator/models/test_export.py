@@ -1,0 +1,295 @@
+"""Finished cells as models: kept with the result or made again, held against it, read back, registered and served."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from bolt.methods import METHODS
+from bolt.model.loading import load_model
+from orchestrator.cells.trial import KEPT_BYTES, kept_adapter, measure, run_and_record
+from orchestrator.cli.app import app
+from orchestrator.core.cell import Cell
+from orchestrator.models.exporting import example_of, find_result, make_model, write_model
+from orchestrator.store import Store
+from orchestrator.store.results import Result
+from orchestrator.tracking.registering import register_model
+from orchestrator.tracking.runs import Labels, accuracies
+from orchestrator.tracking.tracker import Tracker
+from orchestrator.util.errors import UserError
+from tests.helpers.waiting import PATIENCE
+from tests.orchestrator.conftest import World
+
+KEPT = ["zero_shot", "linear_probe", "tip_adapter", "lp_plus_plus", "bolt_pooled", "bolt"]
+AGAIN = ["full_finetune", "lora", "atlas", "task_arithmetic"]
+"""Their towers' changes are larger than what is kept."""
+
+
+def finished(world: World, method: str, track: str = "fewshot") -> Result:
+    """A cell of the world, run through the engine if it has not been."""
+    cell = world.pick(method, track)
+    store = Store(world.settings.store_url)
+    if cell.id not in store.result_ids():
+        assert run_and_record(cell, world.settings).status == "finished"
+    return store.read_result(cell.id)
+
+
+def stored(world: World, cell: Cell) -> list[str]:
+    folder = Path(world.settings.store_url, "adapters", cell.id)
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+# -- kept with the result ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", KEPT + AGAIN)
+def test_small_adapters_are_kept_with_the_result_and_large_ones_are_not(method: str, world: World) -> None:
+    cell = finished(world, method).cell
+    assert stored(world, cell) == (["adapter.safetensors", "bolt.json"] if method in KEPT else [])
+    kept = Path(world.settings.store_url, "adapters", cell.id)
+    assert all(path.stat().st_size <= KEPT_BYTES for path in kept.glob("*"))
+
+
+def test_the_adapter_is_there_before_the_result(world: World, tmp_path: Path) -> None:
+    """Whoever finds a result finds its adapter: a store that takes no adapter gets no result either."""
+    (tmp_path / "store").mkdir()
+    for folder in Path(world.settings.store_url).iterdir():
+        if folder.name not in ("results", "adapters", "failures"):
+            (tmp_path / "store" / folder.name).symlink_to(folder)
+    (tmp_path / "store" / "adapters").write_text("a file where a folder should be")
+    cell = world.pick("zero_shot")
+    outcome = run_and_record(cell, replace(world.settings, store_url=str(tmp_path / "store")))
+    assert (outcome.status, outcome.problem) == ("failed", "store")
+    assert not (tmp_path / "store" / "results").exists()
+
+
+def test_equal_cells_keep_equal_adapters(world: World) -> None:
+    result = finished(world, "bolt")
+    first, second = (kept_adapter(measure(result.cell, world.bench), world.bench) for _ in range(2))
+    assert first is not None
+    assert first == second
+    kept = Path(world.settings.store_url, "adapters", result.cell.id)
+    assert {path.name: path.read_bytes() for path in kept.iterdir()} == first
+
+
+# -- exporting ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["adapter", "state_dict", "huggingface"])
+@pytest.mark.parametrize(
+    ("method", "track"),
+    [("bolt", "fewshot"), ("tip_adapter", "fewshot"), ("lora", "fewshot"), ("bolt", "tta"), ("meta_init", "meta")],
+)
+def test_an_exported_model_is_the_one_that_was_measured(
+    method: str, track: str, form: str, world: World, tmp_path: Path
+) -> None:
+    result = finished(world, method, track)
+    made = make_model(result, world.bench)
+    assert made.how == ("kept" if method in KEPT else "again")
+    assert made.accuracy == accuracies(result)[0]
+    assert made.warnings == ()
+    written = write_model(made, result, world.bench, tmp_path / "model", form)  # type: ignore[arg-type]
+    assert written.compared == 16
+    assert written.difference <= (1e-4 if form == "huggingface" else 0)
+    notes = json.loads((tmp_path / "model" / "bolt.json").read_text())["about"]["notes"]
+    assert (notes["cell"], notes["accuracy"]) == (result.cell.id, accuracies(result)[0])
+    assert "drawn by this project" in notes["data_licence"]
+    assert notes["sources"] == {source.dataset: source.digest for source in result.cell.sources}
+
+    # What counts: the model alone, on the cell's own test images, classifies as many as the result says.
+    backbone = world.bench.backbone(result.cell.backbone)
+    sources = world.bench.sources(result.cell) if METHODS[method].sums_sources else None
+    again = load_model(tmp_path / "model", *((backbone, sources) if form == "adapter" else ()))
+    images = world.bench.images(result.cell.dataset, "test", backbone.image_size)
+    predicted = again.logits(images.batch(0, len(images))).argmax(dim=-1)
+    assert int((predicted == torch.from_numpy(images.labels)).sum()) == result.evaluations[0].correct
+
+
+def test_a_damaged_kept_adapter_is_made_again(world: World, tmp_path: Path) -> None:
+    result = finished(world, "linear_probe")
+    kept = Path(world.settings.store_url, "adapters", result.cell.id)
+    shutil.copytree(kept, tmp_path / "aside")
+    try:
+        (kept / "adapter.safetensors").write_bytes(b"short")
+        assert make_model(result, world.bench).how == "again"
+        shutil.rmtree(kept)
+        assert make_model(result, world.bench).how == "again"
+    finally:
+        shutil.copytree(tmp_path / "aside", kept, dirs_exist_ok=True)
+
+
+def test_a_model_that_scores_otherwise_is_an_error_unless_the_machine_explains_it(world: World) -> None:
+    result = finished(world, "zero_shot")
+    (scored,) = result.evaluations
+    claimed = replace(result, evaluations=(replace(scored, correct=scored.correct - 3),))
+    with pytest.raises(UserError, match=f"{scored.correct} of {scored.total} images correct, recorded"):
+        make_model(claimed, world.bench)
+    elsewhere = replace(claimed, manifest=replace(result.manifest, device="another GPU"))
+    (warning,) = make_model(elsewhere, world.bench).warnings
+    assert "device another GPU then" in warning
+
+
+def test_a_dataset_that_no_catalog_knows_is_said(world: World) -> None:
+    result = finished(world, "zero_shot")
+    mine = replace(result.cell, dataset=replace(result.cell.dataset, name="my-birds"))
+    with pytest.raises(UserError, match=r"my-birds is in no catalog file\n.*--catalog"):
+        make_model(replace(result, cell=mine), world.bench)
+
+
+def test_transformers_reads_an_exported_tower(world: World, tmp_path: Path) -> None:
+    from transformers import CLIPVisionModelWithProjection
+
+    result = finished(world, "bolt")
+    made = make_model(result, world.bench)
+    write_model(made, result, world.bench, tmp_path / "model", "huggingface")
+    tower = CLIPVisionModelWithProjection.from_pretrained(tmp_path / "model").eval()
+    backbone = world.bench.backbone(result.cell.backbone)
+    pixels = world.bench.images(result.cell.dataset, "test", backbone.image_size).batch(0, 32)
+    with torch.inference_mode():
+        embeds = tower(pixel_values=backbone.normalise(pixels)).image_embeds
+        theirs = made.model.classifier(embeds)
+    ours = made.model.logits(pixels)
+    assert float((ours - theirs).abs().max()) <= 1e-5 * float(ours.abs().max())
+
+
+# -- the command -------------------------------------------------------------------------------------------------
+
+
+def command(world: World, *words: str) -> str:
+    """The output of ``export`` in the world's store. Raises what it raises."""
+    arguments = ["export", *words, "--store", world.settings.store_url, "--device", "cpu"]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False, standalone_mode=False)
+    return done.output
+
+
+def test_the_command_says_what_it_did(world: World, tmp_path: Path) -> None:
+    result = finished(world, "bolt")
+    said = command(world, result.cell.id[:-4], "--with-basis", "-o", str(tmp_path / "model"))
+    assert result.cell.id in said
+    assert "as kept with the result" in said
+    assert f"accuracy: {accuracies(result)[0]:.2f} %, as recorded" in said
+    assert "logits of 16 test images equal bit for bit" in said
+    names = load_file(tmp_path / "model" / "adapter.safetensors")
+    assert {name.split("/")[0] for name in names} == {"classifier", "coefficients", "probe", "u", "v"}
+    load_model(tmp_path / "model", world.bench.backbone(result.cell.backbone))
+    with pytest.raises(UserError, match="is there already"):
+        command(world, result.cell.id, "-o", str(tmp_path / "model"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fewshot.tiny-clp.glyph-inks.k2.bolt.s1"], r"did you mean '[^']*fewshot\.tiny-clip\.glyph-inks\.k2\.bolt"),
+        (["fewshot.tiny-clip.glyph-inks.k"], "cells begin with"),
+        (["fewshot", "--as", "state-dict"], "did you mean 'state_dict'"),
+        (["fewshot", "--as", "state_dict", "--with-basis"], "holds the merged tower"),
+    ],
+)
+def test_the_command_says_what_is_wrong(words: list[str], message: str, world: World) -> None:
+    for method in ("bolt", "zero_shot"):
+        finished(world, method)
+    with pytest.raises(UserError, match=message):
+        command(world, *words)
+
+
+def test_a_cell_is_found_by_the_beginning_of_its_id(world: World) -> None:
+    result, store = finished(world, "bolt"), Store(world.settings.store_url)
+    assert find_result(store, result.cell.id).cell == result.cell
+    assert find_result(store, result.cell.id[:-6]).cell == result.cell
+
+
+# -- MLflow ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tracked(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Result]:
+    """A tracking store that has the run of one cell."""
+    folder = tmp_path_factory.mktemp("mlflow")
+    uri, result = f"sqlite:///{folder}/mlflow.db", finished(world, "bolt")
+    tracker = Tracker(uri, str(folder / "artifacts"), "world", Store(world.settings.store_url).adapter_folder)
+    tracker.log_result(result, Labels("bolt", "Glyphs"))
+    tracker.log_result(finished(world, "lora"), Labels("lora", "Glyphs"))
+    return uri, result
+
+
+def test_a_cells_run_carries_its_adapter(world: World, tracked: tuple[str, Result]) -> None:
+    from mlflow.tracking import MlflowClient
+
+    uri, result = tracked
+    client = MlflowClient(uri)
+    (experiment,) = (e.experiment_id for e in client.search_experiments() if e.name == "world")
+    runs = {run.data.tags["cell"]: run.info.run_id for run in client.search_runs([experiment])}
+    listed = [file.path for file in client.list_artifacts(runs[result.cell.id], "adapter")]
+    assert sorted(listed) == ["adapter/adapter.safetensors", "adapter/bolt.json"]
+    place = Path(client.download_artifacts(runs[result.cell.id], "adapter"))
+    backbone = world.bench.backbone(result.cell.backbone)
+    assert load_model(place, backbone, world.bench.sources(result.cell)).about.notes["cell"] == result.cell.id
+    assert client.list_artifacts(runs[world.pick("lora").id]) == []
+
+
+def test_a_registered_model_takes_images_and_gives_labels(
+    world: World, tracked: tuple[str, Result], tmp_path: Path
+) -> None:
+    """Through ``mlflow models predict``, the command, in a process that knows neither Ray nor the engine."""
+    uri, result = tracked
+    made = make_model(result, world.bench)
+    write_model(made, result, world.bench, tmp_path / "model", "state_dict")
+    example = example_of(result, world.bench)
+    assert register_model(uri, result.cell.id, tmp_path / "model", "inks", example) == 1
+    assert register_model(uri, result.cell.id, tmp_path / "model", "inks", example) == 2
+
+    images = world.bench.images(result.cell.dataset, "test", made.model.tower.shape.image_size)
+    rows, pictures = [], [Image.fromarray(images.image(row).permute(1, 2, 0).numpy()) for row in range(3)]
+    for picture in pictures:
+        stream = io.BytesIO()
+        picture.save(stream, "PNG")
+        rows.append([base64.b64encode(stream.getvalue()).decode()])
+    content = {"dataframe_split": {"columns": ["image"], "data": rows}, "params": {"all_scores": True}}
+    (tmp_path / "input.json").write_text(json.dumps(content))
+    command = [sys.executable, "-m", "mlflow", "models", "predict", "-m", "models:/inks/1", "--env-manager", "local"]
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": uri, "PYTHONSAFEPATH": "1"}
+    command += ["-i", str(tmp_path / "input.json"), "-o", str(tmp_path / "output.json")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr[-2000:]
+    answers = json.loads((tmp_path / "output.json").read_text())["predictions"]
+    expected = made.model.predict(pictures)
+    assert [answer["label"] for answer in answers] == [prediction.label for prediction in expected]
+    for answer, prediction in zip(answers, expected, strict=True):
+        assert answer["score"] == pytest.approx(prediction.score, abs=1e-5)
+        assert answer["scores"] == pytest.approx(dict(prediction.scores), abs=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*type hint")  # MLflow's own, when it is imported
+def test_what_is_no_image_is_refused_by_row(world: World) -> None:
+    import pandas as pd
+
+    from orchestrator.tracking.serving import BadImage, ImageClassifier
+
+    served = ImageClassifier()
+    result = finished(world, "zero_shot")
+    served._model = make_model(result, world.bench).model
+    good = base64.b64encode(example_of(result, world.bench)).decode()
+    assert list(served.predict(None, pd.DataFrame({"image": [good]}))) == ["label", "score"]
+    for bad in ("/etc/hostname", "not base64!", base64.b64encode(b"no image").decode(), None):
+        with pytest.raises(BadImage, match="row 1 is not an image file"):
+            served.predict(None, pd.DataFrame({"image": [good, bad]}))
+    with pytest.raises(BadImage, match="no column 'image'"):
+        served.predict(None, pd.DataFrame({"picture": [good]}))
+
+
+def test_a_cell_that_is_not_tracked_cannot_be_registered(tracked: tuple[str, Result], tmp_path: Path) -> None:
+    with pytest.raises(LookupError, match="no finished run of nobody"):
+        register_model(tracked[0], "nobody", tmp_path, "inks", b"")

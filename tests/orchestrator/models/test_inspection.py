@@ -1,0 +1,72 @@
+"""Looking inside a cell: the numbers of confusions, mistakes and overlaps, and the page as a user gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bolt.spectral.bases import Directions
+from orchestrator.models.inspection import Predicted, source_overlap
+from orchestrator.report.page.inspect_page import class_table, confused_table, picture_uri
+
+FOUND = Predicted(
+    "pets",
+    labels=np.array([0, 0, 0, 1, 1, 2]),
+    predicted=np.array([0, 1, 1, 1, 2, 2]),
+    frozen=np.array([0, 0, 0, 0, 0, 2]),
+    sure=np.array([0.9, 0.6, 0.8, 0.7, 0.9, 0.5]),
+    of_truth=np.array([0.9, 0.3, 0.1, 0.7, 0.05, 0.5]),
+)
+NAMES = ("cat", "dog", "owl")
+
+
+def test_counts_and_the_worst_mistakes() -> None:
+    assert FOUND.confusion(3).tolist() == [[1, 2, 0], [0, 1, 1], [0, 0, 1]]
+    assert FOUND.worst(9) == [4, 2, 1]  # 0.9 against 0.05, 0.8 against 0.1, 0.6 against 0.3
+    assert FOUND.worst(1) == [4]
+
+
+def test_classes_say_what_they_are_taken_for_and_what_was_gained() -> None:
+    rows = [[entry.text for entry in row] for row in class_table(FOUND, NAMES).rows]
+    assert rows == [
+        ["cat", "dog (2)", "3", "33.33", "\N{MINUS SIGN}66.67"],
+        ["dog", "owl (1)", "2", "50.00", "+50.00"],
+        ["owl", "", "1", "100.00", "0.00"],
+    ]
+    pairs = [[entry.text for entry in row] for row in confused_table(FOUND, NAMES, "pairs").rows]
+    assert pairs == [["cat", "dog", "2", "66.67"], ["dog", "owl", "1", "50.00"]]
+
+
+class Spans:
+    """Sources whose leading directions are given."""
+
+    def __init__(self, columns: dict[str, Tensor]) -> None:
+        self._columns = columns
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._columns)
+
+    def directions(self, matrix: str, top_k: int) -> Sequence[Directions]:
+        return [Directions(c[:, :top_k], torch.ones(top_k), c[:, :top_k]) for c in self._columns.values()]
+
+    def mean_task_vector(self, matrix: str) -> Tensor:
+        raise NotImplementedError
+
+
+def test_overlap_is_one_of_one_space_however_turned_and_zero_of_others() -> None:
+    eye = torch.eye(6)
+    turn = torch.linalg.qr(torch.tensor([[1.0, 2.0], [3.0, -1.0]])).Q
+    sources = Spans({"a": eye[:, :2], "turned": eye[:, :2] @ turn, "other": eye[:, 2:4], "half": eye[:, [1, 4]]})
+    found = source_overlap(sources, ["w"], 2)
+    expected = [[1, 1, 0, 0.5], [1, 1, 0, 0.5], [0, 0, 1, 0], [0.5, 0.5, 0, 1]]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(("side", "form"), [(32, "png"), (224, "jpeg")])
+def test_pictures_stand_in_the_page(side: int, form: str) -> None:
+    assert picture_uri(np.zeros((3, side, side), dtype=np.uint8)).startswith(f"data:image/{form};base64,")

@@ -1,0 +1,146 @@
+"""What a plan takes on disk, and the refusal to start what cannot fit."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from orchestrator.artifacts.build import build
+from orchestrator.artifacts.kinds import Images, SupportImages
+from orchestrator.catalog import Catalog, load_catalog
+from orchestrator.core.settings import RunSettings
+from orchestrator.grid import load_grid
+from orchestrator.planning.disk import KINDS, check_room, free_bytes, parse_bytes, room_line, to_build
+from orchestrator.planning.estimate import artifact_bytes, estimate
+from orchestrator.planning.plan import Plan, PlannedArtifact, make_plan
+from orchestrator.planning.plan_view import plan_view
+from orchestrator.store import Store
+from orchestrator.util.errors import UserError
+from tests.helpers.command import arguments, orchestrator, run
+from tests.orchestrator.conftest import grid_text
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    return load_catalog()
+
+
+@pytest.fixture(scope="module")
+def plan(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    """Every track and every method, in an empty store."""
+    folder = tmp_path_factory.mktemp("plan")
+    (folder / "world.yaml").write_text(grid_text())
+    return make_plan(load_grid(folder / "world.yaml", catalog), catalog, Store(folder / "store"))
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("200GB", 200 * 10**9), ("1.5 TiB", 3 * 2**39), ("500m", 500 * 10**6), ("7", 7), ("8KiB", 8192), ("3b", 3)],
+)
+def test_sizes_as_people_write_them(text: str, count: int) -> None:
+    assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "many", "-3GB", "0", "3XB", "GB", "1e9", "3 GB GB"])
+def test_what_is_not_a_size_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="not a size"):
+        parse_bytes(text)
+
+
+def test_free_space_is_that_of_the_disk_the_store_will_be_on(tmp_path: Path) -> None:
+    free = free_bytes(Store(tmp_path / "not" / "there" / "yet"))
+    assert free is not None
+    assert 0 < free <= shutil.disk_usage(tmp_path).total
+    assert free_bytes(Store("memory://store")) is None
+
+
+def test_every_kind_of_artifact_has_its_words(plan: Plan, tmp_path: Path) -> None:
+    for planned in plan.artifacts:
+        with pytest.raises(UserError) as caught:
+            check_room(replace(plan, artifacts=(planned,)), Store(tmp_path), budget=1)
+        assert sum(f"  1 {words}: " in str(caught.value) for words, _ in KINDS.values()) == 1
+
+
+def test_a_plan_beyond_its_budget_names_what_takes_most_and_what_makes_it_less(plan: Plan, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    check_room(plan, store, to_build(plan))
+    with pytest.raises(UserError) as caught:
+        check_room(plan, store, to_build(plan) - 1)
+    lines = str(caught.value).splitlines()
+    assert lines[0].startswith("--disk-budget: what is still to be built takes about")
+    assert "source models: fewer backbones or sources" in str(caught.value)
+    check_room(plan, Store("memory://store"), to_build(plan))
+
+
+def test_a_plan_beyond_the_free_space_is_refused_without_a_budget(plan: Plan, tmp_path: Path) -> None:
+    large = replace(plan.artifacts[0], built=False, bytes=10**18)
+    with pytest.raises(UserError, match=f"{tmp_path}: .* that are free; nothing was started"):
+        check_room(replace(plan, artifacts=(large,)), Store(tmp_path))
+
+
+def test_what_is_built_needs_no_room(plan: Plan, tmp_path: Path) -> None:
+    built = tuple(PlannedArtifact(planned.need, built=True, bytes=10**18) for planned in plan.artifacts)
+    check_room(replace(plan, artifacts=built), Store(tmp_path), budget=1)
+
+
+def test_the_plan_shows_the_room_and_says_when_it_is_too_little(plan: Plan, catalog: Catalog, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for budget, shown in ((None, False), (1, True)):
+        console = Console(width=200)
+        with console.capture() as capture:
+            console.print(plan_view(plan, catalog, store, None, budget))
+        text = capture.get()
+        assert room_line(plan, store).partition(",")[0] in text
+        assert ("--disk-budget: what is still to be built" in text) == shown
+
+
+def test_estimates_of_drawn_images_are_what_they_take(plan: Plan, catalog: Catalog, tmp_path: Path) -> None:
+    settings = RunSettings(str(tmp_path), device="cpu")
+    for kind in (Images, SupportImages):
+        need = next(planned.need for planned in plan.artifacts if isinstance(planned.need, kind))
+        artifact = Store(tmp_path).artifact(build(need, settings))
+        assert artifact is not None
+        took = artifact.path("pixels.bin").stat().st_size
+        assert took == pytest.approx(artifact_bytes(need, catalog), rel=0.01)
+
+
+def test_small_images_are_not_reckoned_at_twice_the_towers_side(catalog: Catalog, plan: Plan) -> None:
+    ref = next(planned.need.dataset for planned in plan.artifacts if isinstance(planned.need, Images))
+    cifar = replace(ref, name="cifar10")
+    assert artifact_bytes(Images(cifar, "train", 224), catalog) == 50_000 * 3 * 32**2
+    assert artifact_bytes(Images(cifar, "test", 224), catalog) == 10_000 * 3 * 224**2
+    unknown = replace(ref, name="imagenet")
+    assert artifact_bytes(Images(unknown, "test_whole", 112), catalog) == 50_000 * 3 * 224**2
+
+
+def test_adapting_at_test_time_is_reckoned_with_two_strong_views_an_image_and_epoch(
+    plan: Plan, catalog: Catalog
+) -> None:
+    cell = next(cell for cell in plan.cells if cell.track == "tta" and cell.method.name == "bolt")
+    images = catalog.dataset(cell.dataset.name).sizes.test
+    epochs = cell.method.settings_dict()["epochs"]
+    assert isinstance(epochs, int)
+    forwards = images * (1 + epochs) + 3 * 2 * images * epochs + images  # looks, weak and strong views, the score
+    gflop = 1e3 * estimate([cell], [], [], catalog).computed_tflop
+    assert gflop == pytest.approx(forwards * catalog.backbone(cell.backbone.name).gflops_per_image)
+
+
+def test_a_grid_beyond_its_budget_starts_nothing(tmp_path: Path) -> None:
+    done = run(arguments(tmp_path, "--local", "--disk-budget", "10kB"))
+    assert done.returncode == 2
+    assert "--disk-budget" in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs" / "images").exists()
+    planned = orchestrator("plan", str(tmp_path / "mini.yaml"), "--store", str(tmp_path / "runs"), "--disk-budget", "x")
+    assert planned.returncode == 2
+    assert "not a size" in planned.stderr + planned.stdout
+
+
+def test_a_message_shows_the_beginning_of_what_is_long() -> None:
+    with pytest.raises(UserError) as refused:
+        parse_bytes("x" * 4000)
+    assert len(str(refused.value)) < 500

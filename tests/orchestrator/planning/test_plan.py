@@ -1,0 +1,71 @@
+"""A grid against a store: what is done, failed, damaged and to do, and how long the rest takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.catalog import Catalog, load_catalog
+from orchestrator.grid import Grid, load_grid
+from orchestrator.planning.estimate import cell_gflops, estimate
+from orchestrator.planning.plan import make_plan
+from orchestrator.store import Store
+from orchestrator.store.results import Failure
+from tests.helpers.synthetic_results import drawn
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Catalog:
+    return load_catalog()
+
+
+@pytest.fixture(scope="module")
+def grid(catalog: Catalog) -> Grid:
+    return load_grid("smoke", catalog)
+
+
+def test_every_cell_is_done_or_failed_or_to_do(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    done, failed, damaged = grid.cells[:4], grid.cells[4], grid.cells[5]
+    for cell in (*done, damaged):
+        store.write_result(drawn(cell, grid.label(cell), catalog))
+    store.write_failure(Failure(failed.id, "ValueError: no", "", "", 1, "2026-01-01T00:00:00+00:00"))
+    store.files.write(f"results/{damaged.id}.json", b"{")
+    plan = make_plan(grid, catalog, store)
+    assert {result.cell for result in plan.done} == set(done)
+    assert [failure.id for failure in plan.failed] == [failed.id]
+    assert plan.damaged == (damaged.id,)
+    assert set(plan.todo) == set(grid.cells) - {*done, failed}
+    assert plan.todo == tuple(cell for cell in plan.cells if cell in set(plan.todo))
+    assert set(make_plan(grid, catalog, store, retry_failed=True).todo) == {*plan.todo, failed}
+
+
+def test_a_failure_that_was_not_the_cells_own_is_tried_again_by_the_same_command(
+    grid: Grid, catalog: Catalog, tmp_path: Path
+) -> None:
+    """A cell whose worker was killed three times in seconds once stayed failed until --retry-failed."""
+    store, when = Store(tmp_path), "2026-01-01T00:00:00+00:00"
+    own, lost, cut = grid.cells[:3]
+    store.write_failure(Failure(own.id, "ValueError: no", "", "", 1, when))
+    store.write_failure(Failure(lost.id, "the worker process died", "", "", 3, when, again=True))
+    store.files.write(f"failures/{cut.id}.json", b"{")
+    plan = make_plan(grid, catalog, store)
+    assert {failure.id for failure in plan.failed} == {own.id, lost.id, cut.id}
+    assert set(plan.todo) == set(grid.cells) - {own}
+
+
+def test_the_estimate_is_the_mean_of_like_cells_and_counted_operations_for_the_others(
+    grid: Grid, catalog: Catalog
+) -> None:
+    by_method = {name: [cell for cell in grid.cells if cell.method.name == name] for name in ("bolt", "linear_probe")}
+    done = [drawn(cell, grid.label(cell), catalog) for cell in by_method["bolt"][:2]]
+    todo = [*by_method["bolt"][2:], *by_method["linear_probe"]]
+    found = estimate(todo, [], done, catalog)
+    assert (found.measured_cells, found.computed_cells) == (1, 3)
+    assert found.measured_seconds == pytest.approx(sum(result.timings.total for result in done) / 2)
+    assert found.measured_on == ("drawn",)
+    assert found.computed_tflop == pytest.approx(
+        sum(cell_gflops(cell, catalog) for cell in by_method["linear_probe"]) / 1e3
+    )
+    assert estimate(by_method["bolt"], [], [], catalog).computed_tflop > 0

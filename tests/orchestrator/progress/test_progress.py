@@ -1,0 +1,216 @@
+"""What the terminal shows while a grid runs, on a terminal and without one."""
+
+from __future__ import annotations
+
+import io
+import threading
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from orchestrator.core.events import CellEvent, TaskEvent
+from orchestrator.progress.progress import STOPPING, Progress
+from orchestrator.progress.snapshot import Failed, Snapshot, Stage, UnderWay
+from orchestrator.progress.status_file import StatusFile, read_status
+from orchestrator.progress.view import LiveView
+from orchestrator.util.machine import Gpu, Memory, memory_of_tree, read_smi
+from tests.helpers import cells as samples
+from tests.helpers.waiting import wait_for
+
+
+def quiet() -> Console:
+    return Console(file=io.StringIO(), width=100, force_terminal=False)
+
+
+def said(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_counts_follow_the_events_and_a_second_attempt_counts_once() -> None:
+    cells = [samples.cell(number) for number in range(5)]
+    stages = {"images/a": 0.0, "features/b": 10.0, "spectra/c": 0.0}
+    logs = {"features/b": "/store/logs/b.log"}
+    progress = Progress(cells, stages, console=quiet(), clock=lambda: 0.0, log_of=lambda name: logs.get(name, ""))
+    progress.on_task(TaskEvent("images/a", "started"))
+    progress.on_task(TaskEvent("images/a", "finished"))
+    progress.on_task(TaskEvent("features/b", "started"))
+    progress.on_task(TaskEvent("features/b", "failed", error="OSError: disk", log="/logs/b"))
+    progress.on_task(TaskEvent("spectra/c", "skipped"))
+    progress.on_event(CellEvent(cells[0], "started"))
+    progress.on_event(CellEvent(cells[0], "started", attempt=2))
+    progress.on_event(CellEvent(cells[0], "finished", seconds=2.0))
+    progress.on_event(CellEvent(cells[1], "started"))
+    progress.on_event(CellEvent(cells[2], "failed", error="needs features/b", log="/logs/2"))  # never started
+    shot = progress.snapshot()
+    assert shot.stages == (Stage("images", 1, 0, 1), Stage("features", 0, 1, 1), Stage("spectra", 0, 1, 1))
+    assert (shot.finished, shot.failed, len(shot.running), shot.waiting) == (1, 1, 1, 2)
+    assert shot.running == (UnderWay(cells[1].id, 0.0, expected=2.0),)
+    assert shot.failures == (
+        Failed("features/b", "OSError: disk", "/store/logs/b.log"),  # the store's log outlives the worker's
+        Failed(cells[2].id, "needs features/b", "/logs/2"),
+    )
+    assert shot.eta == 3 * 2.0
+    assert shot.line == "cells 1/5: 1 running, 2 waiting, 1 failed, about 6 s left"
+
+
+def test_earlier_runs_give_an_estimate_from_the_start_and_count_as_done() -> None:
+    earlier = [samples.result(samples.cell(seed)) for seed in (1, 2)]  # 2.4 s each
+    progress = Progress([samples.cell(seed) for seed in range(3, 13)], measured=earlier, places=2, console=quiet())
+    shot = progress.snapshot()
+    assert shot.eta == pytest.approx(10 / 2 * 2.4)
+    assert shot.line == "cells 2/12: 0 running, 10 waiting, about 12 s left"
+
+
+def test_artifacts_count_into_the_estimate_and_say_how_far_they_are() -> None:
+    now = 0.0
+    told = {"sources/b": "3 of 4"}
+    progress = Progress(
+        [], {"sources/a": 10.0, "sources/b": 20.0, "sources/c": 20.0}, gflops=1.0, console=quiet(),
+        how_far=lambda address: told.get(address, ""), clock=lambda: now,
+    )  # fmt: skip
+    assert progress.snapshot().eta == 50.0
+    assert "very roughly 50 s left" in progress.snapshot().line
+    progress.on_task(TaskEvent("sources/a", "started"))
+    now = 2.0
+    progress.on_task(TaskEvent("sources/a", "finished", seconds=2.0))
+    progress.on_task(TaskEvent("sources/b", "started"))
+    now = 5.0
+    shot = progress.snapshot()
+    assert shot.eta == pytest.approx(1.0 + 4.0)  # a quarter of the second, and the third by its size
+    assert shot.line == "artifacts 1/3, sources/b: 3 of 4, cells 0/0: 0 running, 0 waiting, about 5 s left"
+
+
+def test_cells_a_minute_are_those_of_the_last_minutes() -> None:
+    now = 0.0
+    cells = [samples.cell(number) for number in range(700)]
+    progress = Progress(cells, console=quiet(), clock=lambda: now)
+    for number, cell in enumerate(cells):
+        progress.on_event(CellEvent(cell, "started"))
+        now += 1.0 if number < 600 else 10.0
+        progress.on_event(CellEvent(cell, "finished", seconds=1.0))
+    assert progress.snapshot().rate == pytest.approx(0.1, rel=0.05)
+    assert progress.snapshot().rate_words.endswith("cells/min")
+
+
+def test_without_a_terminal_it_says_plain_lines_failures_and_a_last_one() -> None:
+    console, cells = quiet(), [samples.cell(number) for number in range(2)]
+    with Progress(cells, console=console) as progress:
+        progress.on_event(CellEvent(cells[0], "started"))
+        progress.on_event(CellEvent(cells[0], "finished", seconds=1.0))
+        progress.on_event(CellEvent(cells[1], "failed", error="ValueError: [odd]", log="/logs/1"))
+        wait_for(lambda: "cells 1/2" in said(console))
+    lines = said(console).splitlines()
+    assert lines[0] == f"failed: {cells[1].id}: ValueError: [odd] (log: /logs/1)"
+    assert lines[1].startswith("cells 1/2: 0 running, 0 waiting, 1 failed")
+    assert lines[-1].startswith("1 cells finished, 1 failed in ")
+    assert len(lines) == 3
+    assert "\x1b" not in said(console)
+
+
+def test_a_terminal_sees_the_running_cells_and_the_last_failures() -> None:
+    console = Console(file=io.StringIO(), width=100, height=30, force_terminal=True)
+    cells = [samples.cell(number) for number in range(30)]
+    with Progress(cells, {"images/a": 0.0}, title="demo: Demo", console=console) as progress:
+        for cell in cells[:20]:
+            progress.on_event(CellEvent(cell, "started"))
+        progress.on_event(CellEvent(cells[0], "failed", error="ValueError: odd", log="/logs/0.err"))
+        wait_for(lambda: "/logs/0.err" in said(console))
+        progress.stopping()
+        wait_for(lambda: STOPPING[:40] in said(console))
+    text = said(console)
+    assert "demo: Demo" in text
+    assert "19 running, 10 waiting, " in text
+    assert "ValueError: odd" in text
+
+
+FULL = Snapshot(
+    elapsed=4000.0,
+    stages=(Stage("images", 32, 0, 32), Stage("sources", 7, 1, 16)),
+    building=(UnderWay("sources/tiny-clip.glyph-digits--0011aabb", 12.0, told="5 of 8"),),
+    before=100,
+    finished=40,
+    failed=2,
+    waiting=400,
+    running=tuple(UnderWay(f"fewshot.ViT-B-32.digits.k16.bolt.s{n}--0011aabb", 30.0 + n, 90.0) for n in range(40)),
+    rate=0.5,
+    eta=720.0,
+    failures=(Failed("fewshot.digits", "ValueError: odd", "/a/store/logs/fewshot.digits.log"),) * 2,
+    memory=Memory(3 * 2**30, 32 * 2**30, 5),
+    gpus=(Gpu(0, "NVIDIA H200", 45.0, 12 * 2**30, 140 * 2**30),),
+)
+
+
+@pytest.mark.parametrize(("width", "height"), [(60, 24), (80, 24), (60, 40), (200, 60)])
+def test_the_view_fits_on_one_screen_from_sixty_columns(width: int, height: int) -> None:
+    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
+    console.print(LiveView("demo: Demo", FULL, now=0.0))
+    lines = said(console).splitlines()
+    text = " ".join(" ".join(lines).split())
+    assert max(map(len, lines)) <= width
+    assert len(lines) < height
+    assert "140 done (100 of them before), 40 running, 400 waiting, 2 failed" in text
+    assert "30.0 cells/min, about 12 min left" in text
+    assert "memory 3.0 GiB of 32.0 GiB in 5 processes" in text
+    assert "GPU 0 NVIDIA H200: 45 % busy, 12.0 GiB of 140.0 GiB" in text
+    assert "5 of 8 12 s" in text
+    assert "30 s of about 90 s" in text
+    assert " more" in text
+    assert text.count(" /a/store/logs/fewshot.digits.log") == 2
+
+
+def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path) -> None:
+    console = quiet()
+    file = StatusFile(tmp_path / "s.json", "demo", "Demo", "python -m orchestrator grid demo")
+    with (
+        pytest.raises(KeyboardInterrupt),
+        Progress([samples.cell()], console=console, status=file, resume="python -m orchestrator grid demo"),
+    ):
+        raise KeyboardInterrupt
+    assert "stopped: 0 cells finished, 1 not done" in said(console)
+    assert said(console).endswith("; go on with: python -m orchestrator grid demo\n")
+    found = read_status(tmp_path / "s.json")
+    assert found is not None
+    assert found.state == "stopped"
+
+
+def test_a_status_that_cannot_be_written_does_not_end_the_run(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with Progress([], console=quiet(), status=StatusFile(blocked / "status.json")):
+        pass
+    assert blocked.read_text() == ""
+
+
+def test_events_from_many_threads_are_all_counted() -> None:
+    cells = [samples.cell(number) for number in range(400)]
+    progress = Progress(cells, console=quiet())
+
+    def work(part: int) -> None:
+        for cell in cells[part::8]:
+            progress.on_event(CellEvent(cell, "started"))
+            progress.on_event(CellEvent(cell, "finished", seconds=0.1))
+            progress.snapshot()
+
+    threads = [threading.Thread(target=work, args=(part,)) for part in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    shot = progress.snapshot()
+    assert (shot.finished, shot.running, shot.waiting) == (400, (), 0)
+
+
+def test_memory_is_that_of_this_process_and_more_than_nothing() -> None:
+    found = memory_of_tree()
+    assert 0 < found.used < found.total
+    assert found.processes >= 1
+
+
+def test_gpus_are_read_from_what_nvidia_smi_prints() -> None:
+    printed = "0, NVIDIA H200, 45, 12288, 143771\n1, NVIDIA H200 MIG 1g.18gb, [N/A], 0, 16384\nNo devices were found\n"
+    first, second = read_smi(printed)
+    assert first == Gpu(0, "NVIDIA H200", 45.0, 12288 * 2**20, 143771 * 2**20)
+    assert second.busy is None
+    assert second.words == "GPU 1 NVIDIA H200 MIG 1g.18gb: 0 B of 16.0 GiB"

@@ -1,0 +1,64 @@
+"""The paper's numbers: all there, looked up by the names the catalog gives."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.catalog import load_catalog
+from orchestrator.report.paper.published import (
+    AVERAGE,
+    published_accuracy,
+    published_datasets,
+    published_finetuned,
+    published_rows,
+    published_table,
+    published_tables,
+)
+
+
+def test_every_printed_accuracy_is_there() -> None:
+    assert len(published_rows()) == 3434
+    assert len(published_datasets()) == 3 * 32
+    assert len(published_tables()) == 7
+    assert sum(len(published_table(name)) for name in published_tables()) == 3434
+    assert published_table("tab:none") == ()
+    assert all(0 < row.accuracy <= 100 for row in published_rows())
+
+
+@pytest.mark.parametrize(
+    ("key", "accuracy"),
+    [
+        (("fewshot", "ViT-B/32", "general", 1, "linear_probe", "DTD"), 41.97),
+        (("tta", "ViT-B/16", "general", None, "bolt", AVERAGE), 69.62),
+        (("tta", "ViT-B/16", "general", 0, "bolt", AVERAGE), 69.62),
+        (("ood", "ViT-B/32", "imagenet", 16, "bolt", "ImageNet-A"), 15.88),
+        (("fewshot", "ViT-B/32", "general", 0, "zero_shot", "DTD"), None),
+        (("fewshot", "ViT-B/32", "general", 3, "linear_probe", "DTD"), None),
+        (("fewshot", None, "general", 1, "linear_probe", "DTD"), None),
+        (("fewshot", "ViT-B/32", "general", 1, "linear_probe", None), None),
+    ],
+)
+def test_lookups(key: tuple[str, str | None, str, int | None, str, str | None], accuracy: float | None) -> None:
+    assert published_accuracy(*key) == accuracy
+
+
+def test_only_the_known_slip_is_printed_twice_with_different_values() -> None:
+    seen: dict[tuple[object, ...], set[float]] = {}
+    for row in published_rows():
+        key = (row.track, row.domain, row.backbone, row.shots, row.method, row.dataset)
+        seen.setdefault(key, set()).add(row.accuracy)
+    assert {key: values for key, values in seen.items() if len(values) > 1} == {
+        ("tta", "general", "ViT-B/16", None, "bolt", AVERAGE): {69.92, 69.62}
+    }
+
+
+def test_every_dataset_and_backbone_of_the_catalog_is_found_in_the_few_shot_tables() -> None:
+    catalog = load_catalog()
+    for domain in ("general", "remote_sensing"):
+        for entry in catalog.members(domain):
+            for backbone in ("vit-b-32", "vit-b-16", "vit-l-14"):
+                name = catalog.backbones[backbone].published_as
+                for k in (1, 2, 4, 8, 16):
+                    assert published_accuracy("fewshot", name, domain, k, "bolt", entry.published_as) is not None
+                assert published_finetuned(name, entry.published_as) is not None
+    assert published_finetuned("ViT-B/32", "nothing") is None

@@ -1,0 +1,167 @@
+"""One driver per grid and store: locks, leases, drivers that were killed, other machines."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator.store import Store
+from orchestrator.store import lease as leases
+from orchestrator.store import lease_owner as holder
+from orchestrator.store.files import Files
+from orchestrator.store.lease import Lease, only_driver
+from orchestrator.store.lease_owner import Holder
+from orchestrator.store.remote import StoreUnavailable
+from orchestrator.util.errors import UserError
+from tests.helpers.waiting import PATIENCE, wait_for
+
+NAME = "locks/demo.lease"
+
+DRIVER = """
+import sys, time
+from orchestrator.store.lease import only_driver
+from orchestrator.store import Store
+with only_driver(Store(sys.argv[1]), "demo", lambda line: print(line, flush=True)):
+    print("driving", flush=True)
+    sys.stdin.read()
+"""
+
+
+def driver(url: Path | str) -> subprocess.Popen[str]:
+    """A driver that drives until its input ends."""
+    words = [sys.executable, "-c", DRIVER, str(url)]
+    started = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert started.stdout is not None
+    assert started.stdout.readline() == "driving\n"
+    return started
+
+
+def elsewhere(files: Files, **changes: object) -> dict[str, object]:
+    """Leave the lease of a driver on another machine."""
+    here = Holder()
+    body = {"host": "elsewhere", "machine": "another", "pid": 7, "started": here.started, "token": "theirs"}
+    body |= {"renewed": time.time(), **changes}
+    files.write(NAME, json.dumps(body).encode())
+    return body
+
+
+def test_a_second_driver_is_turned_away_and_a_killed_one_is_not_waited_for(tmp_path: Path) -> None:
+    first = driver(tmp_path)
+    with pytest.raises(UserError, match=f"grid demo is being run, or synced, in {tmp_path} by process {first.pid}"):
+        only_driver(Store(tmp_path), "demo").__enter__()
+    with only_driver(Store(tmp_path), "another"):
+        pass
+    first.kill()
+    first.communicate()
+    said: list[str] = []
+    with only_driver(Store(tmp_path), "demo", said.append):
+        assert Files(tmp_path).exists(NAME)
+    assert len(said) == 1
+    assert said[0].startswith(f"demo: going on from process {first.pid} on ")
+    assert not Files(tmp_path).exists(NAME)
+
+
+def test_where_locks_do_not_reach_the_lease_does(tmp_path: Path) -> None:
+    """As on a shared folder whose locks are each machine's own: the lock file is another one for the second driver."""
+    first = driver(tmp_path)
+    (tmp_path / "locks" / "demo.lock").unlink()
+    with pytest.raises(UserError, match=f"by process {first.pid} on "):
+        only_driver(Store(tmp_path), "demo").__enter__()
+    first.communicate("")
+
+
+def test_a_driver_elsewhere_that_renews_its_lease_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "LOOK_SECONDS", 0.02)
+    elsewhere(Files(tmp_path))
+    ended = threading.Event()
+
+    def renew() -> None:
+        while not ended.wait(0.1):
+            elsewhere(Files(tmp_path))
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    said: list[str] = []
+    with pytest.raises(UserError, match="by process 7 on elsewhere"):
+        only_driver(Store(tmp_path), "demo", said.append).__enter__()
+    ended.set()
+    thread.join()
+    assert "looking whether it is at work" in said[0]
+
+
+@pytest.mark.parametrize("ago", [0.0, -3600.0, 1e9], ids=["silent from now on", "its clock is ahead", "long ago"])
+def test_a_driver_elsewhere_that_is_silent_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ago: float
+) -> None:
+    for module in (leases, holder):
+        monkeypatch.setattr(module, "STALE_SECONDS", 0.5)
+    monkeypatch.setattr(leases, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(leases, "SETTLE_SECONDS", 0.0)
+    elsewhere(Files(tmp_path), renewed=time.time() - ago)
+    said: list[str] = []
+    with only_driver(Store(tmp_path), "demo", said.append):
+        pass
+    assert said[-1].startswith("demo: going on from process 7 on elsewhere")
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"host": 1}', b"\xff"])
+def test_a_lease_that_is_none_is_taken(tmp_path: Path, text: bytes) -> None:
+    Files(tmp_path).write(NAME, text)
+    with only_driver(Store(tmp_path), "demo"):
+        pass
+
+
+def test_a_lease_is_renewed_and_its_loss_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "RENEW_SECONDS", 0.02)
+    files, said = Files(tmp_path), list[str]()
+
+    def renewed() -> float:
+        return float(json.loads(files.read(NAME))["renewed"])
+
+    with only_driver(Store(tmp_path), "demo", said.append):
+        first = renewed()
+        wait_for(lambda: renewed() != first)
+        theirs = elsewhere(files)
+
+        def noticed() -> bool:
+            if not said:
+                files.write(NAME, json.dumps(theirs).encode())  # in case it was overwritten at that very moment
+            return bool(said)
+
+        wait_for(noticed)
+    assert "process 7 on elsewhere has taken it over" in said[0]
+    assert json.loads(files.read(NAME)) == theirs
+
+
+def race_for_a_lease(store: str | Path, many: int) -> list[Holder | None]:
+    """What so many that try to take one lease at the same moment are told."""
+    barrier = threading.Barrier(many)
+    told: list[Holder | None] = []
+
+    def take() -> None:
+        one = Lease(Files(store), NAME)
+        barrier.wait(PATIENCE)
+        told.append(one.take())
+
+    threads = [threading.Thread(target=take) for _ in range(many)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return told
+
+
+def test_of_several_that_take_a_lease_one_gets_it(tmp_path: Path) -> None:
+    assert race_for_a_lease(tmp_path, 4).count(None) == 1
+
+
+def test_a_store_that_cannot_be_written_to_is_said_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreUnavailable, match=r"demo\.lock: the store cannot be used: a part of this path is a file"):
+        only_driver(Store(tmp_path / "file"), "demo").__enter__()

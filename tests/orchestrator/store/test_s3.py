@@ -1,0 +1,430 @@
+"""A store in S3, on a real server of this machine: the same guarantees as in a folder, and the same bits."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from orchestrator.artifacts.build import build as stage
+from orchestrator.catalog import load_catalog
+from orchestrator.core.settings import RunSettings
+from orchestrator.execution.local import run_cells_locally
+from orchestrator.grid import load_grid
+from orchestrator.planning.plan import make_plan
+from orchestrator.progress.snapshot import Snapshot
+from orchestrator.progress.status_file import StatusFile, read_status, read_statuses, status_place
+from orchestrator.store import STALE_ATTEMPT_SECONDS, Corrupt, Store
+from orchestrator.store.build_progress import HowFar
+from orchestrator.store.files import Files
+from orchestrator.store.lease import only_driver
+from orchestrator.store.node_cache import FOLDER
+from orchestrator.store.remote import StoreUnavailable
+from orchestrator.store.results import Failure
+from orchestrator.store.snapshots import Snapshots
+from orchestrator.util.errors import UserError
+from tests.conftest import GiveDatabase
+from tests.helpers import cells as samples
+from tests.helpers import command
+from tests.helpers.waiting import wait_for
+from tests.orchestrator.store.test_lease import race_for_a_lease
+from tests.orchestrator.store.test_store import ADDRESS, IDENTITY, build
+
+BUCKET = "lab"
+URL = f"s3://{BUCKET}/runs"
+
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_DEFAULT_REGION": "us-east-1"}
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """A server of S3's on loopback."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def s3(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A client with an empty bucket; the store's environment points at it."""
+    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": endpoint, FOLDER: str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    client = boto3.client("s3", endpoint_url=endpoint)
+    client.create_bucket(Bucket=BUCKET)
+    yield client
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET):
+        if "Contents" in page:
+            client.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": one["Key"]} for one in page["Contents"]]})
+    client.delete_bucket(Bucket=BUCKET)
+    client.close()
+
+
+def keys(client: Any, folder: str = "") -> list[str]:
+    """Names in the store, below a folder."""
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"runs/{folder}")
+    return [one["Key"].removeprefix("runs/") for page in pages for one in page.get("Contents", [])]
+
+
+def body(client: Any, name: str) -> bytes:
+    return bytes(client.get_object(Bucket=BUCKET, Key=f"runs/{name}")["Body"].read())
+
+
+def put(client: Any, name: str, content: bytes) -> None:
+    client.put_object(Bucket=BUCKET, Key=f"runs/{name}", Body=content)
+
+
+# -- the whole of a grid ---------------------------------------------------------------------------------------------
+
+GRID = ["--only", "dataset=glyph-inks", "--only", "method=zero_shot,tip_adapter,bolt_pooled"]
+
+
+def grid(url: str, *more: str) -> list[str]:
+    return [sys.executable, "-m", "orchestrator", "grid", "smoke", "--store", url, *GRID, *more]
+
+
+def scores_in(texts: list[str]) -> dict[str, object]:
+    """Cell id -> everything a result says about accuracy and training; times left out."""
+    found = [json.loads(text) for text in texts]
+    return {
+        one["id"]: (one["evaluations"], one["curves"], one["details"], one["trainable_parameters"]) for one in found
+    }
+
+
+def measured_in_a_folder(folder: Path) -> dict[str, object]:
+    """The same cells in a folder and in this process, where nothing goes wrong."""
+    catalog, settings = load_catalog(), RunSettings(str(folder), device="cpu")
+    wanted = load_grid("smoke", catalog, only=GRID[1::2])
+    for need in make_plan(wanted, catalog, Store(folder)).missing:
+        stage(need, settings)
+    run_cells_locally(wanted.cells, settings, on_event=lambda event: None)
+    return command.scores(folder)
+
+
+def test_a_grid_in_s3_is_the_grid_in_a_folder_through_a_killed_driver_and_damage(
+    tmp_path: Path, s3: Any, give_database: GiveDatabase
+) -> None:
+    give_database(tmp_path / "mlflow.db")
+
+    def under_way() -> bool:
+        return any(name.endswith(".json") for name in keys(s3, "results/"))
+
+    assert command.kill_when(grid(URL, "--local"), under_way, tmp_path / "log.txt")
+    finished = [name for name in keys(s3, "results/") if name.endswith(".json")]  # one, unless the killer came late
+    result = finished[0]
+    put(s3, result, body(s3, result)[:-40])
+    head = next(name for name in keys(s3, "features/") if "inks" in name and name.endswith("head.safetensors"))
+    put(s3, head, body(s3, head)[:-3] + b"bad")
+    put(s3, "images/half--00000000/1-0000dead/pixels.bin", b"half")
+    sources = [name for name in keys(s3, "sources/") if name.endswith("manifest.json")]
+
+    resumed = command.run(grid(URL))
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert "going on from process" in resumed.stdout
+    assert "damaged result files were set aside" in resumed.stdout
+    assert f"this run: 1 artifacts built, {4 - len(finished)} trials started" in resumed.stdout, resumed.stdout
+    assert f"and in the store {URL}/reports/smoke/index.html" in resumed.stdout
+    names = keys(s3)
+    texts = [body(s3, name).decode() for name in names if name.startswith("results/") and name.endswith(".json")]
+    assert scores_in(texts) == measured_in_a_folder(tmp_path / "folder")
+    assert len(texts) == 3
+    assert f"{result}.damaged" in names
+    assert sources == [name for name in names if name.startswith("sources/") and name.endswith("manifest.json")]
+    assert any(name.startswith("adapters/") for name in names)
+    assert not any(name.startswith("locks/") for name in names)
+    reports = [name.removeprefix("reports/smoke/") for name in names if name.startswith("reports/")]
+    assert {"index.html", "rows.csv"} < set(reports)
+    assert {name.partition("/")[0] for name in reports if "/" in name} == {"figures", "tables"}
+    said = read_status(status_place(Files(URL), "smoke"))
+    assert said is not None
+    assert said.state == "ended"
+
+
+def test_a_builder_that_is_killed_leaves_no_artifact_and_the_next_sweeps(s3: Any) -> None:
+    script = f"""
+import os, sys
+sys.path.insert(0, {os.getcwd()!r})
+from orchestrator.store import Store
+with Store({URL!r}).building({ADDRESS!r}, {IDENTITY!r}) as builder:
+    (builder.folder / "numbers.bin").write_bytes(bytes(1000))
+    print("written", flush=True)
+    sys.stdin.read()
+"""
+    builder = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ
+    )
+    assert builder.stdout is not None
+    assert builder.stdout.readline() == "written\n"
+    os.kill(builder.pid, signal.SIGKILL)
+    builder.communicate()
+    store = Store(URL)
+    assert store.artifact(ADDRESS) is None
+    cache = Path(os.environ[FOLDER])
+    assert list(cache.glob("parts/*/numbers.bin"))
+    build(store)
+    assert list(cache.glob("parts/*")) == []
+    found = store.artifact(ADDRESS, IDENTITY)
+    assert found is not None
+    assert found.path("numbers.bin").read_bytes() == b"123"
+
+
+def test_attempts_of_crashed_builders_are_swept_when_they_are_old(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(s3, f"{ADDRESS}/1-0000dead/numbers.bin", b"half")
+    build(Store(URL))
+    assert f"{ADDRESS}/1-0000dead/numbers.bin" in keys(s3)
+    monkeypatch.setattr(
+        "orchestrator.store.building.STALE_ATTEMPT_SECONDS", STALE_ATTEMPT_SECONDS - 2 * STALE_ATTEMPT_SECONDS
+    )
+    Store(URL).discard(ADDRESS)
+    build(Store(URL))
+    assert f"{ADDRESS}/1-0000dead/numbers.bin" not in keys(s3)
+    found = Store(URL).artifact(ADDRESS)
+    assert found is not None
+    found.verify()
+
+
+# -- artifacts -------------------------------------------------------------------------------------------------------
+
+
+def test_an_artifact_is_read_from_this_machines_disk_once_it_was_fetched(
+    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(Store(URL))
+    monkeypatch.setenv(FOLDER, str(tmp_path / "another machine"))
+    found = Store(URL).artifact(ADDRESS, IDENTITY)
+    assert found is not None
+    path = found.path("numbers.bin")
+    assert path.read_bytes() == b"123"
+    s3.delete_object(Bucket=BUCKET, Key=f"runs/{found.files['numbers.bin'][0]}")
+    assert found.path("numbers.bin") == path
+    with pytest.raises(Corrupt):
+        found.verify()
+
+
+@pytest.mark.parametrize("damage", [b"12", b"124", b"", None])
+def test_a_damaged_object_is_found_without_reading_all_of_them(
+    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes | None
+) -> None:
+    store = Store(URL)
+    build(store)
+    found = store.artifact(ADDRESS)
+    assert found is not None
+    found.verify()  # and this machine has a whole copy, which others may not have
+    stored = found.files["numbers.bin"][0]
+    if damage is None:
+        s3.delete_object(Bucket=BUCKET, Key=f"runs/{stored}")
+    else:
+        put(s3, stored, damage)
+    with pytest.raises(Corrupt):
+        found.verify()
+    monkeypatch.setenv(FOLDER, str(tmp_path / "another machine"))
+    with pytest.raises(Corrupt):
+        found.path("numbers.bin")
+    assert store.artifact(ADDRESS) is None
+    build(store)
+    rebuilt = store.artifact(ADDRESS)
+    assert rebuilt is not None
+    rebuilt.verify()
+
+
+def test_a_bucket_that_was_copied_keeps_its_artifacts(s3: Any) -> None:
+    """Tags of contents are a server's own; another tag alone is no damage."""
+    build(Store(URL))
+    manifest = json.loads(body(s3, f"{ADDRESS}/manifest.json"))
+    assert manifest["tags"]["numbers.bin"]
+    manifest["tags"]["numbers.bin"] = "0123456789abcdef-2"
+    put(s3, f"{ADDRESS}/manifest.json", json.dumps(manifest).encode())
+    found = Store(URL).artifact(ADDRESS, IDENTITY)
+    assert found is not None
+    found.verify()
+    assert Store(URL).addresses("spectra") == [ADDRESS]
+
+
+def test_a_snapshot_of_a_training_comes_back(s3: Any) -> None:
+    import torch
+
+    kept = Snapshots(Files(URL), ADDRESS, "identity")
+    kept.offer(lambda: {"step": 3, "weights": torch.arange(4.0)}, seconds=0.0)
+    assert keys(s3, ADDRESS) == [f"{ADDRESS}/unfinished.safetensors"]
+    found = Snapshots(Files(URL), ADDRESS, "identity").load()
+    assert found is not None
+    assert found["step"] == 3
+    assert torch.equal(found["weights"], torch.arange(4.0))
+    assert Snapshots(Files(URL), ADDRESS, "another").load() is None
+    kept.remove()
+    assert keys(s3) == []
+
+
+# -- results ---------------------------------------------------------------------------------------------------------
+
+
+def test_more_results_than_a_page_of_a_listing_are_read_and_those_of_others_are_seen(s3: Any) -> None:
+    cells = [samples.cell(seed) for seed in range(1010)]
+    store, others = Store(URL), Store(URL)
+    assert store.read_results(cells) == ([], [])
+    texts = {f"results/{cell.id}.json": samples.result(cell).to_json().encode() for cell in cells[:-1]}
+    others.files.each(lambda item: others.files.write(*item), texts.items())
+    assert [result.cell for result in store.read_results(cells)[0]] == cells[:-1]
+    others.write_result(samples.result(cells[-1]))
+    others.write_result(samples.result(cells[0], epochs=7))
+    put(s3, f"results/{cells[1].id}.json", b"{")
+    found, damaged = store.read_results(cells)
+    assert [result.cell for result in found] == [cells[0], *cells[2:]]
+    assert len(found[0].curves["train_loss"]) == 7
+    assert damaged == [cells[1].id]
+    assert cells[1].id not in store.result_ids()
+    copies = Store(URL).on_this_machine("results")
+    one = copies / f"{cells[5].id}.json"
+    one.write_bytes(one.read_bytes()[:100])  # a copy that is not what the store has is not believed
+    assert Store(URL).read_results(cells)[0] == found
+
+
+def test_failures_logs_and_adapters(s3: Any, tmp_path: Path) -> None:
+    store = Store(URL)
+    for name in ("cell-1", "cell-2", "images/three"):
+        log = store.write_log(name, "trace")
+        store.write_failure(Failure(name, "no", "trace", log, 1, ""))
+    assert log == f"{URL}/logs/images.three.log"
+    assert set(store.read_failures()) == {"cell-1", "cell-2", "images/three"}
+    store.forget_failures(["cell-1", "images/three", "never"])
+    assert set(store.read_failures()) == {"cell-2"}
+    assert store.adapter_folder("cell-1") is None
+    store.write_adapter("cell-1", {"a.bin": b"a", "adapter.json": b"{}"})
+    folder = store.adapter_folder("cell-1")
+    assert folder is not None
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"a.bin": b"a", "adapter.json": b"{}"}
+
+
+def test_a_published_folder_holds_what_the_machines_copy_holds(s3: Any) -> None:
+    store = Store(URL)
+    local = store.on_this_machine("reports/demo")
+    for name in ("index.html", "tables/old.csv", ".building-1/half.csv"):
+        (local / name).parent.mkdir(parents=True, exist_ok=True)
+        (local / name).write_text(name)
+    store.publish("reports/demo", last="index.html")
+    assert keys(s3) == ["reports/demo/index.html", "reports/demo/tables/old.csv"]
+    (local / "tables" / "old.csv").rename(local / "tables" / "new.csv")
+    store.publish("reports/demo", last="index.html")
+    assert keys(s3) == ["reports/demo/index.html", "reports/demo/tables/new.csv"]
+
+
+# -- who runs what, and how far it is --------------------------------------------------------------------------------
+
+
+def test_one_driver_at_a_time_and_a_killed_one_is_not_waited_for(s3: Any) -> None:
+    from tests.orchestrator.store.test_lease import driver
+
+    first = driver(URL)
+    with pytest.raises(UserError, match=f"grid demo is being run, or synced, in {URL} by process {first.pid} on "):
+        only_driver(Store(URL), "demo").__enter__()
+    first.kill()
+    first.communicate()
+    said: list[str] = []
+    with only_driver(Store(URL), "demo", said.append):
+        assert keys(s3) == ["locks/demo.lease"]
+    assert said[0].startswith(f"demo: going on from process {first.pid} on ")
+    assert keys(s3) == []
+
+
+def test_of_several_that_take_a_lease_one_gets_it(s3: Any) -> None:
+    assert race_for_a_lease(URL, 6).count(None) == 1
+
+
+def test_a_run_is_seen_from_another_machine(s3: Any) -> None:
+    place = status_place(Files(URL), "demo")
+    assert read_status(place) is None
+    file = StatusFile(place, "demo", "Demo", "the command")
+    file.write("running", Snapshot(waiting=3))
+    file.write("running", Snapshot(waiting=2))  # too soon to be worth a request
+    found = read_status(status_place(Files(URL), "demo"))
+    assert found is not None
+    assert (found.state, found.shot.waiting) == ("running", 3)
+    file.write("ended", Snapshot(finished=3))
+    assert [(said.grid, said.state) for said in read_statuses(Files(URL))] == [("demo", "ended")]
+
+
+def test_a_builder_says_how_far_it_is_to_whoever_looks(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.store.build_progress.REMOTE_SECONDS", 0.0)
+    note, store = HowFar(Files(URL), ADDRESS), Store(URL)
+    note.tell(1_500, 3_000)
+
+    def seen(text: str) -> Callable[[], bool]:
+        return lambda: store.how_far(ADDRESS) == text
+
+    wait_for(seen("1,500 of 3,000"))
+    note.end()
+    wait_for(seen(""))
+
+
+# -- what can be wrong -----------------------------------------------------------------------------------------------
+
+
+def refused(url: str, match: str) -> None:
+    """Every first touch of a store says the same: planning, driving, building."""
+    with pytest.raises(UserError, match=match) as caught:
+        Store(url).read_results([samples.cell(1)])
+    assert len(str(caught.value).splitlines()) <= 2
+    with pytest.raises(UserError, match=match):
+        only_driver(Store(url), "demo").__enter__()
+
+
+def test_a_bucket_that_is_not_there(s3: Any) -> None:
+    refused("s3://nobody-has-this/runs", "s3://nobody-has-this/runs: .* there is no such bucket")
+    with pytest.raises(UserError, match="names no bucket"):
+        Store("s3://")
+
+
+def test_no_credentials(s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("FSSPEC_S3", "{}")
+    script = f"from orchestrator.store import Store; Store({URL!r}).read_results([])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert f"{URL}: the store cannot be used: there are no credentials" in done.stderr.splitlines()[-2]
+
+
+def test_an_endpoint_where_nobody_listens(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    script = f"from orchestrator.store import Store; Store({URL!r}).files.read('a')"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert f"{URL}: the store cannot be used: the server cannot be reached" in done.stderr
+    assert "AWS_ENDPOINT_URL" in done.stderr
+
+
+def test_a_command_says_it_in_a_line_before_any_work(s3: Any, tmp_path: Path) -> None:
+    done = command.orchestrator("grid", "smoke", "--local", "--store", "s3://nobody-has-this/runs")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert "there is no such bucket" in done.stderr
+
+
+def test_a_store_that_goes_away_is_an_error_of_the_system(s3: Any) -> None:
+    """So that what goes on without a disk (a status, a snapshot) goes on without a store."""
+    gone = Files("s3://nobody-has-this/runs")
+    with pytest.raises(OSError, match="no such bucket"):
+        gone.write("a", b"")
+    StatusFile(status_place(gone, "demo")).write("running", Snapshot())
+    assert issubclass(StoreUnavailable, UserError)
+
+
+def test_settings_of_a_store_in_s3_know_it_from_any_folder() -> None:
+    from orchestrator.cli.options import store_url
+
+    assert RunSettings(store_url(URL)).store_url == URL

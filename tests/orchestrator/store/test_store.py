@@ -1,0 +1,356 @@
+"""The store: whole or not at all, one identity per address, nothing half-built taken for whole."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator.store import STALE_ATTEMPT_SECONDS, Corrupt, Store
+from orchestrator.store.files import Files
+from orchestrator.store.results import Failure
+from orchestrator.util.errors import UserError
+from tests.helpers import cells as samples
+from tests.helpers.waiting import PATIENCE
+
+ROOT = Path(__file__).parents[3]
+IDENTITY = {"kind": "Numbers", "top": 3}
+ADDRESS = "spectra/numbers--0123abcd"
+
+
+def build(store: Store, content: bytes = b"123", address: str = ADDRESS) -> None:
+    with store.building(address, IDENTITY) as builder:
+        (builder.folder / "numbers.bin").write_bytes(content)
+        builder.meta["count"] = len(content)
+
+
+def test_an_artifact_is_there_with_its_files_identity_and_notes(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert store.artifact(ADDRESS) is None
+    build(store)
+    found = store.artifact(ADDRESS, IDENTITY)
+    assert found is not None
+    assert found.path("numbers.bin").read_bytes() == b"123"
+    assert found.meta == {"count": 3}
+    assert store.addresses("spectra") == [ADDRESS]
+    found.verify()
+
+
+def test_a_builder_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+
+    def fail_half_way() -> None:
+        with store.building(ADDRESS, IDENTITY) as builder:
+            (builder.folder / "numbers.bin").write_bytes(b"12")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_half_way()
+    assert store.artifact(ADDRESS) is None
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+
+
+def test_what_a_killed_builder_left_is_not_the_artifact_and_is_swept_later(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    orphan = tmp_path / ADDRESS / "1-dead"
+    orphan.mkdir(parents=True)
+    (orphan / "numbers.bin").write_bytes(b"1")
+    assert store.artifact(ADDRESS) is None
+    long_ago = time.time() - 2 * STALE_ATTEMPT_SECONDS
+    os.utime(orphan / "numbers.bin", (long_ago, long_ago))
+    os.utime(orphan, (long_ago, long_ago))
+    build(store)
+    assert not orphan.exists()
+    assert store.artifact(ADDRESS, IDENTITY) is not None
+
+
+KILLED_BUILDER = f"""
+import os, signal, sys
+from orchestrator.store import Store
+with Store(sys.argv[1]).building({ADDRESS!r}, {IDENTITY!r}) as builder:
+    (builder.folder / "numbers.bin").write_bytes(b"1")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_builder_of_this_machine_left_goes_with_the_next_build(tmp_path: Path) -> None:
+    """It once lay there for a day, however often the artifact was built."""
+    killed = subprocess.run([sys.executable, "-c", KILLED_BUILDER, str(tmp_path)], cwd=ROOT)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = (tmp_path / ADDRESS).iterdir()
+    store = Store(tmp_path)
+    with store.building(ADDRESS, IDENTITY) as slow:
+        (slow.folder / "numbers.bin").write_bytes(b"123")
+        build(store)
+        assert slow.folder.exists(), "an attempt whose builder lives was swept"
+        assert not left.exists()
+    found = store.artifact(ADDRESS, IDENTITY)
+    assert found is not None
+    assert [path.name for path in found.path("numbers.bin").parent.iterdir()] == ["numbers.bin"]
+
+
+def test_another_identity_at_the_same_address_is_an_error_not_a_rebuild(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    build(store)
+    with pytest.raises(UserError, match="share one address"):
+        store.artifact(ADDRESS, {"kind": "Numbers", "top": 4})
+
+
+@pytest.mark.parametrize("damage", [b"12", b"124", b""])
+def test_a_damaged_file_is_found_and_the_artifact_can_be_built_again(tmp_path: Path, damage: bytes) -> None:
+    store = Store(tmp_path)
+    build(store)
+    found = store.artifact(ADDRESS)
+    assert found is not None
+    found.path("numbers.bin").write_bytes(damage)
+    with pytest.raises(Corrupt):
+        found.verify()
+    store.discard(ADDRESS)
+    assert store.artifact(ADDRESS) is None
+    build(store)
+    rebuilt = store.artifact(ADDRESS)
+    assert rebuilt is not None
+    rebuilt.verify()
+
+
+def test_a_truncated_manifest_is_corrupt(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    build(store)
+    manifest = tmp_path / ADDRESS / "manifest.json"
+    manifest.write_text(manifest.read_text()[:50])
+    with pytest.raises(Corrupt):
+        store.artifact(ADDRESS)
+
+
+def test_a_manifest_whose_identity_is_no_number_is_corrupt_and_not_the_users_error(tmp_path: Path) -> None:
+    """NaN is no JSON, but Python reads it; comparing identities then raised what nobody caught."""
+    store = Store(tmp_path)
+    build(store)
+    manifest = tmp_path / ADDRESS / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "identity": float("nan")}))
+    with pytest.raises(Corrupt, match="has no identity"):
+        store.artifact(ADDRESS, IDENTITY)
+
+
+SECRET = "not for those who may write into a store"
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        "../secret",
+        f"{ADDRESS}/../../../secret",
+        "/{outside}",
+        f"{ADDRESS}/a\\..\\secret",
+        f"{ADDRESS}/a\0/secret",
+        "images/other--00000000/1-a/secret",
+        f"{ADDRESS}/{'x' * 300}/secret",
+        "",
+        7,
+        None,
+    ],
+    ids=lambda stored: repr(stored)[-12:],
+)
+def test_a_hostile_manifest_reads_nothing_outside_of_its_artifact(tmp_path: Path, stored: object) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    if isinstance(stored, str):
+        stored = stored.replace("{outside}", str(tmp_path / "secret"))
+    store = Store(tmp_path / "store")
+    entry = [stored, len(SECRET), hashlib.sha256(SECRET.encode()).hexdigest()]
+    body = {"address": ADDRESS, "identity": IDENTITY, "meta": {}, "files": {"secret": entry}}
+    store.files.write(f"{ADDRESS}/manifest.json", json.dumps(body).encode())
+    with pytest.raises(Corrupt, match="cannot be read"):
+        store.artifact(ADDRESS)
+
+
+@pytest.mark.parametrize(
+    "entry", [[], ["a"], ["{own}", -1, "0" * 64], ["{own}", True, "0" * 64], ["{own}", 1, "x"], "ab"]
+)
+def test_a_manifest_that_no_builder_wrote_is_corrupt(tmp_path: Path, entry: object) -> None:
+    store = Store(tmp_path)
+    if isinstance(entry, list):
+        entry = [f"{ADDRESS}/1-a/n" if part == "{own}" else part for part in entry]
+    body = {"address": ADDRESS, "identity": IDENTITY, "meta": {}, "files": {"n": entry}}
+    store.files.write(f"{ADDRESS}/manifest.json", json.dumps(body).encode())
+    with pytest.raises(Corrupt, match="cannot be read"):
+        store.artifact(ADDRESS)
+
+
+@pytest.mark.parametrize("linked", ["numbers.bin", "attempt", "kind"])
+def test_a_link_out_of_the_store_is_not_followed(tmp_path: Path, linked: str) -> None:
+    store = Store(tmp_path / "store")
+    build(store)
+    found = store.artifact(ADDRESS)
+    assert found is not None
+    file = tmp_path / "store" / found.files["numbers.bin"][0]
+    moved = {"numbers.bin": file, "attempt": file.parent, "kind": tmp_path / "store" / "spectra"}[linked]
+    moved.rename(tmp_path / "elsewhere")
+    moved.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="leads out of the store"):
+        found.path("numbers.bin")
+    with pytest.raises(UserError, match="leads out of the store"):
+        found.verify()
+
+
+def test_a_store_that_is_a_link_itself_is_read(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "store").symlink_to(tmp_path / "disk")
+    store = Store(tmp_path / "store")
+    build(store)
+    found = store.artifact(ADDRESS)
+    assert found is not None
+    found.verify()
+
+
+def test_two_builders_at_once_leave_one_whole_artifact(tmp_path: Path) -> None:
+    barrier = threading.Barrier(2)
+
+    def work(content: bytes) -> None:
+        with Store(tmp_path).building(ADDRESS, IDENTITY) as builder:
+            (builder.folder / "numbers.bin").write_bytes(content)
+            barrier.wait(PATIENCE)
+
+    threads = [threading.Thread(target=work, args=(content,)) for content in (b"a" * 1000, b"b" * 2000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = Store(tmp_path).artifact(ADDRESS, IDENTITY)
+    assert found is not None
+    found.verify()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../x",
+        "/etc/passwd",
+        "a/../../x",
+        "a//b",
+        "",
+        "a/./b",
+        "a\\b",
+        "a\0b",
+        "a\nb",
+        "x" * 300,
+        "/".join(["x" * 99] * 20),
+    ],
+    ids=lambda name: repr(name[:12]),
+)
+def test_names_cannot_leave_the_store(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="not a plain name"):
+        Files(tmp_path).write(name, b"")
+
+
+def test_a_failed_write_keeps_the_old_file_and_leaves_no_temporary_one(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    files.write("a.txt", b"old")
+    with pytest.raises(TypeError):
+        files.write("a.txt", "not bytes")  # type: ignore[arg-type]
+    assert files.read("a.txt") == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_an_unknown_kind_of_store_is_a_users_error() -> None:
+    with pytest.raises(UserError, match="cannot use"):
+        Store("nosuchscheme://bucket")
+
+
+def test_results_and_failures_round_trip(tmp_path: Path) -> None:
+    store, cell = Store(tmp_path), samples.cell(1)
+    store.write_failure(Failure(cell.id, "ValueError: no", "trace", "log", 1, "2026-01-01T00:00:00+00:00"))
+    assert set(store.read_failures()) == {cell.id}
+    result = samples.result(cell)
+    store.write_result(result)
+    assert store.read_failures() == {}
+    assert store.read_results([cell, samples.cell(2)]) == ([result], [])
+
+
+@pytest.mark.parametrize("keep", [0, 10, 400, -2])
+def test_a_truncated_result_is_set_aside_and_its_cell_is_open_again(tmp_path: Path, keep: int) -> None:
+    store, cell = Store(tmp_path), samples.cell(1)
+    store.write_result(samples.result(cell))
+    path = tmp_path / "results" / f"{cell.id}.json"
+    path.write_text(path.read_text()[:keep])
+    assert store.read_results([cell]) == ([], [cell.id])
+    assert store.result_ids() == frozenset()
+    assert [p.name for p in path.parent.iterdir()] == [f"{cell.id}.json.damaged"]
+
+
+def test_an_edited_result_is_not_taken_for_the_cell(tmp_path: Path) -> None:
+    store, cell = Store(tmp_path), samples.cell(1)
+    store.write_result(samples.result(cell))
+    path = tmp_path / "results" / f"{cell.id}.json"
+    data = json.loads(path.read_text())
+    data["cell"]["shots"] = 16
+    path.write_text(json.dumps(data))
+    with pytest.raises(ValueError, match="the cell inside"):
+        store.read_result(cell.id)
+
+
+def test_a_damaged_failure_record_is_shown(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.files.write("failures/some-cell.json", b"{")
+    assert "damaged" in store.read_failures()["some-cell"].error
+
+
+def test_results_are_read_again_when_their_files_are_others(tmp_path: Path) -> None:
+    store, cells = Store(tmp_path), [samples.cell(seed) for seed in range(3)]
+    for cell in cells:
+        Store(tmp_path).write_result(samples.result(cell))
+    assert len(store.read_results(cells)[0]) == 3
+    Store(tmp_path).write_result(samples.result(cells[1], epochs=7))
+    Store(tmp_path).files.remove(f"results/{cells[2].id}.json")
+    found, damaged = store.read_results(cells)
+    assert [len(result.curves["train_loss"]) for result in found] == [3, 7]
+    assert damaged == []
+
+
+def test_failures_are_forgotten_together(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for name in ("one", "two", "images/three"):
+        store.write_failure(Failure(name, "no", "", "", 1, ""))
+    store.forget_failures(["one", "images/three", "never failed"])
+    assert set(store.read_failures()) == {"two"}
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["", "where a file has one name"])
+def test_of_several_that_create_a_file_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
+    def refused(*names: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    if not links:  # as exFAT and many Windows shares have it
+        monkeypatch.setattr(os, "link", refused)
+    created: list[bool] = []
+    barrier = threading.Barrier(4)
+
+    def create(number: int) -> None:
+        files, content = Files(tmp_path), str(number).encode()
+        barrier.wait(PATIENCE)
+        made = files.create("locks/one", content)
+        created.append(made and files.read("locks/one") == content)
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(created) == [False, False, False, True]
+    assert [path.name for path in (tmp_path / "locks").iterdir()] == ["one"]
+
+
+def test_a_store_that_is_a_file_is_a_users_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    store = Store(tmp_path / "file")
+    for look in (lambda: store.read_results([samples.cell(1)]), store.read_failures, lambda: store.artifact(ADDRESS)):
+        with pytest.raises(UserError, match=f"{tmp_path}/file: the store cannot be used: a part of this path"):
+            look()

@@ -1,0 +1,86 @@
+"""Ctrl-C in two steps, in processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import IO
+
+import pytest
+
+from orchestrator.execution.connect import interrupt_later
+from orchestrator.util.interrupt import EXIT_CODE, as_typed, in_two_steps
+
+STOPS_SLOWLY = """
+import sys, time
+from orchestrator.execution.connect import interrupt_later
+from orchestrator.util.interrupt import in_two_steps
+sys.argv = ["/x/orchestrator/__main__.py", "grid", "demo", "--store", "two words"]
+try:
+    with in_two_steps(lambda: print("stopping", flush=True)):
+        try:
+            print("at work", flush=True)
+            time.sleep(600)
+        finally:
+            {cleaning}
+            print("cleaned up", flush=True)
+except KeyboardInterrupt:
+    sys.exit(7)
+"""
+
+ENDS_RAY = "with interrupt_later(): print('cleaning', flush=True); time.sleep(600)"
+"""What takes the first Ctrl-C for later must not take the second."""
+
+
+@contextlib.contextmanager
+def started(cleaning: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+    """The process, at work, and what it says."""
+    command = [sys.executable, "-c", STOPS_SLOWLY.format(cleaning=cleaning)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "at work\n"
+            yield process, process.stdout
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_stops_in_good_order(number: signal.Signals) -> None:
+    with started("pass") as (process, said):
+        process.send_signal(number)
+        assert said.read() == "stopping\ncleaned up\n"
+        assert process.wait() == 7
+
+
+@pytest.mark.parametrize("cleaning", ["print('cleaning', flush=True); time.sleep(600)", ENDS_RAY])
+def test_the_second_leaves_at_once(cleaning: str) -> None:
+    with started(cleaning) as (process, said):
+        process.send_signal(signal.SIGINT)
+        assert [said.readline(), said.readline()] == ["stopping\n", "cleaning\n"]
+        process.send_signal(signal.SIGINT)
+        assert said.read() == "\nleft at once; go on with: python -m orchestrator grid demo --store 'two words'\n"
+        assert process.wait() == EXIT_CODE
+
+
+def test_what_was_kept_for_later_still_goes_through_the_first_step() -> None:
+    heard: list[str] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupted_while_ray_starts() -> None:
+        with in_two_steps(lambda: heard.append("stopping")), interrupt_later():
+            signal.raise_signal(signal.SIGINT)
+            heard.append("started")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_while_ray_starts()
+    assert heard == ["started", "stopping"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_the_command_line_is_told_as_it_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/orchestrator", "grid", "demo", "--set", "bolt.alphas=[1, 2]"])
+    assert as_typed() == "orchestrator grid demo --set 'bolt.alphas=[1, 2]'"
