@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 from bolt.methods import METHODS
 from orchestrator.artifacts import kinds as artifacts
@@ -23,7 +23,7 @@ def needs_of(
     cells: Iterable[Cell],
     grid: Iterable[Cell],
     catalog: Catalog,
-    source_model: Callable[[Cell, SourceRef], Source],
+    sources: Mapping[SourceRef, Source],
 ) -> list[Need]:
     """Every artifact ``cells`` need, each once, inputs before what reads them.
 
@@ -32,7 +32,7 @@ def needs_of(
         grid: all cells of the grid. A domain's total covers the sources of all of them, so that it stays the same one
             while the open cells become fewer.
         catalog: knows the backbones' sizes and which datasets may be mirrored.
-        source_model: the model behind a source of a cell, with its recipe.
+        sources: the model behind every source of the grid.
     """
     direct: dict[Need, None] = {}
     pools: set[tuple[BackboneRef, str]] = set()
@@ -40,14 +40,14 @@ def needs_of(
         direct.update(dict.fromkeys(direct_needs(cell, catalog)))
         method = METHODS[cell.method.name]
         if cell.sources and method.meta is None:
-            models = [source_model(cell, source) for source in cell.sources]
+            models = [sources[source] for source in cell.sources]
             settings = method.configure(cell.method.settings_dict(), cell.track)
             top_k = method.directions(settings, catalog.backbone(cell.backbone.name).width, len(models))
             for model in models:
                 direct[model if top_k == 0 else SourceDirections(model, tier(top_k, DIRECTIONS_TIER))] = None
             if method.sums_sources:
                 pools.add((cell.backbone, cell.domain))
-    for total in _totals(grid, pools, source_model):
+    for total in _totals(grid, pools, sources):
         direct[total] = None
     return artifacts.closure(direct)
 
@@ -79,7 +79,7 @@ def direct_needs(cell: Cell, catalog: Catalog) -> Iterator[Need]:
 def _totals(
     grid: Iterable[Cell],
     pools: Set[tuple[BackboneRef, str]],
-    source_model: Callable[[Cell, SourceRef], Source],
+    sources: Mapping[SourceRef, Source],
 ) -> Iterator[DomainTotal]:
     """One total per backbone and domain, over the sources of all its cells."""
     groups: dict[tuple[BackboneRef, str], list[dict[str, Source]]] = {}
@@ -88,7 +88,7 @@ def _totals(
         uses_models = METHODS[cell.method.name].meta is None
         if (cell.backbone, cell.domain) in pools and uses_models and cell.sources and cell.sources not in seen:
             seen.add(cell.sources)
-            models = {source.dataset: source_model(cell, source) for source in cell.sources}
+            models = {source.dataset: sources[source] for source in cell.sources}
             _join(groups.setdefault((cell.backbone, cell.domain), []), models)
     for of_domain in groups.values():
         for group in of_domain:

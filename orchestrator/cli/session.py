@@ -16,7 +16,7 @@ from orchestrator.core.events import CellEvent
 from orchestrator.execution.run import Ran, RunOptions, execute
 from orchestrator.planning.disk import check_room
 from orchestrator.planning.estimate import CORE_TFLOPS, GPU_TFLOPS, artifact_gflops, cell_gflops
-from orchestrator.planning.plan import Plan, check_inputs, in_running_order, make_plan, source_models
+from orchestrator.planning.plan import Plan, check_inputs, in_running_order, make_plan
 from orchestrator.planning.plan_view import counts_line, estimate_line
 from orchestrator.progress.progress import Progress
 from orchestrator.progress.status_file import StatusFile, status_place
@@ -77,7 +77,7 @@ def run_session(
                 ran = _run(plan, catalog, store, settings, options, console)
             except KeyboardInterrupt:  # all that is to say has been said
                 return EXIT_CODE
-        after = make_plan(grid, catalog, store, data_root)
+        after = plan.updated(store)
         files = write_grid_report(after, catalog, store, data_root)
         tracked = sync_tracking(after, catalog, store, files, console=console)
     _print_end(after, ran, files, store, console, tracked.line)
@@ -274,12 +274,11 @@ def source_rows(plan: Plan, catalog: Catalog, store: Store, data_root: Path | No
     """The accuracy of every source model on its own task, of those that are built and can be read."""
     from orchestrator.report import SourceRow
 
-    model_of = source_models(plan.grid, catalog, data_root)
     models = {
-        model_of(cell, source)
+        plan.sources[source]
         for cell in plan.cells
         for source in cell.sources
-        if source in plan.grid.sources  # a meta-learned start's sources are images
+        if source in plan.sources  # a meta-learned start's sources are images
     }
     rows = []
     for model in sorted(models, key=lambda model: (model.backbone.name, model.ref.dataset)):

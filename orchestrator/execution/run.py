@@ -22,7 +22,7 @@ from orchestrator.core.settings import RunSettings
 from orchestrator.execution.local import run_cells_locally
 from orchestrator.execution.task_graph import GraphTask, run_graph_locally
 from orchestrator.planning.packing import Packing, artifact_gpus, runs_on_cpu
-from orchestrator.planning.plan import Plan, source_models
+from orchestrator.planning.plan import Plan
 from orchestrator.store import Corrupt, Store
 from orchestrator.store.failure_kind import StoreGone, Unwritable, patiently, problem_of, reason
 from orchestrator.util.errors import UserError
@@ -105,7 +105,6 @@ def execute(
     Raises :class:`~orchestrator.store.failure_kind.Unwritable` when the store cannot be used any more: nothing is
     recorded then that is not true.
     """
-    data_root = Path(settings.data_root) if settings.data_root else None
     store = Store(settings.store_url)
     store.forget_failures(cell.id for cell in plan.todo)
     with contextlib.ExitStack() as stack:
@@ -117,7 +116,7 @@ def execute(
             cluster = stack.enter_context(Cluster.connect(options.address, worker_env=_worker_env(settings)))
             room = stack.enter_context(Room(cluster.describe(), Packing(catalog, plan.done), settings))
         doomed = _build(plan.missing, settings, options, room.gpus if room else 0.0, on_task, store)
-        cells, blocked = _ready(plan, catalog, data_root, doomed)
+        cells, blocked = _ready(plan, catalog, doomed)
         for cell, doom in blocked.items():
             with _told_apart(store):
                 record_failure(store, cell.id, doom.why, again=doom.again)
@@ -218,18 +217,15 @@ def _run_graph(tasks: Mapping[str, GraphTask], options: RunOptions) -> Iterator[
     return run_graph(tasks)
 
 
-def _ready(
-    plan: Plan, catalog: Catalog, data_root: Path | None, doomed: Mapping[str, Doom]
-) -> tuple[list[Cell], dict[Cell, Doom]]:
+def _ready(plan: Plan, catalog: Catalog, doomed: Mapping[str, Doom]) -> tuple[list[Cell], dict[Cell, Doom]]:
     """The open cells whose artifacts are all there, and the others with the reason why not."""
     if not doomed:
         return list(plan.todo), {}
     from orchestrator.artifacts.requirements import needs_of
 
-    models = source_models(plan.grid, catalog, data_root)
     ready, blocked = [], {}
     for cell in plan.todo:
-        needs = needs_of([cell], plan.cells, catalog, models)
+        needs = needs_of([cell], plan.cells, catalog, plan.sources)
         broken = [need.address for need in needs if need.address in doomed]
         if broken:
             doom = doomed[broken[0]]

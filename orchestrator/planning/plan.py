@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -39,62 +39,76 @@ class PlannedArtifact:
 
 @dataclass(frozen=True)
 class Plan:
-    """A grid against a store.
+    """A grid compared with a store: what is finished, what has failed, what remains to do.
 
     Attributes:
+        grid: what is asked for.
+        catalog, data_root: what the grid was read with.
         cells: every cell of the grid, in the order they will run.
-        done: results of the cells that are finished.
-        failed: failures on record of cells that are not.
+        sources: the artifact behind every source model of the grid.
+        retry_failed: whether cells with a recorded failure run again.
+        done: results of the finished cells.
+        failed: recorded failures of unfinished cells.
         damaged: ids of cells whose result file could not be read and was moved aside.
-        artifacts: what the unfinished cells need, inputs first.
-        retry_failed: whether cells on record as failed are to do again.
+        artifacts: what the cells to do need, inputs first.
     """
 
     grid: Grid
+    catalog: Catalog
+    data_root: Path | None
     cells: tuple[Cell, ...]
-    done: tuple[Result, ...]
-    failed: tuple[Failure, ...]
-    damaged: tuple[str, ...]
-    artifacts: tuple[PlannedArtifact, ...]
-    estimate: Estimate
-    retry_failed: bool
+    sources: Mapping[SourceRef, Source]
+    retry_failed: bool = False
+    done: tuple[Result, ...] = ()
+    failed: tuple[Failure, ...] = ()
+    damaged: tuple[str, ...] = ()
+    artifacts: tuple[PlannedArtifact, ...] = ()
 
     @cached_property
     def todo(self) -> tuple[Cell, ...]:
-        """Cells that will run: neither finished nor (unless to be tried again) on record as failed."""
-        finished = {result.cell.id for result in self.done}
-        skipped = _skipped(self.failed, self.retry_failed)
-        return tuple(cell for cell in self.cells if cell.id not in finished and cell.id not in skipped)
+        """Cells that will run.
+
+        These are the unfinished cells, without those whose method has failed before (unless ``retry_failed``). A
+        failure that the cell did not cause, such as a dead worker, does not keep a cell from running again.
+        """
+        excluded = {result.cell.id for result in self.done}
+        if not self.retry_failed:
+            excluded |= {failure.id for failure in self.failed if not failure.again}
+        return tuple(cell for cell in self.cells if cell.id not in excluded)
 
     @cached_property
     def missing(self) -> tuple[Need, ...]:
         """Artifacts to build, inputs first."""
         return tuple(planned.need for planned in self.artifacts if not planned.built)
 
+    @cached_property
+    def estimate(self) -> Estimate:
+        """How long the cells to do and the missing artifacts will take."""
+        return estimate(self.todo, self.missing, self.done, self.catalog)
+
+    def updated(self, store: Store) -> Plan:
+        """The plan with the results, failures and artifacts that the store has now, for example after a run.
+
+        The store moves damaged results aside, and reads only results that are new to it.
+        """
+        done, damaged = store.read_results(self.cells)
+        finished = {result.cell.id for result in done}
+        recorded = store.read_failures()
+        failed = tuple(recorded[cell.id] for cell in self.cells if cell.id in recorded and cell.id not in finished)
+        plan = replace(self, done=tuple(done), failed=failed, damaged=tuple(damaged))
+        needs = needs_of(plan.todo, self.cells, self.catalog, self.sources)
+        built = store.files.each(lambda need: store.is_whole(need.address, need.identity), needs)
+        sizes = (artifact_bytes(need, self.catalog) for need in needs)
+        return replace(plan, artifacts=tuple(map(PlannedArtifact, needs, built, sizes)))
+
 
 def make_plan(
     grid: Grid, catalog: Catalog, store: Store, data_root: Path | None = None, *, retry_failed: bool = False
 ) -> Plan:
-    """Compare a grid with a store. Damaged results are moved aside; nothing else is changed."""
-    cells = in_running_order(grid.cells)
-    done, damaged = store.read_results(cells)
-    finished = {result.cell.id for result in done}
-    on_record = store.read_failures()
-    failed = tuple(on_record[cell.id] for cell in cells if cell.id in on_record and cell.id not in finished)
-    skipped = _skipped(failed, retry_failed)
-    todo = [cell for cell in cells if cell.id not in finished and cell.id not in skipped]
-    needs = needs_of(todo, cells, catalog, source_models(grid, catalog, data_root))
-    built = store.files.each(lambda need: store.is_whole(need.address, need.identity), needs)
-    artifacts = tuple(
-        PlannedArtifact(need, there, artifact_bytes(need, catalog)) for need, there in zip(needs, built, strict=True)
-    )
-    takes = estimate(todo, [a.need for a in artifacts if not a.built], done, catalog)
-    return Plan(grid, tuple(cells), tuple(done), failed, tuple(damaged), artifacts, takes, retry_failed)
-
-
-def _skipped(failed: Iterable[Failure], retry_failed: bool) -> set[str]:
-    """Ids of the failures that stand: of those that were not their own fault, the same command tries again."""
-    return set() if retry_failed else {failure.id for failure in failed if not failure.again}
+    """Compare a grid with a store. Damaged results are moved aside; nothing else changes."""
+    cells = tuple(in_running_order(grid.cells))
+    sources = source_models(grid, catalog, data_root)
+    return Plan(grid, catalog, data_root, cells, sources, retry_failed).updated(store)
 
 
 def in_running_order(cells: Iterable[Cell]) -> list[Cell]:
@@ -111,26 +125,24 @@ def in_running_order(cells: Iterable[Cell]) -> list[Cell]:
     return sorted(cells, key=key)
 
 
-def source_models(grid: Grid, catalog: Catalog, data_root: Path | None) -> Callable[[Cell, SourceRef], Source]:
-    """``(cell, source) -> Source``: how the sources of the grid's cells are made, each worked out once."""
-    known: dict[SourceRef, Source] = {}
+def source_models(grid: Grid, catalog: Catalog, data_root: Path | None) -> dict[SourceRef, Source]:
+    """The artifact behind every source model of a grid: fine-tuned here, or an adopted checkpoint.
 
-    def make(source: SourceRef) -> Source:
-        made = grid.recipe_for(source)
-        entry = catalog.backbone(made.backbone)
-        # Not the cell's own backbone: under a protocol that swaps the activation, sources keep their own.
-        backbone = backbone_ref(entry)
+    A source keeps its own backbone, even where a cell's protocol swaps the activation of the cell's backbone.
+    """
+    backbones = {
+        name: backbone_ref(catalog.backbone(name)) for name in {made.backbone for made in grid.sources.values()}
+    }
+    models: dict[SourceRef, Source] = {}
+    for source, made in grid.sources.items():
+        backbone = backbones[made.backbone]
         if isinstance(made.recipe, CheckpointEntry):
-            return AdoptedSource(backbone, made.dataset, made.recipe.sha256)
-        dataset = dataset_ref(catalog.dataset(made.dataset), data_root)
-        return SourceModel(backbone, dataset, entry.image_size, made.recipe, source.digest)
-
-    def model(cell: Cell, source: SourceRef) -> Source:
-        if source not in known:
-            known[source] = make(source)
-        return known[source]
-
-    return model
+            models[source] = AdoptedSource(backbone, made.dataset, made.recipe.sha256)
+        else:
+            dataset = dataset_ref(catalog.dataset(made.dataset), data_root)
+            size = catalog.backbone(made.backbone).image_size
+            models[source] = SourceModel(backbone, dataset, size, made.recipe, source.digest)
+    return models
 
 
 def check_inputs(plan: Plan, catalog: Catalog, data_root: Path | None) -> None:
