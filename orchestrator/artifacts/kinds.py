@@ -14,6 +14,7 @@ from bolt.methods import Method
 from bolt.training.meta import MetaRecipe
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, SourceRef
 from orchestrator.core.recipes import SourceRecipe, adopted_source
+from orchestrator.tracks import TRACKS
 from orchestrator.util.identity import address, encode
 
 DIRECTIONS_TIER = 16
@@ -331,7 +332,7 @@ def support_images(cell: Cell) -> SupportImages:
     """The support images a cell reads: shared by all k up to the tier, by all methods and by all backbones."""
     draw = cell.protocol.support_draw
     shots = tier(cell.shots, SHOTS_TIER) if draw == "nested" else cell.shots
-    split = cell.protocol.ood_support if cell.track == "ood" else "train"
+    split = TRACKS[cell.track].support_split(cell.protocol)
     return SupportImages(cell.dataset, cell.seed, shots, draw, cell.protocol.support_pool, split)
 
 

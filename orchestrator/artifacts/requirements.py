@@ -17,6 +17,7 @@ from orchestrator.artifacts.kinds import (
 )
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, Cell, SourceRef
+from orchestrator.tracks import TRACKS
 
 
 def needs_of(
@@ -66,7 +67,7 @@ def direct_needs(cell: Cell, catalog: Catalog) -> Iterator[Need]:
             yield Images(cell.dataset, "train", size)
     if not method.uses_support:
         return
-    if cell.track == "tta":
+    if not TRACKS[cell.track].gives_support:
         yield Images(cell.dataset, "test_whole", size)
         return
     yield artifacts.support_images(cell)

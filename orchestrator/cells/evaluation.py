@@ -22,6 +22,7 @@ from orchestrator.artifacts import kinds as artifacts
 from orchestrator.artifacts.workbench import Workbench
 from orchestrator.core.cell import Cell, DatasetRef
 from orchestrator.store.results import Evaluation
+from orchestrator.tracks import TRACKS
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def _split(cell: Cell, dataset: DatasetRef, bench: Workbench) -> Split:
     images = bench.images(dataset, "test", size)
     labels = bench.labels_among(cell.dataset, dataset, size)
     frozen = bench.test_features(cell.backbone, dataset)
-    if cell.track == "ood" and cell.protocol.ood_support == "test" and dataset == cell.dataset:
+    if TRACKS[cell.track].support_split(cell.protocol) == "test" and dataset == cell.dataset:
         # The support was drawn from this very split; what is left of it after the largest one is scored, at every k.
         drawn = bench.support_pictures(artifacts.support_images(cell)).indices
         kept = torch.ones(len(labels), dtype=torch.bool)

@@ -20,6 +20,7 @@ from orchestrator.planning.packing import RESERVED, hold_to_share
 from orchestrator.store import Store
 from orchestrator.store.failure_kind import Problem, patiently, problem_of, reason
 from orchestrator.store.results import Failure, Result, Timings
+from orchestrator.tracks import TRACKS
 from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ class Recorder:
         """Score the classifier as it stands; the method learns nothing of it."""
         from orchestrator.cells.evaluation import evaluate
 
-        if self._cell.track != "meta":
+        if not TRACKS[self._cell.track].scored_after_epochs:
             return
         started = time.perf_counter()
         score = evaluate(self._cell, self._cell.dataset, make(), self._bench).accuracy
@@ -225,9 +226,9 @@ def make_task(cell: Cell, method: Method, settings: Any, bench: Workbench, recor
     from orchestrator.artifacts.kinds import meta_start
     from orchestrator.cells.evaluation import evaluate
 
-    at_test_time = cell.track == "tta"
+    labelled = TRACKS[cell.track].gives_support
     support = bench.no_support()
-    if method.uses_support and not at_test_time:
+    if method.uses_support and labelled:
         support = bench.support(cell, method, method.support_views(settings))
     initial = None
     if method.meta is not None:
@@ -241,7 +242,7 @@ def make_task(cell: Cell, method: Method, settings: Any, bench: Workbench, recor
         dataset=cell.dataset.name,
         seed=cell.seed,
         report=recorder.report,
-        unlabelled=bench.unlabelled(cell, method) if at_test_time and method.uses_support else None,
+        unlabelled=bench.unlabelled(cell, method) if method.uses_support and not labelled else None,
         oracle=(lambda adapted: evaluate(cell, cell.dataset, adapted, bench).accuracy)
         if cell.protocol.selects_on_test
         else None,

@@ -19,6 +19,7 @@ from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, Sou
 from orchestrator.core.recipes import SourceRecipe, adopted_source
 from orchestrator.grid.overrides import Overrides
 from orchestrator.grid.schema import Block, MethodChoice, SourcesChoice, resolve_protocol
+from orchestrator.tracks import TRACKS, Track
 from orchestrator.util.errors import UserError, unknown_name
 
 
@@ -70,11 +71,14 @@ class Expander:
         chosen = resolve_protocol(stated, at("protocol"))
         if self.overrides.protocol:
             chosen = resolve_protocol(self.overrides.on_protocol(stated), self.overrides.option("protocol"))
+        if block.track not in TRACKS:
+            raise unknown_name("track", block.track, TRACKS, where=str(at("track")))
+        track = TRACKS[block.track]
         for index, name in enumerate(block.backbones):
             self.catalog.backbone(name, str(at("backbones") / index))
         targets = self._targets(block, place)
         methods = [
-            (self._method(choice, block.track, at("methods") / index), _label(choice), at("methods") / index)
+            (self._method(choice, track, at("methods") / index), _label(choice), at("methods") / index)
             for index, choice in enumerate(block.methods)
         ]
         self._check_support(block, chosen, targets, [method for (method, _), _, _ in methods], place)
@@ -86,7 +90,7 @@ class Expander:
                 pool: tuple[DatasetEntry, ...] = ()
                 if method.uses_sources:
                     pool = self._pool(block.sources, target, evaluate_on, at("sources"))
-                    _check_episodes(method, ref, block.track, pool, method_place)
+                    _check_episodes(method, ref, pool, method_place)
                 for k, seed in product(shots, seeds) if method.uses_support else ((0, 0),):
                     drawn = _subset(pool, block.sources, target, seed, at("sources"))
                     cell = Cell(
@@ -120,15 +124,15 @@ class Expander:
             targets += members
         return targets
 
-    def _method(self, choice: MethodChoice, track: str, place: Place) -> tuple[Method, MethodRef]:
+    def _method(self, choice: MethodChoice, track: Track, place: Place) -> tuple[Method, MethodRef]:
         """A method and its identity, every setting included."""
         if choice.name not in METHODS:
             raise unknown_name("method", choice.name, METHODS, where=str(place))
         method = METHODS[choice.name]
-        if track not in method.tracks:
-            able = sorted(name for name, other in METHODS.items() if track in other.tracks)
+        if not track.takes(method):
+            able = sorted(name for name, other in METHODS.items() if track.takes(other))
             raise UserError(
-                f"{method.name} cannot be measured on the {track} track",
+                f"{method.name} cannot be measured on the {track.name} track",
                 where=str(place),
                 hint=f"methods that can: {', '.join(able) or 'none yet'}",
             )
@@ -145,8 +149,9 @@ class Expander:
     ) -> None:
         """Whether every support that the block asks for can be drawn."""
         shots_at, seeds_at = (self.overrides.place(name, place / name) for name in ("shots", "seeds"))
-        if block.track == "tta" and block.shots is not None:
-            raise UserError("the tta track reads no labels, so it takes no shots", where=str(shots_at))
+        labelled = TRACKS[block.track].gives_support
+        if block.shots is not None and not labelled:
+            raise UserError(f"the {block.track} track reads no labels, so it takes no shots", where=str(shots_at))
         for index, k in enumerate(block.shots or ()):
             if k < 1:
                 raise UserError(f"k is {k}; at least one image per class is needed", where=str(shots_at / index))
@@ -158,7 +163,7 @@ class Expander:
             return
         if block.seeds is None:
             raise UserError(f"this field is needed: {needy[0]} draws a support", where=str(place / "seeds"))
-        if block.track == "tta":
+        if not labelled:
             return
         if block.shots is None:
             raise UserError(f"this field is needed: {needy[0]} learns from a support", where=str(place / "shots"))
@@ -178,8 +183,9 @@ class Expander:
         """The datasets a cell is scored on."""
         if block.evaluate_on is None:
             return [target]
-        if block.track != "ood":
-            raise UserError("only the ood track is scored on other datasets than its target", where=str(place))
+        if not TRACKS[block.track].scores_variants:
+            able = " and ".join(track.name for track in TRACKS.values() if track.scores_variants)
+            raise UserError(f"only the {able} track is scored on other datasets than its target", where=str(place))
         entries = [self.catalog.dataset(name, str(place / i)) for i, name in enumerate(block.evaluate_on)]
         for index, entry in enumerate(entries):
             unknown = sorted(set(_words(entry)) - set(_words(target)) if _words(target) else ())
@@ -272,11 +278,11 @@ def _subset(
     return tuple(pool[index] for index in sorted(chosen.tolist()))
 
 
-def _check_episodes(method: Method, ref: MethodRef, track: str, pool: Iterable[DatasetEntry], place: Place) -> None:
+def _check_episodes(method: Method, ref: MethodRef, pool: Iterable[DatasetEntry], place: Place) -> None:
     """Whether every dataset that a start is meta-learned on has the images of one episode."""
     if method.meta is None:
         return
-    recipe = method.meta(method.configure(ref.settings_dict(), track))
+    recipe = method.meta(method.configure(ref.settings_dict()))
     wanted = recipe.support + recipe.query
     for entry in pool:
         if entry.sizes.train < wanted:
@@ -288,10 +294,10 @@ def _check_episodes(method: Method, ref: MethodRef, track: str, pool: Iterable[D
             )
 
 
-def _configured(method: Method, changes: Mapping[str, Any], track: str, place: Place) -> Any:
+def _configured(method: Method, changes: Mapping[str, Any], track: Track, place: Place) -> Any:
     """A method's settings. Raises ``UserError`` for an unknown setting or a value it does not take."""
     try:
-        return method.configure(changes, track)
+        return track.configure(method, changes)
     except UnknownSetting as error:
         kind = "preset" if error.where.startswith("presets") else "setting"
         raise unknown_name(f"{kind} of {method.name}", error.name, error.known, where=str(place)) from None

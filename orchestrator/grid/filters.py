@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from orchestrator.core.cell import Cell
+from orchestrator.tracks import TRACKS
 from orchestrator.util.errors import UserError, cut, unknown_name
 
 Label = Callable[[Cell], str]
@@ -53,5 +54,7 @@ def only(cells: Sequence[Cell], options: Iterable[str], label: Label) -> tuple[C
 
 
 def _matches(cell: Cell, key: str, values: Sequence[str], label: Label) -> bool:
-    free = (key == "shots" and cell.shots == 0 and cell.track != "tta") or (key == "seed" and cell.seed == 0)
+    free = (key == "shots" and cell.shots == 0 and TRACKS[cell.track].gives_support) or (
+        key == "seed" and cell.seed == 0
+    )
     return free or _READERS[key](cell, label) in values

@@ -12,6 +12,7 @@ from typing import Any
 
 from orchestrator.catalog.reading import Place, parse_yaml
 from orchestrator.grid.schema import Block
+from orchestrator.tracks import stored_track
 from orchestrator.util.errors import UserError, cut, unknown_name
 
 _GROUPS = ("protocol", "fine_tuning")
@@ -71,13 +72,13 @@ class Overrides:
     def on_block(self, block: Mapping[str, Any]) -> dict[str, Any]:
         """A block's fields with the overrides that fit it.
 
-        The tta track takes no shots and only the ood track takes ``evaluate_on``, so these leave other blocks alone;
-        ``datasets`` replaces ``domains`` and the other way round.
+        ``shots`` changes only blocks on tracks that have a k, ``evaluate_on`` only those on tracks that score variants.
+        ``datasets`` replaces ``domains``, and the other way round.
         """
         changed = dict(block)
-        track = self.fields.get("track", block.get("track"))
+        track = stored_track(str(self.fields.get("track", block.get("track"))))
         for name, value in self.fields.items():
-            if (name == "shots" and track == "tta") or (name == "evaluate_on" and track != "ood"):
+            if (name == "shots" and not track.gives_support) or (name == "evaluate_on" and not track.scores_variants):
                 continue
             changed[name] = value
             self.used.add(name)

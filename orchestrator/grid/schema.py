@@ -98,7 +98,7 @@ class MethodChoice(Part):
 class Block(Part):
     """One product of a grid."""
 
-    track: Literal["fewshot", "ood", "tta", "meta"]
+    track: str
     backbones: Names
     domains: Names | None = None
     datasets: Names | None = None

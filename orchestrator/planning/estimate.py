@@ -9,7 +9,7 @@ from functools import lru_cache
 from statistics import fmean
 from typing import Any
 
-from bolt.methods import METHODS, Work
+from bolt.methods import METHODS
 from orchestrator.artifacts.kinds import (
     AdoptedSource,
     DomainTotal,
@@ -27,6 +27,7 @@ from orchestrator.catalog import BackboneEntry, Catalog
 from orchestrator.core.cell import Cell, MethodRef
 from orchestrator.datasets.images import SHORT_SIDE_CAP
 from orchestrator.store.results import Result
+from orchestrator.tracks import TRACKS
 
 GPU_TFLOPS = 20.0
 """Sustained 10^12 operations a second of one data-centre GPU, where nothing was measured: about what float32
@@ -111,14 +112,11 @@ def cell_gflops(cell: Cell, catalog: Catalog) -> float:
     settings = _settings(cell.method, cell.track)
     entry = catalog.dataset(cell.dataset.name)
     epochs = getattr(settings, "epochs", 0) if method.trains_tower else 0
-    work = method.work(cell.shots * entry.classes, settings)
-    if cell.track == "tta" and method.uses_support:  # one look for the trusted samples
-        # An epoch's batches are half unlabelled images, each once, and half trusted ones: two strong views per image
-        # with a gradient, and a weak one without.
-        work = Work(forward=entry.sizes.test * (1 + epochs), training=2 * entry.sizes.test * epochs)
+    track = TRACKS[cell.track]
+    work = track.work(method, settings, cell.shots * entry.classes, entry.sizes.test)
     scored = sum(catalog.dataset(ref.name).sizes.test for ref in cell.evaluate_on) if method.trains_tower else 0
     images = work.forward + scored + TRAINING_FACTOR * work.training
-    if cell.track == "meta":
+    if track.scored_after_epochs:
         images += epochs * scored
     return images * catalog.backbone(cell.backbone.name).gflops_per_image
 

@@ -27,6 +27,7 @@ from statistics import fmean
 
 from orchestrator.core.cell import Cell
 from orchestrator.store.results import Evaluation, Result
+from orchestrator.tracks import stored_track
 
 Metric = tuple[str, float, int]
 """Name, value, step."""
@@ -112,9 +113,9 @@ def accuracies(result: Result) -> tuple[float, float]:
 
 
 def shifted_accuracy(result: Result) -> float | None:
-    """The mean over the shifted test sets of the ``ood`` track, the target itself left out."""
+    """The mean over the shifted test sets, the target itself left out; ``None`` on tracks that average the target."""
     shifted = [e.accuracy for e in result.evaluations if e.dataset != result.cell.dataset.name]
-    return fmean(shifted) if shifted and result.cell.track == "ood" else None
+    return fmean(shifted) if shifted and not stored_track(result.cell.track).averages_target else None
 
 
 def cell_run(result: Result, labels: Labels, grid: str) -> TrackedRun:

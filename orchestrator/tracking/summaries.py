@@ -25,6 +25,7 @@ from orchestrator.tracking.runs import (
     shifted_accuracy,
     tags_of,
 )
+from orchestrator.tracks import stored_track
 
 
 def summary_runs(
@@ -64,7 +65,7 @@ def _aggregate(key: tuple[str, ...], group: Sequence[Result], labels: Labels, gr
     }
     if labels.published is not None:
         metrics |= {"accuracy_published": labels.published, "delta_published": points(mean - labels.published)}
-    if cell.track == "ood":
+    if not stored_track(cell.track).averages_target:
         shifted = [value for result in group if (value := shifted_accuracy(result)) is not None]
         metrics |= {f"accuracy_shifted_{name}": value for name, value in _mean_and_std(shifted).items()}
     where = {"dataset": cell.dataset.name, "k": str(cell.shots)}
@@ -116,7 +117,7 @@ def _curve(
         means = [fmean(scores.values()) for scores in seeds.values() if scores.keys() == datasets]
         metrics += _points("accuracy_by_shots", means, shots)
         metrics += [(f"{name}_at_k/{shots:02d}", value, 0) for name, value in _mean_and_std(means).items()]
-    if cell.track == "meta":
+    if stored_track(cell.track).scored_after_epochs:
         metrics += _epoch_points(group)
     return _summary(
         "curve",

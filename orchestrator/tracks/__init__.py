@@ -1,0 +1,31 @@
+"""Tracks: the ways in which adaptation is measured, one file each.
+
+A track says what a method is given, how its cells are scored and what the report shows. Everything else asks the
+:class:`Track` in ``TRACKS``; nothing else compares track names. Start with ``base.py``; ``docs/adding-a-track.md``
+adds one.
+"""
+
+from orchestrator.tracks.base import Track
+from orchestrator.tracks.fewshot import FEWSHOT
+from orchestrator.tracks.meta import META
+from orchestrator.tracks.ood import OOD
+from orchestrator.tracks.tta import TTA
+
+TRACKS: dict[str, Track] = {
+    track.name: track
+    for track in (
+        FEWSHOT,
+        OOD,
+        TTA,
+        META,
+    )
+}
+"""Every track by its name, in the order of reports. A new track is one more line."""
+
+
+def stored_track(name: str) -> Track:
+    """The track of a stored record: as registered, or with defaults if this installation has no track of that name."""
+    return TRACKS.get(name) or Track(name, name)
+
+
+__all__ = ["TRACKS", "Track", "stored_track"]

@@ -1,0 +1,63 @@
+"""What a track says: what it gives a method, how it scores a cell, and what the report shows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from bolt.methods import Method, Work
+    from bolt.protocol import Protocol
+
+SupportSplit = Literal["train", "test"]
+
+
+def supervised_work(method: Method, settings: Any, support_size: int, test_size: int) -> Work:
+    """The images that a method takes through the tower to learn from a labelled support."""
+    return method.work(support_size, settings)
+
+
+@dataclass(frozen=True)
+class Track:
+    """One way to give methods the images of a target and to score what they make of them.
+
+    Attributes:
+        name: the value of ``track`` in grid files, cells and results.
+        title: the name for people.
+        method_track: the name that a method must have among its ``tracks`` to be measured on this track. The method's
+            ``track_defaults`` of that name apply too. Empty for the track's own name. A variation of few-shot
+            adaptation says ``fewshot`` here, and every few-shot method can be measured on it.
+        gives_support: true if a method gets a labelled support, k images a class. False if it gets the target's test
+            images without labels; such a track has seeds, but no k.
+        support_split: ``support_split(protocol)`` is the split of the target that supports are drawn from.
+        scores_variants: whether a block may say in ``evaluate_on`` which datasets are scored instead of the target.
+        averages_target: whether a mean over test sets counts the target itself. False for a mean over shifted ones.
+        scored_after_epochs: whether the classifier is scored after every epoch of training too.
+        work: ``work(method, settings, support_size, test_size)`` is the encoding that one cell needs, for estimates.
+        published_shots: ``published_shots(k)`` is the k under which the paper prints a cell's accuracy, if under any.
+        lead_tables, lead_figures: what the report shows first, by the names in the report's registry.
+        named_in_titles: whether titles name the track even where all of a report is on this one track.
+    """
+
+    name: str
+    title: str
+    method_track: str = ""
+    gives_support: bool = True
+    support_split: Callable[[Protocol], SupportSplit] = lambda protocol: "train"
+    scores_variants: bool = False
+    averages_target: bool = True
+    scored_after_epochs: bool = False
+    work: Callable[[Method, Any, int, int], Work] = supervised_work
+    published_shots: Callable[[int | None], int | None] = lambda shots: shots
+    lead_tables: tuple[str, ...] = ("main",)
+    lead_figures: tuple[str, ...] = ("accuracy",)
+    named_in_titles: bool = True
+
+    def takes(self, method: Method) -> bool:
+        """Whether a method can be measured on this track."""
+        return (self.method_track or self.name) in method.tracks
+
+    def configure(self, method: Method, changes: Mapping[str, Any]) -> Any:
+        """The method's settings with its defaults on this track; raises what :meth:`Method.configure` raises."""
+        return method.configure(changes, self.method_track or self.name)

@@ -1,0 +1,5 @@
+"""Few-shot adaptation: learn from k labelled images a class, score on the target's test split."""
+
+from orchestrator.tracks.base import Track
+
+FEWSHOT = Track(name="fewshot", title="few-shot", named_in_titles=False)

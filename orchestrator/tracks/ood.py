@@ -1,0 +1,14 @@
+"""Out-of-distribution generalisation: learn from k labelled images a class, score on shifted test sets too."""
+
+from orchestrator.tracks.base import Track
+
+OOD = Track(
+    name="ood",
+    title="out of distribution",
+    support_split=lambda protocol: protocol.ood_support,
+    scores_variants=True,
+    averages_target=False,
+    # The paper prints its results at k = 16, also those of methods without a support, whose cells have k = 0.
+    published_shots=lambda shots: 16 if shots == 0 else shots,
+    lead_tables=("main", "shift"),
+)
