@@ -143,7 +143,7 @@ def fill(store: Store, cells: Sequence[Cell]) -> None:
 
 def first(size: int, parts: Sequence[str], folder: Path) -> Measured:
     """Expand and plan, run half, stop."""
-    from orchestrator.cli.session import open_tracker
+    from orchestrator.cli.mlflow_sync import open_tracker
     from orchestrator.planning.plan import make_plan
     from orchestrator.store import Store
 
@@ -273,8 +273,9 @@ def file_milliseconds(store: Store, folder: Path) -> float:
 
 def second(size: int, parts: Sequence[str], folder: Path) -> Measured:
     """What is open is planned and run with everything a session has, then reported and synced."""
-    from orchestrator.cli.session import describe_in, open_tracker, write_grid_report
+    from orchestrator.cli.mlflow_sync import label_runs, open_tracker
     from orchestrator.planning.plan import make_plan
+    from orchestrator.report.grid_report import write_grid_report
     from orchestrator.store import Store
 
     register_nothing()
@@ -291,10 +292,10 @@ def second(size: int, parts: Sequence[str], folder: Path) -> Measured:
         raise RuntimeError(f"{size - len(plan.done)} cells were forgotten")
     if "report" in parts:
         begun = time.perf_counter()
-        write_grid_report(plan, catalog, store, None)
+        write_grid_report(plan, catalog, store)
         found["report_s"] = time.perf_counter() - begun
     if "sync" in parts:
-        tracker, describe = open_tracker(store, grid.name), describe_in(plan, catalog)
+        tracker, describe = open_tracker(store, grid.name), label_runs(plan, catalog)
         begun = time.perf_counter()
         synced = tracker.sync(plan.done, describe)
         found["sync_s"], found["added"] = time.perf_counter() - begun, synced.added
@@ -312,7 +313,7 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
     """The open cells, with everything a session has."""
     from rich.console import Console
 
-    from orchestrator.cli.session import describe_in, open_tracker
+    from orchestrator.cli.mlflow_sync import label_runs, open_tracker
     from orchestrator.execution.cluster import Cluster
     from orchestrator.planning.estimate import artifact_gflops, cell_gflops
     from orchestrator.planning.plan import make_plan
@@ -345,7 +346,7 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
         )
         stack.enter_context(Cluster.connect(None, cpus=WORKERS))
         stack.enter_context(progress)
-        describe = describe_in(plan, catalog)
+        describe = label_runs(plan, catalog)
         writer = stack.enter_context(TrackerThread(lambda: open_tracker(store, grid.name), describe, store.read_result))
         store.forget_failures(cell.id for cell in plan.todo)
         clock = Clock()

@@ -1,4 +1,4 @@
-"""``backbones``: which CLIPs there are, and entering further ones."""
+"""``backbones``: list the CLIP models of the catalog, and add further ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ app = typer.Typer(no_args_is_help=True, help="List backbones, and add any model 
 
 @app.command("list")
 def list_backbones(catalog: CatalogFiles = None) -> None:
-    """Say what each backbone of the catalog is, and whether its files are here."""
+    """List the backbones of the catalog, and whether their weights are on this machine."""
     from rich.table import Table
 
     from orchestrator.catalog import load_catalog, missing_weights
@@ -49,13 +49,13 @@ def add(
     pretrained: Annotated[str | None, typer.Option("--pretrained", metavar="TAG", help="weights of open_clip")] = None,
     file: Annotated[Path | None, typer.Option("--file", help="weights in open_clip's layout")] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="its key; made of architecture and weights if left out")
+        str | None, typer.Option("--name", help="its key; by default made of architecture and weights")
     ] = None,
     quick_gelu: Annotated[
         bool | None, typer.Option("--quick-gelu/--gelu", help="the activation the weights were trained with")
     ] = None,
 ) -> None:
-    """Enter a CLIP into a catalog file, its sizes and cost worked out."""
+    """Add a CLIP model of open_clip to a catalog file, with its sizes and cost."""
     from orchestrator.catalog import load_catalog
     from orchestrator.catalog.writing import add_entries
     from orchestrator.models.backbone_entries import Wanted, fields_of, make_entry

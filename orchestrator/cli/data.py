@@ -1,4 +1,4 @@
-"""``data``: list, prepare, verify and add datasets. ``prepare`` alone reaches the network."""
+"""``data``: list, prepare, verify and add datasets. Only ``prepare`` uses the network."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.cli.options import CatalogFiles, DataRoot, OwnCatalog
+from orchestrator.cli.options import CatalogFiles, DataRoot, OwnCatalog, table_console
 
 if TYPE_CHECKING:
     from orchestrator.catalog import Catalog, DatasetEntry
 
 app = typer.Typer(no_args_is_help=True, help="Datasets: what is there, getting them, checking them, adding your own.")
-
-PLAIN_WIDTH = 150
-"""Columns of a table that goes into a file or a pipe."""
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="datasets, or whole domains")]
 OfGrid = Annotated[str | None, typer.Option("--grid", help="all datasets that this grid reads")]
@@ -30,7 +27,7 @@ def list_datasets(
     data_root: DataRoot = None,
     catalog: CatalogFiles = None,
 ) -> None:
-    """Say of every dataset whether it is there, how large it is and what it takes to get it."""
+    """List every dataset: whether it is on this machine, its size, and how to get it."""
     from orchestrator.catalog import data_root_of, load_catalog
     from orchestrator.datasets.listing import get_line, table_of
 
@@ -39,9 +36,7 @@ def list_datasets(
     if domain is not None:
         loaded.domain(domain, "--domain")
         entries = [entry for entry in entries if entry.domain == domain]
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PLAIN_WIDTH)
+    console = table_console()
     console.print(table_of(entries, root))
     console.print(get_line(entries, root, catalog or ()), soft_wrap=True, highlight=False, markup=False)
 
@@ -54,7 +49,7 @@ def prepare(
     catalog: CatalogFiles = None,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask before fetching")] = False,
 ) -> None:
-    """Fetch datasets, whole or not at all. The same command goes on where the last one stopped."""
+    """Fetch datasets, whole or not at all. The same command continues an interrupted one."""
     from orchestrator.catalog import load_catalog
     from orchestrator.datasets.prepare import by_hand_error, check_space, prepare_one, remove_leftovers, sort_out
     from orchestrator.util.errors import UserError
@@ -86,12 +81,12 @@ def prepare(
             say(f"error: {error}")
             continue
         if record is None:
-            say(f"{job.entry.name} is there: another command has prepared it")
+            say(f"{job.entry.name} is there: another command prepared it meanwhile")
             continue
         counts = ", ".join(f"{count} {part}" for part, count in record.manifest["counts"].items())
         say(f"{job.entry.name} is there: {record.manifest['classes']} classes, {counts}, {human_bytes(record.bytes)}")
         for line in record.differs:
-            say(f"  not as in the catalog: {line}")
+            say(f"  differs from the catalog: {line}")
     if found.by_hand:
         raise by_hand_error(found.by_hand, root)
     if len(failures) == 1 == len(found.jobs):
@@ -107,7 +102,7 @@ def verify(
     data_root: DataRoot = None,
     catalog: CatalogFiles = None,
     exclude_broken: Annotated[
-        bool, typer.Option("--exclude-broken", help="leave out, on record, what cannot be decoded")
+        bool, typer.Option("--exclude-broken", help="list unreadable images as left out, and use the rest")
     ] = False,
 ) -> None:
     """Decode every image, count, compare with the catalog. Exit code 1 if images cannot be decoded."""
@@ -153,7 +148,7 @@ def add(
     ] = True,
     licence: Annotated[str, typer.Option("--licence", help="under which terms the images come")] = "own images",
     exclude_broken: Annotated[
-        bool, typer.Option("--exclude-broken", help="leave out, on record, what cannot be decoded")
+        bool, typer.Option("--exclude-broken", help="list unreadable images as left out, and use the rest")
     ] = False,
 ) -> None:
     """Turn a folder of images (or a table of them) into a catalog entry, checked."""
@@ -170,7 +165,10 @@ def add(
 
 
 def _chosen(names: Sequence[str] | None, grid: str | None, catalog: Catalog, root: Path | None) -> list[DatasetEntry]:
-    """The datasets a command is about, each once. Raises ``UserError`` for none, or an unknown name."""
+    """The named datasets, those of named domains and those of a grid, each once.
+
+    Raises ``UserError`` for an unknown name, or when nothing is named.
+    """
     from orchestrator.util.errors import UserError, unknown_name
 
     chosen = _of_grid(grid, catalog, root) if grid else []
@@ -203,11 +201,11 @@ def _needed_root(option: Path | None) -> Path:
 
 
 def _confirm(yes: bool, console: Console) -> None:
-    """Ask before fetching. Raises ``UserError`` where nobody can be asked."""
+    """Ask on the terminal before fetching. Raises ``UserError`` where there is no terminal and no ``--yes``."""
     from orchestrator.util.errors import UserError
 
     if yes:
         return
     if not console.is_terminal:
-        raise UserError("nothing was fetched: nobody can be asked here", hint="--yes says so beforehand")
+        raise UserError("nothing was fetched: there is no terminal to ask on", hint="--yes answers yes")
     typer.confirm("fetch them, under these licences?", abort=True)

@@ -1,4 +1,4 @@
-"""What this machine has, and what a grid would need that it lacks."""
+"""``doctor``: what this machine has, and what a grid would need that it lacks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import platform
 import shutil
 from importlib import metadata
 from pathlib import Path
+from typing import Annotated
 
-from rich.console import Group, RenderableType
+import typer
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.catalog import Catalog, missing_checkpoint, missing_data, missing_weights
-from orchestrator.grid import Grid
-from orchestrator.planning.plan import make_plan
+from orchestrator.catalog import missing_checkpoint, missing_data, missing_weights
+from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, StoreUrl
+from orchestrator.cli.workspace import Workspace, open_workspace
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 from orchestrator.util.machine import usable_processors
@@ -37,20 +39,21 @@ def machine_view(store_url: str) -> RenderableType:
     return table
 
 
-def needs_view(grid: Grid, catalog: Catalog, store: Store, data_root: Path | None) -> tuple[RenderableType, bool]:
-    """Every backbone and dataset of the grid with what is missing, and whether the grid can run here."""
+def needs_view(workspace: Workspace) -> tuple[RenderableType, bool]:
+    """Every backbone, dataset and checkpoint of the grid with what is missing, and whether the grid can run here."""
+    grid, store, root = workspace.grid, workspace.store, workspace.data_root
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("needs", "state"):
         table.add_column(heading)
     problems = [(f"backbone {name}", missing_weights(entry)) for name, entry in sorted(grid.backbones.items())]
-    problems += [(f"dataset {name}", missing_data(entry, data_root)) for name, entry in sorted(grid.datasets.items())]
+    problems += [(f"dataset {name}", missing_data(entry, root)) for name, entry in sorted(grid.datasets.items())]
     problems += [
         (f"checkpoint of {entry.dataset} for {entry.backbone}", missing_checkpoint(entry))
         for entry in grid.adopted.values()
     ]
     for name, problem in problems:
         table.add_row(name, Text("there" if problem is None else str(problem), "" if problem is None else "yellow"))
-    plan = make_plan(grid, catalog, store, data_root)
+    plan = workspace.plan()
     disk = sum(planned.bytes for planned in plan.artifacts if not planned.built)
     summary = Text(f"{len(plan.todo)} cells to do, {human_bytes(disk)} of artifacts to build")
     ready = all(problem is None for _, problem in problems)
@@ -91,3 +94,18 @@ def _free_bytes(store: Store) -> int:
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free
+
+
+def doctor(
+    grid: Annotated[str | None, typer.Argument(metavar="[GRID]", help="say what this grid would need")] = None,
+    store: StoreUrl = DEFAULT_STORE,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+) -> None:
+    """Say what this machine has, and, with a grid, what it lacks for it."""
+    console = Console()
+    console.print(machine_view(store))
+    if grid is not None:
+        view, ready = needs_view(open_workspace(grid, store, data_root, catalog))
+        console.print(view)
+        raise typer.Exit(0 if ready else 1)

@@ -1,4 +1,4 @@
-"""``export``: a finished cell as a model on disk, and in MLflow's registry."""
+"""``export``: write a finished cell's model to disk, and register it in MLflow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.store.results import Result
 
 FORMS = ("adapter", "state_dict", "huggingface")
-"""Those of :mod:`bolt.model.saving`, which a plan should not have to import."""
+"""The forms of :mod:`bolt.model.saving`, repeated here because importing that module takes seconds."""
 
 
 def export(

@@ -1,4 +1,4 @@
-"""``inspect``: one page about a finished cell, of what it gets wrong and what it looks like inside."""
+"""``inspect``: write a page about one finished cell: its mistakes, coefficients and sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that commands share, the settings they amount to, and where tables are printed."""
+"""Options that several commands share, and the run settings made of them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 DEFAULT_STORE = "runs"
 
 PLAIN_WIDTH = 150
-"""Columns of a table that goes into a file or a pipe."""
+"""Width, in columns, of a table that is printed to a file or a pipe."""
 
+GridName = Annotated[str, typer.Argument(metavar="GRID", help="a grid's name (grids/NAME.yaml) or a path to one")]
+OptionalGrid = Annotated[str | None, typer.Argument(metavar="[GRID]", help="a grid's name or a path to one")]
 StoreUrl = Annotated[
     str,
     typer.Option(
@@ -29,14 +31,14 @@ CatalogFiles = Annotated[
     list[Path] | None, typer.Option("--catalog", help="a catalog file of your own; may be repeated")
 ]
 OwnCatalog = Annotated[
-    list[Path], typer.Option("--catalog", help="your catalog file, which is extended; of several, the last one is")
+    list[Path], typer.Option("--catalog", help="your catalog file; entries are added to the last one given")
 ]
 Threads = Annotated[int, typer.Option("--threads", min=1, help="CPU threads a cell's arithmetic uses")]
 Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; the best there is by default")]
 
 
 def store_url(store: str) -> str:
-    """A store as it is known from any folder: a URL as it is, a path in full."""
+    """The store's URL, unchanged, or the absolute path of its folder."""
     return store if "://" in store else str(Path(store).absolute())
 
 
@@ -47,7 +49,7 @@ def run_settings(
     threads: int = 1,
     device: str | None = None,
 ) -> RunSettings:
-    """What the options say of where things are and what to compute with."""
+    """The run settings that the options of a command amount to."""
     from orchestrator.catalog import data_root_of
     from orchestrator.core.settings import RunSettings
 
@@ -62,6 +64,6 @@ def run_settings(
 
 
 def table_console() -> Console:
-    """The terminal; what is none gets a fixed width, so that a table does not depend on who reads it."""
+    """A console for tables: as wide as the terminal, or ``PLAIN_WIDTH`` columns for a file or a pipe."""
     console = Console()
     return console if console.is_terminal else Console(width=PLAIN_WIDTH)

@@ -1,4 +1,4 @@
-"""``sources``: which models a benchmark's methods build on, and checkpoints of others among them."""
+"""``sources``: list the source models, adopt checkpoints from elsewhere, and verify them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from orchestrator.cli.options import (
 
 app = typer.Typer(no_args_is_help=True, help="List, adopt and verify the models that methods build on.")
 
-OneBackbone = Annotated[str | None, typer.Option("--backbone", metavar="B", help="of this backbone only")]
+OneBackbone = Annotated[str | None, typer.Option("--backbone", metavar="B", help="only this backbone")]
 
 
 @app.command("list")
@@ -30,7 +30,7 @@ def list_sources(
     store: StoreUrl = DEFAULT_STORE,
     catalog: CatalogFiles = None,
 ) -> None:
-    """Say per backbone and dataset: an adopted file, a model fine-tuned in this store, or still to fine-tune."""
+    """List the source of every backbone and dataset: an adopted file, a model of this store, or still to fine-tune."""
     from orchestrator.catalog import load_catalog
     from orchestrator.models.source_list import sources_view
     from orchestrator.store import Store
@@ -45,9 +45,9 @@ def adopt(
     catalog: OwnCatalog,
     dataset: Annotated[str | None, typer.Option("--dataset", metavar="D", help="what it was fine-tuned on")] = None,
     copy: Annotated[bool, typer.Option("--copy", help="copy the files beside the catalog file")] = False,
-    note: Annotated[str, typer.Option("--note", help="where they are from, for the record")] = "",
+    note: Annotated[str, typer.Option("--note", help="where they come from")] = "",
 ) -> None:
-    """Check checkpoints of others and enter them into a catalog file, so that grids take them as sources."""
+    """Check fine-tuned checkpoints and add them to a catalog file, so that grids use them as sources."""
     from orchestrator.models.adoption import adopt_checkpoints
 
     adopt_checkpoints(paths, backbone, dataset, catalog, copy=copy, note=note, say=_say)
@@ -62,7 +62,7 @@ def verify(
     threads: Threads = 1,
     device: Device = None,
 ) -> None:
-    """Read every adopted file again; where its dataset's images are here, measure it beside the frozen tower."""
+    """Check every adopted file again, and its accuracy where the dataset's images are on this machine."""
     from orchestrator.models.adoption import verify_checkpoints
 
     settings = run_settings(store, data_root, catalog, threads, device)

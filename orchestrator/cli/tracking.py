@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
-
-if TYPE_CHECKING:
-    from orchestrator.tracking.place import Place
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Serve MLflow on PostgreSQL, for many users.")
 
@@ -58,27 +55,6 @@ def env(
     from orchestrator.tracking.server import driver_environment
 
     typer.echo(driver_environment(_absolute(folder), http=http), nl=False)
-
-
-def set_database_aside(place: Place, console: Console) -> None:
-    """Have the next sync make a store's own database anew. Raises ``UserError`` for a server's."""
-    from orchestrator.tracking.client import set_aside
-    from orchestrator.util.errors import UserError
-
-    if place.database is None:
-        raise UserError(
-            f"{place.uri} holds the runs of others too",
-            where="--rebuild",
-            hint="it is for a store's own database; docs/tracking-server.md says how a server's is restored",
-        )
-    if (aside := set_aside(place.database)) is not None:
-        console.print(f"MLflow: the old database is {aside}", highlight=False, soft_wrap=True)
-        console.print(
-            "  other grids of this store come back with their own `sync`; models that `export --register` has "
-            "registered have to be registered again",
-            highlight=False,
-            soft_wrap=True,
-        )
 
 
 def _absolute(folder: Path) -> Path:

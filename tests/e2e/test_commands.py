@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from orchestrator.cli.session import open_tracker
+from orchestrator.cli.mlflow_sync import open_tracker
 from orchestrator.store import Store
 from orchestrator.store.lease import only_driver
 from tests.conftest import GiveDatabase
@@ -102,7 +102,7 @@ def test_sync_rebuilds_mlflow_from_the_results(folder: Path) -> None:
     shutil.rmtree(folder / "runs" / "mlflow")
     done = on(folder, "sync")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"MLflow: \d+ runs added, 0 as they were, 0 removed", done.stdout)
+    assert re.search(r"MLflow: \d+ runs added, 0 unchanged, 0 removed", done.stdout)
     again = on(folder, "sync")
     assert "MLflow: 0 runs added" in again.stdout
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from orchestrator.catalog import load_catalog
-from orchestrator.cli.session import source_rows
 from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
+from orchestrator.report.grid_report import source_rows
 from orchestrator.store import Store
 from tests.conftest import GiveDatabase
 from tests.faults import misbehaving, soak
@@ -82,11 +82,11 @@ def test_a_cut_manifest_of_a_source_that_no_open_cell_needs_is_no_end_of_the_rep
     shutil.copytree(reference.store, tmp_path / "store")
     store, catalog = Store(tmp_path / "store"), load_catalog()
     plan = make_plan(load_grid(reference.grid_file, catalog), catalog, store)
-    whole = source_rows(plan, catalog, store, None)
+    whole = source_rows(plan, catalog, store)
     assert plan.todo == ()
     manifest = next((tmp_path / "store" / "sources").glob("*glyph-inks*/manifest.json"))
     os.truncate(manifest, manifest.stat().st_size // 2)
-    assert source_rows(plan, catalog, store, None) == [row for row in whole if row.dataset != "glyph-inks"]
+    assert source_rows(plan, catalog, store) == [row for row in whole if row.dataset != "glyph-inks"]
     assert len(whole) == 2
 
 

@@ -18,10 +18,10 @@ import numpy as np
 
 from bolt.seeds import numpy_generator
 from orchestrator.catalog import Catalog, load_catalog
-from orchestrator.cli.session import published_names, published_of
 from orchestrator.core.cell import Cell
 from orchestrator.grid import Grid, load_grid
 from orchestrator.report.analysis.rows import SourceRow
+from orchestrator.report.grid_report import published_names, published_of
 from orchestrator.report.paper.published import published_accuracy, published_finetuned
 from orchestrator.store.results import Evaluation, Failure, Manifest, Result, Timings
 

@@ -1,0 +1,99 @@
+"""``grid`` and ``plan``: run a grid, or say what running it would take."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, GridName, StoreUrl, Threads
+from orchestrator.cli.workspace import Workspace, open_workspace
+
+Only = Annotated[
+    list[str] | None, typer.Option("--only", metavar="FIELD=A,B", help="keep cells that match; may be repeated")
+]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a grid's value; may be repeated")
+]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="only the first N cells")]
+DiskBudget = Annotated[
+    str | None, typer.Option("--disk-budget", metavar="SIZE", help="what the artifacts may take, e.g. 200GB")
+]
+GpuMemory = Annotated[
+    str | None,
+    typer.Option("--gpu-memory", metavar="SIZE", help="show how GPUs of that size would be packed, e.g. 40GiB"),
+]
+Retry = Annotated[bool, typer.Option("--retry-failed", help="run the cells again that are recorded as failed")]
+
+
+def grid(
+    grid: GridName,
+    store: StoreUrl = DEFAULT_STORE,
+    only: Only = None,
+    set_: Set = None,
+    limit: Limit = None,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+    plan: Annotated[bool, typer.Option("--plan", help="say what would be done, and do nothing")] = False,
+    local: Annotated[bool, typer.Option("--local", help="in this process, one cell after the other, no Ray")] = False,
+    address: Annotated[str | None, typer.Option("--address", help="a running Ray cluster: auto or HOST:PORT")] = None,
+    retry_failed: Retry = False,
+    disk_budget: DiskBudget = None,
+    cell_limit: Annotated[
+        str | None,
+        typer.Option("--cell-limit", metavar="DURATION", help="end a cell that runs longer, e.g. 90min; 0: never; 6h"),
+    ] = None,
+    gpu_memory: GpuMemory = None,
+    threads: Threads = 1,
+    device: Device = None,
+) -> None:
+    """Plan a grid, build what is missing, run what is missing, report. The same command resumes."""
+    from orchestrator.cli.session import run_session
+    from orchestrator.execution.run import CELL_LIMIT_SECONDS, RunOptions
+    from orchestrator.util.errors import UserError
+    from orchestrator.util.units import bytes_of, seconds_of
+
+    if local and address:
+        raise UserError("--local and --address exclude each other", hint="give one of them")
+    if local and cell_limit:
+        raise UserError("--local cannot end a cell, so it takes no --cell-limit", hint="give one of them")
+    budget = bytes_of(disk_budget, "--disk-budget") if disk_budget else None
+    longest = seconds_of(cell_limit, "--cell-limit") if cell_limit else CELL_LIMIT_SECONDS
+    workspace = open_workspace(
+        grid, store, data_root, catalog, only=only, overrides=set_, limit=limit, threads=threads, device=device
+    )
+    if plan:
+        _print_plan(workspace, retry_failed, budget, gpu_memory)
+        return
+    options = RunOptions(local, address, retry_failed, budget, longest)
+    raise typer.Exit(run_session(workspace, options, Console()))
+
+
+def plan(
+    grid: GridName,
+    store: StoreUrl = DEFAULT_STORE,
+    only: Only = None,
+    set_: Set = None,
+    limit: Limit = None,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+    retry_failed: Retry = False,
+    disk_budget: DiskBudget = None,
+    gpu_memory: GpuMemory = None,
+) -> None:
+    """Say what a grid holds, what is done and what it would take. Nothing runs."""
+    from orchestrator.util.units import bytes_of
+
+    budget = bytes_of(disk_budget, "--disk-budget") if disk_budget else None
+    workspace = open_workspace(grid, store, data_root, catalog, only=only, overrides=set_, limit=limit)
+    _print_plan(workspace, retry_failed, budget, gpu_memory)
+
+
+def _print_plan(workspace: Workspace, retry_failed: bool, disk_budget: int | None, gpu_memory: str | None) -> None:
+    from orchestrator.planning.plan_view import plan_view
+    from orchestrator.util.units import bytes_of
+
+    gpu = bytes_of(gpu_memory, "--gpu-memory") if gpu_memory else None
+    made = workspace.plan(retry_failed=retry_failed)
+    Console().print(plan_view(made, workspace.catalog, workspace.store, workspace.data_root, disk_budget, gpu))

@@ -1,0 +1,122 @@
+"""A grid's runs in MLflow: where they are written, how they are labelled, and bringing them to what the results say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from orchestrator.planning.plan import Plan, in_running_order
+from orchestrator.report.paper.published import published_accuracy
+from orchestrator.store import Store
+from orchestrator.tracking.errors import trouble_of
+from orchestrator.tracking.place import tracking_place
+from orchestrator.tracking.retry import Patience, patiently
+from orchestrator.tracking.runs import Labels
+from orchestrator.tracking.tracker import SyncReport, Tracker
+from orchestrator.util.errors import UserError
+from orchestrator.util.units import counted
+
+if TYPE_CHECKING:
+    from orchestrator.catalog import Catalog
+    from orchestrator.cli.workspace import Workspace
+    from orchestrator.report import ReportFiles
+    from orchestrator.report.figures.palette import Style
+    from orchestrator.store.results import Result
+
+
+def open_tracker(store: Store, grid: str) -> Tracker:
+    """The grid's MLflow experiment, in the store's own database or on the server ``MLFLOW_TRACKING_URI`` names."""
+    place = tracking_place(store)
+    return Tracker(place.uri, place.artifacts, grid, store.adapter_folder)
+
+
+def label_runs(plan: Plan, catalog: Catalog) -> Callable[[Result], Labels]:
+    """``result -> Labels``: the grid's label, the domain's title, the paper's accuracy and the colour of its run."""
+
+    @cache
+    def styles() -> dict[str, Style]:  # imported on first use: the report's packages take seconds to import
+        from orchestrator.report.figures.palette import styles_of
+
+        return styles_of({plan.grid.label(cell): cell.method.name for cell in plan.grid.every})
+
+    def label(result: Result) -> Labels:
+        cell = result.cell
+        published = published_accuracy(
+            cell.track,
+            catalog.backbone(cell.backbone.name).published_as,
+            cell.domain,
+            cell.shots,
+            cell.method.name,
+            catalog.dataset(cell.dataset.name).published_as,
+        )
+        name = plan.grid.label(cell)
+        return Labels(name, catalog.domain(cell.domain).title, published, styles()[name].colour)
+
+    return label
+
+
+@dataclass(frozen=True)
+class SyncOutcome:
+    """How a sync ended.
+
+    Attributes:
+        message: one line for people.
+        complete: MLflow says what the results say.
+    """
+
+    message: str
+    complete: bool
+
+
+def sync_grid(
+    plan: Plan,
+    workspace: Workspace,
+    report: ReportFiles | None = None,
+    *,
+    verify: bool = False,
+    console: Console | None = None,
+    patience: Patience | None = None,
+) -> SyncOutcome:
+    """Bring the grid's MLflow experiment to what the results say.
+
+    The experiment covers the whole grid: cells that ``--only`` and ``--limit`` leave out keep their runs. A tracking
+    server that does not answer is tried again for a while; Ctrl-C ends the waiting. Only a ``UserError`` is raised,
+    since the results are safe.
+
+    Args:
+        plan: the grid and its results.
+        workspace: store and catalog.
+        report: files to attach to the grid's own run.
+        verify: compare every run, even when the grid's own run says that nothing has changed.
+        console: shows the progress.
+        patience: how long to try again.
+    """
+    store = workspace.store
+    later = f"`python -m orchestrator sync {plan.grid.name}` continues later"
+    every = plan.grid.every
+    results = plan.done if every == plan.grid.cells else store.read_results(in_running_order(every))[0]
+
+    def attempt(on_progress: Callable[[int, int], None]) -> SyncReport:
+        return open_tracker(store, plan.grid.name).sync(
+            results,
+            label_runs(plan, workspace.catalog),
+            report=report.page.parent if report else None,
+            verify=verify,
+            on_progress=on_progress,
+        )
+
+    try:
+        done = patiently(attempt, console or Console(quiet=True), patience or Patience())
+    except UserError:
+        raise
+    except KeyboardInterrupt:
+        return SyncOutcome(f"MLflow: stopped; the results are safe, and {later}", False)
+    except Exception as error:  # a tracking server that is away is no reason to lose the report
+        return SyncOutcome(f"MLflow could not be written to: {trouble_of(error).words}; {later}", False)
+    return SyncOutcome(
+        f"MLflow: {counted(done.added, 'run')} added, {done.kept} unchanged, {done.removed} removed", True
+    )

@@ -1,0 +1,42 @@
+"""``report``: write a grid's report from its results, or the paper's tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, OptionalGrid, StoreUrl
+from orchestrator.cli.workspace import open_workspace
+
+
+def report(
+    grid: OptionalGrid = None,
+    published: Annotated[
+        bool, typer.Option("--published", help="the paper's tables alone; needs no grid and no store")
+    ] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="folder for them; ./published")] = None,
+    store: StoreUrl = DEFAULT_STORE,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+) -> None:
+    """Write a grid's report anew from its results, or the paper's tables by themselves."""
+    from orchestrator.util.errors import UserError
+
+    if published == (grid is not None):
+        raise UserError("report takes a grid, or --published", hint="e.g. report demo, or report --published")
+    if output is not None and not published:
+        raise UserError("a grid's report lies in its store", where="--output", hint="leave it out, or give --published")
+    if grid is None:
+        from orchestrator.report.paper.published_page import write_published
+
+        written = f"published: {write_published(output or Path('published'))}"
+    else:
+        from orchestrator.report.grid_report import report_location, write_grid_report
+
+        workspace = open_workspace(grid, store, data_root, catalog)
+        files = write_grid_report(workspace.plan(), workspace.catalog, workspace.store)
+        written = f"report: {report_location(files, workspace.grid.name, workspace.store)}"
+    Console().print(written, soft_wrap=True, highlight=False)

@@ -1,0 +1,87 @@
+"""The report of a grid, written into its store from the results of its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from orchestrator.catalog import Catalog
+from orchestrator.planning.plan import Plan
+from orchestrator.report import ReportFiles, SourceRow, write_report
+from orchestrator.report.analysis.rows import Row
+from orchestrator.report.paper.published import published_accuracy
+from orchestrator.store import Corrupt, Store
+
+
+def write_grid_report(plan: Plan, catalog: Catalog, store: Store) -> ReportFiles:
+    """Write the grid's report from the results there are. The files of a remote store are written here and uploaded."""
+    grid = plan.grid
+    files = write_report(
+        grid_name=grid.name,
+        title=grid.title,
+        description=grid.description,
+        results=plan.done,
+        failures=plan.failed,
+        planned=plan.grid.cells,
+        label_of=grid.label,
+        published_of=published_of(catalog),
+        names_of=published_names(catalog),
+        sources=source_rows(plan, catalog, store),
+        folder=store.on_this_machine(f"reports/{grid.name}"),
+    )
+    store.publish(f"reports/{grid.name}", last=files.page.name)
+    return files
+
+
+def report_location(files: ReportFiles, grid: str, store: Store) -> str:
+    """Where the page is: its path in the store, and this machine's copy of it where the store is remote."""
+    if store.files.is_local:
+        return str(files.page)
+    return f"{files.page}, and in the store {store.files.place(f'reports/{grid}/{files.page.name}')}"
+
+
+def published_of(catalog: Catalog) -> Callable[[Row], float | None]:
+    """``row -> accuracy``: what the paper prints for a row of the report, ``None`` where it prints nothing."""
+
+    def lookup(row: Row) -> float | None:
+        backbone = catalog.backbone(row.backbone).published_as
+        dataset = catalog.dataset(row.evaluated_on).published_as
+        return published_accuracy(row.track, backbone, row.domain, row.k, row.method_name, dataset)
+
+    return lookup
+
+
+def published_names(catalog: Catalog) -> Callable[[str, str], tuple[str | None, str | None]]:
+    """``(backbone, dataset) -> names in the paper's tables``, ``None`` for what the paper does not have."""
+
+    def lookup(backbone: str, dataset: str) -> tuple[str | None, str | None]:
+        return catalog.backbone(backbone).published_as, catalog.dataset(dataset).published_as
+
+    return lookup
+
+
+def source_rows(plan: Plan, catalog: Catalog, store: Store) -> list[SourceRow]:
+    """The accuracy of every source model on its own task, for the models that are built and readable."""
+    models = {
+        plan.sources[source]
+        for cell in plan.cells
+        for source in cell.sources
+        if source in plan.sources  # the sources of a meta-learned start are datasets, not models
+    }
+    rows = []
+    for model in sorted(models, key=lambda model: (model.backbone.name, model.ref.dataset)):
+        try:
+            artifact = store.artifact(model.address)
+        except Corrupt:
+            continue  # no open cell needs it; it is built again when one does
+        if artifact is not None and "accuracy_fine_tuned" in artifact.meta:  # an adopted model may come without images
+            rows.append(
+                SourceRow(
+                    model.backbone.name,
+                    catalog.dataset(model.ref.dataset).domain,
+                    model.ref.dataset,
+                    artifact.meta["accuracy_zero_shot"],
+                    artifact.meta["accuracy_fine_tuned"],
+                    artifact.meta["test_images"],
+                )
+            )
+    return rows
