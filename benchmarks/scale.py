@@ -109,7 +109,11 @@ def register_nothing() -> None:
     def adapt(task: Any, settings: Settings) -> Any:
         raise AssertionError("the runner of this benchmark makes no task")
 
-    register(Method("nothing", "Nothing", "", Settings, adapt, uses_sources=True, sums_sources=True, trains_tower=True))
+    register(
+        Method(
+            "nothing", "Nothing", "", Settings, adapt, uses_sources=True, uses_mean_task_vector=True, changes_tower=True
+        )
+    )
 
 
 def load(size: int, folder: Path) -> tuple[Grid, Catalog]:

@@ -1,13 +1,17 @@
-"""The methods: one file each, found by being in this folder."""
+"""The adaptation methods, one file each; importing this package registers all of them.
+
+Start with :mod:`bolt.methods.base`, the contract that every method fulfils, and :mod:`bolt.methods.zero_shot`, the
+shortest method. :mod:`bolt.methods.common` holds the building blocks that methods share.
+"""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
 
-from bolt.methods.base import METHODS, Method, UnknownSetting, Work
+from bolt.methods.base import METHODS, Method, TowerPasses, UnknownName
 
 for _module in sorted(module.name for module in pkgutil.iter_modules(__path__)):
     importlib.import_module(f"{__name__}.{_module}")
 
-__all__ = ["METHODS", "Method", "UnknownSetting", "Work"]
+__all__ = ["METHODS", "Method", "TowerPasses", "UnknownName"]

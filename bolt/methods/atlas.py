@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from bolt.clip.tower import PROJECTION, ImageTower, tensor_names
-from bolt.methods.base import Method, Work, register
+from bolt.methods.base import Method, TowerPasses, register
 from bolt.methods.common.composition import Composition
 from bolt.seeds import torch_generator
 from bolt.task.task import Adapted, Sources, Task
@@ -158,9 +158,9 @@ def adapt(task: Task, settings: AtlasSettings) -> Adapted:
     return adapted(task, composed, details=details, coefficients={"lambda": kept.clone()})
 
 
-def _work(support_size: int, settings: AtlasSettings) -> Work:
+def _tower_passes(support_size: int, settings: AtlasSettings) -> TowerPasses:
     copies = oversampling(support_size, settings.batch_size, LEAST_BATCHES) if support_size else 0
-    return Work(training=settings.epochs * support_size * copies)
+    return TowerPasses(training=settings.epochs * support_size * copies)
 
 
 register(
@@ -168,13 +168,13 @@ register(
         name="atlas",
         title="aTLAS",
         paper="https://arxiv.org/abs/2407.02880",
-        settings=AtlasSettings,
+        settings_class=AtlasSettings,
         adapt=adapt,
         tracks=frozenset({"fewshot", "ood", "tta", "meta"}),
         track_defaults={"tta": {"epochs": 1, "learning_rate": 1e-2}},
         uses_sources=True,
-        trains_tower=True,
-        work=_work,
-        tiny={"epochs": 2, "batch_size": 8},
+        changes_tower=True,
+        tower_passes=_tower_passes,
+        test_settings={"epochs": 2, "batch_size": 8},
     )
 )

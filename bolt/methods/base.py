@@ -1,7 +1,8 @@
-"""The contract of a method, and the one place that registers them.
+"""The contract of an adaptation method, and the registry that holds all of them.
 
-A method is one file in this folder: a frozen dataclass of settings, an ``adapt`` function, and one ``register``
-call. Importing :mod:`bolt.methods` finds every file; nothing else has to be touched.
+A method is one file in ``bolt/methods``. The file has three parts: a frozen dataclass of settings, a function
+``adapt(task, settings)``, and a call of :func:`register` with a :class:`Method`. Importing :mod:`bolt.methods` imports
+every such file, so a new method needs no edit anywhere else. ``docs/adding-a-method.md`` shows a complete example.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from bolt.training.meta import MetaRecipe
 
 
 @dataclass(frozen=True)
-class Work:
-    """How much encoding one cell needs, in images through the tower; what a plan's estimate is made of.
+class TowerPasses:
+    """How many images one cell takes through the image tower. A plan computes its estimated hours from it.
 
     Attributes:
-        forward: images encoded without gradient beyond the cached features.
-        training: images taken through forward and backward of the tower.
+        forward: images encoded without a gradient. The cached features of support and test images do not count.
+        training: images taken through the tower forward and backward.
     """
 
     forward: int = 0
@@ -31,121 +32,139 @@ class Work:
 
 @dataclass(frozen=True)
 class Method:
-    """One adaptation method.
+    """One adaptation method: its code, its settings, and what it reads.
+
+    A method receives only the inputs it declares here. The engine loads nothing else for it.
 
     Attributes:
-        name: lower-case identifier used in grids, results and tables.
-        title: as printed in tables.
-        paper: address of the paper or reference implementation.
-        settings: the frozen dataclass of its settings; its defaults are the method's recipe.
-        adapt: ``adapt(task, settings) -> Adapted``.
-        version: raised whenever a change of the code changes the numbers; part of a cell's identity.
-        tracks: the tracks it can be measured on.
-        track_defaults: per track, settings whose default differs there.
-        presets: named groups of settings, chosen in a grid as the setting ``preset``.
-        candidates: the settings that ``config_selection: best_on_test`` chooses among, as the authors' sweeps do.
-        baseline: whether the authors' remote-sensing code trains it on lighter crops (``baseline_crop``).
-        uses_support: whether it looks at images of the target at all; if not, its result does not depend on k or seed.
-        uses_sources: whether it looks at the sources; if not, its result does not depend on them.
-        directions: ``directions(settings, width, sources)`` -> leading directions per source and matrix that it asks
-            of its sources, at a tower of that width; 0 for none.
-        sums_sources: whether it asks for the sources' mean task vector, so that the domain's total is worth building.
-        meta: ``meta(settings)`` -> the recipe of the meta-learned start it adapts from; its sources are then the other
-            datasets' images instead of their models.
-        support_views: views of the support whose frozen features it reads: ``None`` reads none, 0 the un-augmented
-            ones only, V the views 1 to V too.
-        work: ``work(support_size, settings) -> Work``.
-        trains_tower: whether the adapted tower differs from the frozen one, so that test images must be encoded.
-        tiny: settings under which a test runs it in about a second.
+        name: lower-case identifier, used in grids, results and tables.
+        title: the name printed in tables and figures.
+        paper: address of the paper or of the reference implementation.
+        settings_class: a frozen dataclass; its defaults are the recommended recipe. Settings are part of a cell's
+            identity.
+        adapt: ``adapt(task, settings) -> Adapted``. It may raise; the error is recorded as the cell's failure.
+        version: raise it whenever a change of the code changes the numbers. It is part of a cell's identity.
+        tracks: names of the tracks on which the method can be measured.
+        track_defaults: track -> settings whose default differs on that track.
+        presets: name -> group of settings. A grid selects one with the setting ``preset``.
+        candidates: ``candidates(settings)`` -> the settings that the authors sweep over. The switch
+            ``config_selection: best_on_test`` chooses among them; otherwise they are not used.
+        baseline_crop: whether the protocol's switch ``baseline_crop`` applies: the BOLT authors' remote-sensing code
+            trains these methods on lighter crops.
+        uses_support: whether it reads images of the target. If not, its result is the same for every k and seed.
+        uses_sources: whether it reads the source datasets: their fine-tuned models or, with ``meta_recipe``, their
+            images. If not, its result is the same for every set of sources.
+        changes_tower: whether it returns an image tower of its own, so that the test images must be encoded again.
+        source_directions: ``source_directions(settings, width, sources)`` -> how many leading singular directions of
+            each source and matrix it reads, for a tower of that width and that many sources; 0 for none. By default
+            the setting ``top_k``.
+        uses_mean_task_vector: whether it reads the mean of the sources' task vectors.
+        meta_recipe: ``meta_recipe(settings)`` -> the recipe of the meta-learned start it adapts from; ``None`` for a
+            method that adapts from the pre-trained weights.
+        support_feature_views: ``support_feature_views(settings)`` -> the last view of the support whose frozen features
+            it reads. ``None``: it reads none. 0: the un-augmented view. V: the un-augmented view and views 1 to V.
+        tower_passes: ``tower_passes(support_size, settings)`` -> images through the tower, see :class:`TowerPasses`.
+        test_settings: settings with which a test runs the method in about a second.
     """
 
     name: str
     title: str
     paper: str
-    settings: type[Any]
+    settings_class: type[Any]
     adapt: Callable[[Task, Any], Adapted]
     version: int = 1
     tracks: frozenset[str] = frozenset({"fewshot", "ood", "meta"})
     track_defaults: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     presets: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     candidates: Callable[[Any], Sequence[Any]] = lambda settings: (settings,)
-    baseline: bool = False
+    baseline_crop: bool = False
     uses_support: bool = True
     uses_sources: bool = False
-    trains_tower: bool = False
-    directions: Callable[[Any, int, int], int] = lambda settings, width, sources: getattr(settings, "top_k", 0)
-    sums_sources: bool = False
-    meta: Callable[[Any], MetaRecipe] | None = None
-    support_views: Callable[[Any], int | None] = lambda settings: None
-    work: Callable[[int, Any], Work] = lambda support_size, settings: Work()
-    tiny: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    changes_tower: bool = False
+    source_directions: Callable[[Any, int, int], int] = lambda settings, width, sources: getattr(settings, "top_k", 0)
+    uses_mean_task_vector: bool = False
+    meta_recipe: Callable[[Any], MetaRecipe] | None = None
+    support_feature_views: Callable[[Any], int | None] = lambda settings: None
+    tower_passes: Callable[[int, Any], TowerPasses] = lambda support_size, settings: TowerPasses()
+    test_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def configure(self, changes: Mapping[str, Any], track: str = "fewshot") -> Any:
-        """The settings on a track with ``changes`` applied, whole numbers widened to float where the field is one.
+        """The settings for a track, with ``changes`` applied to the defaults.
 
-        ``preset`` among the changes stands for a named group of them; the others override it. Raises
-        ``UnknownSetting`` with the nearest valid name, ``ValueError`` for a value of the wrong type or out of the
-        range that the settings' ``__post_init__`` states.
+        The key ``preset`` in ``changes`` selects a named group of settings; the other keys override it. An integer is
+        converted to float where the setting is a float.
+
+        Raises:
+            UnknownName: for a setting or preset that does not exist, with the nearest one that does.
+            ValueError: for a value of the wrong type, or one that the settings' ``__post_init__`` refuses.
         """
-        known = {field.name: field for field in dataclasses.fields(self.settings)}
+        fields = [field.name for field in dataclasses.fields(self.settings_class)]
         changes = dict(changes)
         preset = changes.pop("preset", None)
         if preset is not None and preset not in self.presets:
-            raise UnknownSetting(str(preset), tuple(self.presets), f"presets of method {self.name}")
-        stated = {**self.track_defaults.get(track, {}), **(self.presets[preset] if preset else {}), **changes}
+            raise UnknownName(str(preset), tuple(self.presets), f"presets of method {self.name}")
+        given = {**self.track_defaults.get(track, {}), **(self.presets[preset] if preset else {}), **changes}
+        defaults = self.settings_class()
         values: dict[str, Any] = {}
-        for key, value in stated.items():
-            if key not in known:
-                names = (*known, "preset") if self.presets else tuple(known)
-                raise UnknownSetting(key, names, f"method {self.name}")
-            default = getattr(self.settings(), key)
-            values[key] = _coerce(f"{self.name}.{key}", value, default)
-        return self.settings(**values)
+        for key, value in given.items():
+            if key not in fields:
+                known = (*fields, "preset") if self.presets else tuple(fields)
+                raise UnknownName(key, known, f"method {self.name}")
+            values[key] = _converted(f"{self.name}.{key}", value, getattr(defaults, key))
+        return self.settings_class(**values)
 
     def run(self, task: Task, settings: Any) -> Adapted:
-        """Adapt with the given settings or, under ``config_selection: best_on_test``, with the best candidate's.
+        """Adapt to the task with the given settings or, under ``config_selection: best_on_test``, the best candidate's.
 
-        The best one is told by the task's oracle, the first of several, and then run again for the record; ``details``
-        say which it was.
+        The task's oracle scores every candidate. The first of the best is run once more for the record, and ``details``
+        name its settings.
+
+        Raises ``ValueError`` if candidates have to be scored and the task has no oracle.
         """
         candidates = list(self.candidates(settings))
         if task.protocol.config_selection == "fixed" or len(candidates) == 1:
             return self.adapt(task, settings)
         if task.oracle is None:
             raise ValueError("config_selection is best_on_test, but the task has no oracle")
-        quiet = dataclasses.replace(task, report=_unheard, after_epoch=_unheard)
-        scores = [task.oracle(self.adapt(quiet, candidate)) for candidate in candidates]
-        chosen = candidates[scores.index(max(scores))]
-        varied = {
-            f"selected_{field.name}": str(getattr(chosen, field.name))
-            for field in dataclasses.fields(chosen)
+        unreported = dataclasses.replace(task, report=_ignore, after_epoch=_ignore)
+        scores = [task.oracle(self.adapt(unreported, candidate)) for candidate in candidates]
+        best = candidates[scores.index(max(scores))]
+        selected = {
+            f"selected_{field.name}": str(getattr(best, field.name))
+            for field in dataclasses.fields(best)
             if len({repr(getattr(candidate, field.name)) for candidate in candidates}) > 1
         }
-        adapted = self.adapt(task, chosen)
-        return dataclasses.replace(adapted, details={**adapted.details, **varied})
+        adapted = self.adapt(task, best)
+        return dataclasses.replace(adapted, details={**adapted.details, **selected})
 
 
-def _unheard(epoch: int, anything: Any) -> None:
-    """A callback that nobody listens to."""
+def _ignore(epoch: int, value: Any) -> None:
+    """A callback that does nothing."""
 
 
-def _coerce(where: str, value: Any, default: Any) -> Any:
-    """``value`` as the type of ``default``, or ``ValueError`` saying what would be right."""
-    if default is None:  # an optional number, whose range the settings state
+def _converted(setting: str, value: Any, default: Any) -> Any:
+    """``value`` as the type of ``default``. Raises ``ValueError`` naming the setting and the type it takes."""
+    if default is None:  # an optional number; the settings check its range themselves
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise ValueError(f"{where} is {value!r}; it takes a number or nothing")
+            raise ValueError(f"{setting} is {value!r}; it takes a number or nothing")
         return value
     if isinstance(default, tuple) and isinstance(value, list | tuple):
-        return tuple(_coerce(where, item, default[0]) if default else item for item in value)
+        return tuple(_converted(setting, item, default[0]) if default else item for item in value)
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if type(value) is not type(default):
-        raise ValueError(f"{where} is {value!r}; it takes a {type(default).__name__} such as {default!r}")
+        raise ValueError(f"{setting} is {value!r}; it takes a {type(default).__name__} such as {default!r}")
     return value
 
 
-class UnknownSetting(ValueError):
-    """A name that does not exist, with the names that do."""
+class UnknownName(ValueError):
+    """A method, setting or preset that does not exist. The message lists those that do and suggests the nearest.
+
+    Attributes:
+        name: the unknown name.
+        known: the names that exist.
+        where: what was searched, e.g. ``"method bolt"``.
+    """
 
     def __init__(self, name: str, known: tuple[str, ...], where: str) -> None:
         self.name, self.known, self.where = name, known, where
@@ -155,13 +174,13 @@ class UnknownSetting(ValueError):
 
 
 class Registry(Mapping[str, Method]):
-    """Methods by name; a duplicate is an error, an unknown name suggests the nearest."""
+    """All methods by name. Looking up an unknown name raises :class:`UnknownName`."""
 
     def __init__(self) -> None:
         self._methods: dict[str, Method] = {}
 
     def register(self, method: Method) -> Method:
-        """Add a method. Raises ``ValueError`` for a name that is taken or not a lower-case identifier."""
+        """Add a method. Raises ``ValueError`` for a name that is taken or is not a lower-case identifier."""
         if method.name in self._methods:
             raise ValueError(f"two methods are called {method.name!r}")
         if not method.name.isidentifier() or method.name != method.name.lower():
@@ -173,7 +192,7 @@ class Registry(Mapping[str, Method]):
         try:
             return self._methods[name]
         except KeyError:
-            raise UnknownSetting(name, tuple(sorted(self._methods)), "the method registry") from None
+            raise UnknownName(name, tuple(sorted(self._methods)), "the method registry") from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._methods

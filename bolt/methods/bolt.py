@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from bolt.methods.base import Method, Work, register
+from bolt.methods.base import Method, TowerPasses, register
 from bolt.methods.common.pooled_start import Start, StartSettings, pooled_start
 from bolt.methods.common.scale_selection import images_judged
 from bolt.spectral.coefficients import merged
@@ -75,9 +75,9 @@ def _candidates(settings: BoltSettings) -> Sequence[BoltSettings]:
     return [replace(settings, learning_rate=factor * settings.learning_rate) for factor in (1, 5, 10)]
 
 
-def _work(support_size: int, settings: StartSettings) -> Work:
+def _tower_passes(support_size: int, settings: StartSettings) -> TowerPasses:
     epochs = settings.epochs if isinstance(settings, BoltSettings) else 0
-    return Work(forward=images_judged(settings.alphas, support_size), training=epochs * support_size)
+    return TowerPasses(forward=images_judged(settings.alphas, support_size), training=epochs * support_size)
 
 
 PAPER = "https://github.com/jhpark-ai/BOLT"
@@ -86,16 +86,16 @@ register(
         name="bolt",
         title="BOLT",
         paper=PAPER,
-        settings=BoltSettings,
+        settings_class=BoltSettings,
         adapt=adapt,
         tracks=frozenset({"fewshot", "ood", "tta", "meta"}),
         track_defaults={"tta": {"epochs": 1, "batch_size": 32, "alpha_by": "entropy"}},
         candidates=_candidates,
         uses_sources=True,
-        sums_sources=True,
-        trains_tower=True,
-        work=_work,
-        tiny={"top_k": 2, "alphas": (1.0, 3.0), "epochs": 2, "batch_size": 8},
+        uses_mean_task_vector=True,
+        changes_tower=True,
+        tower_passes=_tower_passes,
+        test_settings={"top_k": 2, "alphas": (1.0, 3.0), "epochs": 2, "batch_size": 8},
     )
 )
 register(
@@ -103,14 +103,14 @@ register(
         name="bolt_pooled",
         title="BOLT, training-free",
         paper=PAPER,
-        settings=PooledSettings,
+        settings_class=PooledSettings,
         adapt=adapt_pooled,
         tracks=frozenset({"fewshot", "ood", "tta"}),
         track_defaults={"tta": {"alpha_by": "entropy"}},
         uses_sources=True,
-        sums_sources=True,
-        trains_tower=True,
-        work=_work,
-        tiny={"top_k": 2, "alphas": (1.0, 3.0)},
+        uses_mean_task_vector=True,
+        changes_tower=True,
+        tower_passes=_tower_passes,
+        test_settings={"top_k": 2, "alphas": (1.0, 3.0)},
     )
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bolt.methods.base import Method, Work, register
+from bolt.methods.base import Method, TowerPasses, register
 from bolt.task.task import Adapted, Task, cosine_classifier
 from bolt.training.adaptation import adapted, moving, train
 from bolt.training.loop import Recipe
@@ -47,11 +47,11 @@ register(
         name="full_finetune",
         title="Full fine-tuning",
         paper="https://arxiv.org/abs/2103.00020",
-        settings=FullFinetuneSettings,
+        settings_class=FullFinetuneSettings,
         adapt=adapt,
         tracks=frozenset({"fewshot", "ood", "meta"}),
-        trains_tower=True,
-        work=lambda support_size, settings: Work(training=settings.epochs * support_size),
-        tiny={"epochs": 2, "batch_size": 8},
+        changes_tower=True,
+        tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
+        test_settings={"epochs": 2, "batch_size": 8},
     )
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bolt.clip.backbone import layer_norm_names
-from bolt.methods.base import Method, Work, register
+from bolt.methods.base import Method, TowerPasses, register
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, moving, train
 from bolt.training.loop import Recipe
@@ -37,9 +37,9 @@ def adapt(task: Task, settings: LayerNormSettings) -> Adapted:
     return adapted(task, trainable)
 
 
-def _work(size: int, settings: LayerNormSettings) -> Work:
+def _tower_passes(size: int, settings: LayerNormSettings) -> TowerPasses:
     # The weak views of one half, the strong views of both.
-    return Work(forward=settings.epochs * size, training=2 * settings.epochs * size)
+    return TowerPasses(forward=settings.epochs * size, training=2 * settings.epochs * size)
 
 
 register(
@@ -48,11 +48,11 @@ register(
         version=2,
         title="LayerNorm",
         paper="https://arxiv.org/abs/2006.10726",
-        settings=LayerNormSettings,
+        settings_class=LayerNormSettings,
         adapt=adapt,
         tracks=frozenset({"tta"}),
-        trains_tower=True,
-        work=_work,
-        tiny={"batch_size": 8},
+        changes_tower=True,
+        tower_passes=_tower_passes,
+        test_settings={"batch_size": 8},
     )
 )

@@ -54,11 +54,11 @@ register(
         name="linear_probe",
         title="Linear probe",
         paper="https://arxiv.org/abs/2103.00020",
-        settings=LinearProbeSettings,
+        settings_class=LinearProbeSettings,
         adapt=adapt,
-        baseline=True,
+        baseline_crop=True,
         candidates=lambda settings: (settings, replace(settings, learning_rate=settings.learning_rate / 10)),
-        support_views=lambda settings: settings.epochs,
-        tiny={"epochs": 2, "batch_size": 8},
+        support_feature_views=lambda settings: settings.epochs,
+        test_settings={"epochs": 2, "batch_size": 8},
     )
 )

@@ -190,8 +190,8 @@ register(
         name="logistic_probe",
         title="Logistic regression probe",
         paper="https://arxiv.org/abs/2103.00020",
-        settings=LogisticProbeSettings,
+        settings_class=LogisticProbeSettings,
         adapt=adapt,
-        support_views=lambda settings: EVALUATION_VIEW,
+        support_feature_views=lambda settings: EVALUATION_VIEW,
     )
 )

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from bolt.clip.attention import folded_weight
 from bolt.clip.tower import ImageTower, tensor_names
-from bolt.methods.base import Method, Work, register
+from bolt.methods.base import Method, TowerPasses, register
 from bolt.methods.common.adapters import AdapterSettings, adapted_blocks, attach_to_tower
 from bolt.seeds import isolated
 from bolt.task.classifiers import LinearClassifier
@@ -152,13 +152,13 @@ for _name, _title, _paper, _dora in (
             version=2,
             title=_title,
             paper=_paper,
-            settings=LoraSettings,
+            settings_class=LoraSettings,
             adapt=partial(adapt, dora=_dora),
             presets=_PRESETS,
             candidates=_candidates,
-            baseline=True,
-            trains_tower=True,
-            work=lambda support_size, settings: Work(training=settings.epochs * support_size),
-            tiny={"epochs": 2, "batch_size": 8, "rank": 2},
+            baseline_crop=True,
+            changes_tower=True,
+            tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
+            test_settings={"epochs": 2, "batch_size": 8, "rank": 2},
         )
     )

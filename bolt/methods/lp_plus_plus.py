@@ -208,12 +208,12 @@ register(
         name="lp_plus_plus",
         title="LP++",
         paper="https://arxiv.org/abs/2404.02285",
-        settings=LpPlusPlusSettings,
+        settings_class=LpPlusPlusSettings,
         adapt=adapt,
         presets={"official_code": {"variant": "official_code", "views": 1}},
-        baseline=True,
+        baseline_crop=True,
         candidates=lambda settings: tuple(replace(settings, weight_decay=decay) for decay in _DECAYS),
-        support_views=lambda settings: settings.views,
-        tiny={"steps": 4, "views": 2},
+        support_feature_views=lambda settings: settings.views,
+        test_settings={"steps": 4, "views": 2},
     )
 )

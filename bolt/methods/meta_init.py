@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from bolt.methods.base import Method, Work, register
+from bolt.methods.base import Method, TowerPasses, register
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, moving, train
@@ -74,7 +74,7 @@ register(
         version=2,
         title="Meta-learned start (MAML)",
         paper="https://arxiv.org/abs/1703.03400",
-        settings=MetaInitSettings,
+        settings_class=MetaInitSettings,
         adapt=adapt,
         tracks=frozenset({"fewshot", "meta"}),
         presets={
@@ -83,10 +83,10 @@ register(
             "reptile": {"variant": "reptile", "meta_inner_steps": 8, "meta_outer_rate": 1.0},
         },
         uses_sources=True,
-        directions=lambda settings, width, sources: 0,
-        meta=meta_recipe,
-        trains_tower=True,
-        work=lambda support_size, settings: Work(training=settings.epochs * support_size),
-        tiny={"epochs": 2, "batch_size": 8, "meta_steps": 2, "meta_support": 8, "meta_query": 8},
+        source_directions=lambda settings, width, sources: 0,
+        meta_recipe=meta_recipe,
+        changes_tower=True,
+        tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
+        test_settings={"epochs": 2, "batch_size": 8, "meta_steps": 2, "meta_support": 8, "meta_query": 8},
     )
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bolt.methods.base import Method, Work, register
+from bolt.methods.base import Method, TowerPasses, register
 from bolt.methods.common.merging import adapt_by_merging, mean_update, sources_of
 from bolt.methods.common.scale_selection import images_judged
 from bolt.task.task import Adapted, Task
@@ -41,14 +41,14 @@ register(
         name="task_arithmetic",
         title="Task arithmetic",
         paper="https://arxiv.org/abs/2212.04089",
-        settings=TaskArithmeticSettings,
+        settings_class=TaskArithmeticSettings,
         adapt=adapt,
         tracks=frozenset({"fewshot", "ood"}),
         uses_sources=True,
-        directions=lambda settings, width, sources: 0,
-        sums_sources=True,
-        trains_tower=True,
-        work=lambda support_size, settings: Work(forward=images_judged(settings.alphas, support_size)),
-        tiny={"alphas": (0.1, 0.3)},
+        source_directions=lambda settings, width, sources: 0,
+        uses_mean_task_vector=True,
+        changes_tower=True,
+        tower_passes=lambda support_size, settings: TowerPasses(forward=images_judged(settings.alphas, support_size)),
+        test_settings={"alphas": (0.1, 0.3)},
     )
 )

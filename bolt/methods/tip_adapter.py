@@ -75,10 +75,10 @@ register(
         name="tip_adapter",
         title="Tip-Adapter",
         paper="https://arxiv.org/abs/2207.09519",
-        settings=TipAdapterSettings,
+        settings_class=TipAdapterSettings,
         adapt=adapt,
-        baseline=True,
-        support_views=lambda settings: settings.passes,
-        tiny={"passes": 2},
+        baseline_crop=True,
+        support_feature_views=lambda settings: settings.passes,
+        test_settings={"passes": 2},
     )
 )

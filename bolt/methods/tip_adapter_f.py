@@ -62,9 +62,9 @@ register(
         name="tip_adapter_f",
         title="Tip-Adapter-F",
         paper="https://arxiv.org/abs/2207.09519",
-        settings=TipAdapterFSettings,
+        settings_class=TipAdapterFSettings,
         adapt=adapt,
-        support_views=lambda settings: max(settings.passes, settings.epochs),
-        tiny={"passes": 2, "epochs": 2, "batch_size": 8},
+        support_feature_views=lambda settings: max(settings.passes, settings.epochs),
+        test_settings={"passes": 2, "epochs": 2, "batch_size": 8},
     )
 )

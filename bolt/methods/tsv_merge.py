@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bolt.clip.backbone import matrix_names
-from bolt.methods.base import Method, Work, register
+from bolt.methods.base import Method, TowerPasses, register
 from bolt.methods.common.merging import adapt_by_merging, mean_update, sources_of
 from bolt.methods.common.scale_selection import images_judged
 from bolt.spectral.bases import tsv_merge
@@ -55,14 +55,14 @@ register(
         name="tsv_merge",
         title="TSV-M",
         paper="https://arxiv.org/abs/2412.00081",
-        settings=TsvMergeSettings,
+        settings_class=TsvMergeSettings,
         adapt=adapt,
         tracks=frozenset({"fewshot", "ood"}),
         uses_sources=True,
-        directions=_directions,
-        sums_sources=True,
-        trains_tower=True,
-        work=lambda support_size, settings: Work(forward=images_judged(settings.alphas, support_size)),
-        tiny={"alphas": (0.3, 1.0)},
+        source_directions=_directions,
+        uses_mean_task_vector=True,
+        changes_tower=True,
+        tower_passes=lambda support_size, settings: TowerPasses(forward=images_judged(settings.alphas, support_size)),
+        test_settings={"alphas": (0.3, 1.0)},
     )
 )

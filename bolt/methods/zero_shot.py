@@ -23,7 +23,7 @@ register(
         name="zero_shot",
         title="Zero-shot CLIP",
         paper="https://arxiv.org/abs/2103.00020",
-        settings=ZeroShotSettings,
+        settings_class=ZeroShotSettings,
         adapt=adapt,
         tracks=frozenset({"fewshot", "ood", "tta", "meta"}),
         uses_support=False,

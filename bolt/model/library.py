@@ -135,7 +135,7 @@ def adapt(
     Warns of two classes whose words mean the same to the text tower.
 
     Raises:
-        bolt.methods.UnknownSetting: for a method or setting that does not exist, with the nearest that does.
+        bolt.methods.UnknownName: for a method or setting that does not exist, with the nearest that does.
         ValueError: for labels and images that do not belong together, a class without an image, a method that cannot
             do without labels or sources, and what the method itself raises.
     """
@@ -143,7 +143,7 @@ def adapt(
     track = "fewshot" if labels is not None else "tta"
     if track not in chosen.tracks:
         raise ValueError(f"{method} {'needs labels' if labels is None else 'adapts to images without labels only'}")
-    if chosen.uses_sources and chosen.meta is None and sources is None:
+    if chosen.uses_sources and chosen.meta_recipe is None and sources is None:
         raise ValueError(f"{method} is made of source models; pass sources=bolt.load_sources(folder, backbone)")
     labels_N = _checked(labels, len(images), len(class_names))
     shown = Pictures(backbone, images, name=name, seed=seed, mirror=mirror, exif_rotation=exif_rotation)

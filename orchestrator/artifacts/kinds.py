@@ -344,7 +344,7 @@ def support_features(cell: Cell, image_size: int, family: Views, views: int) -> 
 def view_family(cell: Cell, method: Method, mirrorable: bool) -> Views:
     """The augmented views a method sees of a dataset, of which the catalog says whether mirroring keeps its classes."""
     return Views(
-        light=method.baseline and cell.protocol.baseline_crop == "light",
+        light=method.baseline_crop and cell.protocol.baseline_crop == "light",
         mirror=mirrorable or cell.protocol.flips == "always",
     )
 

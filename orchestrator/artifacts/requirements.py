@@ -40,13 +40,13 @@ def needs_of(
     for cell in cells:
         direct.update(dict.fromkeys(direct_needs(cell, catalog)))
         method = METHODS[cell.method.name]
-        if cell.sources and method.meta is None:
+        if cell.sources and method.meta_recipe is None:
             models = [sources[source] for source in cell.sources]
             settings = method.configure(cell.method.settings_dict(), cell.track)
-            top_k = method.directions(settings, catalog.backbone(cell.backbone.name).width, len(models))
+            top_k = method.source_directions(settings, catalog.backbone(cell.backbone.name).width, len(models))
             for model in models:
                 direct[model if top_k == 0 else SourceDirections(model, tier(top_k, DIRECTIONS_TIER))] = None
-            if method.sums_sources:
+            if method.uses_mean_task_vector:
                 pools.add((cell.backbone, cell.domain))
     for total in _totals(grid, pools, sources):
         direct[total] = None
@@ -61,8 +61,8 @@ def direct_needs(cell: Cell, catalog: Catalog) -> Iterator[Need]:
     yield artifacts.Head(cell.backbone, cell.dataset, size)
     for dataset in cell.evaluate_on:
         yield artifacts.TestFeatures(cell.backbone, dataset, size)
-    if method.meta is not None:
-        yield artifacts.meta_start(cell, size, method.meta(settings))
+    if method.meta_recipe is not None:
+        yield artifacts.meta_start(cell, size, method.meta_recipe(settings))
         if cell.protocol.meta_scoring == "validation":
             yield Images(cell.dataset, "train", size)
     if not method.uses_support:
@@ -71,7 +71,7 @@ def direct_needs(cell: Cell, catalog: Catalog) -> Iterator[Need]:
         yield Images(cell.dataset, "test_whole", size)
         return
     yield artifacts.support_images(cell)
-    views = method.support_views(settings)
+    views = method.support_feature_views(settings)
     if views is not None:
         family = artifacts.view_family(cell, method, catalog.dataset(cell.dataset.name).mirrorable)
         yield artifacts.support_features(cell, size, family, views)
@@ -86,7 +86,7 @@ def _totals(
     groups: dict[tuple[BackboneRef, str], list[dict[str, Source]]] = {}
     seen: set[tuple[SourceRef, ...]] = set()
     for cell in grid:
-        uses_models = METHODS[cell.method.name].meta is None
+        uses_models = METHODS[cell.method.name].meta_recipe is None
         if (cell.backbone, cell.domain) in pools and uses_models and cell.sources and cell.sources not in seen:
             seen.add(cell.sources)
             models = {source.dataset: sources[source] for source in cell.sources}

@@ -167,7 +167,7 @@ class Workbench:
         return tuple(need.address for need in direct_needs(cell, self.catalog)) + tuple(
             artifacts.source_address(cell.backbone.name, source)
             for source in cell.sources
-            if METHODS[cell.method.name].meta is None
+            if METHODS[cell.method.name].meta_recipe is None
         )
 
     def labels_among(self, target: DatasetRef, dataset: DatasetRef, image_size: int) -> Tensor:

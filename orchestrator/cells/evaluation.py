@@ -75,7 +75,7 @@ def evaluate(cell: Cell, dataset: DatasetRef, adapted: Adapted, bench: Workbench
 
 def _split(cell: Cell, dataset: DatasetRef, bench: Workbench) -> Split:
     """The test split, or what the protocol's switches make of it."""
-    if cell.protocol.meta_scoring == "validation" and METHODS[cell.method.name].meta is not None:
+    if cell.protocol.meta_scoring == "validation" and METHODS[cell.method.name].meta_recipe is not None:
         return _validation_split(cell, bench)
     size = bench.image_size(cell.backbone)
     images = bench.images(dataset, "test", size)

@@ -229,15 +229,15 @@ def make_task(cell: Cell, method: Method, settings: Any, bench: Workbench, recor
     labelled = TRACKS[cell.track].gives_support
     support = bench.no_support()
     if method.uses_support and labelled:
-        support = bench.support(cell, method, method.support_views(settings))
+        support = bench.support(cell, method, method.support_feature_views(settings))
     initial = None
-    if method.meta is not None:
-        initial = bench.meta_start(meta_start(cell, bench.image_size(cell.backbone), method.meta(settings)))
+    if method.meta_recipe is not None:
+        initial = bench.meta_start(meta_start(cell, bench.image_size(cell.backbone), method.meta_recipe(settings)))
     return Task(
         backbone=bench.backbone(cell.backbone),
         head_CD=bench.head(cell.backbone, cell.dataset),
         support=support,
-        sources=bench.sources(cell) if method.uses_sources and method.meta is None else None,
+        sources=bench.sources(cell) if method.uses_sources and method.meta_recipe is None else None,
         protocol=cell.protocol,
         dataset=cell.dataset.name,
         seed=cell.seed,

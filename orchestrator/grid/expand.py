@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from bolt.methods import METHODS, Method, UnknownSetting
+from bolt.methods import METHODS, Method, UnknownName
 from bolt.protocol import STRICT, Protocol
 from bolt.seeds import numpy_generator
 from orchestrator.catalog import Catalog, CheckpointEntry, DatasetEntry, backbone_ref, dataset_ref
@@ -229,9 +229,9 @@ class Expander:
         self, method: Method, backbone: str, pool: tuple[DatasetEntry, ...], recipe: SourceRecipe, adopted: bool
     ) -> tuple[SourceRef, ...]:
         """A method's sources: the models of the pool, adopted or fine-tuned, or, to meta-learn from, its images."""
-        key = (method.meta is not None, backbone, tuple(entry.name for entry in pool), recipe, adopted)
+        key = (method.meta_recipe is not None, backbone, tuple(entry.name for entry in pool), recipe, adopted)
         if key not in self._source_refs:
-            if method.meta is not None:
+            if method.meta_recipe is not None:
                 refs = tuple(SourceRef(entry.name, self._dataset(entry).digest) for entry in pool)
             else:
                 refs = tuple(self._source(backbone, entry, recipe, adopted) for entry in pool)
@@ -280,9 +280,9 @@ def _subset(
 
 def _check_episodes(method: Method, ref: MethodRef, pool: Iterable[DatasetEntry], place: Place) -> None:
     """Whether every dataset that a start is meta-learned on has the images of one episode."""
-    if method.meta is None:
+    if method.meta_recipe is None:
         return
-    recipe = method.meta(method.configure(ref.settings_dict()))
+    recipe = method.meta_recipe(method.configure(ref.settings_dict()))
     wanted = recipe.support + recipe.query
     for entry in pool:
         if entry.sizes.train < wanted:
@@ -298,7 +298,7 @@ def _configured(method: Method, changes: Mapping[str, Any], track: Track, place:
     """A method's settings. Raises ``UserError`` for an unknown setting or a value it does not take."""
     try:
         return track.configure(method, changes)
-    except UnknownSetting as error:
+    except UnknownName as error:
         kind = "preset" if error.where.startswith("presets") else "setting"
         raise unknown_name(f"{kind} of {method.name}", error.name, error.known, where=str(place)) from None
     except (ValueError, TypeError) as error:

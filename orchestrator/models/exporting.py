@@ -161,7 +161,7 @@ def _sources(result: Result, bench: Workbench) -> Sources | None:
     from bolt.methods import METHODS
 
     method = METHODS[result.cell.method.name]
-    return bench.sources(result.cell) if method.uses_sources and method.meta is None else None
+    return bench.sources(result.cell) if method.uses_sources and method.meta_recipe is None else None
 
 
 def _writable(result: Result, adapted: Adapted, bench: Workbench) -> Model:

@@ -149,7 +149,7 @@ def _overlap(model: Model, bench: Workbench, result: Result) -> tuple[tuple[str,
 
     method = METHODS[result.cell.method.name]
     top_k = result.cell.method.settings_dict().get("top_k")
-    if not method.uses_sources or method.meta is not None or not isinstance(top_k, int):
+    if not method.uses_sources or method.meta_recipe is not None or not isinstance(top_k, int):
         return (), np.zeros((0, 0)), 0
     sources = bench.sources(result.cell)
     overlap_SS = source_overlap(sources, matrix_names(model.tower.state_dict_open_clip()), top_k)

@@ -153,7 +153,7 @@ class Packing:
         return None
 
     def _assumed(self, cell: Cell) -> float:
-        if METHODS[cell.method.name].trains_tower:
+        if METHODS[cell.method.name].changes_tower:
             return 1.0
         if self._gpu_mib is None:
             return FROZEN_SHARE
@@ -192,7 +192,7 @@ def smallest_share(mebibytes: float, gpu_mib: float) -> float:
 def frozen_mib(cell: Cell, catalog: Catalog) -> float:
     """What a cell that trains no tower needs at least: the tower, all features it may read, the context."""
     method = METHODS[cell.method.name]
-    views = method.support_views(method.configure(cell.method.settings_dict(), cell.track)) or 0
+    views = method.support_feature_views(method.configure(cell.method.settings_dict(), cell.track)) or 0
     backbone, target = catalog.backbone(cell.backbone.name), catalog.dataset(cell.dataset.name)
     rows = target.classes * (1 + cell.shots * (1 + views)) + target.sizes.test
     return CONTEXT_MIB + 4 * (backbone.parameters + rows * backbone.embed_dim) / 2**20

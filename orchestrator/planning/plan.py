@@ -118,7 +118,7 @@ def in_running_order(cells: Iterable[Cell]) -> list[Cell]:
     """
 
     def key(cell: Cell) -> tuple[str, str, str, int, str, str, int]:
-        trains = METHODS[cell.method.name].trains_tower
+        trains = METHODS[cell.method.name].changes_tower
         return (cell.backbone.name, cell.domain, cell.dataset.name, -int(trains) * cell.shots,
                 cell.method.name, cell.id, cell.seed)  # fmt: skip
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from bolt.methods import Method, Work
+    from bolt.methods import Method, TowerPasses
     from bolt.protocol import Protocol
 
 SupportSplit = Literal["train", "test"]
 
 
-def supervised_work(method: Method, settings: Any, support_size: int, test_size: int) -> Work:
+def supervised_work(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
     """The images that a method takes through the tower to learn from a labelled support."""
-    return method.work(support_size, settings)
+    return method.tower_passes(support_size, settings)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Track:
     scores_variants: bool = False
     averages_target: bool = True
     scored_after_epochs: bool = False
-    work: Callable[[Method, Any, int, int], Work] = supervised_work
+    work: Callable[[Method, Any, int, int], TowerPasses] = supervised_work
     published_shots: Callable[[int | None], int | None] = lambda shots: shots
     lead_tables: tuple[str, ...] = ("main",)
     lead_figures: tuple[str, ...] = ("accuracy",)

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.tracks.base import Track
 
 if TYPE_CHECKING:
-    from bolt.methods import Method, Work
+    from bolt.methods import Method, TowerPasses
 
 
-def _work(method: Method, settings: Any, support_size: int, test_size: int) -> Work:
+def _work(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
     """The images that :mod:`bolt.training.test_time` takes through the tower.
 
     One forward pass over the test images selects the trusted ones. In each epoch a batch is half unlabelled images,
     each once, and half trusted ones. Each image has two strong views with a gradient and a weak view without one.
     """
-    from bolt.methods import Work
+    from bolt.methods import TowerPasses
 
     if not method.uses_support:
-        return method.work(support_size, settings)
-    epochs = getattr(settings, "epochs", 0) if method.trains_tower else 0
-    return Work(forward=test_size * (1 + epochs), training=2 * test_size * epochs)
+        return method.tower_passes(support_size, settings)
+    epochs = getattr(settings, "epochs", 0) if method.changes_tower else 0
+    return TowerPasses(forward=test_size * (1 + epochs), training=2 * test_size * epochs)
 
 
 TTA = Track(

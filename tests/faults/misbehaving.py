@@ -90,7 +90,7 @@ def known() -> None:
             name="misbehaving",
             title="Misbehaving",
             paper="https://example.org",
-            settings=MisbehavingSettings,
+            settings_class=MisbehavingSettings,
             adapt=adapt,
             uses_support=False,
         )

@@ -141,7 +141,7 @@ def blocks(draw: st.DrawFn) -> dict[str, Any]:
     few = st.lists(st.integers(1, 6), min_size=1, max_size=3)
 
     def method(name: str) -> Any:
-        tiny = {key: list(v) if isinstance(v, tuple) else v for key, v in METHODS[name].tiny.items()}
+        tiny = {key: list(v) if isinstance(v, tuple) else v for key, v in METHODS[name].test_settings.items()}
         return draw(st.sampled_from((name, {name: tiny}, {name: {**tiny, "as": draw(st.text(max_size=6))}})))
 
     block: dict[str, Any] = {"track": track, "backbones": ["tiny-clip"], "datasets": draw(_some(datasets))}

@@ -26,7 +26,7 @@ DATASETS = ["glyph-inks", "glyph-digits", "aerial-roofs"]
 
 def tiny(name: str) -> Any:
     """A method's entry in a grid, with the settings its tests run it with."""
-    return {name: {key: list(v) if isinstance(v, tuple) else v for key, v in METHODS[name].tiny.items()}}
+    return {name: {key: list(v) if isinstance(v, tuple) else v for key, v in METHODS[name].test_settings.items()}}
 
 
 def grid_text(protocol: Any = "strict", datasets: list[str] | None = None) -> str:

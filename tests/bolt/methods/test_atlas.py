@@ -197,7 +197,7 @@ def test_a_support_smaller_than_a_batch_is_not_repeated_unasked() -> None:
 def test_an_epoch_has_ten_batches_and_the_work_counts_them(backbone: Backbone) -> None:
     task, seen = counted(make_task(backbone))
     adapt(task, TINY)
-    assert sum(seen) == METHODS["atlas"].work(len(task.support), TINY).training == 2 * 12 * 7
+    assert sum(seen) == METHODS["atlas"].tower_passes(len(task.support), TINY).training == 2 * 12 * 7
     published, seen = counted(make_task(backbone, protocol=STRICT.with_switches(atlas="as_published")))
     adapt(published, TINY)
     assert sum(seen) == 2 * 12

@@ -46,7 +46,7 @@ def test_no_pixel_is_touched_and_no_view_but_those_announced(name: str, protocol
 
     run(name, with_features(clip_like(backbone, shots=2, protocol=protocol).task, watched))
     method = METHODS[name]
-    announced = method.support_views(method.configure(QUICK.get(name, {})))
+    announced = method.support_feature_views(method.configure(QUICK.get(name, {})))
     assert announced is not None
     assert read <= set(range(announced + 1))
     if protocol is STRICT:

@@ -102,7 +102,7 @@ def test_zero_task_vectors_leave_zero_shot_at_the_smallest_scale(name: str, back
     adapted, logits = run(name, task)
     _, zero_shot = run("zero_shot", task)
     torch.testing.assert_close(logits, zero_shot)
-    assert adapted.details["alpha"] == min(METHODS[name].tiny["alphas"])
+    assert adapted.details["alpha"] == min(METHODS[name].test_settings["alphas"])
 
 
 @pytest.mark.parametrize("name", MERGING)
@@ -155,9 +155,9 @@ def test_what_is_asked_of_the_sources_is_announced() -> None:
     """At ViT-B's width TSV-M wants 48 directions of each of 16 sources, task arithmetic none."""
     for name, expected in {"tsv_merge": 48, "task_arithmetic": 0, "bolt": 12, "bolt_pooled": 12}.items():
         method = METHODS[name]
-        assert method.directions(method.settings(), 768, 16) == expected
-        assert method.sums_sources
-    assert METHODS["tsv_merge"].directions(METHODS["tsv_merge"].settings(), 16, 40) == 1
+        assert method.source_directions(method.settings_class(), 768, 16) == expected
+        assert method.uses_mean_task_vector
+    assert METHODS["tsv_merge"].source_directions(METHODS["tsv_merge"].settings_class(), 16, 40) == 1
 
 
 @pytest.mark.parametrize("name", ["tsv_merge", "bolt"])
@@ -172,7 +172,7 @@ def test_sources_are_asked_for_no_other_number_of_directions(name: str, backbone
 
     run(name, make_task(backbone, sources=Watched(backbone)))
     method = METHODS[name]
-    assert asked == {method.directions(method.configure(method.tiny), backbone.tower.shape.width, 4)}
+    assert asked == {method.source_directions(method.configure(method.test_settings), backbone.tower.shape.width, 4)}
 
 
 # ------------------------------------------------------------------------------------------- choosing without labels

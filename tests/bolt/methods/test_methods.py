@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bolt.clip.backbone import Backbone
-from bolt.methods import METHODS, UnknownSetting
+from bolt.methods import METHODS, UnknownName
 from bolt.methods.base import Method, Registry
 from bolt.methods.bolt import BoltSettings
 from bolt.methods.linear_probe import LinearProbeSettings
@@ -34,7 +34,7 @@ def logits_of(task: Task, adapted: Adapted) -> Tensor:
 def run(name: str, task: Task) -> tuple[Adapted, Tensor]:
     method = METHODS[name]
     track = "fewshot" if task.unlabelled is None else "tta"
-    adapted = method.adapt(task, method.configure(method.tiny, track))
+    adapted = method.adapt(task, method.configure(method.test_settings, track))
     return adapted, logits_of(task, adapted)
 
 
@@ -54,7 +54,7 @@ def test_every_method_runs_and_repeats_bit_for_bit(
     assert one.coefficients.keys() == other.coefficients.keys()
     assert all(torch.equal(one.coefficients[key], other.coefficients[key]) for key in one.coefficients)
     assert one.trainable_parameters == other.trainable_parameters
-    assert (one.tower is not None) == METHODS[name].trains_tower
+    assert (one.tower is not None) == METHODS[name].changes_tower
     assert one.tower is None or not any(tensor.requires_grad for tensor in one.tower.parameters())
     after = backbone.tower.state_dict_open_clip()
     assert all(torch.equal(before[key], after[key]) for key in before), "the backbone must not move"
@@ -95,9 +95,9 @@ def test_methods_on_frozen_features_read_the_views_they_announce(name: str, back
         return features(view)
 
     method = METHODS[name]
-    settings = method.configure(method.tiny)
+    settings = method.configure(method.test_settings)
     method.adapt(replace(task, support=replace(task.support, features=watched)), settings)
-    assert max(read) == method.support_views(settings)
+    assert max(read) == method.support_feature_views(settings)
 
 
 def test_zero_shot_is_the_text_head(backbone: Backbone) -> None:
@@ -129,9 +129,9 @@ def test_the_linear_probe_starts_at_the_text_head_and_moves(backbone: Backbone) 
 
 
 def test_unknown_names_suggest_the_nearest() -> None:
-    with pytest.raises(UnknownSetting, match="did you mean 'zero_shot'"):
+    with pytest.raises(UnknownName, match="did you mean 'zero_shot'"):
         METHODS["zeroshot"]
-    with pytest.raises(UnknownSetting, match="did you mean 'top_k'"):
+    with pytest.raises(UnknownName, match="did you mean 'top_k'"):
         METHODS["bolt"].configure({"topk": 3})
 
 
@@ -165,9 +165,9 @@ def test_work_is_what_the_tower_is_asked_for(method: Method, backbone: Backbone)
         forward.append(len(rows))
         return pixels(view, rows)
 
-    settings = method.configure(method.tiny)
+    settings = method.configure(method.test_settings)
     method.adapt(replace(task, support=replace(task.support, pixels=counted)), settings)
-    work = method.work(len(task.support), settings)
+    work = method.tower_passes(len(task.support), settings)
     assert work.forward + work.training == sum(forward)
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 import bolt
 from bolt.clip.backbone import Backbone, matrix_names
 from bolt.clip.preprocess import evaluation_pixels, normalised
-from bolt.methods import METHODS, UnknownSetting
+from bolt.methods import METHODS, UnknownName
 from bolt.model.checkpoint_sources import CheckpointSources
 from bolt.model.loading import OtherBackbone, UnreadableModel, load_model
 from bolt.model.model import Model
@@ -69,8 +69,8 @@ def sources(checkpoints: Path, backbone: Backbone) -> CheckpointSources:
 def adapted(backbone: Backbone, method: str, sources: CheckpointSources | None = None) -> Model:
     """The method's model of the pictures, at the settings of its own tests."""
     labels = LABELS if "fewshot" in METHODS[method].tracks else None
-    start = backbone.tower.state_dict_open_clip() if METHODS[method].meta else None
-    settings = dict(METHODS[method].tiny)
+    start = backbone.tower.state_dict_open_clip() if METHODS[method].meta_recipe else None
+    settings = dict(METHODS[method].test_settings)
     return bolt.adapt(backbone, IMAGES, labels, NAMES, method=method, sources=sources, initial=start, **settings)
 
 
@@ -169,9 +169,9 @@ def test_what_cannot_be_adapted_to_is_said(
 
 
 def test_unknown_methods_and_settings_suggest_the_nearest(backbone: Backbone) -> None:
-    with pytest.raises(UnknownSetting, match="did you mean 'tip_adapter'"):
+    with pytest.raises(UnknownName, match="did you mean 'tip_adapter'"):
         bolt.adapt(backbone, IMAGES, LABELS, NAMES, method="tip_adaptor")
-    with pytest.raises(UnknownSetting, match="did you mean 'epochs'"):
+    with pytest.raises(UnknownName, match="did you mean 'epochs'"):
         bolt.adapt(backbone, IMAGES, LABELS, NAMES, method="linear_probe", epoch=3)
 
 
@@ -268,7 +268,7 @@ def test_coefficients_find_their_basis_again_or_bring_it(
 def test_every_form_of_the_start_comes_back_from_its_coefficients(
     settings: dict[str, object], backbone: Backbone, sources: CheckpointSources, tmp_path: Path
 ) -> None:
-    tiny = {**METHODS["bolt"].tiny, **settings}
+    tiny = {**METHODS["bolt"].test_settings, **settings}
     model = bolt.adapt(backbone, IMAGES, LABELS, NAMES, sources=sources, **tiny)  # type: ignore[arg-type]
     model.save(tmp_path / "model")
     assert torch.equal(load_model(tmp_path / "model", backbone, sources).logits(IMAGES), model.logits(IMAGES))

@@ -108,7 +108,7 @@ def test_what_every_method_returns_can_be_written_down(name: str, protocol: Prot
     method = METHODS[name]
     track = "fewshot" if "fewshot" in method.tracks else "tta"
     task = make_task(backbone, protocol=protocol, unlabelled=track == "tta")
-    adapted = method.adapt(task, method.configure(method.tiny, track))
+    adapted = method.adapt(task, method.configure(method.test_settings, track))
     assert isinstance(adapted.classify, Classifier)
     seen = task.unlabelled or task.support
     features = backbone.encode_images(seen.pixels(0, torch.arange(len(seen))), adapted.tower)

@@ -330,8 +330,8 @@ def test_a_recipe_names_its_wrong_field(wrong: dict[str, Any], field: str) -> No
 
 def test_the_method_states_its_start() -> None:
     method = METHODS["meta_init"]
-    assert method.meta is not None
-    assert method.meta(method.configure({})) == MetaRecipe()
+    assert method.meta_recipe is not None
+    assert method.meta_recipe(method.configure({})) == MetaRecipe()
     changes = {"variant": "reptile", "meta_steps": 7, "meta_clip_norm": 2.0, "clip_norm": 3.0, "meta_inner_rate": 1}
     settings = method.configure(changes)
     assert settings.clip_norm == 3.0
@@ -340,7 +340,7 @@ def test_the_method_states_its_start() -> None:
     assert meta_recipe(method.configure({"preset": "reptile"})).outer_rate == 1.0
     with pytest.raises(ValueError, match="meta-learned start: steps"):
         method.configure({"meta_steps": 0})
-    assert method.directions(settings, 768, 16) == 0
+    assert method.source_directions(settings, 768, 16) == 0
 
 
 def test_fine_tuning_begins_at_the_start_and_moves_tower_and_head(backbone: Backbone) -> None:

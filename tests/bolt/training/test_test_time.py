@@ -237,7 +237,7 @@ def logits_of(task: Task, adapted: Adapted) -> Tensor:
 
 def run(name: str, task: Task, **changes: Any) -> tuple[Adapted, Tensor]:
     method = METHODS[name]
-    adapted = method.adapt(task, method.configure({**method.tiny, **changes}, "tta"))
+    adapted = method.adapt(task, method.configure({**method.test_settings, **changes}, "tta"))
     return adapted, logits_of(task, adapted)
 
 
@@ -253,7 +253,7 @@ def test_every_method_adapts_to_unlabelled_images(name: str, protocol: Any, back
     assert torch.equal(logits, again)
     assert one.details == other.details
     assert one.trainable_parameters == other.trainable_parameters
-    assert (one.tower is not None) == METHODS[name].trains_tower
+    assert (one.tower is not None) == METHODS[name].changes_tower
     assert torch.equal(generator, torch.get_rng_state())
     after = backbone.tower.state_dict_open_clip()
     assert all(torch.equal(frozen[key], after[key]) for key in frozen), "the backbone must not move"

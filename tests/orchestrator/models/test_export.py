@@ -111,7 +111,7 @@ def test_an_exported_model_is_the_one_that_was_measured(
 
     # What counts: the model alone, on the cell's own test images, classifies as many as the result says.
     backbone = world.bench.backbone(result.cell.backbone)
-    sources = world.bench.sources(result.cell) if METHODS[method].sums_sources else None
+    sources = world.bench.sources(result.cell) if METHODS[method].uses_mean_task_vector else None
     again = load_model(tmp_path / "model", *((backbone, sources) if form == "adapter" else ()))
     images = world.bench.images(result.cell.dataset, "test", backbone.image_size)
     predicted = again.logits(images.batch(0, len(images))).argmax(dim=-1)
