@@ -30,7 +30,7 @@ def inspect(
     from orchestrator.artifacts.workbench import Workbench
     from orchestrator.models.exporting import find_result
     from orchestrator.models.inspection import look_inside
-    from orchestrator.report.page.inspect_page import render_inside
+    from orchestrator.report.page.cell_page import render_inside
     from orchestrator.store import Store
 
     settings = run_settings(store, data_root, catalog, threads, device)

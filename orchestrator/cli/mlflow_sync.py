@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.catalog import Catalog
     from orchestrator.cli.workspace import Workspace
     from orchestrator.report import ReportFiles
-    from orchestrator.report.figures.palette import Style
+    from orchestrator.report.styles import Style
     from orchestrator.store.results import Result
 
 
@@ -39,7 +39,7 @@ def label_runs(plan: Plan, catalog: Catalog) -> Callable[[Result], Labels]:
 
     @cache
     def styles() -> dict[str, Style]:  # imported on first use: the report's packages take seconds to import
-        from orchestrator.report.figures.palette import styles_of
+        from orchestrator.report.styles import styles_of
 
         return styles_of({plan.grid.label(cell): cell.method.name for cell in plan.grid.every})
 

@@ -30,7 +30,7 @@ def report(
     if output is not None and not published:
         raise UserError("a grid's report lies in its store", where="--output", hint="leave it out, or give --published")
     if grid is None:
-        from orchestrator.report.paper.published_page import write_published
+        from orchestrator.report.page.published_page import write_published
 
         written = f"published: {write_published(output or Path('published'))}"
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.report.analysis.rows import Row, SourceRow, rows_of
-from orchestrator.report.page.terminal import terminal_summary
-from orchestrator.report.page.write import ReportFiles, write_report
+from orchestrator.report.terminal import terminal_summary
+from orchestrator.report.write import ReportFiles, write_report
 
 __all__ = ["ReportFiles", "Row", "SourceRow", "rows_of", "terminal_summary", "write_report"]

@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(path for room in ("bolt", "orchestrator") for path in (ROOT / room).rglob("*.py"))
 
 ALLOWED = {
-    "orchestrator/report/page/workers.py": {
+    "orchestrator/report/figure_pool.py": {
         "pickle.load",
         "pickle.loads",
     },  # between a process and its own child, by a pipe

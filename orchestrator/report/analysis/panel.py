@@ -20,8 +20,6 @@ TRACK_TITLES = {
     "tta": "test-time adaptation",
     "meta": "meta-learned start",
 }
-SELECTED = "†"
-"""Stands at every name and title that a number belongs to which test labels may have chosen."""
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.core.cell import Cell
-from orchestrator.report.analysis.panel import SELECTED, TRACK_TITLES, Panel, PanelKey
+from orchestrator.report.analysis.panel import TRACK_TITLES, Panel, PanelKey
 from orchestrator.report.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
+from orchestrator.report.text import SELECTED
 from orchestrator.store.results import Failure, Result
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.statistics import MIN_SEEDS, SIGNIFICANCE, Pair, Summary
-from orchestrator.report.tables.table import signed
+from orchestrator.report.text import signed
 from orchestrator.util.units import counted
 
 Belief = Literal["supported", "unsettled", "too_small", "untested"]

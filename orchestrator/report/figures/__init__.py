@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.report.figures.by_dataset import accuracy_radar, by_dataset, dataset_bars, gain_map
 from orchestrator.report.figures.costs import accuracy_against_costs
 from orchestrator.report.figures.curves import accuracy_after_epochs, accuracy_against_k
-from orchestrator.report.figures.settings import accuracy_against_settings, effects_of_settings
+from orchestrator.report.figures.variants import accuracy_against_settings, effects_of_settings
 
 __all__ = [
     "accuracy_after_epochs",

@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping
 
 from orchestrator.report.analysis.panel import Panel
+from orchestrator.report.analysis.panel_text import panel_slug, seeds_words
 from orchestrator.report.analysis.statistics import summarize
 from orchestrator.report.figures.drawing import INK, FigureFile, canvas, finished, legend_below, legend_label
-from orchestrator.report.figures.palette import NEUTRAL, Style
-from orchestrator.report.tables.comparison import k_title, panel_slug, seeds_words
-from orchestrator.report.tables.table import DASH, signed
+from orchestrator.report.styles import NEUTRAL, Style
+from orchestrator.report.text import DASH, k_title, signed
 
 _PER_LINE = 6
 MOST_BARS = 8

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from orchestrator.report.analysis.panel import Panel
+from orchestrator.report.analysis.panel_text import dataset_count, panel_slug
 from orchestrator.report.analysis.rows import Row
 from orchestrator.report.figures.drawing import FAINT, INK, FigureFile, canvas, finished, legend_below, legend_label
-from orchestrator.report.figures.palette import NEUTRAL, Style
-from orchestrator.report.tables.comparison import dataset_count, k_title, panel_slug
+from orchestrator.report.styles import NEUTRAL, Style
+from orchestrator.report.text import k_title
 
 _SMALLEST, _LARGEST = 12.0, 280.0
 """Square points of bubbles."""

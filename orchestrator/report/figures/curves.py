@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orchestrator.report.analysis.epochs import Curves, epoch_mean, longest
 from orchestrator.report.analysis.panel import Panel
+from orchestrator.report.analysis.panel_text import dataset_count, panel_slug
 from orchestrator.report.figures.drawing import FigureFile, canvas, finished, legend_below, legend_label
-from orchestrator.report.figures.palette import Style
-from orchestrator.report.tables.comparison import dataset_count, k_title, panel_slug
-from orchestrator.report.tables.epochs import Curves, epoch_mean, longest
+from orchestrator.report.styles import Style
+from orchestrator.report.text import k_title
 
 
 def accuracy_against_k(panel: Panel, styles: Mapping[str, Style]) -> FigureFile | None:

@@ -11,9 +11,8 @@ from typing import Any
 
 from markupsafe import escape
 
-from orchestrator.report.analysis.panel import SELECTED
 from orchestrator.report.figures.fonts import FAMILY, families
-from orchestrator.report.tables.table import SELECTED_NOTE
+from orchestrator.report.text import SELECTED, SELECTED_NOTE
 
 INK, FAINT = "#1c2128", "#d4d9df"
 """Text and grid. A page that embeds the figure replaces them by its own colours, see :func:`inline_svg`."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from orchestrator.report.analysis.panel import TRACK_TITLES, Panel
+from orchestrator.report.analysis.panel_text import dataset_count, expected_seeds, is_baseline, panel_slug, seeds_words
 from orchestrator.report.analysis.rows import Row
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.figures.palette import Style
+from orchestrator.report.styles import Styles
 from orchestrator.report.tables.table import (
-    DASH,
     Entry,
     Table,
     difference,
@@ -21,21 +19,9 @@ from orchestrator.report.tables.table import (
     without_constant_columns,
     word,
 )
+from orchestrator.report.text import k_title
 from orchestrator.util.identity import slug
 from orchestrator.util.units import counted
-
-Styles = Mapping[str, Style]
-
-
-def panel_slug(panel: Panel) -> str:
-    """A panel's part of a file name."""
-    key = panel.key
-    return slug(f"{key.track}_{key.domain}_{key.backbone}_{key.protocol}{'_ablations' * key.ablations}")
-
-
-def k_title(k: int) -> str:
-    """A column of one k; methods that draw no support have none."""
-    return f"k = {k}" if k else "accuracy"
 
 
 def method_entry(method: str, styles: Styles) -> Entry:
@@ -70,27 +56,6 @@ def main_table(panel: Panel, styles: Styles) -> Table:
         header=("method", *map(k_title, panel.ks)),
         rows=tuple(flagged(row, panel.selects_on_test) for row in marked_columns(rows)) if rows else (),
     )
-
-
-def expected_seeds(panel: Panel, method: str) -> int:
-    """How many seeds a number of this method should be over."""
-    return 1 if method in panel.fixed else len(panel.seeds)
-
-
-def dataset_count(panel: Panel, what: str = "dataset") -> str:
-    """How many datasets a panel's means are over; a range where it differs between k."""
-    counts = sorted({len(panel.tests(k, averaged=True)) for k in panel.ks})
-    return counted(DASH.join(dict.fromkeys((str(counts[0]), str(counts[-1])))), what)
-
-
-def is_baseline(panel: Panel, method: str) -> bool:
-    """Whether the method *is* the zero-shot accuracy, so that its gain says nothing."""
-    return all(row.gain == 0 for row in panel.rows if row.method == method)
-
-
-def seeds_words(panel: Panel) -> str:
-    """How many seeds a deviation is over."""
-    return f"n = {len(panel.seeds)}" if len(panel.seeds) != 1 else "n = 1, so none is given"
 
 
 def with_notes(note: str, panel: Panel) -> str:

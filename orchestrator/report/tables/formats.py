@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from markupsafe import Markup, escape
 
-from orchestrator.report.analysis.panel import SELECTED
 from orchestrator.report.tables.latex import latex_escape, to_latex, to_latex_document
-from orchestrator.report.tables.table import SELECTED_NOTE, Entry, Table, signed
+from orchestrator.report.tables.table import Entry, Table
+from orchestrator.report.text import SELECTED, SELECTED_NOTE, signed
 
 __all__ = ["latex_escape", "to_csv", "to_html", "to_latex", "to_latex_document", "to_markdown"]
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from orchestrator.report.analysis.panel import SELECTED
-from orchestrator.report.tables.table import DASH, MINUS, Entry, Table, signed
+from orchestrator.report.tables.table import Entry, Table
+from orchestrator.report.text import DASH, MINUS, SELECTED, signed
 
 _GREEK = (
     "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu", "xi",

@@ -11,9 +11,9 @@ from orchestrator.report.analysis.panel import TRACK_TITLES
 from orchestrator.report.analysis.rows import Row, SourceRow
 from orchestrator.report.analysis.statistics import summarize
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.tables.comparison import Styles, method_entry
+from orchestrator.report.styles import Styles
+from orchestrator.report.tables.comparison import method_entry
 from orchestrator.report.tables.table import (
-    DASH,
     Entry,
     Table,
     difference,
@@ -23,6 +23,7 @@ from orchestrator.report.tables.table import (
     without_constant_columns,
     word,
 )
+from orchestrator.report.text import DASH
 from orchestrator.util.identity import slug
 
 

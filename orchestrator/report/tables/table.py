@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from orchestrator.report.analysis.panel import SELECTED
 from orchestrator.report.analysis.statistics import Summary
+from orchestrator.report.text import DASH, SELECTED, SELECTED_NOTE, signed
 
-DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 Mark = Literal["", "best", "second"]
-SELECTED_NOTE = "† Selected on the test set: test labels chose settings or a scale, which flatters the accuracy."
 
 
 @dataclass(frozen=True)
@@ -104,12 +102,6 @@ class Table:
     def caption(self) -> str:
         """The note and, where it is due, what the dagger means."""
         return f"{self.note} {SELECTED_NOTE}".strip() if self.selected else self.note
-
-
-def signed(value: float, digits: int = 2) -> str:
-    """``+3.10``, ``-0.40`` with a true minus sign, ``0.00``."""
-    text = f"{value:+.{digits}f}"
-    return text[1:] if float(text) == 0 else text.replace("-", MINUS)
 
 
 def word(text: str, *, colour: str = "", note: str = "") -> Entry:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from bolt.spectral.bases import Directions
 from orchestrator.models.inspection import Predicted, source_overlap
-from orchestrator.report.page.inspect_page import class_table, confused_table, picture_uri
+from orchestrator.report.page.cell_page import picture_uri
+from orchestrator.report.tables.cell import class_table, confused_table
 
 FOUND = Predicted(
     "pets",

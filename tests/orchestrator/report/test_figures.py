@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from orchestrator.report.analysis.study import Study, study_of
+from orchestrator.report.analysis.variants import knobs_of, paired_difference, variants_of
+from orchestrator.report.figure_pool import Drawing
 from orchestrator.report.figures import (
     accuracy_against_costs,
     accuracy_against_settings,
     accuracy_radar,
     effects_of_settings,
 )
+from orchestrator.report.figures.cell import coefficient_spectra, confusion_matrix, overlap_map, short_name
 from orchestrator.report.figures.costs import power_words
 from orchestrator.report.figures.drawing import canvas, finished
-from orchestrator.report.figures.inside import coefficient_spectra, confusion_matrix, overlap_map, short_name
-from orchestrator.report.figures.palette import styles_of
-from orchestrator.report.figures.settings import knobs_of, paired_difference, variants_of
-from orchestrator.report.page.workers import Drawing
+from orchestrator.report.styles import styles_of
 from tests.helpers.synthetic_results import everything
 
 

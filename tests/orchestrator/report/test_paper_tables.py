@@ -15,15 +15,16 @@ import pytest
 from orchestrator.catalog.reading import grids_folder
 from orchestrator.report.analysis.statistics import summarize
 from orchestrator.report.analysis.study import Study, study_of
-from orchestrator.report.figures.palette import styles_of
-from orchestrator.report.page.layout import common_tables, panel_tables, tables_of_panel
+from orchestrator.report.page.published_page import write_published
 from orchestrator.report.paper.measured import measured_of
 from orchestrator.report.paper.paper_tables import paper_tables, published_alone
 from orchestrator.report.paper.published import AVERAGE, published_footnotes, published_rows
-from orchestrator.report.paper.published_page import write_published
+from orchestrator.report.registry import common_tables, panel_tables, tables_of_panel
+from orchestrator.report.styles import styles_of
 from orchestrator.report.tables.formats import latex_escape, to_csv, to_html, to_latex, to_latex_document, to_markdown
 from orchestrator.report.tables.latex import fit_of
-from orchestrator.report.tables.table import DASH, Entry, Table, number, word
+from orchestrator.report.tables.table import Entry, Table, number, word
+from orchestrator.report.text import DASH
 from tests.helpers.command import orchestrator
 from tests.helpers.latex_reading import problems
 from tests.helpers.synthetic_results import Synthetic, everything

@@ -18,23 +18,23 @@ from rich.console import Console
 from bolt.protocol import PUBLISHED, STRICT, Protocol
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.report import SourceRow, rows_of, terminal_summary, write_report
+from orchestrator.report import write as report_write
 from orchestrator.report.analysis.rows import labels_of
-from orchestrator.report.analysis.statistics import (
-    summarize,
-)
+from orchestrator.report.analysis.statistics import summarize
 from orchestrator.report.analysis.study import base_protocol, study_of
+from orchestrator.report.analysis.switch_effects import effects_of
 from orchestrator.report.analysis.verdict import headline, verdicts_of
 from orchestrator.report.figures import accuracy_after_epochs, accuracy_against_k, by_dataset, dataset_bars
 from orchestrator.report.figures.drawing import inline_svg
-from orchestrator.report.figures.palette import NEUTRAL, styles_of
-from orchestrator.report.page import write as report_write
-from orchestrator.report.tables.ablation import ablation_tables
+from orchestrator.report.styles import NEUTRAL, styles_of
 from orchestrator.report.tables.comparison import dataset_table, main_table, pairs_table, ranks_table
-from orchestrator.report.tables.effects import effects_of, effects_table
+from orchestrator.report.tables.distribution_shift import shift_table
 from orchestrator.report.tables.epochs import epochs_table
 from orchestrator.report.tables.formats import latex_escape, to_csv, to_html, to_latex, to_markdown
-from orchestrator.report.tables.shift import shift_table
-from orchestrator.report.tables.table import DASH, Entry, Table, marked, measured, signed, word
+from orchestrator.report.tables.switch_effects import effects_table
+from orchestrator.report.tables.table import Entry, Table, marked, measured, word
+from orchestrator.report.tables.variants import ablation_tables
+from orchestrator.report.text import DASH, signed
 from orchestrator.store.results import Evaluation, Failure, Manifest, Result, Timings
 
 TITLES = {"zero_shot": "Zero-shot", "bolt": "BOLT", "linear_probe": "Linear probe"}

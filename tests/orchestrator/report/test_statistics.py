@@ -10,6 +10,14 @@ import pytest
 from scipy import stats
 
 from bolt.seeds import numpy_generator
+from orchestrator.report.analysis.critical_difference import (
+    CriticalDifference,
+    cliques,
+    critical_difference,
+    critical_distance,
+    davenport,
+    friedman,
+)
 from orchestrator.report.analysis.statistics import (
     EXACT_UP_TO,
     Scores,
@@ -22,16 +30,8 @@ from orchestrator.report.analysis.statistics import (
     wins_ties_losses,
 )
 from orchestrator.report.analysis.verdict import verdicts_of
-from orchestrator.report.figures.critical_difference import (
-    CriticalDifference,
-    cliques,
-    critical_difference,
-    critical_difference_figure,
-    critical_distance,
-    davenport,
-    friedman,
-)
-from orchestrator.report.figures.palette import styles_of
+from orchestrator.report.figures.critical_difference import critical_difference_figure
+from orchestrator.report.styles import styles_of
 from tests.orchestrator.report.test_report import DATASETS, cell, grid, result, study
 
 

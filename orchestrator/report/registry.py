@@ -19,18 +19,10 @@ from orchestrator.report.figures import (
 from orchestrator.report.figures.critical_difference import critical_difference_figure
 from orchestrator.report.figures.drawing import FigureFile
 from orchestrator.report.paper.paper_tables import paper_tables
-from orchestrator.report.tables.ablation import ablation_tables
-from orchestrator.report.tables.comparison import (
-    Styles,
-    dataset_table,
-    explorer_table,
-    main_table,
-    pairs_table,
-    ranks_table,
-)
-from orchestrator.report.tables.effects import effects_table
+from orchestrator.report.styles import Styles
+from orchestrator.report.tables.comparison import dataset_table, explorer_table, main_table, pairs_table, ranks_table
+from orchestrator.report.tables.distribution_shift import shift_table
 from orchestrator.report.tables.epochs import epochs_table
-from orchestrator.report.tables.shift import shift_table
 from orchestrator.report.tables.summary import (
     cells_table,
     costs_table,
@@ -39,7 +31,9 @@ from orchestrator.report.tables.summary import (
     short_classes_table,
     sources_table,
 )
+from orchestrator.report.tables.switch_effects import effects_table
 from orchestrator.report.tables.table import Table
+from orchestrator.report.tables.variants import ablation_tables
 
 _DRAWN_SHOTS = (4, 16)
 """The k whose accuracies by dataset are drawn, as in the literature; the largest k where a grid has neither."""

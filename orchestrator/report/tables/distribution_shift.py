@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from orchestrator.report.analysis.panel import Panel
+from orchestrator.report.analysis.panel_text import expected_seeds, is_baseline, panel_slug, seeds_words
 from orchestrator.report.analysis.statistics import Summary, seed_means, summarize
-from orchestrator.report.tables.comparison import (
-    Styles,
-    expected_seeds,
-    is_baseline,
-    method_entry,
-    panel_slug,
-    seeds_words,
-    with_notes,
-)
+from orchestrator.report.styles import Styles
+from orchestrator.report.tables.comparison import method_entry, with_notes
 from orchestrator.report.tables.table import Entry, Table, flagged, marked_columns, measured
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.report.figures.drawing import FigureFile, canvas, finished, legend_below
-from orchestrator.report.figures.palette import NEUTRAL
+from orchestrator.report.styles import NEUTRAL
 
 if TYPE_CHECKING:
     import numpy as np

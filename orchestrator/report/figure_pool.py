@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.page.layout import PanelFigures, panel_figures
+from orchestrator.report.registry import PanelFigures, panel_figures
 from orchestrator.util.machine import usable_processors
 
 if TYPE_CHECKING:
-    from orchestrator.report.tables.comparison import Styles
+    from orchestrator.report.styles import Styles
 
 _WORTH_IT = 24
 """Figures from which on another process draws sooner than it takes to start."""
@@ -100,7 +100,7 @@ def _start(study: Study, share: list[int], styles: Styles) -> subprocess.Popen[b
         failures=(),
         names_of=None,
     )
-    command = [sys.executable, "-c", "from orchestrator.report.page.workers import serve; serve()"]
+    command = [sys.executable, "-c", "from orchestrator.report.figure_pool import serve; serve()"]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdin is not None
     try:

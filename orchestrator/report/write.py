@@ -12,10 +12,10 @@ from pathlib import Path
 from orchestrator.core.cell import Cell
 from orchestrator.report.analysis.rows import LabelOf, NamesOf, PublishedOf, SourceRow, frame_of
 from orchestrator.report.analysis.study import study_of
-from orchestrator.report.figures.palette import styles_of
-from orchestrator.report.page.layout import common_tables, panel_tables, tables_of_panel
-from orchestrator.report.page.page import render_page
-from orchestrator.report.page.workers import Drawing
+from orchestrator.report.figure_pool import Drawing
+from orchestrator.report.page.report_page import render_page
+from orchestrator.report.registry import common_tables, panel_tables, tables_of_panel
+from orchestrator.report.styles import styles_of
 from orchestrator.report.tables.formats import to_csv, to_latex, to_markdown
 from orchestrator.store.results import Failure, Result
 from orchestrator.util.identity import slug

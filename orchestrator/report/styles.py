@@ -38,6 +38,10 @@ class Style:
     line: str
 
 
+Styles = Mapping[str, Style]
+"""The style of every label."""
+
+
 def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
     """The style of every label, keyed by its method's name.
 

@@ -42,7 +42,7 @@ def write_published(folder: Path) -> Path:
 
 def published_page(tables: Sequence[Table]) -> str:
     """One page of the tables; it needs nothing else."""
-    css = Markup((files("orchestrator.report") / "page.css").read_text(encoding="utf-8"))
+    css = Markup((files("orchestrator.report.page") / "templates" / "page.css").read_text(encoding="utf-8"))
     links = Markup(" ").join(Markup('<a href="#{}">{}</a>').format(table.name, _short(table)) for table in tables)
     sections = Markup("\n").join(
         Markup(

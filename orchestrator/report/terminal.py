@@ -14,10 +14,11 @@ from orchestrator.report.analysis.panel import TRACK_TITLES
 from orchestrator.report.analysis.rows import LabelOf
 from orchestrator.report.analysis.study import Study, study_of
 from orchestrator.report.analysis.verdict import Verdict, headline, verdicts_of
-from orchestrator.report.figures.palette import styles_of
+from orchestrator.report.styles import styles_of
 from orchestrator.report.tables.comparison import main_table
-from orchestrator.report.tables.effects import effects_table
-from orchestrator.report.tables.table import SELECTED_NOTE, Table
+from orchestrator.report.tables.switch_effects import effects_table
+from orchestrator.report.tables.table import Table
+from orchestrator.report.text import SELECTED_NOTE
 from orchestrator.store.results import Failure, Result
 
 _MARKS = {"best": "bold", "second": "underline", "": ""}

@@ -6,17 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from orchestrator.report.analysis.panel import Panel
+from orchestrator.report.analysis.panel_text import expected_seeds, panel_slug, seeds_words
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.tables.comparison import (
-    Styles,
-    expected_seeds,
-    k_title,
-    method_entry,
-    panel_slug,
-    seeds_words,
-    with_notes,
-)
-from orchestrator.report.tables.table import DASH, Table, flagged, marked_columns, measured, word
+from orchestrator.report.styles import Styles
+from orchestrator.report.tables.comparison import method_entry, with_notes
+from orchestrator.report.tables.table import Table, flagged, marked_columns, measured, word
+from orchestrator.report.text import DASH, k_title
 
 
 def ablation_tables(study: Study, panel: Panel, styles: Styles) -> Iterator[Table]:

@@ -12,17 +12,17 @@ import jinja2
 from markupsafe import Markup
 
 from bolt.protocol import Protocol
-from orchestrator.report.analysis.panel import SELECTED, TRACK_TITLES, Panel
+from orchestrator.report.analysis.critical_difference import critical_difference
+from orchestrator.report.analysis.panel import TRACK_TITLES, Panel
 from orchestrator.report.analysis.study import Study, base_protocol
+from orchestrator.report.analysis.switch_effects import changes
 from orchestrator.report.analysis.verdict import BELIEF_WORDS, Verdict, gain_words, headline, verdicts_of
-from orchestrator.report.figures.critical_difference import critical_difference
 from orchestrator.report.figures.drawing import inline_svg
-from orchestrator.report.figures.palette import Style
-from orchestrator.report.page.layout import PanelFigures, PanelTables
-from orchestrator.report.tables.comparison import k_title
-from orchestrator.report.tables.effects import changes
+from orchestrator.report.registry import PanelFigures, PanelTables
+from orchestrator.report.styles import Style
 from orchestrator.report.tables.formats import to_html
-from orchestrator.report.tables.table import SELECTED_NOTE, Table, signed
+from orchestrator.report.tables.table import Table
+from orchestrator.report.text import SELECTED, SELECTED_NOTE, k_title, signed
 
 _FILTERED = frozenset({"domain", "backbone", "protocol", "track", "k", "method", "against", "verdict"})
 """Columns that get a choice of their values above their table."""
@@ -81,10 +81,10 @@ def render_page(
     files_beside: Sequence[str] = (),
 ) -> str:
     """The whole page. It depends on its arguments alone: the same results give the same bytes."""
-    folder = files("orchestrator.report")
+    folder = files("orchestrator.report.page") / "templates"
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.filters.update(svg=lambda figure: Markup(inline_svg(figure)), signed=signed, gain=gain_words)
-    template = environment.from_string((folder / "page.html.j2").read_text(encoding="utf-8"))
+    template = environment.from_string((folder / "report.html.j2").read_text(encoding="utf-8"))
     views = [_view(panel, tables[panel], figures[panel], i) for i, panel in enumerate(study.panels)]
     panels = [view for view in views if not view.panel.of_switch]
     failed = {failure.id for failure in study.failures}

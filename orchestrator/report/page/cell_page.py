@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING
 import jinja2
 from markupsafe import Markup
 
+from orchestrator.report.figures.cell import coefficient_spectra, confusion_matrix, overlap_map
 from orchestrator.report.figures.drawing import FigureFile, inline_svg
-from orchestrator.report.figures.inside import coefficient_spectra, confusion_matrix, overlap_map
-from orchestrator.report.page.page import Shown, shown
-from orchestrator.report.tables.ablation import setting_words
-from orchestrator.report.tables.table import Table, difference, number, signed, word
+from orchestrator.report.page.report_page import Shown, shown
+from orchestrator.report.tables.cell import class_table, confused_table
+from orchestrator.report.tables.variants import setting_words
+from orchestrator.report.text import signed
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from orchestrator.models.inspection import Inside, Predicted
+    from orchestrator.models.inspection import Inside
 
 WORST = 24
 _PAIRS = 40
@@ -59,10 +60,10 @@ class SplitView:
 
 def render_inside(inside: Inside, image_of: ImageOf) -> str:
     """The whole page, which needs no network and no other file."""
-    folder = files("orchestrator.report")
+    folder = files("orchestrator.report.page") / "templates"
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.filters.update(svg=lambda figure: Markup(inline_svg(figure)), signed=signed, setting=setting_words)
-    template = environment.from_string((folder / "inspect.html.j2").read_text(encoding="utf-8"))
+    template = environment.from_string((folder / "cell.html.j2").read_text(encoding="utf-8"))
     cell = inside.result.cell
     return template.render(
         css=Markup((folder / "page.css").read_text(encoding="utf-8")),
@@ -100,53 +101,6 @@ def _split(inside: Inside, index: int, image_of: ImageOf) -> SplitView:
             )
             for place in found.worst(WORST)
         ],
-    )
-
-
-def class_table(found: Predicted, names: tuple[str, ...]) -> Table:
-    """Class by class: images, accuracy, gain over the frozen backbone, and what it is most often taken for."""
-    counts_CC = found.confusion(len(names))
-    rows = []
-    for i, name in enumerate(names):
-        total = int(counts_CC[i].sum())
-        if not total:
-            continue
-        right, before = int(counts_CC[i, i]), int(((found.labels == i) & (found.frozen == i)).sum())
-        wrong = counts_CC[i].copy()
-        wrong[i] = 0
-        taken = int(wrong.argmax())
-        said = word(f"{names[taken]} ({wrong[taken]})" if wrong[taken] else "")
-        shares = (number(100 * right / total), difference(100 * (right - before) / total))
-        rows.append((word(name), said, number(total, "d"), *shares))
-    return Table(
-        name="classes",
-        title=f"Accuracy by class, {found.dataset}",
-        note="Per cent of the class's test images, the gain over the frozen backbone in points, and the class it is "
-        "most often taken for, with the number of images.",
-        header=("class", "taken for", "images", "accuracy", "gain"),
-        rows=tuple(rows),
-        words=2,
-    )
-
-
-def confused_table(found: Predicted, names: tuple[str, ...], name: str) -> Table:
-    """The pairs of classes that are confused most, most images first."""
-    counts_CC = found.confusion(len(names))
-    pairs = [
-        (int(counts_CC[i, j]), i, j) for i in range(len(names)) for j in range(len(names)) if i != j and counts_CC[i, j]
-    ]
-    pairs.sort(key=lambda pair: (-pair[0], pair[1], pair[2]))
-    rows = [
-        (word(names[i]), word(names[j]), number(count, "d"), number(100 * count / int(counts_CC[i].sum())))
-        for count, i, j in pairs[:_PAIRS]
-    ]
-    return Table(
-        name=name,
-        title=f"Most confused classes, {found.dataset}",
-        note=f"The first {len(rows)} of {len(pairs)} pairs; per cent of the true class's images.",
-        header=("true", "taken for", "images", "per cent"),
-        rows=tuple(rows),
-        words=2,
     )
 
 

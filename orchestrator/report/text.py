@@ -1,0 +1,25 @@
+"""Signs and number formats that tables, figures and sentences share."""
+
+from __future__ import annotations
+
+DASH, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
+
+SELECTED = "†"
+"""Marks every name and title whose numbers test labels may have chosen."""
+SELECTED_NOTE = "† Selected on the test set: test labels chose settings or a scale, which flatters the accuracy."
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """``+3.10``, ``-0.40`` with a true minus sign, ``0.00``."""
+    text = f"{value:+.{digits}f}"
+    return text[1:] if float(text) == 0 else text.replace("-", MINUS)
+
+
+def k_title(k: int) -> str:
+    """The title of a column of one k. Methods without a support have k = 0 and the title ``accuracy``."""
+    return f"k = {k}" if k else "accuracy"
+
+
+def at_k(k: int) -> str:
+    """The end of a title about one k: ``" at k = 4"``, empty for k = 0."""
+    return f" at k = {k}" if k else ""
