@@ -319,7 +319,7 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
 
     from orchestrator.cli.mlflow_sync import label_runs, open_tracker
     from orchestrator.execution.cluster import Cluster
-    from orchestrator.planning.estimate import artifact_gflops, cell_gflops
+    from orchestrator.planning.estimate import cell_gflops
     from orchestrator.planning.plan import make_plan
     from orchestrator.progress.progress import Progress
     from orchestrator.progress.status_file import StatusFile, status_place
@@ -341,7 +341,7 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
         screen = stack.enter_context(open(os.devnull, "w"))
         progress = Progress(
             plan.todo,
-            {need.address: artifact_gflops(need, catalog) for need in plan.missing},
+            {spec.address: spec.gflops(catalog) for spec in plan.missing},
             size_of=lambda cell: cell_gflops(cell, catalog),
             measured=plan.done,
             places=WORKERS,

@@ -13,37 +13,37 @@ from torch import Tensor
 
 from bolt.task.scoring import accuracy, predictions
 from bolt.task.task import cosine_classifier
-from orchestrator.artifacts.kinds import Head, Need, TestFeatures
-from orchestrator.artifacts.workbench import Workbench
+from orchestrator.artifacts.kinds import ArtifactSpec, Head, TestFeatures
+from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.core.cell import BackboneRef, DatasetRef
 
 
-def needs_for_accuracy(backbone: BackboneRef, dataset: DatasetRef, image_size: int) -> tuple[Need, ...]:
+def needs_for_accuracy(backbone: BackboneRef, dataset: DatasetRef, image_size: int) -> tuple[ArtifactSpec, ...]:
     """The artifacts :func:`source_accuracy` reads, beside those they follow from."""
     return Head(backbone, dataset, image_size), TestFeatures(backbone, dataset, image_size)
 
 
 def source_accuracy(
-    tensors: Mapping[str, Tensor], backbone: BackboneRef, dataset: DatasetRef, bench: Workbench
+    tensors: Mapping[str, Tensor], backbone: BackboneRef, dataset: DatasetRef, loaded: LoadedArtifacts
 ) -> dict[str, Any]:
     """Accuracy in per cent of a tower and of the frozen one on a dataset's test split, and how many images it has.
 
     Args:
         tensors: the tower's, by open_clip's visual names.
-        backbone, dataset: whose head and test features are built in the bench's store.
+        backbone, dataset: whose head and test features are built in the loaded's store.
     """
-    frozen = bench.backbone(backbone)
+    frozen = loaded.backbone(backbone)
     tower = frozen.tower.copy(trainable=tensors)
     tower.load_open_clip(tensors)
-    test = bench.images(dataset, "test", frozen.image_size)
-    frozen_ND = bench.test_features(backbone, dataset)
-    classify = cosine_classifier(bench.head(backbone, dataset), frozen.logit_scale)
+    test = loaded.images(dataset, "test", frozen.image_size)
+    frozen_ND = loaded.test_features(backbone, dataset)
+    classify = cosine_classifier(loaded.head(backbone, dataset), frozen.logit_scale)
 
     def tuned_features(start: int, stop: int) -> Tensor:
         return frozen.encode_images(test.batch(start, stop), tower)
 
     of_tower = predictions(len(test), tuned_features, classify)
-    of_frozen = predictions(len(test), lambda start, stop: frozen_ND[start:stop].to(bench.device), classify)
+    of_frozen = predictions(len(test), lambda start, stop: frozen_ND[start:stop].to(loaded.device), classify)
     labels = torch.from_numpy(test.labels)
     return {
         "accuracy_fine_tuned": accuracy(of_tower.of_all, labels),

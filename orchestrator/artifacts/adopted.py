@@ -16,7 +16,7 @@ from bolt.clip.huggingface import shape_from_config
 from bolt.clip.tensor_files import save_tensors
 from bolt.clip.tower import TensorMismatch, TowerShape
 from orchestrator.artifacts.kinds import AdoptedSource
-from orchestrator.artifacts.workbench import Workbench
+from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.catalog import CheckpointEntry, checkpoint_digest
 from orchestrator.store import Builder
 from orchestrator.util.errors import UserError
@@ -40,19 +40,19 @@ class Examined:
     notes: tuple[str, ...]
 
 
-def build_adopted(need: AdoptedSource, bench: Workbench, builder: Builder) -> None:
+def build_adopted(spec: AdoptedSource, loaded: LoadedArtifacts, builder: Builder) -> None:
     """Convert an adopted checkpoint into ``tower.safetensors``.
 
     Raises ``UserError`` when its content is not what was adopted, or it does not fit the backbone.
     """
-    entry = bench.catalog.checkpoints[need.backbone.name, need.dataset]
+    entry = loaded.catalog.checkpoints[spec.backbone.name, spec.dataset]
     check_content(entry)
-    backbone = bench.backbone(need.backbone)
+    backbone = loaded.backbone(spec.backbone)
     examined = examine(entry.path, backbone.tower.state_dict_open_clip(), backbone.tower.shape)
     save_tensors(examined.converted.tensors, builder.folder / "tower.safetensors")
     builder.meta.update(
-        dataset=need.dataset,
-        backbone=need.backbone.name,
+        dataset=spec.dataset,
+        backbone=spec.backbone.name,
         layout=examined.converted.layout,
         distance=examined.distance,
         notes=list(examined.notes),

@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.artifacts.kinds import Need
+from orchestrator.artifacts.kinds import ArtifactSpec
 from orchestrator.core.settings import RunSettings
 
 if TYPE_CHECKING:
-    from orchestrator.artifacts.workbench import Workbench
+    from orchestrator.artifacts.loaded import LoadedArtifacts
     from orchestrator.store import Builder
 
 
-def build(need: Need, settings: RunSettings) -> str:
+def build(spec: ArtifactSpec, settings: RunSettings) -> str:
     """Build ``need`` in the settings' store and return its address; one that is already there is left alone.
 
     Its inputs must be built. Raises what the builder raises; nothing half-built is left behind.
     """
-    from orchestrator.artifacts.workbench import workbench
+    from orchestrator.artifacts.loaded import loaded_artifacts
 
-    bench = workbench(settings)
-    if bench.store.artifact(need.address, need.identity) is None:
-        with bench.store.building(need.address, need.identity) as builder:
-            _builder_of(need)(need, bench, builder)
-    return need.address
+    loaded = loaded_artifacts(settings)
+    if loaded.store.artifact(spec.address, spec.identity) is None:
+        with loaded.store.building(spec.address, spec.identity) as builder:
+            _builder_of(spec)(spec, loaded, builder)
+    return spec.address
 
 
-def _builder_of(need: Need) -> Callable[[Any, Workbench, Builder], None]:
+def _builder_of(spec: ArtifactSpec) -> Callable[[Any, LoadedArtifacts, Builder], None]:
     from orchestrator.artifacts.adopted import build_adopted
     from orchestrator.artifacts.features import build_head, build_support_features, build_test_features
     from orchestrator.artifacts.images import build_images, build_support_images
@@ -35,7 +35,7 @@ def _builder_of(need: Need) -> Callable[[Any, Workbench, Builder], None]:
     from orchestrator.artifacts.source_model import build_source
     from orchestrator.artifacts.spectra import build_directions, build_total
 
-    builders: dict[str, Callable[[Any, Workbench, Builder], None]] = {
+    builders: dict[str, Callable[[Any, LoadedArtifacts, Builder], None]] = {
         "Images": build_images,
         "SupportImages": build_support_images,
         "Head": build_head,
@@ -47,4 +47,4 @@ def _builder_of(need: Need) -> Callable[[Any, Workbench, Builder], None]:
         "DomainTotal": build_total,
         "MetaStart": build_meta_start,
     }
-    return builders[type(need).__name__]
+    return builders[type(spec).__name__]

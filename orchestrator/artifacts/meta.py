@@ -16,7 +16,7 @@ from bolt.clip.tensor_files import save_tensors
 from bolt.training.meta import STRETCH, MetaTask, meta_learn
 from orchestrator.artifacts import kinds as artifacts
 from orchestrator.artifacts.kinds import MetaStart
-from orchestrator.artifacts.workbench import Workbench, crop_of
+from orchestrator.artifacts.loaded import LoadedArtifacts, crop_of
 from orchestrator.core.cell import DatasetRef
 from orchestrator.store import Builder
 
@@ -24,19 +24,19 @@ META_SEED = 0
 """A start is meta-learned once; its episodes and crops are keyed by this."""
 
 
-def build_meta_start(need: MetaStart, bench: Workbench, builder: Builder) -> None:
+def build_meta_start(spec: MetaStart, loaded: LoadedArtifacts, builder: Builder) -> None:
     """Meta-learn a start on the training splits of the datasets."""
     kept = builder.snapshots.load()
     curve: list[float] = kept["meta_loss"] if kept else []
 
     def on_stretch_end(stretch: int, state: Callable[[], dict[str, Any]]) -> None:
-        builder.progress(min((stretch + 1) * STRETCH, need.recipe.steps), need.recipe.steps)
-        builder.snapshots.offer(lambda: {"training": state(), "meta_loss": curve}, bench.settings.snapshot_seconds)
+        builder.progress(min((stretch + 1) * STRETCH, spec.recipe.steps), spec.recipe.steps)
+        builder.snapshots.offer(lambda: {"training": state(), "meta_loss": curve}, loaded.settings.snapshot_seconds)
 
     tensors = meta_learn(
-        bench.backbone(need.backbone),
-        [_task(need, dataset, bench) for dataset in need.datasets],
-        need.recipe,
+        loaded.backbone(spec.backbone),
+        [_task(spec, dataset, loaded) for dataset in spec.datasets],
+        spec.recipe,
         seed=META_SEED,
         report=lambda stretch, metrics: curve.append(metrics["meta_loss"]),
         on_stretch_end=on_stretch_end,
@@ -47,21 +47,21 @@ def build_meta_start(need: MetaStart, bench: Workbench, builder: Builder) -> Non
         builder.folder / "tower.safetensors",
     )
     builder.meta.update(
-        backbone=need.backbone.name, datasets=[dataset.name for dataset in need.datasets], meta_loss=curve
+        backbone=spec.backbone.name, datasets=[dataset.name for dataset in spec.datasets], meta_loss=curve
     )
 
 
-def _task(need: MetaStart, dataset: DatasetRef, bench: Workbench) -> MetaTask:
-    images = bench.images(dataset, "train", need.image_size)
+def _task(spec: MetaStart, dataset: DatasetRef, loaded: LoadedArtifacts) -> MetaTask:
+    images = loaded.images(dataset, "train", spec.image_size)
     crop = crop_of(artifacts.Views(light=True, mirror=False))
 
     def pixels(view: int, rows: Tensor) -> Tensor:
         return torch.stack(
             [
-                augmented_view(images.image(row), need.image_size, dataset.name, META_SEED, view, row, crop)
+                augmented_view(images.image(row), spec.image_size, dataset.name, META_SEED, view, row, crop)
                 for row in rows.tolist()
             ]
         )
 
-    head_CD = bench.head(need.backbone, dataset)
+    head_CD = loaded.head(spec.backbone, dataset)
     return MetaTask(dataset.name, head_CD, torch.from_numpy(images.labels), pixels)

@@ -8,9 +8,9 @@ from bolt.methods import METHODS
 from orchestrator.artifacts import kinds as artifacts
 from orchestrator.artifacts.kinds import (
     DIRECTIONS_TIER,
+    ArtifactSpec,
     DomainTotal,
     Images,
-    Need,
     Source,
     SourceDirections,
     tier,
@@ -20,12 +20,12 @@ from orchestrator.core.cell import BackboneRef, Cell, SourceRef
 from orchestrator.tracks import TRACKS
 
 
-def needs_of(
+def required_artifacts(
     cells: Iterable[Cell],
     grid: Iterable[Cell],
     catalog: Catalog,
     sources: Mapping[SourceRef, Source],
-) -> list[Need]:
+) -> list[ArtifactSpec]:
     """Every artifact ``cells`` need, each once, inputs before what reads them.
 
     Args:
@@ -35,10 +35,10 @@ def needs_of(
         catalog: knows the backbones' sizes and which datasets may be mirrored.
         sources: the model behind every source of the grid.
     """
-    direct: dict[Need, None] = {}
+    direct: dict[ArtifactSpec, None] = {}
     pools: set[tuple[BackboneRef, str]] = set()
     for cell in cells:
-        direct.update(dict.fromkeys(direct_needs(cell, catalog)))
+        direct.update(dict.fromkeys(direct_inputs(cell, catalog)))
         method = METHODS[cell.method.name]
         if cell.sources and method.meta_recipe is None:
             models = [sources[source] for source in cell.sources]
@@ -53,7 +53,7 @@ def needs_of(
     return artifacts.closure(direct)
 
 
-def direct_needs(cell: Cell, catalog: Catalog) -> Iterator[Need]:
+def direct_inputs(cell: Cell, catalog: Catalog) -> Iterator[ArtifactSpec]:
     """What a cell reads of its target and its evaluated datasets, and its meta-learned start; not its sources."""
     method = METHODS[cell.method.name]
     settings = method.configure(cell.method.settings_dict(), cell.track)

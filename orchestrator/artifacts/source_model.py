@@ -19,34 +19,34 @@ from bolt.training.finetune import finetune_source
 from bolt.training.loop import Recipe
 from orchestrator.artifacts.accuracy import source_accuracy
 from orchestrator.artifacts.kinds import SourceModel
-from orchestrator.artifacts.workbench import Workbench
+from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.store import Builder
 
 SOURCE_SEED = 0
 """Sources are fine-tuned once, on the whole training split; their order and crops are keyed by this."""
 
 
-def build_source(need: SourceModel, bench: Workbench, builder: Builder) -> None:
+def build_source(spec: SourceModel, loaded: LoadedArtifacts, builder: Builder) -> None:
     """Fine-tune the whole image tower and note its accuracy on its own test split beside the frozen one's."""
-    name = need.dataset.name
-    images = bench.images(need.dataset, "train", need.image_size)
-    backbone = bench.backbone(need.backbone)
-    head_CD = bench.head(need.backbone, need.dataset)
-    recipe = Recipe(**asdict(need.recipe))
+    name = spec.dataset.name
+    images = loaded.images(spec.dataset, "train", spec.image_size)
+    backbone = loaded.backbone(spec.backbone)
+    head_CD = loaded.head(spec.backbone, spec.dataset)
+    recipe = Recipe(**asdict(spec.recipe))
     resume = builder.snapshots.load()
     curve = [row["train_loss"] for row in resume["curve"]] if resume else []
 
     def pixels(view: int, rows: Tensor) -> Tensor:
         return torch.stack(
             [
-                augmented_view(images.image(i), need.image_size, name, SOURCE_SEED, view, i, SOURCE_CROP)
+                augmented_view(images.image(i), spec.image_size, name, SOURCE_SEED, view, i, SOURCE_CROP)
                 for i in rows.tolist()
             ]
         )
 
     def on_epoch_end(epoch: int, state: Callable[[], dict[str, Any]]) -> None:
         builder.progress(epoch + 1, recipe.epochs)
-        builder.snapshots.offer(state, bench.settings.snapshot_seconds)
+        builder.snapshots.offer(state, loaded.settings.snapshot_seconds)
 
     tensors = finetune_source(
         backbone,
@@ -65,8 +65,8 @@ def build_source(need: SourceModel, bench: Workbench, builder: Builder) -> None:
 
     builder.meta.update(
         dataset=name,
-        backbone=need.backbone.name,
+        backbone=spec.backbone.name,
         train_images=len(images),
         train_loss=curve,
-        **source_accuracy(tensors, need.backbone, need.dataset, bench),
+        **source_accuracy(tensors, spec.backbone, spec.dataset, loaded),
     )

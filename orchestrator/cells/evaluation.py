@@ -19,7 +19,7 @@ from bolt.task.scoring import accuracy, predictions
 from bolt.task.support import validation_tenth
 from bolt.task.task import Adapted, cosine_classifier
 from orchestrator.artifacts import kinds as artifacts
-from orchestrator.artifacts.workbench import Workbench
+from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.core.cell import Cell, DatasetRef
 from orchestrator.store.results import Evaluation
 from orchestrator.tracks import TRACKS
@@ -40,14 +40,14 @@ class Split:
     frozen: Callable[[int, int], Tensor]
 
 
-def evaluate(cell: Cell, dataset: DatasetRef, adapted: Adapted, bench: Workbench) -> Evaluation:
+def evaluate(cell: Cell, dataset: DatasetRef, adapted: Adapted, loaded: LoadedArtifacts) -> Evaluation:
     """Score a classifier on one split; the frozen backbone's own score stands beside it, on the same images.
 
     Where the split holds fewer classes than the head, the score among its own classes stands beside the one among
     all. Raises :class:`bolt.task.scoring.NotFinite` for logits that are not numbers.
     """
-    backbone, head_CD = bench.backbone(cell.backbone), bench.head(cell.backbone, cell.dataset)
-    split = _split(cell, dataset, bench)
+    backbone, head_CD = loaded.backbone(cell.backbone), loaded.head(cell.backbone, cell.dataset)
+    split = _split(cell, dataset, loaded)
     labels = split.labels_N
     total_C = torch.bincount(labels, minlength=len(head_CD))
     partial = bool((total_C == 0).any()) and cell.protocol.ood_label_space == "both"
@@ -73,34 +73,34 @@ def evaluate(cell: Cell, dataset: DatasetRef, adapted: Adapted, bench: Workbench
     )
 
 
-def _split(cell: Cell, dataset: DatasetRef, bench: Workbench) -> Split:
+def _split(cell: Cell, dataset: DatasetRef, loaded: LoadedArtifacts) -> Split:
     """The test split, or what the protocol's switches make of it."""
     if cell.protocol.meta_scoring == "validation" and METHODS[cell.method.name].meta_recipe is not None:
-        return _validation_split(cell, bench)
-    size = bench.image_size(cell.backbone)
-    images = bench.images(dataset, "test", size)
-    labels = bench.labels_among(cell.dataset, dataset, size)
-    frozen = bench.test_features(cell.backbone, dataset)
+        return _validation_split(cell, loaded)
+    size = loaded.image_size(cell.backbone)
+    images = loaded.images(dataset, "test", size)
+    labels = loaded.labels_among(cell.dataset, dataset, size)
+    frozen = loaded.test_features(cell.backbone, dataset)
     if TRACKS[cell.track].support_split(cell.protocol) == "test" and dataset == cell.dataset:
         # The support was drawn from this very split; what is left of it after the largest one is scored, at every k.
-        drawn = bench.support_pictures(artifacts.support_images(cell)).indices
+        drawn = loaded.support_pictures(artifacts.support_images(cell)).indices
         kept = torch.ones(len(labels), dtype=torch.bool)
         kept[torch.from_numpy(drawn)] = False
         rows = kept.nonzero().flatten()
         return Split(
             labels[rows],
             lambda start, stop: torch.stack([images.image(row) for row in rows[start:stop].tolist()]),
-            lambda start, stop: frozen[rows[start:stop]].to(bench.device),
+            lambda start, stop: frozen[rows[start:stop]].to(loaded.device),
         )
-    return Split(labels, images.batch, lambda start, stop: frozen[start:stop].to(bench.device))
+    return Split(labels, images.batch, lambda start, stop: frozen[start:stop].to(loaded.device))
 
 
-def _validation_split(cell: Cell, bench: Workbench) -> Split:
+def _validation_split(cell: Cell, loaded: LoadedArtifacts) -> Split:
     """The tenth of the training split that the authors score their meta-learned start on."""
-    size = bench.image_size(cell.backbone)
-    images = bench.images(cell.dataset, "train", size)
+    size = loaded.image_size(cell.backbone)
+    images = loaded.images(cell.dataset, "train", size)
     rows = validation_tenth(len(images)).tolist()
-    backbone = bench.backbone(cell.backbone)
+    backbone = loaded.backbone(cell.backbone)
 
     def pixels(start: int, stop: int) -> Tensor:
         return torch.stack([evaluation_view(images.image(row), size) for row in rows[start:stop]])

@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING
 from orchestrator.store.results import Manifest
 
 if TYPE_CHECKING:
-    from orchestrator.artifacts.workbench import Workbench
+    from orchestrator.artifacts.loaded import LoadedArtifacts
 
 PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pillow", "scikit-learn", "peft", "ray")
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
-def make_manifest(bench: Workbench, artifacts: tuple[str, ...]) -> Manifest:
-    """The manifest of a result finished now on this workbench from these artifacts."""
+def make_manifest(loaded: LoadedArtifacts, artifacts: tuple[str, ...]) -> Manifest:
+    """The manifest of a result that was finished now and read these artifacts."""
     commit, dirty = _commit()
     return Manifest(
         commit=commit,
         dirty=dirty,
         versions=_versions(),
-        device=_device_name(bench.device),
-        threads=bench.settings.threads,
+        device=_device_name(loaded.device),
+        threads=loaded.settings.threads,
         artifacts=artifacts,
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )

@@ -9,23 +9,23 @@ from orchestrator.tracking.runs import accuracies
 if TYPE_CHECKING:
     from bolt.model.model import Model
     from bolt.task.task import Adapted
-    from orchestrator.artifacts.workbench import Workbench
+    from orchestrator.artifacts.loaded import LoadedArtifacts
     from orchestrator.store.results import Result
 
 
-def model_of(result: Result, adapted: Adapted, bench: Workbench) -> Model:
+def model_of(result: Result, adapted: Adapted, loaded: LoadedArtifacts) -> Model:
     """The model a cell made, with its cell, settings, data licence and accuracies in its notes."""
     from bolt.model.model import Model
 
     cell = result.cell
-    entry = bench.catalog.dataset(cell.dataset.name)
-    names = bench.class_names(cell.dataset, bench.image_size(cell.backbone))
+    entry = loaded.catalog.dataset(cell.dataset.name)
+    names = loaded.class_names(cell.dataset, loaded.image_size(cell.backbone))
     return Model.of(
-        bench.backbone(cell.backbone), adapted, names, exif_rotation=entry.exif_rotation, notes=_notes(result, bench)
+        loaded.backbone(cell.backbone), adapted, names, exif_rotation=entry.exif_rotation, notes=_notes(result, loaded)
     )
 
 
-def _notes(result: Result, bench: Workbench) -> dict[str, Any]:
+def _notes(result: Result, loaded: LoadedArtifacts) -> dict[str, Any]:
     cell = result.cell
     return {
         "cell": cell.id,
@@ -38,6 +38,6 @@ def _notes(result: Result, bench: Workbench) -> dict[str, Any]:
         "dataset_digest": cell.dataset.digest,
         "accuracy": accuracies(result)[0],
         "accuracy_zero_shot": accuracies(result)[1],
-        "data_licence": bench.catalog.dataset(cell.dataset.name).licence,
+        "data_licence": loaded.catalog.dataset(cell.dataset.name).licence,
         "sources": {source.dataset: source.digest for source in cell.sources},
     }

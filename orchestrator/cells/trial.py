@@ -26,7 +26,7 @@ from orchestrator.util.errors import UserError
 if TYPE_CHECKING:
     from bolt.methods import Method
     from bolt.task.task import Adapted, Task
-    from orchestrator.artifacts.workbench import Workbench
+    from orchestrator.artifacts.loaded import LoadedArtifacts
 
 
 KEPT_BYTES = 2**20
@@ -66,12 +66,12 @@ def run_and_record(cell: Cell, settings: RunSettings) -> Outcome:
         return Outcome(cell.id, status, time.perf_counter() - started, error, **more)
 
     try:
-        from orchestrator.artifacts.workbench import workbench
+        from orchestrator.artifacts.loaded import loaded_artifacts
 
-        bench = workbench(settings)
-        hold_to_share(bench.device, settings.gpu_share)
-        measured = patiently(store.files.is_local, lambda: measure(cell, bench))
-        adapter = kept_adapter(measured, bench)
+        loaded = loaded_artifacts(settings)
+        hold_to_share(loaded.device, settings.gpu_share)
+        measured = patiently(store.files.is_local, lambda: measure(cell, loaded))
+        adapter = kept_adapter(measured, loaded)
     except Exception as error:  # whatever a method raises is that cell's failure, not the run's
         line, trace = f"{type(error).__name__}: {error}".splitlines()[0], traceback.format_exc()
         if problem := problem_of(error):
@@ -101,16 +101,16 @@ def damaged_inputs(cell: Cell, settings: RunSettings) -> list[str]:
     This process then forgets what it has read. None for a cell of which that cannot be said, such as one whose catalog
     cannot be read.
     """
-    from orchestrator.artifacts.workbench import workbench
+    from orchestrator.artifacts.loaded import loaded_artifacts
 
     try:
-        bench = workbench(settings)
-        addresses = bench.addresses_read(cell)
+        loaded = loaded_artifacts(settings)
+        addresses = loaded.addresses_read(cell)
     except Exception:  # what the cell itself has met, and what is on record for it
         return []
-    damaged = [address for address in addresses if not bench.store.is_whole(address)]
+    damaged = [address for address in addresses if not loaded.store.is_whole(address)]
     if damaged:
-        workbench.cache_clear()
+        loaded_artifacts.cache_clear()
     return damaged
 
 
@@ -137,13 +137,13 @@ class Measured:
     adapted: Adapted
 
 
-def run_cell(cell: Cell, bench: Workbench) -> Result:
+def run_cell(cell: Cell, loaded: LoadedArtifacts) -> Result:
     """The result of one cell; see :func:`measure`."""
-    return measure(cell, bench).result
+    return measure(cell, loaded).result
 
 
-def measure(cell: Cell, bench: Workbench) -> Measured:
-    """Measure one cell with what is on the workbench.
+def measure(cell: Cell, loaded: LoadedArtifacts) -> Measured:
+    """Measure one cell.
 
     Raises what the method raises, :class:`bolt.task.scoring.NotFinite` for logits that are not numbers,
     ``FileNotFoundError`` for an artifact that is not built, ``ValueError`` for details that are no numbers or texts.
@@ -156,14 +156,14 @@ def measure(cell: Cell, bench: Workbench) -> Measured:
     if method.version != cell.method.version:
         raise ValueError(f"the cell asks for version {cell.method.version} of {method.name}, this is {method.version}")
     settings = method.configure(cell.method.settings_dict(), cell.track)
-    recorder = Recorder(cell, bench)
-    with PeakMemory(bench.device) as memory:
+    recorder = Recorder(cell, loaded)
+    with PeakMemory(loaded.device) as memory:
         clock = [time.perf_counter()]
-        task = make_task(cell, method, settings, bench, recorder)
+        task = make_task(cell, method, settings, loaded, recorder)
         clock.append(time.perf_counter())
         adapted = method.run(task, settings)
         clock.append(time.perf_counter())
-        evaluations = tuple(evaluate(cell, dataset, adapted, bench) for dataset in cell.evaluate_on)
+        evaluations = tuple(evaluate(cell, dataset, adapted, loaded) for dataset in cell.evaluate_on)
         clock.append(time.perf_counter())
     prepare, fit, score = (after - before for before, after in pairwise(clock))
     result = Result(
@@ -173,7 +173,7 @@ def measure(cell: Cell, bench: Workbench) -> Measured:
         timings=Timings(prepare, fit - recorder.scoring_seconds, score + recorder.scoring_seconds),
         peak_memory_mib=memory.mebibytes,
         support_size=len(task.support),
-        manifest=make_manifest(bench, bench.addresses_read(cell)),
+        manifest=make_manifest(loaded, loaded.addresses_read(cell)),
         curves={name: tuple(values) for name, values in recorder.curves.items()},
         details={**adapted.details, **_short_classes(cell, task), **_reserved(memory.reserved_mebibytes)},
     )
@@ -181,7 +181,7 @@ def measure(cell: Cell, bench: Workbench) -> Measured:
     return Measured(result, adapted)
 
 
-def kept_adapter(measured: Measured, bench: Workbench) -> dict[str, bytes] | None:
+def kept_adapter(measured: Measured, loaded: LoadedArtifacts) -> dict[str, bytes] | None:
     """The files of a cell's adapter, or ``None`` where it is larger than what is kept, or cannot be written down."""
     from bolt.model.saving import adapter_files
     from bolt.task.classifiers import Classifier
@@ -189,16 +189,16 @@ def kept_adapter(measured: Measured, bench: Workbench) -> dict[str, bytes] | Non
 
     if not isinstance(measured.adapted.classify, Classifier):
         return None
-    return adapter_files(model_of(measured.result, measured.adapted, bench), KEPT_BYTES)
+    return adapter_files(model_of(measured.result, measured.adapted, loaded), KEPT_BYTES)
 
 
 class Recorder:
     """What a cell tells while it trains: its curves and, on the ``meta`` track, its accuracy after every epoch."""
 
-    def __init__(self, cell: Cell, bench: Workbench) -> None:
+    def __init__(self, cell: Cell, loaded: LoadedArtifacts) -> None:
         self.curves: dict[str, list[float]] = {}
         self.scoring_seconds = 0.0
-        self._cell, self._bench = cell, bench
+        self._cell, self._bench = cell, loaded
 
     def report(self, epoch: int, metrics: Mapping[str, float]) -> None:
         """Note an epoch's numbers."""
@@ -217,7 +217,7 @@ class Recorder:
         self.scoring_seconds += time.perf_counter() - started
 
 
-def make_task(cell: Cell, method: Method, settings: Any, bench: Workbench, recorder: Recorder) -> Task:
+def make_task(cell: Cell, method: Method, settings: Any, loaded: LoadedArtifacts, recorder: Recorder) -> Task:
     """Everything the method may see of its target. No test label is in it.
 
     The exception is named: a protocol that ``selects_on_test`` gives an oracle, which tells a classifier's accuracy.
@@ -227,23 +227,23 @@ def make_task(cell: Cell, method: Method, settings: Any, bench: Workbench, recor
     from orchestrator.cells.evaluation import evaluate
 
     labelled = TRACKS[cell.track].gives_support
-    support = bench.no_support()
+    support = loaded.no_support()
     if method.uses_support and labelled:
-        support = bench.support(cell, method, method.support_feature_views(settings))
+        support = loaded.support(cell, method, method.support_feature_views(settings))
     initial = None
     if method.meta_recipe is not None:
-        initial = bench.meta_start(meta_start(cell, bench.image_size(cell.backbone), method.meta_recipe(settings)))
+        initial = loaded.meta_start(meta_start(cell, loaded.image_size(cell.backbone), method.meta_recipe(settings)))
     return Task(
-        backbone=bench.backbone(cell.backbone),
-        head_CD=bench.head(cell.backbone, cell.dataset),
+        backbone=loaded.backbone(cell.backbone),
+        head_CD=loaded.head(cell.backbone, cell.dataset),
         support=support,
-        sources=bench.sources(cell) if method.uses_sources and method.meta_recipe is None else None,
+        sources=loaded.sources(cell) if method.uses_sources and method.meta_recipe is None else None,
         protocol=cell.protocol,
         dataset=cell.dataset.name,
         seed=cell.seed,
         report=recorder.report,
-        unlabelled=bench.unlabelled(cell, method) if method.uses_support and not labelled else None,
-        oracle=(lambda adapted: evaluate(cell, cell.dataset, adapted, bench).accuracy)
+        unlabelled=loaded.unlabelled(cell, method) if method.uses_support and not labelled else None,
+        oracle=(lambda adapted: evaluate(cell, cell.dataset, adapted, loaded).accuracy)
         if cell.protocol.selects_on_test
         else None,
         after_epoch=recorder.after_epoch,

@@ -13,7 +13,7 @@ from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, Devi
 
 if TYPE_CHECKING:
     from bolt.model.saving import Form
-    from orchestrator.artifacts.workbench import Workbench
+    from orchestrator.artifacts.loaded import LoadedArtifacts
     from orchestrator.models.exporting import Made, Written
     from orchestrator.store.results import Result
 
@@ -36,7 +36,7 @@ def export(
     device: Device = None,
 ) -> None:
     """Write a finished cell's model, check it against the recorded accuracy, and read it back."""
-    from orchestrator.artifacts.workbench import Workbench
+    from orchestrator.artifacts.loaded import LoadedArtifacts
     from orchestrator.models.exporting import find_result, make_model, write_model
     from orchestrator.store import Store
     from orchestrator.util.errors import UserError, unknown_name
@@ -48,30 +48,30 @@ def export(
     settings = run_settings(store, data_root, catalog, threads, device)
     console = Console()
     result = find_result(Store(settings.store_url), cell)
-    bench = Workbench(settings)
+    loaded = LoadedArtifacts(settings)
     folder = output or Path("exports", f"{result.cell.id}.{form}")
     if folder.exists():
         raise UserError(f"{folder} is there already", where="-o", hint="name a folder that is not there yet")
-    made = make_model(result, bench)
-    written = write_model(made, result, bench, folder, cast("Form", form), with_basis=with_basis)
+    made = make_model(result, loaded)
+    written = write_model(made, result, loaded, folder, cast("Form", form), with_basis=with_basis)
     _print(made, written, result, console)
     if register is not None:
-        version = _register(made, result, bench, register)
+        version = _register(made, result, loaded, register)
         line = f"  registered: models:/{register}/{version}"
         console.print(line, highlight=False, soft_wrap=True)
 
 
-def _register(made: Made, result: Result, bench: Workbench, name: str) -> int:
+def _register(made: Made, result: Result, loaded: LoadedArtifacts, name: str) -> int:
     from orchestrator.models.exporting import example_of, write_model
     from orchestrator.tracking.place import tracking_place
     from orchestrator.tracking.registering import register_model
     from orchestrator.util.errors import UserError
 
-    place = tracking_place(bench.store)
+    place = tracking_place(loaded.store)
     with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
-        written = write_model(made, result, bench, Path(scratch, "model"), "state_dict")
+        written = write_model(made, result, loaded, Path(scratch, "model"), "state_dict")
         try:
-            image = example_of(result, bench)
+            image = example_of(result, loaded)
             return register_model(place.uri, result.cell.id, written.folder, name, image, place.artifacts)
         except LookupError as error:
             raise UserError(

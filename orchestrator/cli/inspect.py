@@ -27,7 +27,7 @@ def inspect(
     device: Device = None,
 ) -> None:
     """Write a page with a cell's accuracy by class, confusions, worst mistakes, coefficients and sources."""
-    from orchestrator.artifacts.workbench import Workbench
+    from orchestrator.artifacts.loaded import LoadedArtifacts
     from orchestrator.models.exporting import find_result
     from orchestrator.models.inspection import look_inside
     from orchestrator.report.page.cell_page import render_inside
@@ -36,14 +36,14 @@ def inspect(
     settings = run_settings(store, data_root, catalog, threads, device)
     opened = Store(settings.store_url)
     result = find_result(opened, cell)
-    bench = Workbench(settings)
+    loaded = LoadedArtifacts(settings)
     refs = {dataset.name: dataset for dataset in result.cell.evaluate_on}
 
     def image_of(dataset: str, place: int) -> NDArray[np.uint8]:
-        pixels = bench.images(refs[dataset], "test", bench.image_size(result.cell.backbone)).image(place)
+        pixels = loaded.images(refs[dataset], "test", loaded.image_size(result.cell.backbone)).image(place)
         return pixels.numpy()
 
-    page = render_inside(look_inside(result, bench), image_of).encode()
+    page = render_inside(look_inside(result, loaded), image_of).encode()
     name, where = f"reports/cells/{result.cell.id}.html", ""
     if output is None:
         opened.files.write(name, page)

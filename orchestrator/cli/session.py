@@ -16,7 +16,7 @@ from orchestrator.cli.workspace import Workspace
 from orchestrator.core.events import CellEvent
 from orchestrator.execution.run import Ran, RunOptions, execute
 from orchestrator.planning.disk import check_room
-from orchestrator.planning.estimate import CORE_TFLOPS, GPU_TFLOPS, artifact_gflops, cell_gflops
+from orchestrator.planning.estimate import CORE_TFLOPS, GPU_TFLOPS, cell_gflops
 from orchestrator.planning.plan import Plan, check_inputs
 from orchestrator.planning.plan_view import counts_line, estimate_line
 from orchestrator.progress.progress import Progress
@@ -119,7 +119,7 @@ def _progress(plan: Plan, workspace: Workspace, options: RunOptions, console: Co
     on_gpu = settings.device != "cpu" and bool(gpus())
     return Progress(
         plan.todo,
-        {need.address: artifact_gflops(need, catalog) for need in plan.missing},
+        {spec.address: spec.gflops(catalog) for spec in plan.missing},
         size_of=lambda cell: cell_gflops(cell, catalog),
         measured=plan.done,
         places=1 if options.local else max(1, usable_processors() // settings.threads),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.artifacts.build import build
-from orchestrator.artifacts.kinds import Need
+from orchestrator.artifacts.kinds import ArtifactSpec
 from orchestrator.catalog import Catalog
 from orchestrator.cells.trial import record_failure
 from orchestrator.core.cell import Cell
@@ -21,7 +21,7 @@ from orchestrator.core.events import CellEvent, TaskEvent
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.local import run_cells_locally
 from orchestrator.execution.task_graph import GraphTask, run_graph_locally
-from orchestrator.planning.packing import Packing, artifact_gpus, runs_on_cpu
+from orchestrator.planning.packing import Packing, uses_gpus
 from orchestrator.planning.plan import Plan
 from orchestrator.store import Corrupt, Store
 from orchestrator.store.failure_kind import StoreGone, Unwritable, patiently, problem_of, reason
@@ -154,7 +154,7 @@ def execute(
 
 
 def _build(
-    needs: Iterable[Need],
+    specs: Iterable[ArtifactSpec],
     settings: RunSettings,
     options: RunOptions,
     gpus: float,
@@ -162,17 +162,17 @@ def _build(
     store: Store,
 ) -> dict[str, Doom]:
     """Build artifacts, inputs first; returns the addresses that could not be built, with the reason."""
-    open_needs = {need.address: need for need in needs}
+    missing = {spec.address: spec for spec in specs}
     on_cpu = replace(settings, device="cpu")
     tasks = {
         address: GraphTask(
             build_in,
-            (need, on_cpu if runs_on_cpu(need) else settings),
-            frozenset(upstream.address for upstream in need.inputs) & open_needs.keys(),
+            (spec, settings if spec.gpu_share else on_cpu),
+            frozenset(upstream.address for upstream in spec.inputs) & missing.keys(),
             cpus=settings.threads,
-            gpus=artifact_gpus(need, settings, gpus),
+            gpus=spec.gpu_share if uses_gpus(settings, gpus) else 0.0,
         )
-        for address, need in open_needs.items()
+        for address, spec in missing.items()
     }
     store.forget_failures(tasks)
     doomed: dict[str, Doom] = {}
@@ -190,10 +190,10 @@ def _build(
     return doomed
 
 
-def build_in(need: Need, settings: RunSettings) -> str:
+def build_in(spec: ArtifactSpec, settings: RunSettings) -> str:
     """Build one artifact; a store that cannot be used raises ``StoreGone``, in whatever words the builder met it."""
     try:
-        return patiently("://" not in settings.store_url, lambda: build(need, settings))
+        return patiently("://" not in settings.store_url, lambda: build(spec, settings))
     except Exception as error:
         if problem_of(error) == "store":
             raise StoreGone(reason(error)) from error
@@ -221,12 +221,12 @@ def _ready(plan: Plan, catalog: Catalog, doomed: Mapping[str, Doom]) -> tuple[li
     """The open cells whose artifacts are all there, and the others with the reason why not."""
     if not doomed:
         return list(plan.todo), {}
-    from orchestrator.artifacts.requirements import needs_of
+    from orchestrator.artifacts.requirements import required_artifacts
 
     ready, blocked = [], {}
     for cell in plan.todo:
-        needs = needs_of([cell], plan.cells, catalog, plan.sources)
-        broken = [need.address for need in needs if need.address in doomed]
+        specs = required_artifacts([cell], plan.cells, catalog, plan.sources)
+        broken = [spec.address for spec in specs if spec.address in doomed]
         if broken:
             doom = doomed[broken[0]]
             blocked[cell] = replace(doom, why=f"needs {broken[0]}, which could not be built: {doom.why}")

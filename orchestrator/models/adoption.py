@@ -214,21 +214,21 @@ def _verified(entry: CheckpointEntry, catalog: Catalog, settings: RunSettings) -
     from orchestrator.artifacts.adopted import check_content, examine
     from orchestrator.artifacts.build import build
     from orchestrator.artifacts.kinds import closure
-    from orchestrator.artifacts.workbench import workbench
+    from orchestrator.artifacts.loaded import loaded_artifacts
 
     check_content(entry)
-    bench = workbench(settings)
+    loaded = loaded_artifacts(settings)
     backbone = backbone_ref(catalog.backbone(entry.backbone))
-    tower = bench.backbone(backbone).tower
+    tower = loaded.backbone(backbone).tower
     examined = examine(entry.path, tower.state_dict_open_clip(), tower.shape)
     line = f"as adopted; {_found(examined)}"
     wanted = catalog.dataset(entry.dataset)
-    if missing_data(wanted, bench.data_root) is not None:
+    if missing_data(wanted, loaded.data_root) is not None:
         return f"{line}; not measured, its images are not here"
-    dataset = dataset_ref(wanted, bench.data_root)
-    for need in closure(needs_for_accuracy(backbone, dataset, tower.shape.image_size)):
-        build(need, settings)
-    found = source_accuracy(examined.converted.tensors, backbone, dataset, bench)
+    dataset = dataset_ref(wanted, loaded.data_root)
+    for spec in closure(needs_for_accuracy(backbone, dataset, tower.shape.image_size)):
+        build(spec, settings)
+    found = source_accuracy(examined.converted.tensors, backbone, dataset, loaded)
     return (
         f"{line}; {found['accuracy_fine_tuned']:.2f} % of {found['test_images']} test images right, "
         f"zero-shot {found['accuracy_zero_shot']:.2f} %"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bolt.model.model import Model
     from bolt.model.saving import Form
     from bolt.task.task import Adapted, Sources
-    from orchestrator.artifacts.workbench import Workbench
+    from orchestrator.artifacts.loaded import LoadedArtifacts
     from orchestrator.store.results import Evaluation, Manifest
 
 COMPARED = 16
@@ -78,30 +78,36 @@ def find_result(store: Store, wanted: str) -> Result:
         raise UserError(f"the result of {found[0]} cannot be read: {error}", hint="run its grid again") from None
 
 
-def make_model(result: Result, bench: Workbench) -> Made:
+def make_model(result: Result, loaded: LoadedArtifacts) -> Made:
     """What a finished cell made: as it was kept, or made again; held against the recorded result.
 
     Raises ``UserError`` when an artifact of the cell is gone, its classifier cannot be written down, or the accuracy
     is not the recorded one on the device and under the versions that measured it.
     """
-    if result.cell.dataset.name not in bench.catalog.datasets:
+    if result.cell.dataset.name not in loaded.catalog.datasets:
         raise UserError(
             f"the cell's dataset {result.cell.dataset.name} is in no catalog file",
             hint="give the --catalog that its grid was run with",
         )
     try:
-        model, evaluations, how = _make(result, bench)
+        model, evaluations, how = _make(result, loaded)
     except FileNotFoundError as error:
         raise UserError(
             f"something that {result.cell.id} was made from is gone: {error}",
             hint="run its grid on an empty --store, which builds it again, and export from there",
         ) from None
-    warnings = _compare(result, evaluations, bench)
+    warnings = _compare(result, evaluations, loaded)
     return Made(model, how, accuracies(replace(result, evaluations=evaluations))[0], warnings)
 
 
 def write_model(
-    made: Made, result: Result, bench: Workbench, folder: Path, form: Form = "adapter", *, with_basis: bool = False
+    made: Made,
+    result: Result,
+    loaded: LoadedArtifacts,
+    folder: Path,
+    form: Form = "adapter",
+    *,
+    with_basis: bool = False,
 ) -> Written:
     """Write a model into a new folder, read it back and compare the logits of a few test images.
 
@@ -113,68 +119,68 @@ def write_model(
         raise UserError(f"{folder} is there already", where="-o", hint="name a folder that is not there yet") from None
     except OSError as error:
         raise UserError(f"the model cannot be written: {error.strerror or error}", where=f"-o {folder}") from None
-    compared, difference = _read_back(made.model, folder, result, bench)
+    compared, difference = _read_back(made.model, folder, result, loaded)
     return Written(folder, compared, difference)
 
 
-def example_of(result: Result, bench: Workbench) -> bytes:
+def example_of(result: Result, loaded: LoadedArtifacts) -> bytes:
     """The first test image as the tower sees it, as a PNG file."""
-    (pixels_3SS,) = _some_images(result, bench, 1)
+    (pixels_3SS,) = _some_images(result, loaded, 1)
     stream = io.BytesIO()
     Image.fromarray(pixels_3SS.permute(1, 2, 0).numpy()).save(stream, "PNG")
     return stream.getvalue()
 
 
-def _make(result: Result, bench: Workbench) -> tuple[Model, tuple[Evaluation, ...], str]:
+def _make(result: Result, loaded: LoadedArtifacts) -> tuple[Model, tuple[Evaluation, ...], str]:
     """The model, its score on what the cell was scored on, and where it came from."""
     from bolt.task.task import Adapted
     from orchestrator.cells.evaluation import evaluate
     from orchestrator.cells.trial import measure
 
-    kept = _kept(result, bench)
+    kept = _kept(result, loaded)
     if kept is None:
-        measured = measure(result.cell, bench)
-        return _writable(result, measured.adapted, bench), measured.result.evaluations, "again"
+        measured = measure(result.cell, loaded)
+        return _writable(result, measured.adapted, loaded), measured.result.evaluations, "again"
     tower = None if kept.tower is kept.frozen else kept.tower
     adapted = Adapted(kept.classifier, tower)
-    scored = tuple(evaluate(result.cell, dataset, adapted, bench) for dataset in result.cell.evaluate_on)
+    scored = tuple(evaluate(result.cell, dataset, adapted, loaded) for dataset in result.cell.evaluate_on)
     return kept, scored, "kept"
 
 
-def _kept(result: Result, bench: Workbench) -> Model | None:
+def _kept(result: Result, loaded: LoadedArtifacts) -> Model | None:
     """The model of the adapter that the store keeps; ``None`` where there is none, or no whole one."""
     from bolt.model.loading import OtherBackbone, UnreadableModel, load_model
     from bolt.spectral.updates import OtherBasis
 
     cell = result.cell
-    folder = bench.store.adapter_folder(cell.id)
+    folder = loaded.store.adapter_folder(cell.id)
     if folder is None:
         return None
     try:
-        return load_model(folder, bench.backbone(cell.backbone), _sources(result, bench))
+        return load_model(folder, loaded.backbone(cell.backbone), _sources(result, loaded))
     except (UnreadableModel, OtherBackbone, OtherBasis):
         return None  # damaged, or of another version of the format: the cell can be run again
 
 
-def _sources(result: Result, bench: Workbench) -> Sources | None:
+def _sources(result: Result, loaded: LoadedArtifacts) -> Sources | None:
     """The cell's source models; ``None`` where it has none, or has images instead."""
     from bolt.methods import METHODS
 
     method = METHODS[result.cell.method.name]
-    return bench.sources(result.cell) if method.uses_sources and method.meta_recipe is None else None
+    return loaded.sources(result.cell) if method.uses_sources and method.meta_recipe is None else None
 
 
-def _writable(result: Result, adapted: Adapted, bench: Workbench) -> Model:
+def _writable(result: Result, adapted: Adapted, loaded: LoadedArtifacts) -> Model:
     from bolt.task.classifiers import UnknownClassifier
     from orchestrator.cells.model import model_of
 
     try:
-        return model_of(result, adapted, bench)
+        return model_of(result, adapted, loaded)
     except UnknownClassifier as error:
         raise UserError(f"what {result.cell.method.name} made cannot be exported: {error}") from None
 
 
-def _compare(result: Result, evaluations: tuple[Evaluation, ...], bench: Workbench) -> tuple[str, ...]:
+def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: LoadedArtifacts) -> tuple[str, ...]:
     """Hold the model's score against the recorded one; a warning where the machine may explain a difference."""
     from orchestrator.cells.manifest import make_manifest
 
@@ -182,7 +188,7 @@ def _compare(result: Result, evaluations: tuple[Evaluation, ...], bench: Workben
     recorded = [(scored.dataset, scored.correct, scored.total) for scored in result.evaluations]
     if found == recorded:
         return ()
-    now, then = make_manifest(bench, ()), result.manifest
+    now, then = make_manifest(loaded, ()), result.manifest
     what = "; ".join(
         f"{name}: {correct} of {total} images correct, recorded {before}"
         for (name, correct, total), (_, before, _) in zip(found, recorded, strict=True)
@@ -209,7 +215,7 @@ def _packages(then: Manifest, now: Manifest) -> list[str]:
     return sorted({*then.versions, *now.versions})
 
 
-def _read_back(model: Model, folder: Path, result: Result, bench: Workbench) -> tuple[int, float]:
+def _read_back(model: Model, folder: Path, result: Result, loaded: LoadedArtifacts) -> tuple[int, float]:
     """Read what was written, and compare its logits on a few test images: how many, and the largest difference.
 
     Raises ``UserError`` where they differ by more than ``CLOSE``. That the numbers are the same ones is what the
@@ -220,9 +226,9 @@ def _read_back(model: Model, folder: Path, result: Result, bench: Workbench) -> 
     from bolt.model.loading import load_model
 
     cell = result.cell
-    backbone = bench.backbone(cell.backbone)
-    again = load_model(folder, backbone, _sources(result, bench))
-    pixels = _some_images(result, bench)
+    backbone = loaded.backbone(cell.backbone)
+    again = load_model(folder, backbone, _sources(result, loaded))
+    pixels = _some_images(result, loaded)
     ours, theirs = model.logits(pixels), again.logits(pixels)
     difference = float((ours - theirs).abs().max())
     if not difference <= CLOSE * float(ours.abs().max()) or not torch.isfinite(theirs).all():
@@ -233,8 +239,8 @@ def _read_back(model: Model, folder: Path, result: Result, bench: Workbench) -> 
     return len(pixels), difference
 
 
-def _some_images(result: Result, bench: Workbench, count: int = COMPARED) -> torch.Tensor:
+def _some_images(result: Result, loaded: LoadedArtifacts, count: int = COMPARED) -> torch.Tensor:
     """The first test images, uint8 (B, 3, S, S)."""
     cell = result.cell
-    images = bench.images(cell.evaluate_on[0], "test", bench.image_size(cell.backbone))
+    images = loaded.images(cell.evaluate_on[0], "test", loaded.image_size(cell.backbone))
     return images.batch(0, min(count, len(images)))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from bolt.model.model import Model
     from bolt.spectral.bases import Directions, SpectralSources
-    from orchestrator.artifacts.workbench import Workbench
+    from orchestrator.artifacts.loaded import LoadedArtifacts
 
 
 @dataclass(frozen=True)
@@ -84,28 +84,28 @@ class Inside:
     directions: int
 
 
-def look_inside(result: Result, bench: Workbench) -> Inside:
+def look_inside(result: Result, loaded: LoadedArtifacts) -> Inside:
     """Make the cell's model, let it predict, and read its sources. Raises as ``exporting.make_model``."""
-    made = make_model(result, bench)
-    names, overlap_SS, top_k = _overlap(made.model, bench, result)
+    made = make_model(result, loaded)
+    names, overlap_SS, top_k = _overlap(made.model, loaded, result)
     return Inside(
         result=result,
         class_names=made.model.about.class_names,
         how=made.how,
         warnings=made.warnings,
-        predicted=tuple(_predicted(made.model, result, i, bench) for i in range(len(result.cell.evaluate_on))),
-        coefficients=_coefficients(made.model, bench, result),
+        predicted=tuple(_predicted(made.model, result, i, loaded) for i in range(len(result.cell.evaluate_on))),
+        coefficients=_coefficients(made.model, loaded, result),
         sources=names,
         overlap=overlap_SS,
         directions=top_k,
     )
 
 
-def _predicted(model: Model, result: Result, index: int, bench: Workbench) -> Predicted:
+def _predicted(model: Model, result: Result, index: int, loaded: LoadedArtifacts) -> Predicted:
     cell = result.cell
-    dataset, size = cell.evaluate_on[index], bench.image_size(cell.backbone)
-    images = bench.images(dataset, "test", size)
-    labels_N = bench.labels_among(cell.dataset, dataset, size)
+    dataset, size = cell.evaluate_on[index], loaded.image_size(cell.backbone)
+    images = loaded.images(dataset, "test", size)
+    labels_N = loaded.labels_among(cell.dataset, dataset, size)
     said, sure, of_truth = [], [], []
     for start in range(0, len(labels_N), SCORING_BATCH):
         stop = min(start + SCORING_BATCH, len(labels_N))
@@ -114,9 +114,9 @@ def _predicted(model: Model, result: Result, index: int, bench: Workbench) -> Pr
         said.append(top_B.indices)
         sure.append(top_B.values)
         of_truth.append(chances_BC.gather(1, labels_N[start:stop, None])[:, 0])
-    backbone, frozen = bench.backbone(cell.backbone), bench.test_features(cell.backbone, dataset)
-    head = cosine_classifier(bench.head(cell.backbone, cell.dataset), backbone.logit_scale)
-    zero_shot = predictions(len(labels_N), lambda start, stop: frozen[start:stop].to(bench.device), head)
+    backbone, frozen = loaded.backbone(cell.backbone), loaded.test_features(cell.backbone, dataset)
+    head = cosine_classifier(loaded.head(cell.backbone, cell.dataset), backbone.logit_scale)
+    zero_shot = predictions(len(labels_N), lambda start, stop: frozen[start:stop].to(loaded.device), head)
     return Predicted(
         dataset.name,
         *(tensor.numpy() for tensor in (labels_N, torch.cat(said), zero_shot.of_all)),
@@ -125,14 +125,14 @@ def _predicted(model: Model, result: Result, index: int, bench: Workbench) -> Pr
 
 
 def _coefficients(
-    model: Model, bench: Workbench, result: Result
+    model: Model, loaded: LoadedArtifacts, result: Result
 ) -> dict[str, tuple[NDArray[np.float64] | None, NDArray[np.float64]]]:
     """Where training began follows from the sources and the recorded scale, where they are pooled by their mean."""
     if model.change is None:
         return {}
     settings, alpha = result.cell.method.settings_dict(), result.details.get("alpha")
     plain = isinstance(alpha, int | float) and settings.get("pooling", "mean") == "mean"
-    sources, found = bench.sources(result.cell), {}
+    sources, found = loaded.sources(result.cell), {}
     for name, s in model.change.coefficients.items():
         basis = model.change.bases[name]
         began = None
@@ -143,7 +143,7 @@ def _coefficients(
     return found
 
 
-def _overlap(model: Model, bench: Workbench, result: Result) -> tuple[tuple[str, ...], NDArray[np.float64], int]:
+def _overlap(model: Model, loaded: LoadedArtifacts, result: Result) -> tuple[tuple[str, ...], NDArray[np.float64], int]:
     from bolt.clip.backbone import matrix_names
     from bolt.methods import METHODS
 
@@ -151,7 +151,7 @@ def _overlap(model: Model, bench: Workbench, result: Result) -> tuple[tuple[str,
     top_k = result.cell.method.settings_dict().get("top_k")
     if not method.uses_sources or method.meta_recipe is not None or not isinstance(top_k, int):
         return (), np.zeros((0, 0)), 0
-    sources = bench.sources(result.cell)
+    sources = loaded.sources(result.cell)
     overlap_SS = source_overlap(sources, matrix_names(model.tower.state_dict_open_clip()), top_k)
     return sources.names, overlap_SS, top_k
 

@@ -6,29 +6,12 @@ import shutil
 from collections import defaultdict
 from pathlib import Path
 
-from orchestrator.artifacts.kinds import Images, Need
 from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import bytes_of, human_bytes
 
 SHOWN = 4
-
-KINDS = {
-    "Images train": ("decoded training splits", "fewer sources, or adopted checkpoints, which need no images"),
-    "Images test": ("decoded test splits", "fewer datasets, or backbones of one image size"),
-    "Images test_whole": ("test splits near their own size", "fewer datasets of the tta track"),
-    "SupportImages": ("support images", "fewer seeds or datasets, or fewer shots than 16 at a time"),
-    "Head": ("zero-shot heads", "fewer backbones or datasets"),
-    "TestFeatures": ("test features", "fewer backbones or datasets"),
-    "SupportFeatures": ("support features", "fewer seeds or backbones, or fewer epochs of methods on frozen features"),
-    "SourceModel": ("source models", "fewer backbones or sources"),
-    "AdoptedSource": ("adopted checkpoints", "fewer backbones or sources"),
-    "SourceDirections": ("source directions", "fewer backbones or sources, or a smaller top_k"),
-    "DomainTotal": ("domain totals", "fewer backbones or domains"),
-    "MetaStart": ("meta-learned starts", "fewer backbones or datasets of the meta track"),
-}
-"""Kind of artifact -> what it is called, and what makes it less."""
 
 
 def parse_bytes(text: str) -> int:
@@ -70,21 +53,15 @@ def check_room(plan: Plan, store: Store, budget: int | None = None) -> None:
 
 
 def _too_little(plan: Plan, limit: str, where: str) -> UserError:
-    totals: dict[str, list[int]] = defaultdict(list)
+    totals: dict[tuple[str, str], list[int]] = defaultdict(list)
     for planned in plan.artifacts:
         if not planned.built:
-            totals[_kind(planned.need)].append(planned.bytes)
+            totals[planned.spec.title, planned.spec.shrink_hint].append(planned.bytes)
     largest = sorted(totals.items(), key=lambda item: -sum(item[1]))[:SHOWN]
-    lines = [
-        f"{human_bytes(sum(sizes)):>10}  {len(sizes)} {KINDS[kind][0]}: {KINDS[kind][1]}" for kind, sizes in largest
-    ]
+    lines = [f"{human_bytes(sum(sizes)):>10}  {len(sizes)} {title}: {hint}" for (title, hint), sizes in largest]
     return UserError(
         f"what is still to be built takes about {human_bytes(to_build(plan))}, {limit}; nothing was started\n"
         + "\n".join(lines),
         where=where,
         hint="--only and --set plan less, --store keeps it elsewhere",
     )
-
-
-def _kind(need: Need) -> str:
-    return f"Images {need.split}" if isinstance(need, Images) else type(need).__name__

@@ -12,19 +12,6 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 from bolt.methods import METHODS
-from orchestrator.artifacts.kinds import (
-    AdoptedSource,
-    DomainTotal,
-    Head,
-    Images,
-    MetaStart,
-    Need,
-    SourceDirections,
-    SourceModel,
-    SupportFeatures,
-    SupportImages,
-    TestFeatures,
-)
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import Resources
@@ -201,32 +188,6 @@ def frozen_mib(cell: Cell, catalog: Catalog) -> float:
 def uses_gpus(settings: RunSettings, gpus: float) -> bool:
     """Whether work on a cluster with so many GPUs asks for them."""
     return bool(gpus) and settings.device != "cpu"
-
-
-def artifact_gpus(need: Need, settings: RunSettings, gpus: float) -> float:
-    """What building an artifact asks for: training a tower a whole GPU, encoding images half a one, the rest little.
-
-    Not learned: an artifact is built once. :func:`runs_on_cpu` says which ask for none.
-    """
-    if not uses_gpus(settings, gpus):
-        return 0.0
-    match need:
-        case SourceModel() | MetaStart():
-            return 1.0
-        case TestFeatures() | SupportFeatures() | AdoptedSource():
-            return 0.5
-        case Head():
-            return FROZEN_SHARE
-        case _:
-            return 0.0
-
-
-def runs_on_cpu(need: Need) -> bool:
-    """Whether an artifact is made without a GPU wherever it is made: decoded images, and algebra.
-
-    The algebra would be faster on a GPU, but is done once per source, and beside cells that need the GPU more.
-    """
-    return isinstance(need, Images | SupportImages | SourceDirections | DomainTotal)
 
 
 def hold_to_share(device: str, share: float) -> None:

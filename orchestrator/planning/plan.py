@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from bolt.methods import METHODS
-from orchestrator.artifacts.kinds import AdoptedSource, Images, Need, Source, SourceModel, SupportImages
-from orchestrator.artifacts.requirements import needs_of
+from orchestrator.artifacts.kinds import AdoptedSource, ArtifactSpec, Images, Source, SourceModel, SupportImages
+from orchestrator.artifacts.requirements import required_artifacts
 from orchestrator.catalog import (
     Catalog,
     CheckpointEntry,
@@ -22,7 +22,7 @@ from orchestrator.catalog import (
 )
 from orchestrator.core.cell import Cell, SourceRef
 from orchestrator.grid import Grid
-from orchestrator.planning.estimate import Estimate, artifact_bytes, estimate
+from orchestrator.planning.estimate import Estimate, estimate
 from orchestrator.store import Store
 from orchestrator.store.results import Failure, Result
 from orchestrator.util.errors import UserError
@@ -30,9 +30,9 @@ from orchestrator.util.errors import UserError
 
 @dataclass(frozen=True)
 class PlannedArtifact:
-    """One artifact the grid needs: whether it is there, and about how large it is or will be."""
+    """One artifact the grid specs: whether it is there, and about how large it is or will be."""
 
-    need: Need
+    spec: ArtifactSpec
     built: bool
     bytes: int
 
@@ -77,9 +77,9 @@ class Plan:
         return tuple(cell for cell in self.cells if cell.id not in excluded)
 
     @cached_property
-    def missing(self) -> tuple[Need, ...]:
+    def missing(self) -> tuple[ArtifactSpec, ...]:
         """Artifacts to build, inputs first."""
-        return tuple(planned.need for planned in self.artifacts if not planned.built)
+        return tuple(planned.spec for planned in self.artifacts if not planned.built)
 
     @cached_property
     def estimate(self) -> Estimate:
@@ -96,10 +96,10 @@ class Plan:
         recorded = store.read_failures()
         failed = tuple(recorded[cell.id] for cell in self.cells if cell.id in recorded and cell.id not in finished)
         plan = replace(self, done=tuple(done), failed=failed, damaged=tuple(damaged))
-        needs = needs_of(plan.todo, self.cells, self.catalog, self.sources)
-        built = store.files.each(lambda need: store.is_whole(need.address, need.identity), needs)
-        sizes = (artifact_bytes(need, self.catalog) for need in needs)
-        return replace(plan, artifacts=tuple(map(PlannedArtifact, needs, built, sizes)))
+        specs = required_artifacts(plan.todo, self.cells, self.catalog, self.sources)
+        built = store.files.each(lambda spec: store.is_whole(spec.address, spec.identity), specs)
+        sizes = (spec.size_bytes(self.catalog) for spec in specs)
+        return replace(plan, artifacts=tuple(map(PlannedArtifact, specs, built, sizes)))
 
 
 def make_plan(
@@ -148,11 +148,11 @@ def source_models(grid: Grid, catalog: Catalog, data_root: Path | None) -> dict[
 def check_inputs(plan: Plan, catalog: Catalog, data_root: Path | None) -> None:
     """Raise ``UserError`` naming every dataset, backbone and checkpoint that the plan needs and that is not here."""
     backbones = {cell.backbone.name for cell in plan.todo}
-    datasets = {need.dataset.name for need in plan.missing if isinstance(need, Images | SupportImages)}
+    datasets = {spec.dataset.name for spec in plan.missing if isinstance(spec, Images | SupportImages)}
     absent = [missing_weights(catalog.backbone(name)) for name in sorted(backbones)]
     absent += [missing_data(catalog.dataset(name), data_root) for name in sorted(datasets)]
-    adopted = [need for need in plan.missing if isinstance(need, AdoptedSource)]
-    absent += [missing_checkpoint(catalog.checkpoints[need.backbone.name, need.dataset]) for need in adopted]
+    adopted = [spec for spec in plan.missing if isinstance(spec, AdoptedSource)]
+    absent += [missing_checkpoint(catalog.checkpoints[spec.backbone.name, spec.dataset]) for spec in adopted]
     errors = [error for error in absent if error is not None]
     if len(errors) == 1:
         raise errors[0]
@@ -162,12 +162,12 @@ def check_inputs(plan: Plan, catalog: Catalog, data_root: Path | None) -> None:
         raise UserError(f"{len(errors)} inputs are missing; nothing was started:\n{shown}{more}")
 
 
-def count_by_kind(plan: Plan) -> dict[str, tuple[int, int, int]]:
-    """Per kind of artifact: how many there are, how many are to build, and the bytes of those."""
-    every = Counter(type(a.need).__name__ for a in plan.artifacts)
-    todo = Counter(type(a.need).__name__ for a in plan.artifacts if not a.built)
+def artifact_counts(plan: Plan) -> dict[str, tuple[int, int, int]]:
+    """By the title of the kind of artifact: how many there are, how many are to build, and the bytes of those."""
+    every = Counter(a.spec.title for a in plan.artifacts)
+    todo = Counter(a.spec.title for a in plan.artifacts if not a.built)
     size: Counter[str] = Counter()
     for planned in plan.artifacts:
         if not planned.built:
-            size[type(planned.need).__name__] += planned.bytes
-    return {kind: (every[kind], todo[kind], size[kind]) for kind in every}
+            size[planned.spec.title] += planned.bytes
+    return {title: (every[title], todo[title], size[title]) for title in every}

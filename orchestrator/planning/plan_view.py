@@ -12,24 +12,11 @@ from rich.text import Text
 from orchestrator.catalog import Catalog, missing_checkpoint, missing_data, missing_weights
 from orchestrator.planning.disk import check_room, room_line
 from orchestrator.planning.packing import ASSUMED_GPU_MIB, CONTEXT_MIB, HEADROOM, NOTHING, Demand, Packing
-from orchestrator.planning.plan import Plan, count_by_kind
+from orchestrator.planning.plan import Plan, artifact_counts
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 from orchestrator.util.machine import gpus
 from orchestrator.util.units import human_bytes
-
-ARTIFACT_WORDS = {
-    "Images": "decoded image splits",
-    "SupportImages": "support images",
-    "Head": "zero-shot heads",
-    "TestFeatures": "test features",
-    "SupportFeatures": "support features",
-    "SourceModel": "source models",
-    "AdoptedSource": "adopted checkpoints",
-    "SourceDirections": "source directions",
-    "DomainTotal": "domain totals",
-    "MetaStart": "meta-learned starts",
-}
 
 SHOWN_MISSING = 6
 SHOWN_ALIKE = 4
@@ -113,9 +100,9 @@ def _artifact_table(plan: Plan) -> Table:
     for heading in ("in all", "to build", "size to build"):
         table.add_column(heading, justify="right")
     total = 0
-    for kind, (every, todo, size) in count_by_kind(plan).items():
+    for title, (every, todo, size) in artifact_counts(plan).items():
         total += size
-        table.add_row(ARTIFACT_WORDS[kind], str(every), str(todo), human_bytes(size) if todo else "-")
+        table.add_row(title, str(every), str(todo), human_bytes(size) if todo else "-")
     table.add_row("total", "", "", human_bytes(total), style="dim")
     return table
 

@@ -12,7 +12,7 @@ import yaml
 
 from bolt.methods import METHODS
 from orchestrator.artifacts.build import build
-from orchestrator.artifacts.workbench import Workbench
+from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import RunSettings
@@ -56,8 +56,8 @@ class World:
     settings: RunSettings
 
     @cached_property
-    def bench(self) -> Workbench:
-        return Workbench(self.settings)
+    def loaded(self) -> LoadedArtifacts:
+        return LoadedArtifacts(self.settings)
 
     def pick(self, method: str, track: str = "fewshot", dataset: str = DATASETS[0], shots: int = 2) -> Cell:
         """One cell of the grid."""
@@ -76,8 +76,8 @@ def build_world(folder: Path, text: str) -> World:
     path.write_text(text)
     grid = load_grid(path, catalog)
     settings = RunSettings(str(folder / "store"), device="cpu")
-    for need in make_plan(grid, catalog, Store(settings.store_url)).missing:
-        build(need, settings)
+    for spec in make_plan(grid, catalog, Store(settings.store_url)).missing:
+        build(spec, settings)
     return World(grid, catalog, settings)
 
 

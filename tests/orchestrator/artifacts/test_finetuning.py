@@ -16,9 +16,9 @@ import torch
 
 from bolt.training.meta import STRETCH, MetaRecipe
 from orchestrator.artifacts.build import build
-from orchestrator.artifacts.kinds import MetaStart, Need, SourceModel, closure
+from orchestrator.artifacts.kinds import ArtifactSpec, MetaStart, SourceModel, closure
+from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.meta import build_meta_start
-from orchestrator.artifacts.workbench import Workbench
 from orchestrator.catalog import load_catalog
 from orchestrator.core.events import TaskEvent
 from orchestrator.core.settings import RunSettings
@@ -52,13 +52,13 @@ train_here(sys.argv[1], sys.argv[2])
 """
 
 
-def source_model(folder: Path, store: Store) -> tuple[SourceModel, list[Need]]:
+def source_model(folder: Path, store: Store) -> tuple[SourceModel, list[ArtifactSpec]]:
     """The one source model of the grid, and what it is made from."""
     path = folder / "two.yaml"
     path.write_text(GRID)
     catalog = load_catalog()
-    needs = [planned.need for planned in make_plan(load_grid(path, catalog), catalog, store).artifacts]
-    model = next(need for need in needs if isinstance(need, SourceModel))
+    specs = [planned.spec for planned in make_plan(load_grid(path, catalog), catalog, store).artifacts]
+    model = next(spec for spec in specs if isinstance(spec, SourceModel))
     return model, closure(model.inputs)
 
 
@@ -86,8 +86,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with everything a source model is made from."""
     folder = tmp_path_factory.mktemp("inputs")
     store = Store(folder / "store")
-    for need in source_model(folder, store)[1]:
-        build(need, settings_of(store.url))
+    for spec in source_model(folder, store)[1]:
+        build(spec, settings_of(store.url))
     return folder / "store"
 
 
@@ -123,7 +123,7 @@ def killed(inputs: Path, tmp_path: Path) -> Path:
     return store
 
 
-def snapshots_of(model: Need, store: Path) -> Snapshots:
+def snapshots_of(model: ArtifactSpec, store: Path) -> Snapshots:
     return Snapshots(Files(store), model.address, canonical_json(model.identity))
 
 
@@ -230,18 +230,18 @@ def test_a_snapshot_that_cannot_be_kept_does_not_end_the_training(
 def test_a_meta_learned_start_goes_on_and_ends_with_the_same_bits(inputs: Path, tmp_path: Path) -> None:
     model, _ = source_model(tmp_path, Store(inputs))
     recipe = MetaRecipe("reptile", steps=2 * STRETCH, support=4, query=4, outer_rate=0.5, inner_rate=1e-3)
-    need = MetaStart(model.backbone, (model.dataset,), model.image_size, recipe)
+    spec = MetaStart(model.backbone, (model.dataset,), model.image_size, recipe)
     towers, curves = [], []
     for name in ("whole", "interrupted"):
         shutil.copytree(inputs, tmp_path / name)
-        bench = Workbench(settings_of(str(tmp_path / name)))
+        loaded = LoadedArtifacts(settings_of(str(tmp_path / name)))
         if name == "interrupted":
             with pytest.raises(KeyboardInterrupt):
-                stopped(need, bench)
-            assert snapshots_of(need, tmp_path / name).load() is not None
-        with bench.store.building(need.address, need.identity) as builder:
-            build_meta_start(need, bench, builder)
-        found = bench.store.artifact(need.address, need.identity)
+                stopped(spec, loaded)
+            assert snapshots_of(spec, tmp_path / name).load() is not None
+        with loaded.store.building(spec.address, spec.identity) as builder:
+            build_meta_start(spec, loaded, builder)
+        found = loaded.store.artifact(spec.address, spec.identity)
         assert found is not None
         towers.append(found.path("tower.safetensors").read_bytes())
         curves.append(json.dumps(found.meta["meta_loss"]))
@@ -249,15 +249,15 @@ def test_a_meta_learned_start_goes_on_and_ends_with_the_same_bits(inputs: Path, 
     assert curves[0] == curves[1]
 
 
-def stopped(need: MetaStart, bench: Workbench) -> None:
+def stopped(spec: MetaStart, loaded: LoadedArtifacts) -> None:
     """Meta-learn until the last stretch."""
 
     def stop(done: int, of: int) -> None:
         if done == of:
             raise KeyboardInterrupt
 
-    with bench.store.building(need.address, need.identity) as builder:
-        build_meta_start(need, bench, replace(builder, progress=stop))
+    with loaded.store.building(spec.address, spec.identity) as builder:
+        build_meta_start(spec, loaded, replace(builder, progress=stop))
 
 
 def test_the_builder_is_told_how_far_and_the_store_can_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from bolt.methods import METHODS
 from bolt.task.task import Adapted
 from orchestrator.artifacts.build import build
 from orchestrator.artifacts.kinds import Images, SourceModel
-from orchestrator.artifacts.workbench import Workbench
+from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.cells.evaluation import evaluate
 from orchestrator.cells.trial import Recorder, make_task
 from orchestrator.core.cell import Cell
@@ -27,69 +27,69 @@ EVERY = sorted((name, track) for name, method in METHODS.items() for track in ("
                if track in method.tracks)  # fmt: skip
 
 
-def adapt(cell: Cell, bench: Workbench) -> tuple[Adapted, Tensor]:
+def adapt(cell: Cell, loaded: LoadedArtifacts) -> tuple[Adapted, Tensor]:
     """The method's classifier, and its logits on the test split."""
     method = METHODS[cell.method.name]
     settings = method.configure(cell.method.settings_dict(), cell.track)
-    adapted = method.run(make_task(cell, method, settings, bench, Recorder(cell, bench)), settings)
-    images = bench.images(cell.dataset, "test", bench.image_size(cell.backbone))
+    adapted = method.run(make_task(cell, method, settings, loaded, Recorder(cell, loaded)), settings)
+    images = loaded.images(cell.dataset, "test", loaded.image_size(cell.backbone))
     with torch.inference_mode():
-        features = bench.backbone(cell.backbone).encode_images(images.batch(0, len(images)), adapted.tower)
+        features = loaded.backbone(cell.backbone).encode_images(images.batch(0, len(images)), adapted.tower)
         return adapted, adapted.classify(features)
 
 
 @pytest.fixture(scope="module")
-def wrong_labels(world: World, tmp_path_factory: pytest.TempPathFactory) -> Workbench:
+def wrong_labels(world: World, tmp_path_factory: pytest.TempPathFactory) -> LoadedArtifacts:
     """The same store, with the labels of every test split replaced by others."""
     folder = tmp_path_factory.mktemp("poisoned") / "store"
     shutil.copytree(world.settings.store_url, folder)
     for labels in folder.glob("images/*.test.*/**/labels.npy"):
         right = np.load(labels)
         np.save(labels, (right + 1) % (right.max() + 1))
-    return Workbench(RunSettings(str(folder), device="cpu"))
+    return LoadedArtifacts(RunSettings(str(folder), device="cpu"))
 
 
 @pytest.mark.parametrize(("name", "track"), EVERY)
 def test_poisoned_test_labels_change_the_accuracy_and_nothing_else(
-    world: World, wrong_labels: Workbench, name: str, track: str
+    world: World, wrong_labels: LoadedArtifacts, name: str, track: str
 ) -> None:
     cell = world.pick(name, track)
-    clean, logits = adapt(cell, world.bench)
+    clean, logits = adapt(cell, world.loaded)
     poisoned, again = adapt(cell, wrong_labels)
     assert torch.equal(logits, again)
     assert clean.details == poisoned.details
-    right = evaluate(cell, cell.dataset, clean, world.bench)
+    right = evaluate(cell, cell.dataset, clean, world.loaded)
     wrong = evaluate(cell, cell.dataset, poisoned, wrong_labels)
     assert right.accuracy > wrong.accuracy
 
 
 @pytest.mark.parametrize("name", sorted(name for name, method in METHODS.items() if method.uses_sources))
 def test_the_targets_own_model_is_no_source_and_poisoning_it_changes_nothing(
-    world: World, poisoned_model: Workbench, name: str
+    world: World, poisoned_model: LoadedArtifacts, name: str
 ) -> None:
     """Neither directly nor through the domain's total, which contains the target's own task vector."""
     cell = world.pick(name)
     assert cell.dataset.name not in {source.dataset for source in cell.sources}
-    _, logits = adapt(cell, world.bench)
+    _, logits = adapt(cell, world.loaded)
     _, again = adapt(cell, poisoned_model)
     assert torch.equal(logits, again)
 
 
 @pytest.fixture(scope="module")
-def poisoned_model(world: World, tmp_path_factory: pytest.TempPathFactory) -> Workbench:
+def poisoned_model(world: World, tmp_path_factory: pytest.TempPathFactory) -> LoadedArtifacts:
     """A store whose model of the target is noise from the start, and everything that follows from it as well."""
     folder = tmp_path_factory.mktemp("poisoned")
     settings = RunSettings(str(folder), device="cpu")
     target = world.pick("bolt").dataset
-    for need in make_plan(world.grid, world.catalog, Store(folder)).missing:
-        build(need, settings)
-        if isinstance(need, SourceModel) and need.dataset == target:
-            found = Store(folder).artifact(need.address)
+    for spec in make_plan(world.grid, world.catalog, Store(folder)).missing:
+        build(spec, settings)
+        if isinstance(spec, SourceModel) and spec.dataset == target:
+            found = Store(folder).artifact(spec.address)
             assert found is not None
             path = found.path("tower.safetensors")
             noise = torch.Generator().manual_seed(1)
             save_file({n: t + torch.randn(t.shape, generator=noise) for n, t in load_file(path).items()}, path)
-    return Workbench(settings)
+    return LoadedArtifacts(settings)
 
 
 @pytest.mark.parametrize("track", ["fewshot", "tta", "meta"])
@@ -100,7 +100,7 @@ def test_every_method_of_a_track_is_given_the_same_images(world: World, track: s
             continue
         cell = world.pick(name, track)
         settings = method.configure(cell.method.settings_dict(), track)
-        task = make_task(cell, method, settings, world.bench, Recorder(cell, world.bench))
+        task = make_task(cell, method, settings, world.loaded, Recorder(cell, world.loaded))
         assert task.oracle is None
         images = task.unlabelled if track == "tta" else task.support
         assert images is not None
@@ -117,16 +117,16 @@ def test_the_only_labels_of_a_task_are_the_supports_and_nothing_tells_an_accurac
     cell = world.pick("bolt", track)
     method = METHODS["bolt"]
     settings = method.configure(cell.method.settings_dict(), track)
-    task = make_task(cell, method, settings, world.bench, Recorder(cell, world.bench))
+    task = make_task(cell, method, settings, world.loaded, Recorder(cell, world.loaded))
     assert len(task.support) == (0 if track == "tta" else cell.shots * len(task.head_CD))
     assert task.oracle is None
     assert (task.unlabelled is not None) == (track == "tta")
 
 
-def test_the_test_split_is_found_by_the_poisoning(world: World, wrong_labels: Workbench) -> None:
+def test_the_test_split_is_found_by_the_poisoning(world: World, wrong_labels: LoadedArtifacts) -> None:
     """The poisoned store differs where it should: the test above would not notice a glob that finds nothing."""
     cell = world.pick("zero_shot")
-    need = Images(cell.dataset, "test", world.bench.image_size(cell.backbone))
-    right = world.bench.images(need.dataset, "test", need.image_size).labels
-    wrong = wrong_labels.images(need.dataset, "test", need.image_size).labels
+    spec = Images(cell.dataset, "test", world.loaded.image_size(cell.backbone))
+    right = world.loaded.images(spec.dataset, "test", spec.image_size).labels
+    wrong = wrong_labels.images(spec.dataset, "test", spec.image_size).labels
     assert (right != wrong).all()

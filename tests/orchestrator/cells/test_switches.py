@@ -15,7 +15,7 @@ from bolt.task.support import validation_tenth
 from bolt.task.task import Task
 from orchestrator.artifacts.build import build
 from orchestrator.artifacts.kinds import closure, support_images
-from orchestrator.artifacts.requirements import direct_needs
+from orchestrator.artifacts.requirements import direct_inputs
 from orchestrator.catalog import backbone_ref, dataset_ref
 from orchestrator.catalog.load_backbone import activation_swapped
 from orchestrator.cells.trial import Recorder, make_task, run_cell
@@ -31,21 +31,21 @@ def turned(cell: Cell, **switches: Any) -> Cell:
 
 def prepare(world: World, cell: Cell) -> None:
     """Build what a cell reads beyond its sources, which are built."""
-    for need in closure(direct_needs(cell, world.catalog)):
-        build(need, world.settings)
+    for spec in closure(direct_inputs(cell, world.catalog)):
+        build(spec, world.settings)
 
 
 def task_of(world: World, cell: Cell) -> Task:
     prepare(world, cell)
     method = METHODS[cell.method.name]
     settings = method.configure(cell.method.settings_dict(), cell.track)
-    bench = world.bench
-    return make_task(cell, method, settings, bench, Recorder(cell, bench))
+    loaded = world.loaded
+    return make_task(cell, method, settings, loaded, Recorder(cell, loaded))
 
 
 def measure(world: World, cell: Cell) -> Result:
     prepare(world, cell)
-    return run_cell(cell, world.bench)
+    return run_cell(cell, world.loaded)
 
 
 def test_every_switch_can_be_turned_by_name_and_differs_between_the_protocols() -> None:
@@ -68,14 +68,14 @@ def test_a_swapped_activation_is_another_backbone_with_the_same_sources(world: W
     other = replace(turned(cell, activation="swapped"), backbone=backbone_ref(activation_swapped(entry)))
     assert other.backbone != cell.backbone
     prepare(world, other)
-    assert world.bench.backbone(other.backbone).activation != world.bench.backbone(cell.backbone).activation
+    assert world.loaded.backbone(other.backbone).activation != world.loaded.backbone(cell.backbone).activation
     assert measure(world, other).evaluations != measure(world, cell).evaluations
 
 
 def test_fresh_draws_are_those_of_numpys_seeded_generator(world: World) -> None:
     cell = turned(world.pick("tip_adapter"), support_draw="fresh")
     support = task_of(world, cell).support
-    labels = world.bench.support_pictures(support_images(cell)).labels_of_split
+    labels = world.loaded.support_pictures(support_images(cell)).labels_of_split
     np.random.seed(cell.seed)  # noqa: NPY002 - the very call of the authors' code
     expected = [np.random.choice(np.flatnonzero(labels == c), 2, replace=False) for c in range(8)]  # noqa: NPY002
     assert set(support.indices_N.tolist()) == set(np.concatenate(expected).tolist())

@@ -16,10 +16,10 @@ import bolt.methods
 from bolt.methods import METHODS, Method
 from bolt.task.task import Adapted, Task, cosine_classifier
 from orchestrator.artifacts.build import build
-from orchestrator.artifacts.kinds import DomainTotal, Need
-from orchestrator.artifacts.requirements import needs_of
+from orchestrator.artifacts.kinds import ArtifactSpec, DomainTotal
+from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
+from orchestrator.artifacts.requirements import required_artifacts
 from orchestrator.artifacts.stored_sources import StoredSources
-from orchestrator.artifacts.workbench import Workbench, workbench
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.cells.trial import run_and_record, run_cell
 from orchestrator.core.cell import Cell, MethodRef
@@ -59,14 +59,14 @@ def grid(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Grid:
 def settings(grid: Grid, catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     """A store in which everything the grid needs is built."""
     made = RunSettings(str(tmp_path_factory.mktemp("store")), device="cpu")
-    for need in make_plan(grid, catalog, Store(made.store_url)).missing:
-        build(need, made)
+    for spec in make_plan(grid, catalog, Store(made.store_url)).missing:
+        build(spec, made)
     return made
 
 
 @pytest.fixture
-def bench(settings: RunSettings) -> Workbench:
-    return Workbench(settings)
+def loaded(settings: RunSettings) -> LoadedArtifacts:
+    return LoadedArtifacts(settings)
 
 
 def pick(grid: Grid, method: str, dataset: str = "glyph-inks", shots: int = 2) -> Cell:
@@ -82,8 +82,8 @@ def test_a_plan_counts_what_is_there(grid: Grid, catalog: Catalog, settings: Run
     plan = make_plan(grid, catalog, Store(settings.store_url))
     assert (len(plan.cells), len(plan.todo)) == (27, 27)  # 3 x (1 + 4 x 2)
     assert plan.missing == ()
-    kinds = {type(planned.need).__name__ for planned in plan.artifacts}
-    assert kinds == {kind.__name__ for kind in Need.__subclasses__()} - {"MetaStart", "AdoptedSource"}
+    kinds = {type(planned.spec).__name__ for planned in plan.artifacts}
+    assert kinds == {kind.__name__ for kind in ArtifactSpec.__subclasses__()} - {"MetaStart", "AdoptedSource"}
 
 
 def test_the_domain_total_stays_the_same_while_cells_finish(
@@ -92,31 +92,31 @@ def test_the_domain_total_stays_the_same_while_cells_finish(
     """It once covered the open cells' sources only, and a resumed run built another one."""
     models = source_models(grid, catalog, None)
     totals = {
-        need
+        spec
         for cell in grid.cells
         if cell.sources
-        for need in needs_of([cell], grid.cells, catalog, models)
-        if isinstance(need, DomainTotal)
+        for spec in required_artifacts([cell], grid.cells, catalog, models)
+        if isinstance(spec, DomainTotal)
     }
     assert len(totals) == 1
 
 
 def test_inputs_come_before_what_reads_them(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
     seen: set[str] = set()
-    for need in make_plan(grid, catalog, Store(tmp_path)).missing:
-        assert {upstream.address for upstream in need.inputs} <= seen
-        seen.add(need.address)
+    for spec in make_plan(grid, catalog, Store(tmp_path)).missing:
+        assert {upstream.address for upstream in spec.inputs} <= seen
+        seen.add(spec.address)
 
 
 def test_a_damaged_artifact_is_planned_anew(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
     made = RunSettings(str(tmp_path), device="cpu")
     store = Store(tmp_path)
-    need = make_plan(grid, catalog, store).missing[0]
-    build(need, made)
-    found = store.artifact(need.address)
+    spec = make_plan(grid, catalog, store).missing[0]
+    build(spec, made)
+    found = store.artifact(spec.address)
     assert found is not None
     found.path("labels.npy").write_bytes(b"x")
-    assert need in make_plan(grid, catalog, store).missing
+    assert spec in make_plan(grid, catalog, store).missing
 
 
 def test_cells_run_in_an_order_that_keeps_the_dataset(grid: Grid) -> None:
@@ -128,7 +128,7 @@ def test_cells_run_in_an_order_that_keeps_the_dataset(grid: Grid) -> None:
 @pytest.mark.parametrize("method", ["zero_shot", "linear_probe", "tip_adapter", "bolt_pooled", "bolt"])
 def test_a_cell_gives_the_same_result_bit_for_bit(grid: Grid, settings: RunSettings, method: str) -> None:
     cell = pick(grid, method)
-    first, second = (run_cell(cell, Workbench(settings)) for _ in range(2))
+    first, second = (run_cell(cell, LoadedArtifacts(settings)) for _ in range(2))
     assert first.evaluations == second.evaluations
     assert first.curves == second.curves
     assert first.details == second.details
@@ -138,34 +138,34 @@ def test_a_cell_gives_the_same_result_bit_for_bit(grid: Grid, settings: RunSetti
     assert score.accuracy == pytest.approx(100 * score.correct / 600)
 
 
-def test_zero_shot_is_its_own_reference(grid: Grid, bench: Workbench) -> None:
-    (score,) = run_cell(pick(grid, "zero_shot"), bench).evaluations
+def test_zero_shot_is_its_own_reference(grid: Grid, loaded: LoadedArtifacts) -> None:
+    (score,) = run_cell(pick(grid, "zero_shot"), loaded).evaluations
     assert score.accuracy == score.accuracy_zero_shot > 15
 
 
-def test_supports_are_the_same_for_all_methods_and_nested_in_k(grid: Grid, bench: Workbench) -> None:
-    small = bench.support(pick(grid, "bolt", shots=1), METHODS["bolt"], None)
-    large = bench.support(pick(grid, "bolt", shots=2), METHODS["bolt"], None)
-    other = bench.support(pick(grid, "tip_adapter", shots=2), METHODS["tip_adapter"], 10)
+def test_supports_are_the_same_for_all_methods_and_nested_in_k(grid: Grid, loaded: LoadedArtifacts) -> None:
+    small = loaded.support(pick(grid, "bolt", shots=1), METHODS["bolt"], None)
+    large = loaded.support(pick(grid, "bolt", shots=2), METHODS["bolt"], None)
+    other = loaded.support(pick(grid, "tip_adapter", shots=2), METHODS["tip_adapter"], 10)
     assert torch.equal(large.indices_N, other.indices_N)
     assert set(small.indices_N.tolist()) < set(large.indices_N.tolist())
     assert torch.bincount(large.labels_N).tolist() == [2] * 8
 
 
-def test_cached_support_features_are_those_of_the_views(grid: Grid, bench: Workbench) -> None:
+def test_cached_support_features_are_those_of_the_views(grid: Grid, loaded: LoadedArtifacts) -> None:
     cell = pick(grid, "tip_adapter")
-    support = bench.support(cell, METHODS["tip_adapter"], 10)
-    backbone = bench.backbone(cell.backbone)
+    support = loaded.support(cell, METHODS["tip_adapter"], 10)
+    backbone = loaded.backbone(cell.backbone)
     for view in (0, 1, 10):
         direct = backbone.encode_images(support.pixels(view, torch.arange(len(support))))
         torch.testing.assert_close(support.features(view), direct, rtol=1e-5, atol=1e-5)
 
 
-def test_the_domain_total_gives_the_bits_of_the_direct_sum(grid: Grid, bench: Workbench) -> None:
+def test_the_domain_total_gives_the_bits_of_the_direct_sum(grid: Grid, loaded: LoadedArtifacts) -> None:
     cell = pick(grid, "bolt")
-    by_total = bench.sources(cell)
+    by_total = loaded.sources(cell)
     assert by_total._total is not None
-    direct = StoredSources(bench.store, cell.backbone, by_total._pretrained, cell.sources)
+    direct = StoredSources(loaded.store, cell.backbone, by_total._pretrained, cell.sources)
     direct._total = None
     for matrix in ("transformer.resblocks.0.attn.in_proj_weight", "proj"):
         assert torch.equal(by_total.mean_task_vector(matrix), direct.mean_task_vector(matrix))
@@ -270,21 +270,21 @@ def test_a_finished_cell_is_on_record_and_planned_no_more(grid: Grid, catalog: C
     assert all(Store(settings.store_url).artifact(address) is not None for address in manifest.artifacts)
 
 
-def test_a_cell_of_another_code_version_is_refused(grid: Grid, bench: Workbench) -> None:
+def test_a_cell_of_another_code_version_is_refused(grid: Grid, loaded: LoadedArtifacts) -> None:
     cell = pick(grid, "zero_shot")
     other = replace(cell, method=replace(cell.method, version=99))
     with pytest.raises(ValueError, match="version 99"):
-        run_cell(other, bench)
+        run_cell(other, loaded)
 
 
 def test_scoring_a_source_once_overwrote_the_frozen_backbone(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
     """Its weights were loaded into tensors shared with the backbone, and every later task vector was zero."""
     made = RunSettings(str(tmp_path), device="cpu")
     backbone = grid.cells[0].backbone
-    before = Workbench(made).backbone(backbone).tower.state_dict_open_clip()
-    for need in make_plan(grid, catalog, Store(tmp_path)).missing:
-        build(need, made)
-        if type(need).__name__ == "SourceModel":
+    before = LoadedArtifacts(made).backbone(backbone).tower.state_dict_open_clip()
+    for spec in make_plan(grid, catalog, Store(tmp_path)).missing:
+        build(spec, made)
+        if type(spec).__name__ == "SourceModel":
             break
-    after = workbench(made).backbone(backbone).tower.state_dict_open_clip()
+    after = loaded_artifacts(made).backbone(backbone).tower.state_dict_open_clip()
     assert all(torch.equal(before[name], after[name]) for name in before)

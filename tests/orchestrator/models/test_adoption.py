@@ -25,7 +25,7 @@ from bolt.clip.checkpoints import read_tensors
 from bolt.clip.huggingface import config_from_shape, to_huggingface
 from orchestrator.artifacts.build import build
 from orchestrator.artifacts.kinds import AdoptedSource, Images, SourceModel
-from orchestrator.artifacts.workbench import Workbench
+from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.catalog import Catalog, checkpoint_digest, grids_folder, load_catalog
 from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.cells.trial import run_cell
@@ -63,23 +63,23 @@ def grid_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Built:
-    """A grid with everything its cells need in a store."""
+    """A grid with everything its cells spec in a store."""
 
     grid: Grid
     catalog: Catalog
     settings: RunSettings
 
     @property
-    def bench(self) -> Workbench:
-        return Workbench(self.settings)
+    def loaded(self) -> LoadedArtifacts:
+        return LoadedArtifacts(self.settings)
 
 
 def build_all(grid_file: Path, folder: Path, *catalogs: Path, set_: tuple[str, ...] = ()) -> Built:
     catalog = load_catalog(catalogs)
     grid = load_grid(grid_file, catalog, set_=set_)
     settings = RunSettings(str(folder), device="cpu", catalog_files=tuple(str(path) for path in catalogs))
-    for need in make_plan(grid, catalog, Store(folder)).missing:
-        build(need, settings)
+    for spec in make_plan(grid, catalog, Store(folder)).missing:
+        build(spec, settings)
     return Built(grid, catalog, settings)
 
 
@@ -94,7 +94,7 @@ def towers(tuned: Built) -> dict[str, dict[str, Tensor]]:
     """Every fine-tuned source's tensors, by dataset."""
     store = Store(tuned.settings.store_url)
     plan = make_plan(tuned.grid, tuned.catalog, store)
-    models = [planned.need for planned in plan.artifacts if isinstance(planned.need, SourceModel)]
+    models = [planned.spec for planned in plan.artifacts if isinstance(planned.spec, SourceModel)]
     return {
         model.dataset.name: load_file(found.path("tower.safetensors"))
         for model in models
@@ -161,18 +161,18 @@ def test_adopted_sources_give_the_cell_of_fine_tuned_ones(
     adopted = build_all(grid_file, tmp_path, adopted_files)
     plan = make_plan(adopted.grid, adopted.catalog, Store(tmp_path))
     assert not plan.missing
-    kinds = [type(planned.need) for planned in plan.artifacts]
+    kinds = [type(planned.spec) for planned in plan.artifacts]
     assert kinds.count(AdoptedSource) == len(SOURCES)
     assert SourceModel not in kinds
-    read = {planned.need.dataset.name for planned in plan.artifacts if isinstance(planned.need, Images)}
+    read = {planned.spec.dataset.name for planned in plan.artifacts if isinstance(planned.spec, Images)}
     assert read == {TARGET}
 
     (theirs,), (ours,) = tuned.grid.cells, adopted.grid.cells
     assert theirs.id != ours.id
-    assert run_cell(theirs, tuned.bench).evaluations == run_cell(ours, adopted.bench).evaluations
+    assert run_cell(theirs, tuned.loaded).evaluations == run_cell(ours, adopted.loaded).evaluations
     for source in ours.sources:
         twin = next(ref for ref in theirs.sources if ref.dataset == source.dataset)
-        mine, other = adopted.bench.sources(ours), tuned.bench.sources(theirs)
+        mine, other = adopted.loaded.sources(ours), tuned.loaded.sources(theirs)
         pair = mine.task_vector(source.dataset), other.task_vector(twin.dataset)
         assert all(torch.equal(pair[0][name], pair[1][name]) for name in pair[1])
 
@@ -204,9 +204,9 @@ def test_a_file_that_has_changed_is_not_built_from(
     settings = RunSettings(str(tmp_path / "store"), device="cpu", catalog_files=(str(mine),))
     catalog = load_catalog([mine])
     plan = make_plan(load_grid(grid_file, catalog), catalog, Store(settings.store_url))
-    need = next(need for need in plan.missing if isinstance(need, AdoptedSource))
+    spec = next(spec for spec in plan.missing if isinstance(spec, AdoptedSource))
     with pytest.raises(UserError, match="is not the file that was adopted: its sha256 is"):
-        build(need, settings)
+        build(spec, settings)
     lines: list[str] = []
     assert not verify_checkpoints(settings, None, say=lines.append)
     assert "WRONG" in lines[0]

@@ -78,7 +78,7 @@ def test_the_adapter_is_there_before_the_result(world: World, tmp_path: Path) ->
 
 def test_equal_cells_keep_equal_adapters(world: World) -> None:
     result = finished(world, "bolt")
-    first, second = (kept_adapter(measure(result.cell, world.bench), world.bench) for _ in range(2))
+    first, second = (kept_adapter(measure(result.cell, world.loaded), world.loaded) for _ in range(2))
     assert first is not None
     assert first == second
     kept = Path(world.settings.store_url, "adapters", result.cell.id)
@@ -97,11 +97,11 @@ def test_an_exported_model_is_the_one_that_was_measured(
     method: str, track: str, form: str, world: World, tmp_path: Path
 ) -> None:
     result = finished(world, method, track)
-    made = make_model(result, world.bench)
+    made = make_model(result, world.loaded)
     assert made.how == ("kept" if method in KEPT else "again")
     assert made.accuracy == accuracies(result)[0]
     assert made.warnings == ()
-    written = write_model(made, result, world.bench, tmp_path / "model", form)  # type: ignore[arg-type]
+    written = write_model(made, result, world.loaded, tmp_path / "model", form)  # type: ignore[arg-type]
     assert written.compared == 16
     assert written.difference <= (1e-4 if form == "huggingface" else 0)
     notes = json.loads((tmp_path / "model" / "bolt.json").read_text())["about"]["notes"]
@@ -110,10 +110,10 @@ def test_an_exported_model_is_the_one_that_was_measured(
     assert notes["sources"] == {source.dataset: source.digest for source in result.cell.sources}
 
     # What counts: the model alone, on the cell's own test images, classifies as many as the result says.
-    backbone = world.bench.backbone(result.cell.backbone)
-    sources = world.bench.sources(result.cell) if METHODS[method].uses_mean_task_vector else None
+    backbone = world.loaded.backbone(result.cell.backbone)
+    sources = world.loaded.sources(result.cell) if METHODS[method].uses_mean_task_vector else None
     again = load_model(tmp_path / "model", *((backbone, sources) if form == "adapter" else ()))
-    images = world.bench.images(result.cell.dataset, "test", backbone.image_size)
+    images = world.loaded.images(result.cell.dataset, "test", backbone.image_size)
     predicted = again.logits(images.batch(0, len(images))).argmax(dim=-1)
     assert int((predicted == torch.from_numpy(images.labels)).sum()) == result.evaluations[0].correct
 
@@ -124,9 +124,9 @@ def test_a_damaged_kept_adapter_is_made_again(world: World, tmp_path: Path) -> N
     shutil.copytree(kept, tmp_path / "aside")
     try:
         (kept / "adapter.safetensors").write_bytes(b"short")
-        assert make_model(result, world.bench).how == "again"
+        assert make_model(result, world.loaded).how == "again"
         shutil.rmtree(kept)
-        assert make_model(result, world.bench).how == "again"
+        assert make_model(result, world.loaded).how == "again"
     finally:
         shutil.copytree(tmp_path / "aside", kept, dirs_exist_ok=True)
 
@@ -136,9 +136,9 @@ def test_a_model_that_scores_otherwise_is_an_error_unless_the_machine_explains_i
     (scored,) = result.evaluations
     claimed = replace(result, evaluations=(replace(scored, correct=scored.correct - 3),))
     with pytest.raises(UserError, match=f"{scored.correct} of {scored.total} images correct, recorded"):
-        make_model(claimed, world.bench)
+        make_model(claimed, world.loaded)
     elsewhere = replace(claimed, manifest=replace(result.manifest, device="another GPU"))
-    (warning,) = make_model(elsewhere, world.bench).warnings
+    (warning,) = make_model(elsewhere, world.loaded).warnings
     assert "device another GPU then" in warning
 
 
@@ -146,18 +146,18 @@ def test_a_dataset_that_no_catalog_knows_is_said(world: World) -> None:
     result = finished(world, "zero_shot")
     mine = replace(result.cell, dataset=replace(result.cell.dataset, name="my-birds"))
     with pytest.raises(UserError, match=r"my-birds is in no catalog file\n.*--catalog"):
-        make_model(replace(result, cell=mine), world.bench)
+        make_model(replace(result, cell=mine), world.loaded)
 
 
 def test_transformers_reads_an_exported_tower(world: World, tmp_path: Path) -> None:
     from transformers import CLIPVisionModelWithProjection
 
     result = finished(world, "bolt")
-    made = make_model(result, world.bench)
-    write_model(made, result, world.bench, tmp_path / "model", "huggingface")
+    made = make_model(result, world.loaded)
+    write_model(made, result, world.loaded, tmp_path / "model", "huggingface")
     tower = CLIPVisionModelWithProjection.from_pretrained(tmp_path / "model").eval()
-    backbone = world.bench.backbone(result.cell.backbone)
-    pixels = world.bench.images(result.cell.dataset, "test", backbone.image_size).batch(0, 32)
+    backbone = world.loaded.backbone(result.cell.backbone)
+    pixels = world.loaded.images(result.cell.dataset, "test", backbone.image_size).batch(0, 32)
     with torch.inference_mode():
         embeds = tower(pixel_values=backbone.normalise(pixels)).image_embeds
         theirs = made.model.classifier(embeds)
@@ -184,7 +184,7 @@ def test_the_command_says_what_it_did(world: World, tmp_path: Path) -> None:
     assert "logits of 16 test images equal bit for bit" in said
     names = load_file(tmp_path / "model" / "adapter.safetensors")
     assert {name.split("/")[0] for name in names} == {"classifier", "coefficients", "probe", "u", "v"}
-    load_model(tmp_path / "model", world.bench.backbone(result.cell.backbone))
+    load_model(tmp_path / "model", world.loaded.backbone(result.cell.backbone))
     with pytest.raises(UserError, match="is there already"):
         command(world, result.cell.id, "-o", str(tmp_path / "model"))
 
@@ -235,8 +235,8 @@ def test_a_cells_run_carries_its_adapter(world: World, tracked: tuple[str, Resul
     listed = [file.path for file in client.list_artifacts(runs[result.cell.id], "adapter")]
     assert sorted(listed) == ["adapter/adapter.safetensors", "adapter/bolt.json"]
     place = Path(client.download_artifacts(runs[result.cell.id], "adapter"))
-    backbone = world.bench.backbone(result.cell.backbone)
-    assert load_model(place, backbone, world.bench.sources(result.cell)).about.notes["cell"] == result.cell.id
+    backbone = world.loaded.backbone(result.cell.backbone)
+    assert load_model(place, backbone, world.loaded.sources(result.cell)).about.notes["cell"] == result.cell.id
     assert client.list_artifacts(runs[world.pick("lora").id]) == []
 
 
@@ -245,13 +245,13 @@ def test_a_registered_model_takes_images_and_gives_labels(
 ) -> None:
     """Through ``mlflow models predict``, the command, in a process that knows neither Ray nor the engine."""
     uri, result = tracked
-    made = make_model(result, world.bench)
-    write_model(made, result, world.bench, tmp_path / "model", "state_dict")
-    example = example_of(result, world.bench)
+    made = make_model(result, world.loaded)
+    write_model(made, result, world.loaded, tmp_path / "model", "state_dict")
+    example = example_of(result, world.loaded)
     assert register_model(uri, result.cell.id, tmp_path / "model", "inks", example) == 1
     assert register_model(uri, result.cell.id, tmp_path / "model", "inks", example) == 2
 
-    images = world.bench.images(result.cell.dataset, "test", made.model.tower.shape.image_size)
+    images = world.loaded.images(result.cell.dataset, "test", made.model.tower.shape.image_size)
     rows, pictures = [], [Image.fromarray(images.image(row).permute(1, 2, 0).numpy()) for row in range(3)]
     for picture in pictures:
         stream = io.BytesIO()
@@ -280,8 +280,8 @@ def test_what_is_no_image_is_refused_by_row(world: World) -> None:
 
     served = ImageClassifier()
     result = finished(world, "zero_shot")
-    served._model = make_model(result, world.bench).model
-    good = base64.b64encode(example_of(result, world.bench)).decode()
+    served._model = make_model(result, world.loaded).model
+    good = base64.b64encode(example_of(result, world.loaded)).decode()
     assert list(served.predict(None, pd.DataFrame({"image": [good]}))) == ["label", "score"]
     for bad in ("/etc/hostname", "not base64!", base64.b64encode(b"no image").decode(), None):
         with pytest.raises(BadImage, match="row 1 is not an image file"):

@@ -14,8 +14,8 @@ from orchestrator.artifacts.kinds import Images, SupportImages
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.settings import RunSettings
 from orchestrator.grid import load_grid
-from orchestrator.planning.disk import KINDS, check_room, free_bytes, parse_bytes, room_line, to_build
-from orchestrator.planning.estimate import artifact_bytes, estimate
+from orchestrator.planning.disk import check_room, free_bytes, parse_bytes, room_line, to_build
+from orchestrator.planning.estimate import estimate
 from orchestrator.planning.plan import Plan, PlannedArtifact, make_plan
 from orchestrator.planning.plan_view import plan_view
 from orchestrator.store import Store
@@ -58,11 +58,11 @@ def test_free_space_is_that_of_the_disk_the_store_will_be_on(tmp_path: Path) -> 
     assert free_bytes(Store("memory://store")) is None
 
 
-def test_every_kind_of_artifact_has_its_words(plan: Plan, tmp_path: Path) -> None:
+def test_every_kind_of_artifact_has_a_title_and_a_hint(plan: Plan, tmp_path: Path) -> None:
     for planned in plan.artifacts:
         with pytest.raises(UserError) as caught:
             check_room(replace(plan, artifacts=(planned,)), Store(tmp_path), budget=1)
-        assert sum(f"  1 {words}: " in str(caught.value) for words, _ in KINDS.values()) == 1
+        assert f"  1 {planned.spec.title}: {planned.spec.shrink_hint}" in str(caught.value)
 
 
 def test_a_plan_beyond_its_budget_names_what_takes_most_and_what_makes_it_less(plan: Plan, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_plan_beyond_the_free_space_is_refused_without_a_budget(plan: Plan, tm
 
 
 def test_what_is_built_needs_no_room(plan: Plan, tmp_path: Path) -> None:
-    built = tuple(PlannedArtifact(planned.need, built=True, bytes=10**18) for planned in plan.artifacts)
+    built = tuple(PlannedArtifact(planned.spec, built=True, bytes=10**18) for planned in plan.artifacts)
     check_room(replace(plan, artifacts=built), Store(tmp_path), budget=1)
 
 
@@ -101,20 +101,20 @@ def test_the_plan_shows_the_room_and_says_when_it_is_too_little(plan: Plan, cata
 def test_estimates_of_drawn_images_are_what_they_take(plan: Plan, catalog: Catalog, tmp_path: Path) -> None:
     settings = RunSettings(str(tmp_path), device="cpu")
     for kind in (Images, SupportImages):
-        need = next(planned.need for planned in plan.artifacts if isinstance(planned.need, kind))
-        artifact = Store(tmp_path).artifact(build(need, settings))
+        spec = next(planned.spec for planned in plan.artifacts if isinstance(planned.spec, kind))
+        artifact = Store(tmp_path).artifact(build(spec, settings))
         assert artifact is not None
         took = artifact.path("pixels.bin").stat().st_size
-        assert took == pytest.approx(artifact_bytes(need, catalog), rel=0.01)
+        assert took == pytest.approx(spec.size_bytes(catalog), rel=0.01)
 
 
 def test_small_images_are_not_reckoned_at_twice_the_towers_side(catalog: Catalog, plan: Plan) -> None:
-    ref = next(planned.need.dataset for planned in plan.artifacts if isinstance(planned.need, Images))
+    ref = next(planned.spec.dataset for planned in plan.artifacts if isinstance(planned.spec, Images))
     cifar = replace(ref, name="cifar10")
-    assert artifact_bytes(Images(cifar, "train", 224), catalog) == 50_000 * 3 * 32**2
-    assert artifact_bytes(Images(cifar, "test", 224), catalog) == 10_000 * 3 * 224**2
+    assert Images(cifar, "train", 224).size_bytes(catalog) == 50_000 * 3 * 32**2
+    assert Images(cifar, "test", 224).size_bytes(catalog) == 10_000 * 3 * 224**2
     unknown = replace(ref, name="imagenet")
-    assert artifact_bytes(Images(unknown, "test_whole", 112), catalog) == 50_000 * 3 * 224**2
+    assert Images(unknown, "test_whole", 112).size_bytes(catalog) == 50_000 * 3 * 224**2
 
 
 def test_adapting_at_test_time_is_reckoned_with_two_strong_views_an_image_and_epoch(

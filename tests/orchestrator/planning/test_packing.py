@@ -14,7 +14,7 @@ from orchestrator.core.events import Resources
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.tune import worker_failures as endings
 from orchestrator.execution.tune.queue import Deck
-from orchestrator.planning.packing import CONTEXT_MIB, RESERVED, Packing, artifact_gpus, held_mib, smallest_share
+from orchestrator.planning.packing import CONTEXT_MIB, RESERVED, Packing, held_mib, smallest_share
 from orchestrator.store.failure_kind import patiently, problem_of
 from orchestrator.store.remote import StoreUnavailable
 from orchestrator.store.results import Result
@@ -96,16 +96,6 @@ def test_no_gpu_is_asked_for_where_none_is_used(catalog: Catalog) -> None:
     here, cpu = RunSettings("s"), RunSettings("s", device="cpu")
     assert packing.resources(cell("bolt"), here, 8) == Resources(1, 1.0)
     assert packing.resources(cell("bolt"), here, 0) == packing.resources(cell("bolt"), cpu, 8) == Resources(1)
-
-
-def test_artifacts_ask_for_what_they_do(catalog: Catalog) -> None:
-    from orchestrator.artifacts.kinds import DomainTotal, Head
-
-    of = cell()
-    head = Head(of.backbone, of.dataset, 32)
-    assert artifact_gpus(head, RunSettings("s"), 8) == 0.25
-    assert artifact_gpus(DomainTotal(()), RunSettings("s"), 8) == 0.0
-    assert artifact_gpus(head, RunSettings("s", device="cpu"), 8) == 0.0
 
 
 # -- dealing -------------------------------------------------------------------------------------------------------

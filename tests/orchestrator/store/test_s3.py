@@ -108,8 +108,8 @@ def measured_in_a_folder(folder: Path) -> dict[str, object]:
     """The same cells in a folder and in this process, where nothing goes wrong."""
     catalog, settings = load_catalog(), RunSettings(str(folder), device="cpu")
     wanted = load_grid("smoke", catalog, only=GRID[1::2])
-    for need in make_plan(wanted, catalog, Store(folder)).missing:
-        stage(need, settings)
+    for spec in make_plan(wanted, catalog, Store(folder)).missing:
+        stage(spec, settings)
     run_cells_locally(wanted.cells, settings, on_event=lambda event: None)
     return command.scores(folder)
 

@@ -26,7 +26,7 @@ from bolt.seeds import torch_generator
 from bolt.task.support import batch_order, draw_support
 from bolt.task.task import EVALUATION_VIEW, Support, Unlabelled
 from orchestrator.artifacts import kinds as artifacts
-from orchestrator.artifacts.requirements import direct_needs
+from orchestrator.artifacts.requirements import direct_inputs
 from orchestrator.artifacts.stored_sources import StoredSources
 from orchestrator.catalog import BackboneEntry, Catalog, DatasetEntry, backbone_ref, dataset_ref, load_catalog
 from orchestrator.catalog.load_backbone import activation_swapped, load_backbone
@@ -62,7 +62,7 @@ class Recent(Generic[Value]):
         return self._values[key]
 
 
-class Workbench:
+class LoadedArtifacts:
     """Backbones, images, heads, features and sources of one store, each opened once."""
 
     def __init__(self, settings: RunSettings) -> None:
@@ -130,8 +130,8 @@ class Workbench:
 
     def images(self, dataset: DatasetRef, split: str, image_size: int) -> Images:
         """A decoded split, memory-mapped."""
-        need = artifacts.Images(dataset, split, image_size)
-        return self._images.get(need, lambda: read_images(self.open(need.address).path))
+        spec = artifacts.Images(dataset, split, image_size)
+        return self._images.get(spec, lambda: read_images(self.open(spec.address).path))
 
     def class_names(self, dataset: DatasetRef, image_size: int) -> tuple[str, ...]:
         """The dataset's class words in label order."""
@@ -139,18 +139,18 @@ class Workbench:
 
     def head(self, backbone: BackboneRef, dataset: DatasetRef) -> Tensor:
         """The zero-shot head, (C, D), on the device."""
-        need = artifacts.Head(backbone, dataset, self.image_size(backbone))
+        spec = artifacts.Head(backbone, dataset, self.image_size(backbone))
 
         def load() -> Tensor:
-            return load_file(self.open(need.address).path("head.safetensors"))["head"].to(self.device)
+            return load_file(self.open(spec.address).path("head.safetensors"))["head"].to(self.device)
 
-        return self._tensors.get(need, load)
+        return self._tensors.get(spec, load)
 
     def test_features(self, backbone: BackboneRef, dataset: DatasetRef) -> Tensor:
         """The frozen tower's raw features of the test split, (N, D), on the CPU."""
-        need = artifacts.TestFeatures(backbone, dataset, self.image_size(backbone))
+        spec = artifacts.TestFeatures(backbone, dataset, self.image_size(backbone))
         return self._tensors.get(
-            need, lambda: load_file(self.open(need.address).path("features.safetensors"))["features"]
+            spec, lambda: load_file(self.open(spec.address).path("features.safetensors"))["features"]
         )
 
     def sources(self, cell: Cell) -> StoredSources:
@@ -164,7 +164,7 @@ class Workbench:
 
     def addresses_read(self, cell: Cell) -> tuple[str, ...]:
         """Addresses of the artifacts a cell's number was made from."""
-        return tuple(need.address for need in direct_needs(cell, self.catalog)) + tuple(
+        return tuple(spec.address for spec in direct_inputs(cell, self.catalog)) + tuple(
             artifacts.source_address(cell.backbone.name, source)
             for source in cell.sources
             if METHODS[cell.method.name].meta_recipe is None
@@ -191,20 +191,20 @@ class Workbench:
         empty = torch.empty(0, dtype=torch.int64)
         return Support(empty, empty, pixels=nothing, features=nothing, order=nothing)
 
-    def support_pictures(self, need: artifacts.SupportImages) -> SupportPictures:
+    def support_pictures(self, spec: artifacts.SupportImages) -> SupportPictures:
         """The images of the largest support of a dataset and seed, memory-mapped."""
 
         def load() -> SupportPictures:
-            path = self.open(need.address).path
+            path = self.open(spec.address).path
             return SupportPictures(
-                dataset=need.dataset.name,
-                seed=need.seed,
+                dataset=spec.dataset.name,
+                seed=spec.seed,
                 images=read_images(path),
                 indices=np.load(path("indices.npy")),
                 labels_of_split=np.load(path("labels_of_split.npy")),
             )
 
-        return self._pictures.get(need, load)
+        return self._pictures.get(spec, load)
 
     def support(self, cell: Cell, method: Method, views: int | None) -> Support:
         """The cell's support, with frozen features of its un-augmented and first ``views`` augmented views.
@@ -255,9 +255,9 @@ class Workbench:
             ),
         )
 
-    def meta_start(self, need: artifacts.MetaStart) -> dict[str, Tensor]:
+    def meta_start(self, spec: artifacts.MetaStart) -> dict[str, Tensor]:
         """A meta-learned image tower by open_clip names, on the device."""
-        tensors = load_file(self.open(need.address).path("tower.safetensors"))
+        tensors = load_file(self.open(spec.address).path("tower.safetensors"))
         return {name: tensor.to(self.device) for name, tensor in tensors.items()}
 
     def _views(self, cell: Cell, method: Method) -> artifacts.Views:
@@ -268,13 +268,13 @@ class Workbench:
     ) -> Callable[[int], Tensor]:
         if views is None:
             return nothing
-        need = artifacts.support_features(cell, self.image_size(cell.backbone), family, views)
+        spec = artifacts.support_features(cell, self.image_size(cell.backbone), family, views)
 
         def load() -> dict[str, Tensor]:
-            return load_file(self.open(need.address).path("features.safetensors"))
+            return load_file(self.open(spec.address).path("features.safetensors"))
 
         def features(view: int) -> Tensor:
-            stored = self._support.get(need, load)
+            stored = self._support.get(spec, load)
             rows = torch.searchsorted(stored["indices_N"], torch.from_numpy(indices))
             return stored["features_VND"][view, rows].to(self.device)
 
@@ -323,6 +323,6 @@ def nothing(view: int, rows: Tensor | None = None) -> Tensor:
 
 
 @lru_cache(maxsize=1)
-def workbench(settings: RunSettings) -> Workbench:
-    """This process's workbench; asking with other settings replaces it."""
-    return Workbench(settings)
+def loaded_artifacts(settings: RunSettings) -> LoadedArtifacts:
+    """The cache of this process; asking with other settings replaces it."""
+    return LoadedArtifacts(settings)
