@@ -51,7 +51,13 @@ def prepare(
 ) -> None:
     """Fetch datasets, whole or not at all. The same command continues an interrupted one."""
     from orchestrator.catalog import load_catalog
-    from orchestrator.datasets.prepare import by_hand_error, check_space, prepare_one, remove_leftovers, sort_out
+    from orchestrator.datasets.prepare import (
+        by_hand_error,
+        check_space,
+        plan_preparation,
+        prepare_one,
+        remove_leftovers,
+    )
     from orchestrator.util.errors import UserError
     from orchestrator.util.units import human_bytes
 
@@ -62,7 +68,7 @@ def prepare(
 
     root = _needed_root(data_root)
     entries = _chosen(names, grid, load_catalog(catalog or ()), root)
-    found = sort_out(entries, root)
+    found = plan_preparation(entries, root)
     for entry in entries:
         remove_leftovers(entry, root)
     for line in found.there:
@@ -152,14 +158,14 @@ def add(
     ] = False,
 ) -> None:
     """Turn a folder of images (or a table of them) into a catalog entry, checked."""
-    from orchestrator.datasets.adding import Wishes, add_dataset, key_of
+    from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
     from orchestrator.datasets.listing import added_lines
     from orchestrator.datasets.progress import decoding
 
     console = Console()
-    wishes = Wishes(name, title, domain, tuple(template or ()), mirrorable, licence, exclude_broken)
-    with decoding(name or key_of(path), console) as advance:
-        added = add_dataset(path, catalog, wishes, advance)
+    options = DatasetOptions(name, title, domain, tuple(template or ()), mirrorable, licence, exclude_broken)
+    with decoding(name or dataset_key(path), console) as advance:
+        added = add_dataset(path, catalog, options, advance)
     for line in added_lines(added, catalog):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
 

@@ -25,7 +25,7 @@ DOMAIN_TITLES = {OWN_DOMAIN: "Own images"}
 
 
 @dataclass(frozen=True)
-class Wishes:
+class DatasetOptions:
     """What the user says of the dataset; the rest is found out.
 
     Attributes:
@@ -67,10 +67,10 @@ class Added:
 def add_dataset(
     path: Path,
     catalog_files: Sequence[Path],
-    wishes: Wishes,
+    options: DatasetOptions,
     advance: Callable[[int, int], None] = lambda done, of: None,
 ) -> Added:
-    """Look at the images, check them and write the entry.
+    """ImageCheck at the images, check them and write the entry.
 
     Args:
         path: a folder of images, or a table of them.
@@ -83,7 +83,7 @@ def add_dataset(
     """
     layout = find_layout(path)
     words = class_words(layout.names)
-    name = wishes.name or key_of(path)
+    name = options.name or dataset_key(path)
     if wrong := key_error(name):
         raise UserError(wrong, where="--name")
     catalog_file = catalog_files[-1]
@@ -93,14 +93,14 @@ def add_dataset(
             f"there is a dataset {name!r} already, in {catalog.files['datasets', name]}",
             hint="give another one with --name, or remove that entry first",
         )
-    fields = _fields(layout, words, wishes, path)
+    fields = _fields(layout, words, options, path)
     entry = _entry(name, fields, catalog_file)
     raw = open_dataset(entry, layout.data_root)
     _refuse_untestable(raw)
     left_out = len(excluded_images(entry, layout.data_root))
     found = verify_opened(entry, raw, left_out, advance)
     if found.broken:
-        _settle_broken(found, wishes, layout.data_root)
+        _settle_broken(found, options, layout.data_root)
         raw = open_dataset(entry, layout.data_root)
     train = [int((raw.train.labels == label).sum()) for label in range(len(raw.class_names))]
     fields["sizes"] = {"train": len(raw.train), "test": len(raw.test)}
@@ -108,13 +108,13 @@ def add_dataset(
     if found.turned:
         fields["exif_rotation"] = True
     _entry(name, fields, catalog_file)
-    domains = {} if wishes.domain in catalog.domains else {wishes.domain: {"title": _domain_title(wishes.domain)}}
+    domains = {} if options.domain in catalog.domains else {options.domain: {"title": _domain_title(options.domain)}}
     add_entries(catalog_file, {"domains": domains, "datasets": {name: fields}})
     entry = load_catalog(catalog_files).datasets[name]
-    return Added(entry, layout.data_root, (*layout.notes, *_notes(found, train, raw, wishes)), words)
+    return Added(entry, layout.data_root, (*layout.notes, *_notes(found, train, raw, options)), words)
 
 
-def key_of(path: Path) -> str:
+def dataset_key(path: Path) -> str:
     """A dataset's key from a folder's (or a table's folder's) name.
 
     Raises ``UserError`` where nothing is left of it.
@@ -126,20 +126,20 @@ def key_of(path: Path) -> str:
     return text
 
 
-def _fields(layout: Layout, words: Mapping[str, str], wishes: Wishes, path: Path) -> dict[str, Any]:
+def _fields(layout: Layout, words: Mapping[str, str], options: DatasetOptions, path: Path) -> dict[str, Any]:
     """The entry's fields as they are written, with sizes to be filled in."""
-    title = wishes.title or key_of(path).replace("-", " ").replace("_", " ").capitalize()
+    title = options.title or dataset_key(path).replace("-", " ").replace("_", " ").capitalize()
     return {
         "title": title,
-        "domain": wishes.domain,
+        "domain": options.domain,
         "route": dict(layout.route),
         "class_names": dict(words),
-        "prompts": list(wishes.templates) or "plain",
+        "prompts": list(options.templates) or "plain",
         "classes": len(words),
-        "mirrorable": wishes.mirrorable,
+        "mirrorable": options.mirrorable,
         "sizes": {"train": 1, "test": 1},
         "splits": {"recipe": layout.recipe},
-        "licence": wishes.licence,
+        "licence": options.licence,
     }
 
 
@@ -163,9 +163,9 @@ def _refuse_untestable(raw: RawDataset) -> None:
             )
 
 
-def _settle_broken(found: Verified, wishes: Wishes, data_root: Path) -> None:
+def _settle_broken(found: Verified, options: DatasetOptions, data_root: Path) -> None:
     """Leave broken images out on record, or refuse."""
-    if wishes.exclude_broken:
+    if options.exclude_broken:
         exclude_broken(found, data_root)
         return
     listed = [f"{broken.origin}: {broken.reason}" for broken in found.broken[:SHOWN_BROKEN]]
@@ -178,9 +178,9 @@ def _settle_broken(found: Verified, wishes: Wishes, data_root: Path) -> None:
     )
 
 
-def _notes(found: Verified, train: Sequence[int], raw: RawDataset, wishes: Wishes) -> list[str]:
+def _notes(found: Verified, train: Sequence[int], raw: RawDataset, options: DatasetOptions) -> list[str]:
     notes = []
-    left_out = found.excluded + (len(found.broken) if wishes.exclude_broken else 0)
+    left_out = found.excluded + (len(found.broken) if options.exclude_broken else 0)
     if left_out:
         notes.append(f"left out on record: {left_out} of {left_out + len(raw.train) + len(raw.test)} images")
     if found.duplicates:

@@ -20,7 +20,7 @@ from PIL import Image, UnidentifiedImageError
 from bolt.clip.preprocess import UNREADABLE, evaluation_pixels, rgb_or_grey, rgb_pixels
 from orchestrator.core.events import one_line
 from orchestrator.datasets.part import Part
-from orchestrator.datasets.thread_map import in_order
+from orchestrator.datasets.thread_map import thread_map
 from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def write_images(
     shapes = np.zeros((len(part), 2), dtype=np.int32)
     broken: list[str] = []
     with open(folder / "pixels.bin", "wb") as stream:
-        for index, pixels in enumerate(in_order(decode, len(part))):
+        for index, pixels in enumerate(thread_map(decode, len(part))):
             if isinstance(pixels, str):
                 broken.append(f"{part.origin(index)}: {pixels}")
             elif not broken:  # otherwise only to find the others

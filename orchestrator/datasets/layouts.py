@@ -45,7 +45,7 @@ class Layout:
 
 
 def find_layout(path: Path) -> Layout:
-    """Look at a folder of images or a table of them.
+    """ImageCheck at a folder of images or a table of them.
 
     Raises:
         UserError: there is no such thing, it holds no class folders, a part is missing, a class folder is empty, or

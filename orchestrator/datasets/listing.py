@@ -12,7 +12,7 @@ from rich.text import Text
 
 from orchestrator.catalog import DatasetEntry, dataset_folder, excluded_file, partial_folder
 from orchestrator.datasets.adding import USUAL_SHOTS, Added
-from orchestrator.datasets.fetching import FILLERS
+from orchestrator.datasets.fetching import FETCHERS
 from orchestrator.datasets.state import State, bytes_in, read_record, state_of
 from orchestrator.datasets.verify import Verified
 from orchestrator.util.units import human_bytes
@@ -63,11 +63,11 @@ def get_line(entries: Iterable[DatasetEntry], data_root: Path | None, catalogs: 
     missing = [entry for entry, state in states.values() if state in ("partial", "missing")]
     lines = ["", f"{len(states) - len(missing)} of {len(states)} are at hand"]
     lines[-1] += f", looked for in {data_root}" if data_root else "; no data root is given (--data-root or BOLT_DATA)"
-    fetch = [entry.name for entry in missing if entry.route.kind in FILLERS]
+    fetch = [entry.name for entry in missing if entry.route.kind in FETCHERS]
     if fetch:
         options = [*catalog_options(catalogs), "--data-root", data_root or "PATH"]
         lines += ["get what is missing:", f"  {command(['data', 'prepare', *fetch, *options])}"]
-    by_hand = [entry.name for entry in missing if entry.route.kind not in FILLERS]
+    by_hand = [entry.name for entry in missing if entry.route.kind not in FETCHERS]
     if by_hand:
         lines.append(f"by hand (`data prepare NAME` says how): {', '.join(by_hand)}")
     return "\n".join(lines)

@@ -44,7 +44,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Found:
+class RouteContents:
     """What a route's reader finds.
 
     Attributes:
@@ -69,7 +69,7 @@ class RawDataset:
         return {"train": self.train, "test": self.test}[split]
 
 
-def whole_part(labels: Sequence[int] | NDArray[np.int64], read: Callable[[int], Image.Image],
+def make_part(labels: Sequence[int] | NDArray[np.int64], read: Callable[[int], Image.Image],
                origin: Callable[[int], str]) -> Part:  # fmt: skip
     """A part of all images a route lists."""
     found = np.asarray(labels, dtype=np.int64)
@@ -78,7 +78,7 @@ def whole_part(labels: Sequence[int] | NDArray[np.int64], read: Callable[[int], 
 
 def array_part(pixels: NDArray[np.uint8], labels: NDArray[np.int64], origin: str) -> Part:
     """Images held as one uint8 array, (N, H, W, 3)."""
-    return whole_part(labels, lambda i: Image.fromarray(pixels[i]), lambda i: f"{origin}[{i}]")
+    return make_part(labels, lambda i: Image.fromarray(pixels[i]), lambda i: f"{origin}[{i}]")
 
 
 def file_part(files: Sequence[Path], labels: Sequence[int], root: Path) -> Part:
@@ -89,10 +89,10 @@ def file_part(files: Sequence[Path], labels: Sequence[int], root: Path) -> Part:
             image.load()
             return image
 
-    return whole_part(labels, read, lambda i: files[i].relative_to(root).as_posix())
+    return make_part(labels, read, lambda i: files[i].relative_to(root).as_posix())
 
 
-def joined(parts: Sequence[Part]) -> Part:
+def concatenated(parts: Sequence[Part]) -> Part:
     """One part of several, in their order."""
     starts = np.cumsum([0, *(len(part) for part in parts)])
 
@@ -108,4 +108,4 @@ def joined(parts: Sequence[Part]) -> Part:
         part, position = within(index)
         return part.origin(position)
 
-    return whole_part(np.concatenate([part.labels for part in parts]), read, origin)
+    return make_part(np.concatenate([part.labels for part in parts]), read, origin)

@@ -25,11 +25,11 @@ from orchestrator.catalog import (
     origin_of,
     partial_folder,
 )
-from orchestrator.datasets.fetching import FILLERS, SIZES, SPACE_PER_BYTE
-from orchestrator.datasets.fetching.staging import Filled, Workshop
+from orchestrator.datasets.fetching import FETCHERS, SIZES, SPACE_PER_BYTE
+from orchestrator.datasets.fetching.staging import FetchResult, StagingArea
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.splits import split_manifest
-from orchestrator.datasets.state import Record, bytes_in, only_builder, read_record, write_record
+from orchestrator.datasets.state import Record, bytes_in, dataset_lock, read_record, write_record
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_bytes
 
@@ -75,7 +75,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Sorted:
+class Preparation:
     """What a call of ``prepare`` is about: what is there, what can be fetched, and what only its user can get."""
 
     there: tuple[str, ...]
@@ -83,8 +83,8 @@ class Sorted:
     by_hand: tuple[DatasetEntry, ...]
 
 
-def sort_out(entries: Iterable[DatasetEntry], data_root: Path) -> Sorted:
-    """Look at what is there and ask for the sizes of what is not."""
+def plan_preparation(entries: Iterable[DatasetEntry], data_root: Path) -> Preparation:
+    """ImageCheck at what is there and ask for the sizes of what is not."""
     there, jobs, by_hand = [], [], []
     for entry in entries:
         if entry.route.kind in DRAWN:
@@ -93,13 +93,13 @@ def sort_out(entries: Iterable[DatasetEntry], data_root: Path) -> Sorted:
             record = read_record(entry, data_root)
             found = f", prepared {record.date[:10]}" if record else ""
             there.append(f"{entry.name} is there: {dataset_folder(entry, data_root)}{found}")
-        elif entry.route.kind not in FILLERS:
+        elif entry.route.kind not in FETCHERS:
             by_hand.append(entry)
         else:
             ask = SIZES.get(entry.route.kind)
             size = entry.download_bytes or (ask(entry) if ask else None)
             jobs.append(Job(entry, size, bytes_in(partial_folder(entry, data_root))))
-    return Sorted(tuple(there), tuple(jobs), tuple(by_hand))
+    return Preparation(tuple(there), tuple(jobs), tuple(by_hand))
 
 
 def check_space(jobs: Sequence[Job], data_root: Path) -> str:
@@ -128,7 +128,7 @@ def prepare_one(entry: DatasetEntry, data_root: Path, console: Console) -> Recor
             or the data root cannot be written to.
     """
     try:
-        with only_builder(entry.name, data_root):
+        with dataset_lock(entry.name, data_root):
             if missing_data(entry, data_root) is None:
                 return None
             return _fill(entry, data_root, console)
@@ -144,26 +144,26 @@ def prepare_one(entry: DatasetEntry, data_root: Path, console: Console) -> Recor
 
 def _fill(entry: DatasetEntry, data_root: Path, console: Console) -> Record:
     inner = partial_folder(entry, data_root)  # a data root of its own
-    shop = Workshop(inner / entry.name, inner / "downloads", console)
-    shop.downloads.mkdir(parents=True, exist_ok=True)
-    filled = FILLERS[entry.route.kind](entry, shop)
+    staging = StagingArea(inner / entry.name, inner / "downloads", console)
+    staging.downloads.mkdir(parents=True, exist_ok=True)
+    filled = FETCHERS[entry.route.kind](entry, staging)
     try:
-        record = _record(entry, inner, filled, shop.folder)
+        record = _record(entry, inner, filled, staging.folder)
     except UserError as error:
         raise UserError(
             f"what was fetched cannot be read as {entry.name}: {error.what}",
             where=error.where,
             hint=f"it stays in {inner}; remove that folder to fetch it anew" + (f"\n  {error.hint}" * bool(error.hint)),
         ) from None
-    write_record(record, shop.folder)
+    write_record(record, staging.folder)
     target = dataset_folder(entry, data_root)
-    os.rename(shop.folder, target)
+    os.rename(staging.folder, target)
     _flush_folder(data_root)
     shutil.rmtree(inner)
     return record
 
 
-def _record(entry: DatasetEntry, inner: Path, filled: Filled, folder: Path) -> Record:
+def _record(entry: DatasetEntry, inner: Path, filled: FetchResult, folder: Path) -> Record:
     raw = open_dataset(entry, inner)
     manifest = split_manifest(entry, raw)
     return Record(
@@ -191,8 +191,8 @@ def by_hand_error(entries: Sequence[DatasetEntry], data_root: Path) -> UserError
 def remove_leftovers(entry: DatasetEntry, data_root: Path) -> None:
     """Remove what a command that ended between the last two steps left beside a dataset that is whole."""
     inner = partial_folder(entry, data_root)
-    if inner.is_dir() and entry.route.kind in FILLERS and missing_data(entry, data_root) is None:
-        with only_builder(entry.name, data_root):
+    if inner.is_dir() and entry.route.kind in FETCHERS and missing_data(entry, data_root) is None:
+        with dataset_lock(entry.name, data_root):
             shutil.rmtree(inner, ignore_errors=True)
 
 

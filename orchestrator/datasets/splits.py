@@ -118,5 +118,5 @@ def _published(total: int) -> dict[str, NDArray[np.int64]]:
     order = permutation(total, 42)
     train, test = order[:first], order[first:]
     kept = first - min(int(0.1 * first), PUBLISHED_VALIDATION_CAP)
-    # Sorted, for which images a part has is the recipe's, and a file is read much faster from front to back.
+    # Preparation, for which images a part has is the recipe's, and a file is read much faster from front to back.
     return {"train": np.sort(train[permutation(first, 0)[:kept]]), "test": np.sort(test)}

@@ -90,7 +90,7 @@ def bytes_in(folder: Path) -> int:
 
 
 @contextlib.contextmanager
-def only_builder(name: str, data_root: Path) -> Iterator[None]:
+def dataset_lock(name: str, data_root: Path) -> Iterator[None]:
     """Hold a dataset's lock, so that two commands do not fill one folder at a time. It dies with its process.
 
     Raises ``UserError`` naming the process that holds it.

@@ -20,7 +20,7 @@ AHEAD = 4
 """Results per thread that may wait for the one before them; what bounds the memory."""
 
 
-def in_order(work: Callable[[int], Made], count: int) -> Iterator[Made]:
+def thread_map(work: Callable[[int], Made], count: int) -> Iterator[Made]:
     """``work(0)``, ``work(1)``, ... of ``count``. What it raises is raised where its result would have come."""
     threads = min(MOST_THREADS, usable_processors())
     pending: deque[Future[Made]] = deque()

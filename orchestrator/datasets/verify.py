@@ -17,7 +17,7 @@ from orchestrator.datasets.images import why_unreadable
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import Part, RawDataset
 from orchestrator.datasets.splits import SplitManifest, split_manifest
-from orchestrator.datasets.thread_map import in_order
+from orchestrator.datasets.thread_map import thread_map
 from orchestrator.util.errors import UserError
 
 UPRIGHT = 1
@@ -25,7 +25,7 @@ UPRIGHT = 1
 
 
 @dataclass(frozen=True)
-class Look:
+class ImageCheck:
     """What reading one image told.
 
     Attributes:
@@ -79,21 +79,21 @@ class Verified:
         return self.manifest.differs(self.entry)
 
 
-def look_at(part: Part, advance: Callable[[], None] = lambda: None) -> Iterator[Look]:
+def check_images(part: Part, advance: Callable[[], None] = lambda: None) -> Iterator[ImageCheck]:
     """Decode every image of a part, several at a time, in order."""
 
-    def look(index: int) -> Look:
+    def look(index: int) -> ImageCheck:
         try:
             image = part.read(index)
             turned = image.getexif().get(ExifTags.Base.Orientation, UPRIGHT) != UPRIGHT
             plain = rgb_or_grey(image)
             digest = hashlib.blake2b(f"{plain.mode} {plain.size}".encode(), digest_size=16)
             digest.update(plain.tobytes())
-            return Look("", digest.digest(), turned)
+            return ImageCheck("", digest.digest(), turned)
         except UNREADABLE as error:
-            return Look(why_unreadable(error), b"", False)
+            return ImageCheck(why_unreadable(error), b"", False)
 
-    for found in in_order(look, len(part)):
+    for found in thread_map(look, len(part)):
         yield found
         advance()
 
@@ -122,7 +122,7 @@ def verify_opened(
         done += 1
         advance(done, total)
 
-    looks = {name: list(look_at(raw.part(name), step)) for name in ("train", "test")}
+    looks = {name: list(check_images(raw.part(name), step)) for name in ("train", "test")}
     broken = tuple(
         Broken(name, raw.part(name).origin(index), int(raw.part(name).labels[index]), look.reason)
         for name in ("train", "test")
@@ -143,7 +143,7 @@ def verify_opened(
     )
 
 
-def _duplicates(raw: RawDataset, train: Sequence[Look], test: Sequence[Look]) -> Iterator[tuple[str, str]]:
+def _duplicates(raw: RawDataset, train: Sequence[ImageCheck], test: Sequence[ImageCheck]) -> Iterator[tuple[str, str]]:
     first = {look.digest: index for index, look in reversed(list(enumerate(train))) if not look.reason}
     for index, look in enumerate(test):
         if not look.reason and look.digest in first:

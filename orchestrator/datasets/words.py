@@ -21,22 +21,20 @@ def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, 
     where = f"dataset {entry.name}, field class_names"
     if given is None:
         renamed = _Spellings(entry.renamed)
-        return _told_apart(
-            [renamed.get(name) or name.replace("_", " ").strip() for name in from_data], from_data, where
-        )
+        return _distinct([renamed.get(name) or name.replace("_", " ").strip() for name in from_data], from_data, where)
     if isinstance(given, Mapping):
         spellings = _Spellings(given)
         words = [spellings.get(name) for name in from_data]
         missing = [name for name, word in zip(from_data, words, strict=True) if word is None]
         if missing:
             raise UserError(f"no words for the class folder(s) {', '.join(missing[:5])}", where=where)
-        return _told_apart([word for word in words if word is not None], from_data, where)
+        return _distinct([word for word in words if word is not None], from_data, where)
     if len(given) != len(from_data):
         raise UserError(f"{len(given)} names for {len(from_data)} classes found", where=where)
     return tuple(given)
 
 
-def _told_apart(words: Sequence[str], from_data: Sequence[str], where: str) -> tuple[str, ...]:
+def _distinct(words: Sequence[str], from_data: Sequence[str], where: str) -> tuple[str, ...]:
     """``words`` if no two are alike to a tokenizer that reads capitals and small letters as the same."""
     first: dict[str, str] = {}
     for word, name in zip(words, from_data, strict=True):

@@ -1,21 +1,21 @@
 """Getting a dataset's files: the only code that reaches the network for data, called by ``data prepare`` alone.
 
 ``download`` and ``unpack`` know nothing of datasets; ``by_archive``, ``by_torchvision`` and ``by_hub`` fill a folder by
-one kind of route each. A new kind is one module here and one entry in ``FILLERS``.
+one kind of route each. A new kind is one module here and one entry in ``FETCHERS``.
 """
 
 from collections.abc import Callable
 
 from orchestrator.catalog import DatasetEntry
-from orchestrator.datasets.fetching.by_archive import archive_size, fill_from_archive
-from orchestrator.datasets.fetching.by_hub import fill_from_hub, hub_size
-from orchestrator.datasets.fetching.by_torchvision import fill_by_torchvision
-from orchestrator.datasets.fetching.staging import Filled, Workshop
+from orchestrator.datasets.fetching.by_archive import archive_size, fetch_archive
+from orchestrator.datasets.fetching.by_hub import fetch_from_hub, hub_size
+from orchestrator.datasets.fetching.by_torchvision import fetch_by_torchvision
+from orchestrator.datasets.fetching.staging import FetchResult, StagingArea
 
-FILLERS: dict[str, Callable[[DatasetEntry, Workshop], Filled]] = {
-    "archive": fill_from_archive,
-    "torchvision": fill_by_torchvision,
-    "huggingface": fill_from_hub,
+FETCHERS: dict[str, Callable[[DatasetEntry, StagingArea], FetchResult]] = {
+    "archive": fetch_archive,
+    "torchvision": fetch_by_torchvision,
+    "huggingface": fetch_from_hub,
 }
 
 SIZES: dict[str, Callable[[DatasetEntry], int | None]] = {"archive": archive_size, "huggingface": hub_size}

@@ -8,19 +8,19 @@ from urllib.parse import unquote, urlsplit
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ArchiveRoute
 from orchestrator.datasets.fetching.download import announced_size, digest_of, download
-from orchestrator.datasets.fetching.staging import Filled, Workshop
+from orchestrator.datasets.fetching.staging import FetchResult, StagingArea
 from orchestrator.datasets.fetching.unpack import unpack
 
 
-def fill_from_archive(entry: DatasetEntry, shop: Workshop) -> Filled:
+def fetch_archive(entry: DatasetEntry, staging: StagingArea) -> FetchResult:
     """Raises ``UserError`` for everything :func:`download` and :func:`unpack` refuse."""
     assert isinstance(entry.route, ArchiveRoute)
-    shop.begin_anew()
-    archive = shop.downloads / file_name(entry.route.url)
-    download(entry.route.url, archive, checksum=entry.route.checksum, console=shop.console)
-    shop.say(f"unpacking {archive.name}")
-    unpack(archive, shop.folder)
-    return Filled(None, {archive.name: entry.route.checksum or f"sha256:{digest_of(archive, 'sha256')}"})
+    staging.clear()
+    archive = staging.downloads / file_name(entry.route.url)
+    download(entry.route.url, archive, checksum=entry.route.checksum, console=staging.console)
+    staging.say(f"unpacking {archive.name}")
+    unpack(archive, staging.folder)
+    return FetchResult(None, {archive.name: entry.route.checksum or f"sha256:{digest_of(archive, 'sha256')}"})
 
 
 def archive_size(entry: DatasetEntry) -> int | None:

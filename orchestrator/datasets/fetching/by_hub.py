@@ -14,7 +14,7 @@ from typing import Any
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute
 from orchestrator.datasets.fetching.download import digest_of
-from orchestrator.datasets.fetching.staging import Filled, Workshop
+from orchestrator.datasets.fetching.staging import FetchResult, StagingArea
 from orchestrator.datasets.routes.folder import IMAGE_SUFFIXES
 from orchestrator.datasets.routes.shards import shards_of
 from orchestrator.util.errors import UserError
@@ -38,20 +38,20 @@ class RemoteFile:
     sha256: str | None
 
 
-def fill_from_hub(entry: DatasetEntry, shop: Workshop, endpoint: str | None = None) -> Filled:
+def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | None = None) -> FetchResult:
     """Fetch the files of the parts the entry names at its pinned commit, or at the newest one.
 
     Raises:
         UserError: the repository or a file cannot be had (gated ones say what to do), or a file has the wrong checksum.
     """
     assert isinstance(entry.route, HuggingFaceRoute)
-    shop.folder.mkdir(parents=True, exist_ok=True)
+    staging.folder.mkdir(parents=True, exist_ok=True)
     revision, files = needed_files(entry, endpoint)
-    shop.say(f"{entry.name}: {len(files)} files of {entry.route.repo} at {revision[:8]}")
-    _download_all(entry, shop.folder, revision, [file.path for file in files], endpoint)
+    staging.say(f"{entry.name}: {len(files)} files of {entry.route.repo} at {revision[:8]}")
+    _download_all(entry, staging.folder, revision, [file.path for file in files], endpoint)
     checksums = {}
     for file in files:
-        path = shop.folder / file.path
+        path = staging.folder / file.path
         found = digest_of(path, "sha256")
         if file.sha256 is not None and found != file.sha256:
             path.unlink()
@@ -60,8 +60,8 @@ def fill_from_hub(entry: DatasetEntry, shop: Workshop, endpoint: str | None = No
                 hint="it was removed; the same command fetches it anew",
             )
         checksums[file.path] = f"sha256:{found}"
-    shutil.rmtree(shop.folder / ".cache", ignore_errors=True)
-    return Filled(revision, checksums)
+    shutil.rmtree(staging.folder / ".cache", ignore_errors=True)
+    return FetchResult(revision, checksums)
 
 
 def _download_all(entry: DatasetEntry, folder: Path, revision: str, paths: list[str], endpoint: str | None) -> None:

@@ -20,7 +20,7 @@ from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import TorchvisionRoute
 from orchestrator.datasets.fetching.by_archive import file_name
 from orchestrator.datasets.fetching.download import digest_of, download
-from orchestrator.datasets.fetching.staging import Filled, Workshop
+from orchestrator.datasets.fetching.staging import FetchResult, StagingArea
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import fingerprint
 
@@ -28,7 +28,7 @@ PACKED = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".zip")
 """Archives that nobody reads once they are unpacked. Not ``.gz`` alone: some readers open such files themselves."""
 
 
-def fill_by_torchvision(entry: DatasetEntry, shop: Workshop) -> Filled:
+def fetch_by_torchvision(entry: DatasetEntry, staging: StagingArea) -> FetchResult:
     """Instantiate the class once per argument set, fetching what is missing.
 
     Raises:
@@ -37,30 +37,30 @@ def fill_by_torchvision(entry: DatasetEntry, shop: Workshop) -> Filled:
     import torchvision.datasets
 
     assert isinstance(entry.route, TorchvisionRoute)
-    shop.begin_anew()
+    staging.clear()
     reader = getattr(torchvision.datasets, entry.route.dataset, None)
     if reader is None:
         raise UserError(f"torchvision has no dataset class {entry.route.dataset!r}")
     fetches = "download" in inspect.signature(reader).parameters
     if not fetches:
-        _place_by_hand(entry, shop, reader)
+        _place_by_hand(entry, staging, reader)
     fetched: dict[str, Path] = {}
-    with _resumable(shop, fetched):
+    with _resumable(staging, fetched):
         for arguments in (one for sets in entry.route.arguments.values() for one in sets):
             try:
-                reader(root=str(shop.folder), **arguments, **({"download": True} if fetches else {}))
+                reader(root=str(staging.folder), **arguments, **({"download": True} if fetches else {}))
             except UserError:
                 raise
             except (URLError, RuntimeError, ValueError, EOFError) as error:
                 raise _explained(error, entry, fetched) from None
-    for path in shop.folder.rglob("*"):
+    for path in staging.folder.rglob("*"):
         if path.name.endswith(PACKED) and path.stat().st_nlink > 1:  # the other name is in downloads
             path.unlink()
-    return Filled(None, {path.name: f"sha256:{digest_of(path, 'sha256')}" for path in fetched.values()})
+    return FetchResult(None, {path.name: f"sha256:{digest_of(path, 'sha256')}" for path in fetched.values()})
 
 
 @contextlib.contextmanager
-def _resumable(shop: Workshop, fetched: dict[str, Path]) -> Iterator[None]:
+def _resumable(staging: StagingArea, fetched: dict[str, Path]) -> Iterator[None]:
     """Let torchvision fetch through :func:`download`; ``fetched`` grows by address -> file, the last one last.
 
     Where a later torchvision has no such function any more, its own downloading serves.
@@ -70,9 +70,9 @@ def _resumable(shop: Workshop, fetched: dict[str, Path]) -> Iterator[None]:
     original = getattr(utils, "_urlretrieve", None)
 
     def retrieve(url: str, filename: str | Path, *_: Any, **__: Any) -> None:
-        kept = shop.downloads / f"{fingerprint(url)[:8]}-{file_name(url)}"
+        kept = staging.downloads / f"{fingerprint(url)[:8]}-{file_name(url)}"
         try:
-            download(url, kept, console=shop.console)
+            download(url, kept, console=staging.console)
         except UserError as error:
             raise URLError(str(error)) from None  # what torchvision expects before it tries the next mirror
         fetched.pop(url, None)
@@ -103,19 +103,19 @@ def _explained(error: Exception, entry: DatasetEntry, fetched: dict[str, Path]) 
     return UserError(f"{entry.name} cannot be fetched by torchvision: {reason}", hint=hint)
 
 
-def _place_by_hand(entry: DatasetEntry, shop: Workshop, reader: Any) -> None:
+def _place_by_hand(entry: DatasetEntry, staging: StagingArea, reader: Any) -> None:
     """Link the archives of a gated dataset from where its user put them. Raises ``UserError`` naming those missing."""
     archives = getattr(inspect.getmodule(reader), "ARCHIVE_META", {})
     names = [name for name, _ in archives.values()]
-    absent = [name for name in names if not (shop.downloads / name).is_file()]
+    absent = [name for name in names if not (staging.downloads / name).is_file()]
     if absent or not names:
         raise UserError(
             f"{entry.name} is gated: {', '.join(absent) or 'its files'} cannot be fetched by a program",
-            hint=f"{entry.gated or entry.licence}\n  put the files as they are into {shop.downloads}, "
+            hint=f"{entry.gated or entry.licence}\n  put the files as they are into {staging.downloads}, "
             "and run the same command again; it unpacks them",
         )
     for name in names:
-        _link(shop.downloads / name, shop.folder / name)
+        _link(staging.downloads / name, staging.folder / name)
 
 
 def _link(source: Path, target: Path) -> None:

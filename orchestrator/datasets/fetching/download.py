@@ -42,7 +42,7 @@ class _TryAgain(Exception):
 
 
 @dataclass(frozen=True)
-class Begun:
+class PartialDownload:
     """What is known of a file under way.
 
     Attributes:
@@ -149,7 +149,7 @@ def _attempt(url: str, part: Path, name: str, console: Console) -> None:
             part.unlink()
             raise _TryAgain(f"the server sent another range than asked for (from byte {start})")
         if start == 0:
-            _write_state(part, Begun(url, _mark(response)))
+            _write_state(part, PartialDownload(url, _mark(response)))
         response.raw.enforce_content_length = False  # it would throw away what came of the last chunk; counted below
         with TransferDisplay(name, console, start, total) as display, open(part, "ab" if start else "wb") as stream:
             for chunk in response.iter_content(CHUNK):
@@ -223,13 +223,13 @@ def _state_path(part: Path) -> Path:
     return part.with_name(f"{part.name}.json")
 
 
-def _write_state(part: Path, begun: Begun) -> None:
+def _write_state(part: Path, begun: PartialDownload) -> None:
     part.unlink(missing_ok=True)  # first, so that no other version's bytes ever stand beside this mark
     _state_path(part).write_text(json.dumps(asdict(begun)))
 
 
-def _read_state(part: Path) -> Begun | None:
+def _read_state(part: Path) -> PartialDownload | None:
     try:
-        return Begun(**json.loads(_state_path(part).read_text()))
+        return PartialDownload(**json.loads(_state_path(part).read_text()))
     except (OSError, ValueError, TypeError):
         return None

@@ -11,7 +11,7 @@ from rich.console import Console
 
 
 @dataclass(frozen=True)
-class Workshop:
+class StagingArea:
     """The place of one dataset under way, ``ROOT/NAME.partial``.
 
     Attributes:
@@ -24,7 +24,7 @@ class Workshop:
     downloads: Path
     console: Console
 
-    def begin_anew(self) -> None:
+    def clear(self) -> None:
         """Throw away what was unpacked before: an interruption may have left half a file."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
@@ -36,7 +36,7 @@ class Workshop:
 
 
 @dataclass(frozen=True)
-class Filled:
+class FetchResult:
     """What a filler did.
 
     Attributes:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.catalog import DatasetEntry
-from orchestrator.datasets.part import Found
+from orchestrator.datasets.part import RouteContents
 from orchestrator.datasets.routes.archive import read_archive
 from orchestrator.datasets.routes.drawn import read_sklearn, read_toy
 from orchestrator.datasets.routes.folder import read_folder
@@ -16,7 +16,7 @@ from orchestrator.datasets.routes.manifest import read_manifest
 from orchestrator.datasets.routes.parquet import read_huggingface
 from orchestrator.datasets.routes.torchvision_sets import read_torchvision
 
-Reader = Callable[[DatasetEntry, Path], Found]
+Reader = Callable[[DatasetEntry, Path], RouteContents]
 
 READERS: dict[str, Reader] = {
     "toy": read_toy,

@@ -7,18 +7,18 @@ from pathlib import Path
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ArchiveRoute, HuggingFaceRoute, ManualRoute
-from orchestrator.datasets.part import Found, file_part
+from orchestrator.datasets.part import RouteContents, file_part
 from orchestrator.datasets.routes.class_folders import read_class_folders, read_numbered_folders, read_wnid_folders
 from orchestrator.util.errors import UserError
 
 
-def read_archive(entry: DatasetEntry, folder: Path) -> Found:
+def read_archive(entry: DatasetEntry, folder: Path) -> RouteContents:
     """The content of an archive route, or of a manual one."""
     assert isinstance(entry.route, ArchiveRoute | ManualRoute | HuggingFaceRoute)
     return LAYOUTS[entry.route.layout](entry, folder)
 
 
-def read_cub(entry: DatasetEntry, folder: Path) -> Found:
+def read_cub(entry: DatasetEntry, folder: Path) -> RouteContents:
     """CUB-200-2011: lists of images, labels (from 1), parts and classes beside ``images/``.
 
     Raises ``UserError`` when a list is missing or the lists do not agree.
@@ -38,7 +38,7 @@ def read_cub(entry: DatasetEntry, folder: Path) -> Found:
         chosen = [number for number in images if in_train[number] == flag]
         files = [root / "images" / images[number] for number in chosen]
         parts[split] = file_part(files, [order[labels[number]] for number in chosen], folder)
-    return Found([names[number].partition(".")[2] or names[number] for number in order], parts)
+    return RouteContents([names[number].partition(".")[2] or names[number] for number in order], parts)
 
 
 def _table(path: Path) -> dict[str, str]:
@@ -54,7 +54,7 @@ def _table(path: Path) -> dict[str, str]:
         raise UserError("needs lines of a number, a space and a text", where=str(path)) from None
 
 
-LAYOUTS: dict[str, Callable[[DatasetEntry, Path], Found]] = {
+LAYOUTS: dict[str, Callable[[DatasetEntry, Path], RouteContents]] = {
     "class_folders": read_class_folders,
     "wnid_folders": read_wnid_folders,
     "numbered_folders": read_numbered_folders,

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from orchestrator.catalog import DatasetEntry
-from orchestrator.datasets.part import Found, Part, file_part
+from orchestrator.datasets.part import Part, RouteContents, file_part
 from orchestrator.datasets.routes.folder import is_image
 from orchestrator.datasets.routes.imagenet import wnids
 from orchestrator.util.errors import UserError
@@ -22,7 +22,7 @@ ClassFolders = Mapping[str, list[Path]]
 """Name of each class folder -> its images, both sorted."""
 
 
-def read_class_folders(entry: DatasetEntry, folder: Path) -> Found:
+def read_class_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
     """One part ``all``, or ``train/`` and ``test/`` where the recipe is ``official``. Labels follow the names' order.
 
     Raises ``UserError`` when the class folders cannot be told, or the two parts differ in their classes.
@@ -38,27 +38,27 @@ def read_class_folders(entry: DatasetEntry, folder: Path) -> Found:
             raise UserError(
                 f"class folder {odd[0]!r} is in only one of {' and '.join(found)} ({split}/ differs)", where=str(folder)
             )
-    return Found(names, {split: _labelled(classes, names.index, folder) for split, classes in found.items()})
+    return RouteContents(names, {split: _labelled(classes, names.index, folder) for split, classes in found.items()})
 
 
-def read_wnid_folders(entry: DatasetEntry, folder: Path) -> Found:
+def read_wnid_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
     """Folders named by WordNet ids, of all or some of ImageNet's 1,000 classes: one part ``test``, labels in 0..999."""
     index = {wnid: label for label, wnid in enumerate(wnids())}
     classes = find_class_folders(folder, re.compile(r"n\d{8}"))
     strange = [name for name in classes if name not in index]
     if strange:
         raise UserError(f"the folder {strange[0]} is none of the 1,000 classes of ImageNet", where=str(folder))
-    return Found(list(index), {"test": _labelled(classes, index.__getitem__, folder)})
+    return RouteContents(list(index), {"test": _labelled(classes, index.__getitem__, folder)})
 
 
-def read_numbered_folders(entry: DatasetEntry, folder: Path) -> Found:
+def read_numbered_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
     """Folders ``0``, ``1``, ... ``999``, whose number is the label: one part ``test``."""
     classes = find_class_folders(folder, re.compile(r"\d+"))
     beyond = [name for name in classes if int(name) >= entry.classes]
     if beyond:
         raise UserError(f"the folder {beyond[0]} is beyond the {entry.classes} classes", where=str(folder))
     ordered = {name: classes[name] for name in sorted(classes, key=int)}
-    return Found([str(label) for label in range(entry.classes)], {"test": _labelled(ordered, int, folder)})
+    return RouteContents([str(label) for label in range(entry.classes)], {"test": _labelled(ordered, int, folder)})
 
 
 def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> ClassFolders:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.catalog import DatasetEntry
-from orchestrator.datasets.part import Found, array_part
+from orchestrator.datasets.part import RouteContents, array_part
 
 
-def read_toy(entry: DatasetEntry, folder: Path) -> Found:
+def read_toy(entry: DatasetEntry, folder: Path) -> RouteContents:
     """A task of the drawn world."""
     from orchestrator.drawn_world.drawing import draw_split
     from orchestrator.drawn_world.tasks import TASKS
@@ -18,12 +18,12 @@ def read_toy(entry: DatasetEntry, folder: Path) -> Found:
     for split in ("train", "test"):
         pixels, labels = draw_split(task, split)
         parts[split] = array_part(pixels, labels, f"{task}/{split}")
-    return Found(TASKS[task].class_names, parts)
+    return RouteContents(TASKS[task].class_names, parts)
 
 
-def read_sklearn(entry: DatasetEntry, folder: Path) -> Found:
+def read_sklearn(entry: DatasetEntry, folder: Path) -> RouteContents:
     """The handwritten digits of scikit-learn."""
     from orchestrator.drawn_world.handwritten import load
 
     pixels, labels = load()
-    return Found([str(digit) for digit in range(10)], {"all": array_part(pixels, labels, entry.name)})
+    return RouteContents([str(digit) for digit in range(10)], {"all": array_part(pixels, labels, entry.name)})

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.catalog import DatasetEntry
-from orchestrator.datasets.part import Found, file_part
+from orchestrator.datasets.part import RouteContents, file_part
 from orchestrator.util.errors import UserError
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm"})
 
 
-def read_folder(entry: DatasetEntry, folder: Path) -> Found:
+def read_folder(entry: DatasetEntry, folder: Path) -> RouteContents:
     """``train/`` and ``test/`` of class folders, or one ``all/`` (or the folder itself) that a recipe splits.
 
     Raises ``UserError`` for a class without images, or one that only one of the parts has.
@@ -35,7 +35,7 @@ def read_folder(entry: DatasetEntry, folder: Path) -> Found:
             files += found
             labels += [label_of[class_folder.name]] * len(found)
         parts[split] = file_part(files, labels, folder)
-    return Found(names, parts)
+    return RouteContents(names, parts)
 
 
 def _whole(folder: Path) -> Path:

@@ -9,13 +9,13 @@ from typing import Any
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ManifestRoute, is_inside
-from orchestrator.datasets.part import Found, file_part
+from orchestrator.datasets.part import RouteContents, file_part
 from orchestrator.util.errors import UserError
 
 SHOWN = 10
 
 
-def read_manifest(entry: DatasetEntry, folder: Path) -> Found:
+def read_manifest(entry: DatasetEntry, folder: Path) -> RouteContents:
     """The images a manifest lists: its own parts under the recipe ``official``, else one part ``all``.
 
     Labels are texts; classes are numbered in the order of their names, as numbers where all of them are.
@@ -46,7 +46,7 @@ def read_manifest(entry: DatasetEntry, folder: Path) -> Found:
         if not rows and (split != "train" or entry.is_source):
             raise UserError(f"lists no images of the split {split!r}", where=str(table))
         parts[split] = file_part([folder / paths[row] for row in rows], [label_of[labels[row]] for row in rows], folder)
-    return Found(names, parts)
+    return RouteContents(names, parts)
 
 
 def read_table(path: Path) -> Mapping[str, list[str]]:

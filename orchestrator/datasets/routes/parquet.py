@@ -19,7 +19,7 @@ from PIL import Image
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute
-from orchestrator.datasets.part import Found, Part, whole_part
+from orchestrator.datasets.part import Part, RouteContents, make_part
 from orchestrator.datasets.routes.archive import read_archive
 from orchestrator.datasets.routes.shards import shards_of
 from orchestrator.util.errors import UserError
@@ -33,7 +33,7 @@ KEPT_BYTES = 256 * 1024**2
 """Encoded images kept per part; a row group is 100 to 1,000 of them."""
 
 
-def read_huggingface(entry: DatasetEntry, folder: Path) -> Found:
+def read_huggingface(entry: DatasetEntry, folder: Path) -> RouteContents:
     """The parts of a repository whose files lie in ``folder`` at their own paths.
 
     Raises ``UserError`` for missing or unreadable shards, columns that are not there, and labels without names that the
@@ -53,7 +53,7 @@ def read_huggingface(entry: DatasetEntry, folder: Path) -> Found:
         except UserError as error:
             raise UserError(error.what, where=error.where or str(folder), hint=error.hint or _again(entry)) from None
     names = _class_names(entry, list(shards.values()), folder)
-    return Found(names, {part: found.part(names) for part, found in shards.items()})
+    return RouteContents(names, {part: found.part(names) for part, found in shards.items()})
 
 
 def _again(entry: DatasetEntry) -> str:
@@ -123,7 +123,7 @@ class _Shards:
         beyond = [label for label in labels if not 0 <= label < len(names)]
         if beyond:
             raise UserError(f"the label {beyond[0]} is outside 0 to {len(names) - 1}", where=self.paths[0])
-        return whole_part(labels, self.read, self.origin)
+        return make_part(labels, self.read, self.origin)
 
     def read(self, index: int) -> Image.Image:
         """Decode one image. Raises ``ValueError`` for a row without one, ``OSError`` for one that is damaged."""

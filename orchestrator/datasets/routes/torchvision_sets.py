@@ -17,7 +17,7 @@ from PIL import Image
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import TorchvisionRoute
-from orchestrator.datasets.part import Found, Part, joined, whole_part
+from orchestrator.datasets.part import Part, RouteContents, concatenated, make_part
 from orchestrator.util.errors import UserError
 
 CHECKSUM = re.compile(r"[0-9a-f]{32}")
@@ -30,7 +30,7 @@ ARRAY_PICKLE = frozenset(
 """All that a pickle of arrays and lists names."""
 
 
-def read_torchvision(entry: DatasetEntry, folder: Path) -> Found:
+def read_torchvision(entry: DatasetEntry, folder: Path) -> RouteContents:
     """The parts of a ``torchvision.datasets`` class whose ``root`` is ``folder``; each part joins its argument sets.
 
     Raises ``UserError`` for a class that torchvision has not, and for files that are missing or that it cannot parse.
@@ -56,13 +56,13 @@ def read_torchvision(entry: DatasetEntry, folder: Path) -> Found:
                 raise UserError("its parts do not name the same classes", where=str(folder))
             names = found or names
             pieces.append(_piece(dataset, route, folder, arguments))
-        parts[name] = joined(pieces)
+        parts[name] = concatenated(pieces)
     if names is None:
         if entry.class_names is None:
             raise UserError("nothing in its files names the classes", where=str(folder),
                             hint=f"get it again: python -m orchestrator data prepare {entry.name}")  # fmt: skip
         names = [str(label) for label in range(1 + max(int(part.labels.max(initial=-1)) for part in parts.values()))]
-    return Found(names, parts)
+    return RouteContents(names, parts)
 
 
 def _open(reader: type[Any], folder: Path, arguments: Mapping[str, Any]) -> Any:
@@ -105,7 +105,7 @@ def _refuse_archives(dataset: Any) -> None:
 
 
 def refuse_foreign_pickle(path: Path) -> None:
-    """Look through a pickle of the second protocol, as CIFAR's are, without running it.
+    """ImageCheck through a pickle of the second protocol, as CIFAR's are, without running it.
 
     Raises ``ValueError`` when it names anything but arrays, or in a way that cannot be told from outside.
     """
@@ -144,7 +144,7 @@ def _piece(dataset: Any, route: TorchvisionRoute, folder: Path, arguments: Mappi
             return f"{route.dataset}({_shown(arguments)})[{index}]"
         return Path(files[index]).relative_to(folder).as_posix()
 
-    return whole_part(_labels(dataset), read, origin)
+    return make_part(_labels(dataset), read, origin)
 
 
 def _files(dataset: Any) -> Sequence[str | Path] | None:

@@ -14,7 +14,7 @@ from PIL import Image
 
 from orchestrator.catalog import dataset_ref, excluded_images, load_catalog
 from orchestrator.catalog.writing import add_entries
-from orchestrator.datasets.adding import Added, Wishes, add_dataset
+from orchestrator.datasets.adding import Added, DatasetOptions, add_dataset
 from orchestrator.datasets.layouts import class_word, class_words
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.verify import exclude_broken, verify_dataset
@@ -23,14 +23,14 @@ from tests.helpers import command
 from tests.helpers.photographs import CLASSES, ORIENTATION, break_file, photograph, write_photographs
 
 
-def add(folder: Path, **wishes: object) -> Added:
-    return add_dataset(folder / "Table ware", [folder / "mine.yaml"], Wishes(**wishes))  # type: ignore[arg-type]
+def add(folder: Path, **options: object) -> Added:
+    return add_dataset(folder / "Table ware", [folder / "mine.yaml"], DatasetOptions(**options))  # type: ignore[arg-type]
 
 
-def refused(folder: Path, message: str, **wishes: object) -> str:
+def refused(folder: Path, message: str, **options: object) -> str:
     """The error of an addition that must leave no entry behind."""
     with pytest.raises(UserError, match=message) as failed:
-        add(folder, **wishes)
+        add(folder, **options)
     assert not (folder / "mine.yaml").exists()
     return str(failed.value)
 
@@ -86,7 +86,7 @@ def test_a_table_becomes_an_entry(tmp_path: Path, kind: str, with_split: bool) -
     else:
         lines = [",".join(columns), *(",".join(row) for row in zip(*columns.values(), strict=True))]
         table.write_text("\n".join(lines))
-    add_dataset(table, [tmp_path / "mine.yaml"], Wishes())
+    add_dataset(table, [tmp_path / "mine.yaml"], DatasetOptions())
     entry = load_catalog([tmp_path / "mine.yaml"]).datasets["photos"]
     assert (entry.sizes.train, entry.sizes.test) == (12, 3)
     before = dataset_ref(entry, tmp_path)

@@ -24,10 +24,10 @@ import torchvision.datasets
 from rich.console import Console
 
 from orchestrator.catalog import DatasetEntry, load_catalog, missing_data
-from orchestrator.datasets.fetching.by_hub import fill_from_hub, needed_files
-from orchestrator.datasets.fetching.staging import Workshop
+from orchestrator.datasets.fetching.by_hub import fetch_from_hub, needed_files
+from orchestrator.datasets.fetching.staging import StagingArea
 from orchestrator.datasets.opening import open_dataset
-from orchestrator.datasets.prepare import Job, check_space, prepare_one, remove_leftovers, sort_out
+from orchestrator.datasets.prepare import Job, check_space, plan_preparation, prepare_one, remove_leftovers
 from orchestrator.datasets.state import read_record, state_of
 from orchestrator.util.errors import UserError
 from tests.helpers.packed import BODY, CLASSES, CONTENT, entry_of, picture, tar_of, zip_of
@@ -62,7 +62,7 @@ def test_an_archive_becomes_a_dataset_with_a_record(tmp_path: Path, pack: Any) -
     body = pack(CONTENT)
     with serve(files={"pets.archive": body}) as served:
         entry = entry_of(served.at("pets.archive"), body)
-        assert sort_out([entry], tmp_path).jobs == (Job(entry, len(body), 0),)
+        assert plan_preparation([entry], tmp_path).jobs == (Job(entry, len(body), 0),)
         record = prepare_one(entry, tmp_path, QUIET)
         assert prepare_one(entry, tmp_path, QUIET) is None
         assert served.sent == [len(body)]
@@ -72,7 +72,7 @@ def test_an_archive_becomes_a_dataset_with_a_record(tmp_path: Path, pack: Any) -
     assert record.files == {"pets.archive": f"sha256:{hashlib.sha256(body).hexdigest()}"}
     assert record.manifest["counts"] == {"train": 8, "test": 2}
     assert record.differs == ()
-    (line,) = sort_out([entry], tmp_path).there
+    (line,) = plan_preparation([entry], tmp_path).there
     assert "pets is there" in line
 
 
@@ -367,7 +367,7 @@ def test_a_gated_dataset_says_what_to_put_where(tmp_path: Path) -> None:
 
 def test_a_dataset_no_program_can_fetch_is_left_to_its_user(tmp_path: Path) -> None:
     entry = load_catalog().datasets["rsscn7"]
-    assert sort_out([entry], tmp_path).by_hand == (entry,)
+    assert plan_preparation([entry], tmp_path).by_hand == (entry,)
     assert "by hand, into" in str(missing_data(entry, tmp_path))
 
 
@@ -432,8 +432,8 @@ def test_a_hub_repository_is_fetched_at_one_commit_and_only_what_is_needed(tmp_p
         revision, needed = needed_files(entry, served.url)
         assert revision == COMMIT
         assert [file.path for file in needed] == [f"data/train-0000{i}-of-00002.parquet" for i in range(2)]
-        shop = Workshop(tmp_path / "pets", tmp_path / "downloads", QUIET)
-        filled = fill_from_hub(entry, shop, served.url)
+        staging = StagingArea(tmp_path / "pets", tmp_path / "downloads", QUIET)
+        filled = fetch_from_hub(entry, staging, served.url)
     assert filled.revision == COMMIT
     assert sorted(filled.files) == [file.path for file in needed]
     assert not (tmp_path / "pets" / ".cache").exists()
@@ -446,9 +446,9 @@ def test_a_hub_file_with_other_content_than_its_checksum_is_removed(tmp_path: Pa
     name = f"datasets/{REPO}/resolve/{COMMIT}/data/train-00001-of-00002.parquet"
     files[name] = files[name][:-1] + b"x"
     with serve(files=files, headers=headers) as served:
-        shop = Workshop(tmp_path / "pets", tmp_path / "downloads", QUIET)
+        staging = StagingArea(tmp_path / "pets", tmp_path / "downloads", QUIET)
         with pytest.raises(UserError, match="has the wrong sha256"):
-            fill_from_hub(hub_entry(served.url), shop, served.url)
+            fetch_from_hub(hub_entry(served.url), staging, served.url)
     assert not (tmp_path / "pets" / "data" / "train-00001-of-00002.parquet").exists()
 
 
