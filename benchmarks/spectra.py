@@ -24,17 +24,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bolt.spectral.bases import (
-    Directions,
-    PooledBasis,
-    add_task_vector,
-    diagonal_coefficients,
-    directions_per_source,
-    leave_out_mean,
-    orthonormal_basis,
-    pooled_basis,
-    top_directions,
-)
+from bolt.spectral.bases import diagonal_coefficients, orthonormal_basis
+from bolt.spectral.directions import Directions, directions_per_source, top_directions
+from bolt.spectral.sources import PooledBasis, pooled_basis
+from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
 
 WIDTH, EMBED, BLOCKS = 768, 512, 12
 BLOCK_SHAPES = ((3 * WIDTH, WIDTH), (WIDTH, WIDTH), (4 * WIDTH, WIDTH), (WIDTH, 4 * WIDTH))

@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bolt.clip.tower import ImageTower, TowerShape, matrix_modules, matrix_paths
-from bolt.spectral.bases import Basis, directions_per_source
+from bolt.spectral.bases import Basis
 from bolt.spectral.coefficients import SpectralLinear, attach
+from bolt.spectral.directions import directions_per_source
 
 SHAPES = {
     "B/32": (TowerShape(224, 32, 768, 12, 12, 3072, 512, "quick_gelu"), 32, 4, {"limit": 1.4, "dense": 0.7}),

@@ -26,15 +26,10 @@ from torch.nn import functional as F
 
 import bolt
 from bolt.clip.backbone import matrix_names
-from bolt.spectral.bases import (
-    add_task_vector,
-    diagonal_coefficients,
-    leading,
-    leave_out_mean,
-    orthonormal_basis,
-    top_directions,
-)
+from bolt.spectral.bases import diagonal_coefficients, orthonormal_basis
 from bolt.spectral.coefficients import attach, merged
+from bolt.spectral.directions import leading, top_directions
+from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
 
 FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1] / "docs" / "images"
 TASKS = {

@@ -27,9 +27,11 @@ from bolt.clip.tower import PROJECTION, ImageTower, tensor_names
 from bolt.methods.base import Method, TowerPasses, register
 from bolt.methods.common.composition import Composition
 from bolt.seeds import torch_generator
-from bolt.task.task import Adapted, Sources, Task
-from bolt.training.adaptation import Trainable, adapted, oversampling, train
+from bolt.spectral.sources import Sources
+from bolt.task.task import Adapted, Task
+from bolt.training.adaptation import adapted, oversampling, train
 from bolt.training.loop import NO_MISTAKES, Mistakes, Recipe
+from bolt.training.trainable import Trainable
 
 LEAST_BATCHES = 10
 _STORAGE = {"float32": torch.float32, "float16": torch.float16}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bolt.task.task import Adapted, Task
-from bolt.training.meta import MetaRecipe
+from bolt.training.meta_recipe import MetaRecipe
 
 
 @dataclass(frozen=True)

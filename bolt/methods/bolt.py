@@ -17,8 +17,9 @@ from bolt.methods.common.pooled_start import Start, StartSettings, pooled_start
 from bolt.methods.common.scale_selection import images_judged
 from bolt.spectral.coefficients import merged
 from bolt.task.task import Adapted, Task, cosine_classifier
-from bolt.training.adaptation import Trainable, adapted, train
+from bolt.training.adaptation import adapted, train
 from bolt.training.loop import Mistakes, Recipe
+from bolt.training.trainable import Trainable
 
 
 @dataclass(frozen=True)

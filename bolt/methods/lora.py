@@ -31,8 +31,9 @@ from bolt.methods.common.adapters import AdapterSettings, adapted_blocks, attach
 from bolt.seeds import isolated
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import Trainable, adapted, train
+from bolt.training.adaptation import adapted, train
 from bolt.training.loop import Recipe
+from bolt.training.trainable import Trainable
 
 _LINEAR_IN_OPEN_CLIP = (".out_proj.", ".mlp.c_fc.", ".mlp.c_proj.")
 """Tensors of linear modules in open_clip's image tower."""

@@ -16,7 +16,7 @@ from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, moving, train
 from bolt.training.loop import Recipe
-from bolt.training.meta import MetaRecipe, Variant
+from bolt.training.meta_recipe import MetaRecipe, Variant
 
 _PLAIN = MetaRecipe()
 
@@ -26,7 +26,7 @@ class MetaInitSettings(Recipe):
     """The recipe of the fine-tuning and, as ``variant`` and ``meta_...``, that of the start.
 
     Attributes:
-        variant, meta_steps, ...: see :class:`bolt.training.meta.MetaRecipe`.
+        variant, meta_steps, ...: see :class:`bolt.training.meta_recipe.MetaRecipe`.
     """
 
     learning_rate: float = 5e-5

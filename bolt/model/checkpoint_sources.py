@@ -15,8 +15,9 @@ from torch import Tensor
 from bolt.clip.backbone import Backbone, matrix_names
 from bolt.clip.checkpoint_files import SUFFIXES
 from bolt.clip.checkpoints import image_tower, read_tensors
-from bolt.spectral.bases import Directions, add_task_vector, leave_out_mean, top_directions
-from bolt.task.task import Sources
+from bolt.spectral.directions import Directions, top_directions
+from bolt.spectral.sources import Sources
+from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
 
 _FIRST = 12
 """Directions per source that the first reading keeps: what BOLT asks for by default."""

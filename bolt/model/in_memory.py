@@ -16,13 +16,13 @@ from torch import Tensor
 from bolt.clip.augment import SUPPORT_CROP, augmented_view, evaluation_view
 from bolt.clip.backbone import Backbone
 from bolt.clip.preprocess import opened, rgb_pixels
-from bolt.model.model import Picture
+from bolt.model.model import ImageInput
 from bolt.seeds import torch_generator
 from bolt.task.support import batch_order
 from bolt.task.task import EVALUATION_VIEW, Support, Unlabelled
 
 
-class Pictures:
+class InMemoryImages:
     """Images and their views for one backbone.
 
     Args:
@@ -35,7 +35,7 @@ class Pictures:
     def __init__(
         self,
         backbone: Backbone,
-        images: Sequence[Picture],
+        images: Sequence[ImageInput],
         *,
         name: str,
         seed: int,

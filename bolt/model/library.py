@@ -19,10 +19,11 @@ from torch import Tensor
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
 from bolt.model.checkpoint_sources import CheckpointSources, checkpoint_paths
-from bolt.model.in_memory import Pictures
-from bolt.model.model import Model, Picture
+from bolt.model.in_memory import InMemoryImages
+from bolt.model.model import ImageInput, Model
 from bolt.protocol import STRICT
-from bolt.task.task import Sources, Task
+from bolt.spectral.sources import Sources
+from bolt.task.task import Task
 
 PROMPTS = ("a photo of a {}.",)
 _TWINS = 0.9999
@@ -104,7 +105,7 @@ def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[
 
 def adapt(
     backbone: Backbone,
-    images: Sequence[Picture],
+    images: Sequence[ImageInput],
     labels: Sequence[int] | Tensor | None,
     class_names: Sequence[str],
     *,
@@ -146,7 +147,7 @@ def adapt(
     if chosen.uses_sources and chosen.meta_recipe is None and sources is None:
         raise ValueError(f"{method} is made of source models; pass sources=bolt.load_sources(folder, backbone)")
     labels_N = _checked(labels, len(images), len(class_names))
-    shown = Pictures(backbone, images, name=name, seed=seed, mirror=mirror, exif_rotation=exif_rotation)
+    shown = InMemoryImages(backbone, images, name=name, seed=seed, mirror=mirror, exif_rotation=exif_rotation)
     head_CD = backbone.zero_shot_head(class_names, prompts)
     _warn_of_twins(head_CD, class_names)
     task = Task(

@@ -15,15 +15,17 @@ from torch import Tensor
 
 from bolt.clip.huggingface import from_huggingface
 from bolt.clip.tower import ImageTower, TensorMismatch, TowerShape
-from bolt.model.model import About, Model
+from bolt.model.model import Model
+from bolt.model.parts import About
 from bolt.model.saving import ADAPTER, CLASSIFIER, FORMAT, FORMS, INDEX, THEIRS, VISUAL, file_digest
 from bolt.spectral.bases import Basis
-from bolt.spectral.updates import BasisRecipe, SpectralChange, rebuilt, with_tensors
+from bolt.spectral.sources import BasisRecipe
+from bolt.spectral.updates import SpectralChange, rebuilt, with_tensors
 from bolt.task.classifiers import Classifier, UnknownClassifier, restored
 
 if TYPE_CHECKING:
     from bolt.clip.backbone import Backbone
-    from bolt.task.task import Sources
+    from bolt.spectral.sources import Sources
 
 
 class UnreadableModel(ValueError):

@@ -1,4 +1,4 @@
-"""A finished model: an adapted image tower and its classifier, with all it takes to go from pictures to labels.
+"""A finished model: from images to labels, with an adapted image tower and its classifier.
 
 Shape legend: B images, S image side, D embedding width, C classes, H, W height and width.
 """
@@ -6,7 +6,7 @@ Shape legend: B images, S image side, D embedding width, C classes, H, W height 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,43 +16,18 @@ from torch import Tensor
 
 from bolt.clip.augment import evaluation_view
 from bolt.clip.preprocess import evaluation_pixels, normalised, opened
-from bolt.clip.tower import ImageTower
-from bolt.spectral.updates import SpectralChange, changed_tensors
+from bolt.model.parts import About, ModelParts
+from bolt.model.saving import Form, save
 from bolt.task.classifiers import Classifier, UnknownClassifier
 
 if TYPE_CHECKING:
     from bolt.clip.backbone import Backbone
-    from bolt.model.saving import Form
     from bolt.task.task import Adapted
 
-Picture = Image.Image | Tensor | str | Path
+ImageInput = Image.Image | Tensor | str | Path
 """An image as Pillow opens it or the path of its file, or uint8 RGB (3, H, W)."""
 
 _BATCH = 256
-
-
-@dataclass(frozen=True)
-class About:
-    """What a model is, beside its numbers.
-
-    Attributes:
-        class_names: the labels, in the order of the logits.
-        backbone: name of the CLIP it was adapted from.
-        backbone_digest: what that CLIP's frozen image tower was (:attr:`bolt.clip.backbone.Backbone.digest`).
-        logit_scale: of that CLIP.
-        mean, std: per channel, of pixels in [0, 1].
-        exif_rotation: whether a photograph is turned as its EXIF data say.
-        notes: what whoever made it wants to be known: the method, the cell, its accuracy, the data's licence.
-    """
-
-    class_names: tuple[str, ...]
-    backbone: str
-    backbone_digest: str
-    logit_scale: float
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    exif_rotation: bool = False
-    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,29 +46,8 @@ class Prediction:
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
-    """A classifier of images.
-
-    Attributes:
-        tower: the adapted image tower, frozen.
-        classifier: raw features (B, D) -> logits (B, C).
-        about: labels, preprocessing and origin.
-        frozen: the tower it was adapted from, the same object as ``tower`` where that did not change; ``None`` for a
-            model that was read in a merged form.
-        change: the tower's change as coefficients in a basis, where that is what it is.
-    """
-
-    tower: ImageTower
-    classifier: Classifier
-    about: About
-    frozen: ImageTower | None = None
-    change: SpectralChange | None = None
-
-    def __post_init__(self) -> None:
-        if len(self.about.class_names) != self.classifier.class_count:
-            raise ValueError(
-                f"{len(self.about.class_names)} class names for a classifier of {self.classifier.class_count} classes"
-            )
+class Model(ModelParts):
+    """A classifier of images; its attributes are those of :class:`bolt.model.parts.ModelParts`."""
 
     @classmethod
     def of(
@@ -131,17 +85,17 @@ class Model:
         """Where the tower is."""
         return self.tower.class_embedding.device
 
-    def pixels(self, images: Sequence[Picture]) -> Tensor:
+    def pixels(self, images: Sequence[ImageInput]) -> Tensor:
         """The evaluation transform of the benchmark: uint8 (B, 3, S, S)."""
         size = self.tower.shape.image_size
         return torch.stack([self._pixels(image, size) for image in images])
 
-    def _pixels(self, image: Picture, size: int) -> Tensor:
+    def _pixels(self, image: ImageInput, size: int) -> Tensor:
         if isinstance(image, Tensor):
             return evaluation_view(image, size)
         return torch.from_numpy(evaluation_pixels(opened(image), size, exif_rotation=self.about.exif_rotation))
 
-    def logits(self, images: Sequence[Picture] | Tensor) -> Tensor:
+    def logits(self, images: Sequence[ImageInput] | Tensor) -> Tensor:
         """Logits (B, C) of pictures, or of uint8 pixels (B, 3, S, S) that :meth:`pixels` has made."""
         pixels_B3SS = images if isinstance(images, Tensor) else self.pixels(images)
         about, parts = self.about, []
@@ -151,7 +105,7 @@ class Model:
                 parts.append(self.classifier(features_BD))
         return torch.cat(parts)
 
-    def predict(self, images: Sequence[Picture] | Tensor) -> list[Prediction]:
+    def predict(self, images: Sequence[ImageInput] | Tensor) -> list[Prediction]:
         """Label and scores of every image."""
         if not len(images):
             return []
@@ -162,21 +116,6 @@ class Model:
             found.append(Prediction(names[best], scores[best], dict(zip(names, scores, strict=True))))
         return found
 
-    def changed(self) -> dict[str, Tensor]:
-        """The tower's tensors that differ from the frozen one's and are no part of ``change``, by open_clip's names.
-
-        Raises ``ValueError`` for a model read in a merged form without its backbone.
-        """
-        if self.frozen is None:
-            raise ValueError("this model was read in a merged form; what changed is known with its backbone only")
-        if self.frozen is self.tower:
-            return {}
-        explained = self.change.coefficients if self.change else {}
-        changed = changed_tensors(self.tower, self.frozen)
-        return {name: tensor for name, tensor in changed.items() if name not in explained}
-
     def save(self, folder: Path | str, form: Form = "adapter", *, with_basis: bool = False) -> None:
         """Write the model into a new folder; see :func:`bolt.model.saving.save`."""
-        from bolt.model.saving import save
-
         save(self, folder, form, with_basis=with_basis)

@@ -24,7 +24,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from safetensors.torch import save as save_bytes
@@ -32,10 +32,8 @@ from torch import Tensor
 
 from bolt.clip.huggingface import config_from_shape, to_huggingface
 from bolt.clip.tensor_files import save_tensors
+from bolt.model.parts import ModelParts
 from bolt.spectral.coefficients import NotFinite
-
-if TYPE_CHECKING:
-    from bolt.model.model import Model
 
 Form = Literal["adapter", "state_dict", "huggingface"]
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -52,7 +50,7 @@ _BICUBIC = 3
 """Pillow's number of the filter."""
 
 
-def save(model: Model, folder: Path | str, form: Form = "adapter", *, with_basis: bool = False) -> None:
+def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_basis: bool = False) -> None:
     """Write a model into a folder that is not there yet, whole or not at all.
 
     Args:
@@ -81,7 +79,7 @@ def save(model: Model, folder: Path | str, form: Form = "adapter", *, with_basis
         raise
 
 
-def adapter_files(model: Model, most_bytes: int | None = None) -> dict[str, bytes] | None:
+def adapter_files(model: ModelParts, most_bytes: int | None = None) -> dict[str, bytes] | None:
     """The files of a model's ``adapter`` form without basis, the index last; for whoever keeps them elsewhere.
 
     ``None`` where the tensors together exceed ``most_bytes``. Raises as :func:`save`.
@@ -94,7 +92,7 @@ def adapter_files(model: Model, most_bytes: int | None = None) -> dict[str, byte
     return {ADAPTER: content, INDEX: index.encode()}
 
 
-def _index(model: Model, form: Form, body: Mapping[str, Any], files: Mapping[str, str]) -> str:
+def _index(model: ModelParts, form: Form, body: Mapping[str, Any], files: Mapping[str, str]) -> str:
     content = {
         "format": FORMAT,
         "form": form,
@@ -107,7 +105,7 @@ def _index(model: Model, form: Form, body: Mapping[str, Any], files: Mapping[str
     return json.dumps(content, indent=1)
 
 
-def _adapter(model: Model, with_basis: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _adapter(model: ModelParts, with_basis: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors of an adapter by their stored names, and what the index says of them."""
     tensors = _prefixed("classifier", model.classifier.tensors()) | _prefixed("tower", model.changed())
     if model.change is None:
@@ -120,19 +118,19 @@ def _adapter(model: Model, with_basis: bool) -> tuple[dict[str, Tensor], dict[st
     return tensors, {"basis": basis}
 
 
-def _write_adapter(model: Model, folder: Path, with_basis: bool) -> dict[str, Any]:
+def _write_adapter(model: ModelParts, folder: Path, with_basis: bool) -> dict[str, Any]:
     tensors, body = _adapter(model, with_basis)
     save_tensors(_packed(tensors), folder / ADAPTER)
     return body
 
 
-def _write_state_dict(model: Model, folder: Path, with_basis: bool) -> dict[str, Any]:
+def _write_state_dict(model: ModelParts, folder: Path, with_basis: bool) -> dict[str, Any]:
     save_tensors(_packed(model.tower.state_dict_open_clip()), folder / VISUAL)
     save_tensors(_packed(model.classifier.tensors()), folder / CLASSIFIER)
     return {}
 
 
-def _write_huggingface(model: Model, folder: Path, with_basis: bool) -> dict[str, Any]:
+def _write_huggingface(model: ModelParts, folder: Path, with_basis: bool) -> dict[str, Any]:
     tensors = to_huggingface(model.tower.state_dict_open_clip())
     save_tensors(_packed(tensors), folder / THEIRS, metadata={"format": "pt"})
     save_tensors(_packed(model.classifier.tensors()), folder / CLASSIFIER)
@@ -144,14 +142,14 @@ def _write_huggingface(model: Model, folder: Path, with_basis: bool) -> dict[str
     return {}
 
 
-_WRITERS: Mapping[Form, Callable[[Model, Path, bool], dict[str, Any]]] = {
+_WRITERS: Mapping[Form, Callable[[ModelParts, Path, bool], dict[str, Any]]] = {
     "adapter": _write_adapter,
     "state_dict": _write_state_dict,
     "huggingface": _write_huggingface,
 }
 
 
-def _preprocessor(model: Model) -> dict[str, Any]:
+def _preprocessor(model: ModelParts) -> dict[str, Any]:
     """The evaluation transform as transformers' image processor of CLIP states it."""
     size = model.tower.shape.image_size
     return {

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -19,9 +18,7 @@ from bolt.clip.tower import PROJECTION, ImageTower, check_fit, tensor_names
 from bolt.seeds import torch_generator
 from bolt.spectral.bases import Basis
 from bolt.spectral.coefficients import attach, merged
-
-if TYPE_CHECKING:
-    from bolt.task.task import Sources
+from bolt.spectral.sources import BasisRecipe, Sources, basis_of
 
 _PROBED = 16
 _CLOSE = 1e-3
@@ -30,21 +27,6 @@ _CLOSE = 1e-3
 
 class OtherBasis(ValueError):
     """Coefficients under a basis that they are not of."""
-
-
-@dataclass(frozen=True)
-class BasisRecipe:
-    """How a basis follows from its sources.
-
-    Attributes:
-        top_k, orthogonalisation, whitening_epsilon: as in :class:`bolt.methods.common.pooled_start.StartSettings`.
-        room: sources that the basis has room for; where there are fewer, arbitrary directions fill it.
-    """
-
-    top_k: int
-    room: int
-    orthogonalisation: Literal["polar", "whitening"] = "polar"
-    whitening_epsilon: float = 1e-6
 
 
 @dataclass(frozen=True)
@@ -89,8 +71,6 @@ def rebuilt(
 
     Raises ``OtherBasis`` where the sources are not those the coefficients were trained with.
     """
-    from bolt.methods.common.pooled_start import basis_of
-
     bases = {name: basis_of(sources, recipe, name, state[name].shape).basis for name in coefficients}
     for name, s in coefficients.items():
         if bases[name].rank != len(s):

@@ -9,15 +9,14 @@ Shape legend: N support images, C classes, D joint embedding width, S image side
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from typing import Protocol as Interface
 
 from torch import Tensor
 
 from bolt.protocol import Protocol
-from bolt.spectral.bases import Directions, PooledBasis, pooled_basis
+from bolt.spectral.sources import Sources
 from bolt.task.classifiers import CosineClassifier
 
 if TYPE_CHECKING:
@@ -27,34 +26,6 @@ if TYPE_CHECKING:
 
 EVALUATION_VIEW = 0
 """View number of the un-augmented image; views 1, 2, ... are the augmented ones, one per epoch."""
-
-
-class Sources(Interface):
-    """The fine-tuned models of the *other* datasets, seen through their task vectors.
-
-    Whoever builds one leaves the target out (and, under ``leave_group_out``, its kin).
-    """
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the source datasets, in a fixed order."""
-
-    def directions(self, matrix: str, top_k: int) -> Sequence[Directions]:
-        """Per source, the leading ``top_k`` singular directions (or all there are) of one weight matrix (m, n)."""
-
-    def mean_task_vector(self, matrix: str) -> Tensor:
-        """The mean over the sources of one weight matrix's task vector, (m, n)."""
-
-    def task_vector(self, source: str) -> Mapping[str, Tensor]:
-        """One source's whole task vector: every float tensor of the image tower by its open_clip name."""
-
-    def pooled_basis(self, matrix: str, top_k: int) -> PooledBasis:
-        """The basis made of all sources' directions of one matrix, and the sources' mean coefficients in it.
-
-        It depends on the target's sources alone, not on its images, shots or seed, so an implementer may keep it
-        from one cell to the next. A class that names this interface as its base inherits the plain computation.
-        """
-        return pooled_basis(self, matrix, top_k)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ Shape legend: N support images, B batch, C classes, D joint embedding width, S i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,23 +20,7 @@ from bolt.task.task import Adapted, Task, cosine_classifier
 from bolt.training.loop import NO_MISTAKES, Curve, Mistakes, Recipe, fit
 from bolt.training.objectives import cross_entropy
 from bolt.training.test_time import unlabelled_losses
-
-
-@dataclass(frozen=True)
-class Trainable:
-    """A tower in training.
-
-    Attributes:
-        encode: normalised images (B, 3, S, S) -> raw features (B, D), differentiable in ``parameters``.
-        parameters: the leaf tensors that move.
-        current: a plain, frozen tower with the parameters as they stand.
-        classify: raw features -> logits, (B, C); the frozen text head by default.
-    """
-
-    encode: Callable[[Tensor], Tensor]
-    parameters: Sequence[Tensor]
-    current: Callable[[], ImageTower]
-    classify: Callable[[Tensor], Tensor] | None = None
+from bolt.training.trainable import Losses, Trainable
 
 
 def moving(tower: ImageTower, *others: Tensor, classify: Callable[[Tensor], Tensor] | None = None) -> Trainable:
@@ -86,14 +70,6 @@ def train(
         relative_rates=relative_rates,
         mistakes=mistakes,
     )
-
-
-@dataclass(frozen=True)
-class Losses:
-    """What :func:`bolt.training.loop.fit` asks for: the mean loss of rows, and the rows of an epoch."""
-
-    of_rows: Callable[[int, Tensor], Tensor]
-    order: Callable[[int], Tensor]
 
 
 def _labelled(task: Task, trainable: Trainable, recipe: Recipe, least_batches: int) -> Losses:

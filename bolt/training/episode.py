@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +15,8 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from bolt.clip.tower import ImageTower, QuickGELU
+from bolt.training.meta_recipe import MetaRecipe
 from bolt.training.objectives import cross_entropy
-
-if TYPE_CHECKING:
-    from bolt.training.meta import MetaRecipe
 
 Parameters = Mapping[str, Tensor]
 Loss = Callable[[Parameters], Tensor]

@@ -14,7 +14,6 @@ Shape legend: N test images, B batch, C classes, D joint embedding width, S imag
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -23,9 +22,7 @@ from bolt.clip.tower import ImageTower
 from bolt.task.task import EVALUATION_VIEW, Task, Unlabelled, cosine_classifier
 from bolt.training.loop import Diverged, Recipe
 from bolt.training.objectives import ufm_loss
-
-if TYPE_CHECKING:
-    from bolt.training.adaptation import Losses, Trainable
+from bolt.training.trainable import Losses, Trainable
 
 _TRUSTED_SHARE, _MOST_TRUSTED = 10, 100
 _ENCODE_BATCH = 256
@@ -119,8 +116,6 @@ def unlabelled_losses(
     Raises:
         bolt.training.loop.Diverged: when the starting tower gives NaN or infinite logits.
     """
-    from bolt.training.adaptation import Losses
-
     device = task.backbone.device
     classify = trainable.classify or cosine_classifier(task.head_CD, task.backbone.logit_scale)
     logits_NC = _starting_logits(task, unlabelled, start)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from bolt.methods import Method
-from bolt.training.meta import MetaRecipe
+from bolt.training.meta_recipe import MetaRecipe
 from orchestrator.catalog import BackboneEntry, Catalog
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, SourceRef
 from orchestrator.core.recipes import SourceRecipe, adopted_source

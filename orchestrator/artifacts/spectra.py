@@ -7,7 +7,8 @@ from safetensors import safe_open
 
 from bolt.clip.backbone import matrix_names
 from bolt.clip.tensor_files import save_tensors
-from bolt.spectral.bases import add_task_vector, top_directions
+from bolt.spectral.directions import top_directions
+from bolt.spectral.task_vector_sum import add_task_vector
 from orchestrator.artifacts.kinds import DomainTotal, Source, SourceDirections
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.store import Builder

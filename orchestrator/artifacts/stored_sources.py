@@ -8,18 +8,20 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from bolt.spectral.bases import Directions, PooledBasis, add_task_vector, leave_out_mean, pooled_basis
+from bolt.spectral.directions import Directions
+from bolt.spectral.sources import PooledBasis, pooled_basis
+from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
 from orchestrator.artifacts.kinds import DIRECTIONS_TIER, directions_address, source_address, tier
 from orchestrator.core.cell import BackboneRef, SourceRef
 from orchestrator.store import Artifact, Store
 
 
 class StoredSources:
-    """``bolt.task.task.Sources`` over the store.
+    """``bolt.spectral.sources.Sources`` over the store.
 
     The mean task vector comes from the domain's float64 total less the models that are held out, when the store has
     a total that covers the sources and few others; otherwise from the sources themselves. Both give the same bits:
-    :func:`bolt.spectral.bases.add_task_vector` sums without rounding.
+    :func:`bolt.spectral.task_vector_sum.add_task_vector` sums without rounding.
     """
 
     def __init__(

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from bolt.model.model import Model
     from bolt.model.saving import Form
-    from bolt.task.task import Adapted, Sources
+    from bolt.spectral.sources import Sources
+    from bolt.task.task import Adapted
     from orchestrator.artifacts.loaded import LoadedArtifacts
     from orchestrator.store.results import Evaluation, Manifest
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bolt.methods.common.pooled_start import basis_of
+from bolt.spectral.sources import basis_of
 from bolt.task.scoring import SCORING_BATCH, predictions
 from bolt.task.task import cosine_classifier
 from orchestrator.models.exporting import make_model
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bolt.model.model import Model
-    from bolt.spectral.bases import Directions, SpectralSources
+    from bolt.spectral.directions import Directions
+    from bolt.spectral.sources import Sources
     from orchestrator.artifacts.loaded import LoadedArtifacts
 
 
@@ -156,7 +157,7 @@ def _overlap(model: Model, loaded: LoadedArtifacts, result: Result) -> tuple[tup
     return sources.names, overlap_SS, top_k
 
 
-def source_overlap(sources: SpectralSources, matrices: Sequence[str], top_k: int) -> NDArray[np.float64]:
+def source_overlap(sources: Sources, matrices: Sequence[str], top_k: int) -> NDArray[np.float64]:
     """(S, S): mean squared cosine of the principal angles between two sources' leading directions, over matrices.
 
     Both spans are compared, that of U and that of V: ``(|Ui^T Uj|_F^2 + |Vi^T Vj|_F^2) / 2k``. 1 is one span, and

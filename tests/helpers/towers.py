@@ -15,9 +15,10 @@ from bolt.clip.augment import augmented_view, evaluation_view
 from bolt.clip.backbone import Backbone
 from bolt.protocol import STRICT, Protocol
 from bolt.seeds import torch_generator
-from bolt.spectral.bases import Directions, top_directions
+from bolt.spectral.directions import Directions, top_directions
+from bolt.spectral.sources import Sources
 from bolt.task.support import batch_order, draw_support
-from bolt.task.task import Adapted, Sources, Support, Task, Unlabelled
+from bolt.task.task import Adapted, Support, Task, Unlabelled
 
 CONTEXT, VOCABULARY = 16, 64
 SIZE = 32

@@ -14,7 +14,7 @@ from torch import nn
 from bolt.clip.attention import SplitProjection
 from bolt.clip.tower import ImageTower, TowerShape, matrix_modules, matrix_paths, replace_matrix
 from bolt.seeds import isolated
-from bolt.spectral.bases import directions_per_source
+from bolt.spectral.directions import directions_per_source
 
 _BOLT_DIRECTIONS = 12
 """Directions per source and matrix of BOLT's own default, whose size ``match_sources`` matches."""

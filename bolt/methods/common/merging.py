@@ -12,7 +12,8 @@ from torch import Tensor
 
 from bolt.clip.tower import PROJECTION, ImageTower, tensor_names
 from bolt.methods.common.scale_selection import choose_scale
-from bolt.task.task import Adapted, Sources, Task, cosine_classifier
+from bolt.spectral.sources import Sources
+from bolt.task.task import Adapted, Task, cosine_classifier
 
 
 def sources_of(task: Task) -> Sources:

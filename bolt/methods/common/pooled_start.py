@@ -5,7 +5,7 @@ Shape legend: m, n a weight matrix's rows and columns, r its coefficients.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,20 +16,11 @@ from bolt.clip.backbone import matrix_names
 from bolt.clip.tower import PROJECTION, ImageTower
 from bolt.methods.common.merging import mean_update, moved, sources_of
 from bolt.methods.common.scale_selection import ScaleBy, choose_scale
-from bolt.seeds import torch_generator
-from bolt.spectral.bases import (
-    Basis,
-    PooledBasis,
-    diagonal_coefficients,
-    directions_per_source,
-    leading,
-    orthonormal_basis,
-    padded,
-    whitened_basis,
-)
+from bolt.spectral.bases import Basis, diagonal_coefficients
 from bolt.spectral.coefficients import Sign, attach, merged
-from bolt.spectral.updates import BasisRecipe, SpectralChange
-from bolt.task.task import Sources, Task
+from bolt.spectral.sources import BasisRecipe, PooledBasis, Sources, basis_of
+from bolt.spectral.updates import SpectralChange
+from bolt.task.task import Task
 
 _KINDS = {
     "attention_in": ".attn.in_proj_weight",
@@ -172,32 +163,6 @@ def _recipe(task: Task, settings: StartSettings, count: int) -> BasisRecipe:
     padding = task.protocol.task_count_basis == "padded" and settings.padded_sources > count
     room = settings.padded_sources if padding else count
     return BasisRecipe(settings.top_k, room, settings.orthogonalisation, settings.whitening_epsilon)
-
-
-def basis_of(sources: Sources, recipe: BasisRecipe, matrix: str, shape: Sequence[int]) -> PooledBasis:
-    """The basis of one matrix (m, n) in the form that the recipe asks for, and the mean coefficients in it.
-
-    What everyone uses is asked of the sources, who may keep it from cell to cell; the rest is made here.
-    """
-    m, n = shape
-    count, limit = len(sources.names), min(m, n)
-    padding, room = recipe.room > count, recipe.room
-    per_source = directions_per_source(recipe.top_k, limit, room)
-    whitening = recipe.orthogonalisation == "whitening"
-    if not whitening and per_source == directions_per_source(recipe.top_k, limit, count):
-        start = sources.pooled_basis(matrix, recipe.top_k)
-        if not padding:
-            return start
-        basis = start.basis
-    else:
-        directions = leading(sources.directions(matrix, recipe.top_k), per_source)
-        if whitening:
-            basis = whitened_basis(directions, (m, n), recipe.whitening_epsilon)
-        else:
-            basis = orthonormal_basis(directions, (m, n))
-    if padding and not whitening:  # whitening leaves the missing columns zero, and zero columns do nothing
-        basis = padded(basis, per_source * room, torch_generator("padding", matrix))
-    return PooledBasis(basis, diagonal_coefficients(basis, sources.mean_task_vector(matrix)))
 
 
 def _largest(sources: Sources, starts: Mapping[str, PooledBasis]) -> dict[str, PooledBasis]:

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torchvision import transforms
 
 from bolt.clip.backbone import Backbone, average_prompts, census, layer_norm_names, matrix_names
-from bolt.spectral.bases import directions_per_source
+from bolt.spectral.directions import directions_per_source
 from tests.helpers.towers import random_backbone, random_clip, tokenize
 
 REAL = ("ViT-B-32", "ViT-B-16", "ViT-L-14")

@@ -16,7 +16,9 @@ from bolt.methods import METHODS
 from bolt.methods.bolt import BoltSettings, PooledSettings
 from bolt.methods.common.pooled_start import StartSettings, pooled_start
 from bolt.protocol import PUBLISHED, STRICT
-from bolt.spectral.bases import Directions, PooledBasis, diagonal_coefficients, orthonormal_basis
+from bolt.spectral.bases import diagonal_coefficients, orthonormal_basis
+from bolt.spectral.directions import Directions
+from bolt.spectral.sources import PooledBasis
 from bolt.task.task import Adapted, Task
 from tests.bolt.methods.test_methods import logits_of, run
 from tests.helpers.towers import RandomSources, make_task

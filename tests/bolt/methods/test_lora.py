@@ -18,8 +18,8 @@ from bolt.methods.common.adapters import adapted_blocks, attach, attach_to_tower
 from bolt.methods.lora import LoraSettings, published_settings, trainable
 from bolt.protocol import PUBLISHED, STRICT
 from bolt.task.task import Adapted
-from bolt.training.adaptation import Trainable
 from bolt.training.loop import Diverged
+from bolt.training.trainable import Trainable
 from tests.helpers.towers import make_task, random_backbone
 
 VIT_B16 = TowerShape(224, 16, 768, 12, 12, 3072, 512, "quick_gelu")

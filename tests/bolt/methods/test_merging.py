@@ -13,7 +13,7 @@ from bolt.clip.tower import PROJECTION
 from bolt.methods import METHODS
 from bolt.methods.common.merging import moved
 from bolt.methods.common.scale_selection import information
-from bolt.spectral.bases import top_directions
+from bolt.spectral.directions import top_directions
 from bolt.task.task import Adapted, Task, cosine_classifier
 from tests.bolt.methods.test_methods import logits_of, run
 from tests.helpers.towers import RandomSources, make_task

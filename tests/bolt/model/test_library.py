@@ -25,8 +25,8 @@ from bolt.model.checkpoint_sources import CheckpointSources
 from bolt.model.loading import OtherBackbone, UnreadableModel, load_model
 from bolt.model.model import Model
 from bolt.model.saving import FORMS, Form, adapter_files
-from bolt.spectral.bases import top_directions
 from bolt.spectral.coefficients import NotFinite
+from bolt.spectral.directions import top_directions
 from bolt.spectral.updates import OtherBasis
 from bolt.task.task import Adapted
 from tests.helpers.towers import SIZE, RandomSources, random_backbone, random_clip

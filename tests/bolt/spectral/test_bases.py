@@ -13,24 +13,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bolt.seeds import torch_generator
-from bolt.spectral.bases import (
-    GRID,
-    Basis,
-    Directions,
-    PooledBasis,
-    add_task_vector,
-    diagonal_coefficients,
-    directions_per_source,
-    leave_out_mean,
-    merge,
-    orthonormal_basis,
-    padded,
-    pooled_basis,
-    top_directions,
-    tsv_merge,
-    whitened_basis,
-)
+from bolt.spectral.bases import Basis, diagonal_coefficients, orthonormal_basis, padded, tsv_merge, whitened_basis
+from bolt.spectral.directions import Directions, directions_per_source, top_directions
 from bolt.spectral.orthogonal import completed, polar_factor, whitened
+from bolt.spectral.sources import PooledBasis, pooled_basis
+from bolt.spectral.task_vector_sum import GRID, add_task_vector, leave_out_mean
+from tests.helpers.spectral import merge
 
 
 def reference_matrices() -> list[Tensor]:

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from bolt.clip.backbone import Backbone
 from bolt.clip.tower import PROJECTION, matrix_modules
-from bolt.spectral.bases import Basis, merge
+from bolt.spectral.bases import Basis
 from bolt.spectral.coefficients import NotFinite, SpectralLinear, attach, merged
+from tests.helpers.spectral import merge
 from tests.helpers.towers import RandomSources, random_backbone
 
 

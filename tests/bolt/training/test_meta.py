@@ -22,7 +22,8 @@ from bolt.task.task import Adapted
 from bolt.training import meta
 from bolt.training.episode import HEAD, Loss, Parameters, episode_loss, outer_gradient, twice_differentiable
 from bolt.training.loop import Diverged
-from bolt.training.meta import MetaRecipe, MetaTask, meta_learn
+from bolt.training.meta import MetaTask, meta_learn
+from bolt.training.meta_recipe import MetaRecipe
 from tests.helpers.towers import SIZE, make_task, random_backbone
 
 RATE = 0.1

@@ -14,9 +14,9 @@ from bolt.methods import METHODS
 from bolt.protocol import PUBLISHED, STRICT
 from bolt.seeds import torch_generator
 from bolt.task.task import Adapted, Task, Unlabelled
-from bolt.training.adaptation import Trainable
 from bolt.training.loop import Diverged, Recipe
 from bolt.training.test_time import TwoStreams, trusted_per_class, trusted_samples, unlabelled_losses
+from bolt.training.trainable import Trainable
 from tests.helpers.towers import make_task, random_backbone
 
 TEST_TIME = sorted(name for name, method in METHODS.items() if "tta" in method.tracks)

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bolt.training.meta import STRETCH, MetaRecipe
+from bolt.training.meta import STRETCH
+from bolt.training.meta_recipe import MetaRecipe
 from orchestrator.artifacts.build import build
 from orchestrator.artifacts.kinds import ArtifactSpec, MetaStart, SourceModel, closure
 from orchestrator.artifacts.loaded import LoadedArtifacts

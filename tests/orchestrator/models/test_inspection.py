@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bolt.spectral.bases import Directions
+from bolt.spectral.directions import Directions
 from orchestrator.models.inspection import Predicted, source_overlap
 from orchestrator.report.page.cell_page import picture_uri
 from orchestrator.report.tables.cell import class_table, confused_table
