@@ -323,7 +323,7 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
     from orchestrator.planning.plan import make_plan
     from orchestrator.progress.progress import Progress
     from orchestrator.progress.status_file import StatusFile, status_place
-    from orchestrator.tracking.background import TrackerThread
+    from orchestrator.tracking.background import BackgroundTracker
 
     begun = time.perf_counter()
     plan = make_plan(grid, catalog, store)
@@ -351,11 +351,13 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
         stack.enter_context(Cluster.connect(None, cpus=WORKERS))
         stack.enter_context(progress)
         describe = label_runs(plan, catalog)
-        writer = stack.enter_context(TrackerThread(lambda: open_tracker(store, grid.name), describe, store.read_result))
-        store.forget_failures(cell.id for cell in plan.todo)
+        writer = stack.enter_context(
+            BackgroundTracker(lambda: open_tracker(store, grid.name), describe, store.read_result)
+        )
+        store.remove_failures(cell.id for cell in plan.todo)
         clock = Clock()
         clock.run(plan.todo, store, on_event=on_event, on_first=on_first)
-        while writer.behind:  # a session leaves these to `sync`
+        while writer.pending:  # a session leaves these to `sync`
             time.sleep(0.01)
         if problem := writer.close():
             raise RuntimeError(problem)

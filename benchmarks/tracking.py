@@ -28,7 +28,7 @@ from benchmarks.fanout import make_cells  # noqa: E402
 from orchestrator.core.cell import DatasetRef, MethodRef  # noqa: E402
 from orchestrator.store import Store  # noqa: E402
 from orchestrator.store.results import Evaluation, Manifest, Result, Timings  # noqa: E402
-from orchestrator.tracking.place import tracking_place  # noqa: E402
+from orchestrator.tracking.location import tracking_location  # noqa: E402
 from orchestrator.tracking.runs import Labels  # noqa: E402
 from orchestrator.tracking.tracker import SyncReport, Tracker  # noqa: E402
 
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 5000])
     sizes = parser.parse_args().sizes
     with tempfile.TemporaryDirectory(prefix="bolt-") as folder:
-        place = tracking_place(Store(folder))
+        place = tracking_location(Store(folder))
         print(f"tracked in {place.uri.partition(':')[0]}")
         print("  cells what            runs         wall  ms/run  cpu ms/run")
         for size in sizes:

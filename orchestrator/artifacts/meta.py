@@ -31,7 +31,9 @@ def build_meta_start(spec: MetaStart, loaded: LoadedArtifacts, builder: Builder)
 
     def on_stretch_end(stretch: int, state: Callable[[], dict[str, Any]]) -> None:
         builder.progress(min((stretch + 1) * STRETCH, spec.recipe.steps), spec.recipe.steps)
-        builder.snapshots.offer(lambda: {"training": state(), "meta_loss": curve}, loaded.settings.snapshot_seconds)
+        builder.snapshots.save_if_due(
+            lambda: {"training": state(), "meta_loss": curve}, loaded.settings.snapshot_seconds
+        )
 
     tensors = meta_learn(
         loaded.backbone(spec.backbone),

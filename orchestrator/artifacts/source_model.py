@@ -46,7 +46,7 @@ def build_source(spec: SourceModel, loaded: LoadedArtifacts, builder: Builder) -
 
     def on_epoch_end(epoch: int, state: Callable[[], dict[str, Any]]) -> None:
         builder.progress(epoch + 1, recipe.epochs)
-        builder.snapshots.offer(state, loaded.settings.snapshot_seconds)
+        builder.snapshots.save_if_due(state, loaded.settings.snapshot_seconds)
 
     tensors = finetune_source(
         backbone,

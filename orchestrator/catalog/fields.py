@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
-from orchestrator.util.errors import brief
+from orchestrator.util.errors import short_repr
 
 OPEN_CLIP = "open_clip."
 """Lists that open_clip ships (1,000 ImageNet names, 80 templates) are named ``open_clip.NAME``, not typed again."""
@@ -39,10 +39,10 @@ class Entry(BaseModel):
 def check_templates(value: Any) -> Any:
     """A list of prompt templates. Raises ``ValueError`` for an empty list or a template without ``{}``."""
     if not isinstance(value, list | tuple) or not value:
-        raise ValueError(f"{brief(value)} is neither a list of templates nor the name of a set")
+        raise ValueError(f"{short_repr(value)} is neither a list of templates nor the name of a set")
     for template in value:
         if not isinstance(template, str) or "{}" not in template:
-            raise ValueError(f"the template {brief(template)} has no {{}} for the class name")
+            raise ValueError(f"the template {short_repr(template)} has no {{}} for the class name")
     return value
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.util.errors import UserError, brief, cut, unknown_name
+from orchestrator.util.errors import UserError, short_repr, shorten, unknown_name
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -51,7 +51,7 @@ def shown(path: Path) -> str:
     try:
         return f"grids/{path.resolve().relative_to(grids_folder()).as_posix()}"
     except (ValueError, OSError):  # not one of the project's, or no name that a disk takes
-        return cut(str(path))
+        return shorten(str(path))
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Place:
         return Place(self.file, f"{self.path}.{key}" if self.path else key)
 
     def __str__(self) -> str:
-        return f"{self.file}: {cut(self.path)}" if self.path else self.file
+        return f"{self.file}: {shorten(self.path)}" if self.path else self.file
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -172,10 +172,10 @@ def read_mapping(path: Path) -> dict[str, Any]:
 def as_mapping(value: Any, place: Place) -> dict[str, Any]:
     """``value`` if it is a mapping with text keys. Raises ``UserError`` otherwise."""
     if not isinstance(value, dict):
-        raise UserError(f"needs fields (name: value), not {brief(value)}", where=str(place))
+        raise UserError(f"needs fields (name: value), not {short_repr(value)}", where=str(place))
     for key in value:
         if not isinstance(key, str):
-            raise UserError(f"the name {brief(key)} is not text; write it in quotes", where=str(place))
+            raise UserError(f"the name {short_repr(key)} is not text; write it in quotes", where=str(place))
     return value
 
 
@@ -225,7 +225,9 @@ def _as_user_error(problem: Mapping[str, Any], model: type[BaseModel], place: Pl
         return unknown_name("kind", problem["ctx"]["tag"], kinds, where=str(place))
     if problem["type"] == "literal_error":
         return _unknown_choice(problem, outer, place)
-    return UserError(f"{brief(problem['input'])}: {problem['msg'][:1].lower()}{problem['msg'][1:]}", where=str(place))
+    return UserError(
+        f"{short_repr(problem['input'])}: {problem['msg'][:1].lower()}{problem['msg'][1:]}", where=str(place)
+    )
 
 
 def _unknown_choice(problem: Mapping[str, Any], owners: list[type[BaseModel]], place: Place) -> UserError:

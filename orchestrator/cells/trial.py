@@ -108,7 +108,7 @@ def damaged_inputs(cell: Cell, settings: RunSettings) -> list[str]:
         addresses = loaded.addresses_read(cell)
     except Exception:  # what the cell itself has met, and what is on record for it
         return []
-    damaged = [address for address in addresses if not loaded.store.is_whole(address)]
+    damaged = [address for address in addresses if not loaded.store.is_intact(address)]
     if damaged:
         loaded_artifacts.cache_clear()
     return damaged

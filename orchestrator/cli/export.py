@@ -63,11 +63,11 @@ def export(
 
 def _register(made: Made, result: Result, loaded: LoadedArtifacts, name: str) -> int:
     from orchestrator.models.exporting import example_of, write_model
-    from orchestrator.tracking.place import tracking_place
-    from orchestrator.tracking.registering import register_model
+    from orchestrator.tracking.location import tracking_location
+    from orchestrator.tracking.model_registry import register_model
     from orchestrator.util.errors import UserError
 
-    place = tracking_place(loaded.store)
+    place = tracking_location(loaded.store)
     with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
         written = write_model(made, result, loaded, Path(scratch, "model"), "state_dict")
         try:

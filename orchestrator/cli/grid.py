@@ -52,14 +52,14 @@ def grid(
     from orchestrator.cli.session import run_session
     from orchestrator.execution.run import CELL_LIMIT_SECONDS, RunOptions
     from orchestrator.util.errors import UserError
-    from orchestrator.util.units import bytes_of, seconds_of
+    from orchestrator.util.units import parse_bytes, parse_duration
 
     if local and address:
         raise UserError("--local and --address exclude each other", hint="give one of them")
     if local and cell_limit:
         raise UserError("--local cannot end a cell, so it takes no --cell-limit", hint="give one of them")
-    budget = bytes_of(disk_budget, "--disk-budget") if disk_budget else None
-    longest = seconds_of(cell_limit, "--cell-limit") if cell_limit else CELL_LIMIT_SECONDS
+    budget = parse_bytes(disk_budget, "--disk-budget") if disk_budget else None
+    longest = parse_duration(cell_limit, "--cell-limit") if cell_limit else CELL_LIMIT_SECONDS
     workspace = open_workspace(
         grid, store, data_root, catalog, only=only, overrides=set_, limit=limit, threads=threads, device=device
     )
@@ -83,17 +83,17 @@ def plan(
     gpu_memory: GpuMemory = None,
 ) -> None:
     """Say what a grid holds, what is done and what it would take. Nothing runs."""
-    from orchestrator.util.units import bytes_of
+    from orchestrator.util.units import parse_bytes
 
-    budget = bytes_of(disk_budget, "--disk-budget") if disk_budget else None
+    budget = parse_bytes(disk_budget, "--disk-budget") if disk_budget else None
     workspace = open_workspace(grid, store, data_root, catalog, only=only, overrides=set_, limit=limit)
     _print_plan(workspace, retry_failed, budget, gpu_memory)
 
 
 def _print_plan(workspace: Workspace, retry_failed: bool, disk_budget: int | None, gpu_memory: str | None) -> None:
     from orchestrator.planning.plan_view import plan_view
-    from orchestrator.util.units import bytes_of
+    from orchestrator.util.units import parse_bytes
 
-    gpu = bytes_of(gpu_memory, "--gpu-memory") if gpu_memory else None
+    gpu = parse_bytes(gpu_memory, "--gpu-memory") if gpu_memory else None
     made = workspace.plan(retry_failed=retry_failed)
     Console().print(plan_view(made, workspace.catalog, workspace.store, workspace.data_root, disk_budget, gpu))

@@ -47,8 +47,8 @@ def inspect(
     name, where = f"reports/cells/{result.cell.id}.html", ""
     if output is None:
         opened.files.write(name, page)
-        where = "" if opened.files.is_local else f", and in the store {opened.files.place(name)}"
-    to_look_at = output or opened.on_this_machine(name)
+        where = "" if opened.files.is_local else f", and in the store {opened.files.location(name)}"
+    to_look_at = output or opened.local_folder(name)
     if output or where:
         to_look_at.parent.mkdir(parents=True, exist_ok=True)
         to_look_at.write_bytes(page)

@@ -13,7 +13,7 @@ from orchestrator.cli.workspace import open_workspace
 
 if TYPE_CHECKING:
     from orchestrator.store import Store
-    from orchestrator.tracking.place import Place
+    from orchestrator.tracking.location import TrackingLocation
 
 
 def sync(
@@ -29,10 +29,10 @@ def sync(
     from orchestrator.cli.mlflow_sync import sync_grid
     from orchestrator.cli.session import hold_grid
     from orchestrator.report.grid_report import write_grid_report
-    from orchestrator.tracking.place import tracking_place
+    from orchestrator.tracking.location import tracking_location
 
     workspace, console = open_workspace(grid, store, data_root, catalog), Console()
-    place = tracking_place(workspace.store)
+    place = tracking_location(workspace.store)
     with hold_grid(workspace, console):
         plan = workspace.plan()
         report = write_grid_report(plan, workspace.catalog, workspace.store)
@@ -60,11 +60,11 @@ def _serve_ui(store: Store, grid: str | None, port: int, console: Console) -> in
     Where runs are tracked on a server, it only prints the links. Raises ``UserError`` when nothing is tracked yet, or
     the port is taken.
     """
-    from orchestrator.tracking.place import tracking_place
+    from orchestrator.tracking.location import tracking_location
     from orchestrator.tracking.ui import HOST, serve_ui
     from orchestrator.util.errors import UserError
 
-    place = tracking_place(store)
+    place = tracking_location(store)
     if place.database is not None and not place.database.is_file():
         raise UserError(
             f"nothing is tracked in {store.url} yet", hint="run a grid first: python -m orchestrator grid demo"
@@ -86,29 +86,29 @@ def _serve_ui(store: Store, grid: str | None, port: int, console: Console) -> in
 
 
 def _print_links(uri: str, grid: str | None, base: str, console: Console) -> None:
-    from orchestrator.tracking.errors import trouble_of
-    from orchestrator.tracking.tracker import links
+    from orchestrator.tracking.errors import classify_tracking_error
+    from orchestrator.tracking.tracker import ui_links
     from orchestrator.util.errors import UserError
 
     if grid is None:
         return
     try:
-        found = links(uri, grid, base)
+        found = ui_links(uri, grid, base)
     except Exception as error:  # of MLflow, requests or a database
-        trouble = trouble_of(error)
+        trouble = classify_tracking_error(error)
         if trouble.kind == "other":
             raise
-        raise UserError(trouble.words, where=uri) from None
+        raise UserError(trouble.message, where=uri) from None
     for shows, link in found.items():
         console.print(f"  {shows}: {link}", highlight=False, soft_wrap=True, markup=False)
 
 
-def _set_database_aside(place: Place, console: Console) -> None:
+def _set_database_aside(place: TrackingLocation, console: Console) -> None:
     """Move a store's own MLflow database aside, so that the sync writes a new one.
 
     Raises ``UserError`` for the database of a tracking server.
     """
-    from orchestrator.tracking.client import set_aside
+    from orchestrator.tracking.client import move_aside
     from orchestrator.util.errors import UserError
 
     if place.database is None:
@@ -117,7 +117,7 @@ def _set_database_aside(place: Place, console: Console) -> None:
             where="--rebuild",
             hint="--rebuild is for a store's own database; docs/tracking-server.md says how to restore a server's",
         )
-    if (aside := set_aside(place.database)) is not None:
+    if (aside := move_aside(place.database)) is not None:
         console.print(f"MLflow: the old database is {aside}", highlight=False, soft_wrap=True)
         console.print(
             "  run `sync` for the other grids of this store, and `export --register` again for registered models",

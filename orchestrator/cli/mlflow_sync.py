@@ -12,13 +12,13 @@ from rich.console import Console
 from orchestrator.planning.plan import Plan, in_running_order
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.store import Store
-from orchestrator.tracking.errors import trouble_of
-from orchestrator.tracking.place import tracking_place
-from orchestrator.tracking.retry import Patience, patiently
+from orchestrator.tracking.errors import classify_tracking_error
+from orchestrator.tracking.location import tracking_location
+from orchestrator.tracking.retry import RetryPolicy, retry_sync
 from orchestrator.tracking.runs import Labels
 from orchestrator.tracking.tracker import SyncReport, Tracker
 from orchestrator.util.errors import UserError
-from orchestrator.util.units import counted
+from orchestrator.util.units import pluralize
 
 if TYPE_CHECKING:
     from orchestrator.catalog import Catalog
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def open_tracker(store: Store, grid: str) -> Tracker:
     """The grid's MLflow experiment, in the store's own database or on the server ``MLFLOW_TRACKING_URI`` names."""
-    place = tracking_place(store)
+    place = tracking_location(store)
     return Tracker(place.uri, place.artifacts, grid, store.adapter_folder)
 
 
@@ -79,7 +79,7 @@ def sync_grid(
     *,
     verify: bool = False,
     console: Console | None = None,
-    patience: Patience | None = None,
+    retry_policy: RetryPolicy | None = None,
 ) -> SyncOutcome:
     """Bring the grid's MLflow experiment to what the results say.
 
@@ -93,7 +93,7 @@ def sync_grid(
         report: files to attach to the grid's own run.
         verify: compare every run, even when the grid's own run says that nothing has changed.
         console: shows the progress.
-        patience: how long to try again.
+        policy: how long to try again.
     """
     store = workspace.store
     later = f"`python -m orchestrator sync {plan.grid.name}` continues later"
@@ -110,13 +110,13 @@ def sync_grid(
         )
 
     try:
-        done = patiently(attempt, console or Console(quiet=True), patience or Patience())
+        done = retry_sync(attempt, console or Console(quiet=True), retry_policy or RetryPolicy())
     except UserError:
         raise
     except KeyboardInterrupt:
         return SyncOutcome(f"MLflow: stopped; the results are safe, and {later}", False)
     except Exception as error:  # a tracking server that is away is no reason to lose the report
-        return SyncOutcome(f"MLflow could not be written to: {trouble_of(error).words}; {later}", False)
+        return SyncOutcome(f"MLflow could not be written to: {classify_tracking_error(error).message}; {later}", False)
     return SyncOutcome(
-        f"MLflow: {counted(done.added, 'run')} added, {done.kept} unchanged, {done.removed} removed", True
+        f"MLflow: {pluralize(done.added, 'run')} added, {done.kept} unchanged, {done.removed} removed", True
     )

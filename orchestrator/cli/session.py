@@ -22,11 +22,11 @@ from orchestrator.planning.plan_view import counts_line, estimate_line
 from orchestrator.progress.progress import Progress
 from orchestrator.progress.status_file import StatusFile, status_place
 from orchestrator.report.grid_report import report_location, write_grid_report
-from orchestrator.store.lease import only_driver
-from orchestrator.tracking.background import TrackerThread
-from orchestrator.tracking.place import tracking_place
-from orchestrator.util.interrupt import EXIT_CODE, as_typed, in_two_steps
-from orchestrator.util.machine import gpus, usable_processors
+from orchestrator.store.lease import grid_lease
+from orchestrator.tracking.background import BackgroundTracker
+from orchestrator.tracking.location import tracking_location
+from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
+from orchestrator.util.machine import local_gpus, usable_processors
 
 if TYPE_CHECKING:
     from orchestrator.report import ReportFiles
@@ -38,7 +38,7 @@ def hold_grid(workspace: Workspace, console: Console) -> AbstractContextManager[
     Prints when the lease of a dead process is taken over. Raises ``UserError`` when another process holds the lease.
     """
     grid = workspace.grid.name
-    return only_driver(workspace.store, grid, lambda line: console.print(line, style="yellow", highlight=False))
+    return grid_lease(workspace.store, grid, lambda line: console.print(line, style="yellow", highlight=False))
 
 
 def run_session(workspace: Workspace, options: RunOptions, console: Console) -> int:
@@ -67,7 +67,7 @@ def _check(plan: Plan, workspace: Workspace, options: RunOptions) -> None:
     """Raise ``UserError`` for missing inputs, too little disk, or a wrong tracking address, before any work."""
     check_inputs(plan, workspace.catalog, workspace.data_root)
     check_room(plan, workspace.store, options.disk_budget)
-    tracking_place(workspace.store)
+    tracking_location(workspace.store)
 
 
 def _announce(plan: Plan, console: Console) -> None:
@@ -91,9 +91,9 @@ def _run(plan: Plan, workspace: Workspace, options: RunOptions, console: Console
             tracker.put(event.cell.id)
 
     with (
-        in_two_steps(progress.stopping),
+        two_step_interrupt(progress.stopping),
         progress,  # outside the tracker, so that the progress view prints last
-        TrackerThread(
+        BackgroundTracker(
             lambda: open_tracker(store, grid.name), label_runs(plan, workspace.catalog), store.read_result, say=warn
         ) as tracker,
     ):
@@ -115,8 +115,8 @@ def _run(plan: Plan, workspace: Workspace, options: RunOptions, console: Console
 def _progress(plan: Plan, workspace: Workspace, options: RunOptions, console: Console) -> Progress:
     """The progress of a run, shown on the console and written to the status file."""
     store, settings, catalog = workspace.store, workspace.settings, workspace.catalog
-    title, resume = f"{plan.grid.name}: {plan.grid.title}", as_typed()
-    on_gpu = settings.device != "cpu" and bool(gpus())
+    title, resume = f"{plan.grid.name}: {plan.grid.title}", command_line()
+    on_gpu = settings.device != "cpu" and bool(local_gpus())
     return Progress(
         plan.todo,
         {spec.address: spec.gflops(catalog) for spec in plan.missing},
@@ -127,7 +127,7 @@ def _progress(plan: Plan, workspace: Workspace, options: RunOptions, console: Co
         title=title,
         console=console,
         status=StatusFile(status_place(store.files, plan.grid.name), plan.grid.name, plan.grid.title, resume),
-        how_far=store.how_far,
+        build_progress=store.build_progress,
         log_of=lambda failed: failure.log if (failure := store.read_failure(failed)) else "",
         resume=resume,
     )

@@ -74,7 +74,7 @@ class TaskEvent:
         traceback: the whole story, when failed.
         seconds: wall-clock seconds in the worker.
         log: path of the worker's log on the machine it ran on, empty if there is none.
-        because_of: the failed task at the root, when skipped.
+        failed_dependency: the failed task at the root, when skipped.
         again: when failed, it was not the task's own fault: its worker died.
     """
 
@@ -85,15 +85,5 @@ class TaskEvent:
     traceback: str = ""
     seconds: float = 0.0
     log: str = ""
-    because_of: str = ""
+    failed_dependency: str = ""
     again: bool = False
-
-
-def one_line(error: BaseException | str, limit: int = 300) -> str:
-    """Type and message of an error as one line of bounded length."""
-    if isinstance(error, BaseException):
-        message = " ".join(str(error).split())
-        text = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    else:
-        text = " ".join(error.split())
-    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -18,10 +18,9 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from bolt.clip.preprocess import UNREADABLE, evaluation_pixels, rgb_or_grey, rgb_pixels
-from orchestrator.core.events import one_line
 from orchestrator.datasets.part import Part
 from orchestrator.datasets.thread_map import thread_map
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, one_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from orchestrator.catalog import DRAWN, DatasetEntry, dataset_folder, missing_data, partial_folder
 from orchestrator.util.errors import UserError
-from orchestrator.util.locks import Held, held
+from orchestrator.util.locks import LockHeld, file_lock
 
 RECORD = "bolt-dataset.json"
 """Written into a dataset's folder when ``data prepare`` has filled it."""
@@ -97,8 +97,8 @@ def dataset_lock(name: str, data_root: Path) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(held(data_root / ".locks" / f"{name}.lock"))
-        except Held as process:
+            stack.enter_context(file_lock(data_root / ".locks" / f"{name}.lock"))
+        except LockHeld as process:
             raise UserError(
                 f"{name} is being prepared in {data_root} by process {process}",
                 hint="wait for it, or stop it; the same command then goes on from there",

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from orchestrator.core.events import TaskEvent, one_line
+from orchestrator.core.events import TaskEvent
 from orchestrator.execution.autoscaler import Growth
 from orchestrator.execution.connect import (
     DRIVER_VARIABLE,
@@ -30,8 +30,8 @@ from orchestrator.execution.connect import (
     use_token,
 )
 from orchestrator.execution.task_graph import Called, Frontier, GraphTask, call, skipped
-from orchestrator.util.errors import UserError
-from orchestrator.util.scratch import Scratch
+from orchestrator.util.errors import UserError, one_line
+from orchestrator.util.scratch import ScratchFolder
 
 SHUTDOWN_SECONDS = 20.0
 """How long the end of a connection may take before it is left behind."""
@@ -86,7 +86,7 @@ class Cluster:
         logs: folder with the output of workers on this machine.
     """
 
-    def __init__(self, address: str, logs: Path, scratch: Scratch | None, *, owned: bool) -> None:
+    def __init__(self, address: str, logs: Path, scratch: ScratchFolder | None, *, owned: bool) -> None:
         self.address, self.logs = address, logs
         self._scratch, self._owned, self._growth = scratch, owned, Growth()
 

@@ -13,11 +13,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from orchestrator.core.events import one_line
 from orchestrator.execution.autoscaler import Growth, growth_here
-from orchestrator.util.errors import UserError
-from orchestrator.util.interrupt import leave_at_once
-from orchestrator.util.scratch import Scratch
+from orchestrator.util.errors import UserError, one_line
+from orchestrator.util.interrupt import exit_immediately
+from orchestrator.util.scratch import ScratchFolder
 
 HANDSHAKE_SECONDS = 60.0
 
@@ -41,7 +40,7 @@ ENVIRONMENT = {
 }
 
 
-def start(cpus: int | None, gpus: int | None, worker_env: Mapping[str, str]) -> Scratch:
+def start(cpus: int | None, gpus: int | None, worker_env: Mapping[str, str]) -> ScratchFolder:
     """Start a local instance; returns its folder."""
     import ray
     from ray._private import ray_constants
@@ -217,7 +216,7 @@ def interrupt_later() -> Iterator[None]:
         yield
         return
     before, on_term = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    if before is leave_at_once:  # one was heard already; the next must not wait
+    if before is exit_immediately:  # one was heard already; the next must not wait
         yield
         return
     pending = False
@@ -252,9 +251,9 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _scratch() -> Scratch:
+def _scratch() -> ScratchFolder:
     base = tempfile.gettempdir()
-    return Scratch("ray", Path(base if len(base) < _LONGEST_SCRATCH - 17 else "/tmp"))
+    return ScratchFolder("ray", Path(base if len(base) < _LONGEST_SCRATCH - 17 else "/tmp"))
 
 
 def log_folder() -> Path:

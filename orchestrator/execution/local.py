@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
 from orchestrator.core.cell import Cell
-from orchestrator.core.events import CellEvent, one_line
+from orchestrator.core.events import CellEvent
 from orchestrator.store.failure_kind import Unwritable
+from orchestrator.util.errors import one_line
 
 if TYPE_CHECKING:
     from orchestrator.cells.trial import Outcome

@@ -23,7 +23,7 @@ from orchestrator.execution.local import run_cells_locally
 from orchestrator.execution.task_graph import GraphTask, run_graph_locally
 from orchestrator.planning.packing import Packing, uses_gpus
 from orchestrator.planning.plan import Plan
-from orchestrator.store import Corrupt, Store
+from orchestrator.store import CorruptArtifact, Store
 from orchestrator.store.failure_kind import StoreGone, Unwritable, patiently, problem_of, reason
 from orchestrator.util.errors import UserError
 
@@ -106,7 +106,7 @@ def execute(
     recorded then that is not true.
     """
     store = Store(settings.store_url)
-    store.forget_failures(cell.id for cell in plan.todo)
+    store.remove_failures(cell.id for cell in plan.todo)
     with contextlib.ExitStack() as stack:
         room: Room | None = None
         if not options.local:
@@ -174,15 +174,15 @@ def _build(
         )
         for address, spec in missing.items()
     }
-    store.forget_failures(tasks)
+    store.remove_failures(tasks)
     doomed: dict[str, Doom] = {}
     for event in _run_graph(tasks, options):
         if event.kind in ("failed", "skipped"):
             kind, _, why = event.error.partition(": ")
             if kind == StoreGone.__name__:
                 raise Unwritable(store.url, why)
-            root = doomed.get(event.because_of)
-            again = root.again if root else event.again or kind == Corrupt.__name__
+            root = doomed.get(event.failed_dependency)
+            again = root.again if root else event.again or kind == CorruptArtifact.__name__
             doomed[event.key] = Doom(event.error, again)
             with _told_apart(store):
                 record_failure(store, event.key, event.error, event.traceback)

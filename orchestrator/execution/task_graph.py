@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from typing import Any
 
-from orchestrator.core.events import TaskEvent, one_line
+from orchestrator.core.events import TaskEvent
+from orchestrator.util.errors import one_line
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def call(function: Callable[..., Any], args: tuple[Any, ...], log: str = "") -> 
 def skipped(frontier: Frontier, key: str) -> Iterator[TaskEvent]:
     """The events of everything that the failure of ``key`` dooms."""
     for dependant in frontier.fail(key):
-        yield TaskEvent(dependant, "skipped", error=f"needs {key}, which failed", because_of=key)
+        yield TaskEvent(dependant, "skipped", error=f"needs {key}, which failed", failed_dependency=key)
 
 
 def run_graph_locally(tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:

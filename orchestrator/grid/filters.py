@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from orchestrator.core.cell import Cell
 from orchestrator.tracks import TRACKS
-from orchestrator.util.errors import UserError, cut, unknown_name
+from orchestrator.util.errors import UserError, shorten, unknown_name
 
 Label = Callable[[Cell], str]
 
@@ -37,7 +37,7 @@ def only(cells: Sequence[Cell], options: Iterable[str], label: Label) -> tuple[C
     for option in options:
         key, equals, text = option.partition("=")
         key, values = key.strip(), [value.strip() for value in text.split(",") if value.strip()]
-        where = f"--only {cut(option)}"
+        where = f"--only {shorten(option)}"
         if not equals or not values:
             raise UserError("not of the form key=value,value", where=where, hint="for example --only method=bolt")
         if key not in _READERS:
@@ -49,7 +49,9 @@ def only(cells: Sequence[Cell], options: Iterable[str], label: Label) -> tuple[C
         wanted.setdefault("shots" if key == "k" else key, []).extend(values)
     kept = tuple(cell for cell in cells if all(_matches(cell, key, values, label) for key, values in wanted.items()))
     if not kept:
-        raise UserError("no cell of the grid matches all of these", where=cut(" ".join(f"--only {o}" for o in options)))
+        raise UserError(
+            "no cell of the grid matches all of these", where=shorten(" ".join(f"--only {o}" for o in options))
+        )
     return kept
 
 

@@ -17,7 +17,7 @@ from orchestrator.grid.expand import Expander, Planned, SourcePlan, default_labe
 from orchestrator.grid.filters import only as keep_only
 from orchestrator.grid.overrides import Overrides
 from orchestrator.grid.schema import Block, GridFile
-from orchestrator.util.errors import UserError, cut, unknown_name
+from orchestrator.util.errors import UserError, shorten, unknown_name
 
 _NOT_GRIDS = frozenset({"prompts"})
 
@@ -143,7 +143,7 @@ def _find(name_or_path: str | os.PathLike[str], folder: Path = Path(), where: st
             found = False
         if not found:
             raise UserError(
-                f"there is no grid file {cut(str(path))}",
+                f"there is no grid file {shorten(str(path))}",
                 where=where or "GRID",
                 hint=f"by name: {', '.join(grid_names())}",
             )

@@ -13,7 +13,7 @@ from typing import Any
 from orchestrator.catalog.reading import Place, parse_yaml
 from orchestrator.grid.schema import Block
 from orchestrator.tracks import stored_track
-from orchestrator.util.errors import UserError, cut, unknown_name
+from orchestrator.util.errors import UserError, shorten, unknown_name
 
 _GROUPS = ("protocol", "fine_tuning")
 
@@ -42,7 +42,7 @@ class Overrides:
         for option in options:
             key, equals, text = option.partition("=")
             key = key.strip()
-            where = f"--set {cut(option)}"
+            where = f"--set {shorten(option)}"
             if not equals or not key:
                 raise UserError("not of the form key=value", where=where, hint="for example --set shots=[1,4]")
             value = parse_yaml(text, where)

@@ -21,7 +21,7 @@ from pydantic import (
 from bolt.protocol import PROTOCOLS, SWITCHES, Protocol
 from orchestrator.catalog.fields import printable
 from orchestrator.catalog.reading import Place
-from orchestrator.util.errors import UserError, brief, cut, unknown_name
+from orchestrator.util.errors import UserError, short_repr, shorten, unknown_name
 
 
 def _listed(value: Any) -> Any:
@@ -82,14 +82,15 @@ class MethodChoice(Part):
             return {"name": value}
         if not isinstance(value, Mapping) or len(value) != 1:
             raise ValueError(
-                f"{brief(value)} is not one method: write 'name' or 'name: {{setting: value}}', one method per entry"
+                f"{short_repr(value)} is not one method: write 'name' or 'name: {{setting: value}}', "
+                "one method per entry"
             )
         ((name, settings),) = value.items()
         settings = {} if settings is None else settings
         if not isinstance(settings, Mapping):
-            whose = cut(str(name))
+            whose = shorten(str(name))
             raise ValueError(
-                f"the settings of {whose} are {brief(settings)}; write them as {whose}: {{setting: value}}"
+                f"the settings of {whose} are {short_repr(settings)}; write them as {whose}: {{setting: value}}"
             )
         own = {str(key): item for key, item in settings.items() if key != "as"}
         return {"name": str(name), "settings": own, "label": settings.get("as")}
@@ -136,7 +137,7 @@ def resolve_protocol(value: Any, place: Place) -> Protocol:
         value = {"name": value}
     if not isinstance(value, Mapping) or "name" not in value:
         raise UserError(
-            f"{brief(value)} is not a protocol",
+            f"{short_repr(value)} is not a protocol",
             where=str(place),
             hint="write its name, or {name: strict, switch: value}",
         )
@@ -149,7 +150,7 @@ def resolve_protocol(value: Any, place: Place) -> Protocol:
         choices = _choices()[switch]
         if not any(chosen == choice and type(chosen) is type(choice) for choice in choices):
             spelled = " or ".join("true" if c is True else "false" if c is False else repr(c) for c in choices)
-            raise UserError(f"{switch} is {spelled}, not {brief(chosen)}", where=str(place / switch))
+            raise UserError(f"{switch} is {spelled}, not {short_repr(chosen)}", where=str(place / switch))
     return PROTOCOLS[value["name"]].with_switches(**switches)
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from orchestrator.catalog import BackboneEntry, Catalog, backbone_ref, missing_checkpoint
 from orchestrator.catalog.reading import shown
-from orchestrator.store import Corrupt, Store
+from orchestrator.store import CorruptArtifact, Store
 
 SHOWN_OPEN = 8
 
@@ -62,7 +62,7 @@ def _fine_tuned(store: Store) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
     for address in store.addresses("sources"):
         try:
             artifact = store.artifact(address)
-        except Corrupt:
+        except CorruptArtifact:
             continue  # a grid that needs it sets it aside and builds it anew
         if artifact is None or artifact.identity["kind"] != "SourceModel":
             continue

@@ -97,7 +97,7 @@ class Plan:
         failed = tuple(recorded[cell.id] for cell in self.cells if cell.id in recorded and cell.id not in finished)
         plan = replace(self, done=tuple(done), failed=failed, damaged=tuple(damaged))
         specs = required_artifacts(plan.todo, self.cells, self.catalog, self.sources)
-        built = store.files.each(lambda spec: store.is_whole(spec.address, spec.identity), specs)
+        built = store.files.map(lambda spec: store.is_intact(spec.address, spec.identity), specs)
         sizes = (spec.size_bytes(self.catalog) for spec in specs)
         return replace(plan, artifacts=tuple(map(PlannedArtifact, specs, built, sizes)))
 

@@ -15,7 +15,7 @@ from orchestrator.planning.packing import ASSUMED_GPU_MIB, CONTEXT_MIB, HEADROOM
 from orchestrator.planning.plan import Plan, artifact_counts
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
-from orchestrator.util.machine import gpus
+from orchestrator.util.machine import local_gpus
 from orchestrator.util.units import human_bytes
 
 SHOWN_MISSING = 6
@@ -137,7 +137,7 @@ def _gpu(gpu_bytes: int | None) -> tuple[float, str]:
     """Memory in MiB of the GPUs that a plan is shown for, and where that comes from."""
     if gpu_bytes is not None:
         return gpu_bytes / 2**20, ""
-    if here := gpus():
+    if here := local_gpus():
         return min(gpu.total for gpu in here) / 2**20, ""
     return ASSUMED_GPU_MIB, " (assumed, --gpu-memory says another)"
 

@@ -21,9 +21,9 @@ from orchestrator.progress.eta import Durations, Eta, Job, Kind, Waiting, eta, k
 from orchestrator.progress.snapshot import Failed, Snapshot, Stage, UnderWay
 from orchestrator.progress.status_file import State, StatusFile
 from orchestrator.progress.view import LiveView
-from orchestrator.store.build_progress import share_done
+from orchestrator.store.build_progress import fraction_done
 from orchestrator.store.results import Result
-from orchestrator.util.machine import Gpu, Memory, gpus, memory_of_tree
+from orchestrator.util.machine import Gpu, Memory, local_gpus, process_tree_memory
 from orchestrator.util.units import human_duration
 
 TICK_SECONDS = 0.5
@@ -61,7 +61,7 @@ class Progress:
         title: stands above the live view.
         console: where to show it.
         status: where to say it for other shells.
-        how_far: address of an artifact under way -> how far its builder says it is, or nothing.
+        build_progress: address of an artifact under way -> how far its builder says it is, or nothing.
         log_of: id of a failed cell or artifact -> path of its log in the store, or nothing.
         resume: the command that goes on from here, for those who stop it.
         clock: seconds, for everything but the time of day.
@@ -79,14 +79,14 @@ class Progress:
         title: str = "",
         console: Console | None = None,
         status: StatusFile | None = None,
-        how_far: Callable[[str], str] = lambda address: "",
+        build_progress: Callable[[str], str] = lambda address: "",
         log_of: Callable[[str], str] = lambda failed: "",
         resume: str = "the same command",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._console = console or Console()
         self._status = status or StatusFile(None)
-        self._how_far, self._log_of, self._clock = how_far, log_of, clock
+        self._build_progress, self._log_of, self._clock = build_progress, log_of, clock
         self._title, self._resume = title, resume
         self._lock = threading.RLock()
         self._jobs = {cell.id: Job(kind_of(cell), size_of(cell)) for cell in cells}
@@ -177,7 +177,7 @@ class Progress:
         """How far it is now."""
         now = self._clock()
         with self._lock:
-            told = {address: self._how_far(address) for address in self._building}
+            told = {address: self._build_progress(address) for address in self._building}
             remaining = self._eta(now, told)
             totals = Counter(_stage(address) for address in self._tasks)
             running = sorted(self._running.items(), key=lambda item: item[1])
@@ -225,7 +225,7 @@ class Progress:
         tasks = eta(
             Waiting({name: job for name, job in self._open_tasks.items() if name not in self._building}),
             [
-                (self._tasks[address], now - begun, share_done(told[address]))
+                (self._tasks[address], now - begun, fraction_done(told[address]))
                 for address, begun in self._building.items()
                 if address in self._tasks
             ],
@@ -312,8 +312,8 @@ class Progress:
 
     def _look_at_machine(self) -> None:
         with suppress(Exception):  # what the system does not tell is not shown
-            memory = memory_of_tree()
-            found = gpus() if self._gpus != () else ()  # a machine without any is asked once
+            memory = process_tree_memory()
+            found = local_gpus() if self._gpus != () else ()  # a machine without any is asked once
             with self._lock:
                 self._memory, self._gpus = memory, found
 

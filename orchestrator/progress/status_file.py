@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from orchestrator.progress.snapshot import Snapshot
 from orchestrator.store.files import Files
-from orchestrator.util.machine import died, own_start
+from orchestrator.util.machine import has_ended, process_start_time
 from orchestrator.util.units import human_duration
 
 FORMAT = 1
@@ -132,7 +132,7 @@ class StatusFile:
             "command": command,
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "started": own_start(),
+            "started": process_start_time(),
         }
 
     def write(self, state: State, shot: Snapshot) -> None:
@@ -176,7 +176,7 @@ def read_status(path: Place | None) -> Status | None:
 
 
 def _became(host: str, pid: int, started: float, at: float) -> State:
-    if host == socket.gethostname() and died(pid, started):
+    if host == socket.gethostname() and has_ended(pid, started):
         return "died"
     return "silent" if time.time() - at > STALE_SECONDS else "running"
 
@@ -184,6 +184,6 @@ def _became(host: str, pid: int, started: float, at: float) -> State:
 def read_statuses(files: Files) -> Iterator[Status]:
     """Every grid's last run in a store, by name."""
     grids = [name.removesuffix(".json") for name in files.names("status") if name.endswith(".json") and name[0] != "."]
-    for status in files.each(lambda grid: read_status(status_place(files, grid)), grids):
+    for status in files.map(lambda grid: read_status(status_place(files, grid)), grids):
         if status is not None:
             yield status

@@ -79,8 +79,8 @@ class LiveView:
             pace = f"{shot.rate_words}, " if shot.rate else ""
             parts.append(Text(f"{pace}{shot.eta_words}, until {_moment(self.now + shot.eta, self.now)}"))
         if shot.memory is not None:
-            parts.append(Text(f"memory {shot.memory.words}", style="dim"))
-        parts += [Text(gpu.words, style="dim") for gpu in shot.gpus]
+            parts.append(Text(f"memory {shot.memory.summary}", style="dim"))
+        parts += [Text(gpu.summary, style="dim") for gpu in shot.gpus]
         return list(parts)
 
     def _failures(self) -> list[RenderableType]:

@@ -9,7 +9,7 @@ from orchestrator.planning.plan import Plan
 from orchestrator.report import ReportFiles, SourceRow, write_report
 from orchestrator.report.analysis.rows import Row
 from orchestrator.report.paper.published import published_accuracy
-from orchestrator.store import Corrupt, Store
+from orchestrator.store import CorruptArtifact, Store
 
 
 def write_grid_report(plan: Plan, catalog: Catalog, store: Store) -> ReportFiles:
@@ -26,9 +26,9 @@ def write_grid_report(plan: Plan, catalog: Catalog, store: Store) -> ReportFiles
         published_of=published_of(catalog),
         names_of=published_names(catalog),
         sources=source_rows(plan, catalog, store),
-        folder=store.on_this_machine(f"reports/{grid.name}"),
+        folder=store.local_folder(f"reports/{grid.name}"),
     )
-    store.publish(f"reports/{grid.name}", last=files.page.name)
+    store.upload_folder(f"reports/{grid.name}", last=files.page.name)
     return files
 
 
@@ -36,7 +36,7 @@ def report_location(files: ReportFiles, grid: str, store: Store) -> str:
     """Where the page is: its path in the store, and this machine's copy of it where the store is remote."""
     if store.files.is_local:
         return str(files.page)
-    return f"{files.page}, and in the store {store.files.place(f'reports/{grid}/{files.page.name}')}"
+    return f"{files.page}, and in the store {store.files.location(f'reports/{grid}/{files.page.name}')}"
 
 
 def published_of(catalog: Catalog) -> Callable[[Row], float | None]:
@@ -71,7 +71,7 @@ def source_rows(plan: Plan, catalog: Catalog, store: Store) -> list[SourceRow]:
     for model in sorted(models, key=lambda model: (model.backbone.name, model.ref.dataset)):
         try:
             artifact = store.artifact(model.address)
-        except Corrupt:
+        except CorruptArtifact:
             continue  # no open cell needs it; it is built again when one does
         if artifact is not None and "accuracy_fine_tuned" in artifact.meta:  # an adopted model may come without images
             rows.append(

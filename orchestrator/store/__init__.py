@@ -14,8 +14,8 @@ Every builder writes into an attempt folder of its own and the manifest last, so
 artifact behind that looks whole, and two builders of the same artifact cannot mix their files.
 """
 
-from orchestrator.store.artifact import Artifact, Corrupt
+from orchestrator.store.artifact import Artifact, CorruptArtifact
 from orchestrator.store.building import STALE_ATTEMPT_SECONDS, Builder
 from orchestrator.store.store import Store
 
-__all__ = ["STALE_ATTEMPT_SECONDS", "Artifact", "Builder", "Corrupt", "Store"]
+__all__ = ["STALE_ATTEMPT_SECONDS", "Artifact", "Builder", "CorruptArtifact", "Store"]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.store.files import Files
-from orchestrator.store.node_cache import WrongContent, node_cache, sha256, wanted
+from orchestrator.store.node_cache import ChecksumMismatch, node_cache, sha256, wanted
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import canonical_json, encode
 
@@ -27,7 +27,7 @@ HASHED_BYTES = 256 * 2**20
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-class Corrupt(Exception):
+class CorruptArtifact(Exception):
     """An artifact whose files are not what its manifest says."""
 
 
@@ -52,7 +52,7 @@ class Artifact:
 
     @classmethod
     def read(cls, files: Files, address: str) -> Artifact | None:
-        """The artifact at ``address``, or ``None``. Raises :class:`Corrupt` for what is no manifest of it."""
+        """The artifact at ``address``, or ``None``. Raises :class:`CorruptArtifact` for what is no manifest of it."""
         try:
             data = json.loads(files.read(f"{address}/manifest.json"))
             if data["address"] != address:
@@ -64,7 +64,7 @@ class Artifact:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise Corrupt(f"{address}/manifest.json cannot be read: {error}") from None
+            raise CorruptArtifact(f"{address}/manifest.json cannot be read: {error}") from None
 
     def manifest(self) -> bytes:
         """The manifest's text; written last, it makes the artifact exist."""
@@ -80,8 +80,8 @@ class Artifact:
     def path(self, name: str) -> Path:
         """A file of the artifact on this machine's disk, fetched once per machine where it is elsewhere.
 
-        Raises :class:`Corrupt` for a file that is gone, or is not the one that was built; it counts as unbuilt then.
-        ``UserError`` for one that leads out of the store, and for a cache that cannot hold it.
+        Raises :class:`CorruptArtifact` for a file that is gone, or is not the one that was built; it counts as unbuilt
+        then. ``UserError`` for one that leads out of the store, and for a cache that cannot hold it.
         """
         stored, size, digest = self.files[name]
         if self.inside.is_local:
@@ -90,12 +90,12 @@ class Artifact:
                 return path
         try:
             return node_cache().get(digest, size, lambda part: self.inside.download(stored, part))
-        except (WrongContent, FileNotFoundError):
+        except (ChecksumMismatch, FileNotFoundError):
             discard(self.inside, self.address)
-            raise Corrupt(f"{self.address}/{name} is gone, or not the file that was built") from None
+            raise CorruptArtifact(f"{self.address}/{name} is gone, or not the file that was built") from None
 
     def verify(self) -> None:
-        """Check every file's size, and its content up to ``HASHED_BYTES``. Raises :class:`Corrupt`.
+        """Check every file's size, and its content up to ``HASHED_BYTES``. Raises :class:`CorruptArtifact`.
 
         A remote store's tag of a content stands for it; where that has changed, the file is fetched and looked at.
         """
@@ -103,12 +103,12 @@ class Artifact:
         for name, (stored, size, digest) in self.files.items():
             found, tag = sizes.get(stored, (None, ""))
             if found != size:
-                raise Corrupt(f"{self.address}/{name} has {found} bytes, its manifest says {size}")
+                raise CorruptArtifact(f"{self.address}/{name} has {found} bytes, its manifest says {size}")
             if self.inside.is_local:
                 if size <= HASHED_BYTES and sha256(self._in_folder(stored)) != digest:
-                    raise Corrupt(f"{self.address}/{name} is not the file that was built: its checksum differs")
+                    raise CorruptArtifact(f"{self.address}/{name} is not the file that was built: its checksum differs")
             elif tag != self.tags.get(name, tag) and self._stored_digest(stored) != digest:
-                raise Corrupt(f"{self.address}/{name} is not the file that was built: its checksum differs")
+                raise CorruptArtifact(f"{self.address}/{name} is not the file that was built: its checksum differs")
 
     def _sizes(self) -> dict[str, tuple[int | None, str]]:
         """(bytes, tag) of each file by its path in the store."""

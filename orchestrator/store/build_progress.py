@@ -15,7 +15,7 @@ REMOTE_SECONDS = 10.0
 """The same where every telling is a request to a server, and between two looks at what was told there."""
 
 
-class HowFar:
+class BuildProgress:
     """The note on one artifact that is being built. That it cannot be written or read ends nothing."""
 
     def __init__(self, files: Files, address: str) -> None:
@@ -49,7 +49,7 @@ class HowFar:
             return ""
 
 
-class Lately:
+class BuildProgressCache:
     """What builders told, for a picture that is drawn twice a second.
 
     Of a remote store it is what was told when one looked last; looking is done in a thread, so that a store that is
@@ -63,7 +63,7 @@ class Lately:
     def read(self, address: str) -> str:
         """What the builder of an artifact told last, as far as known."""
         if self._files.is_local:
-            return HowFar(self._files, address).read()
+            return BuildProgress(self._files, address).read()
         looked, told = self._told.get(address, (time.monotonic() - REMOTE_SECONDS / 2, ""))
         if address not in self._told:
             self._told[address] = looked, told  # what is quick tells nothing: the first look is some time off
@@ -73,11 +73,11 @@ class Lately:
         return told
 
     def _look(self, address: str) -> None:
-        told = HowFar(self._files, address).read()
+        told = BuildProgress(self._files, address).read()
         self._told[address] = time.monotonic(), told
 
 
-def share_done(told: str) -> float | None:
+def fraction_done(told: str) -> float | None:
     """The share that a note tells, 0 to 1; ``None`` for no note."""
     done, _, of = told.replace(",", "").partition(" of ")
     try:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.store.artifact import Artifact
-from orchestrator.store.build_progress import HowFar
+from orchestrator.store.build_progress import BuildProgress
 from orchestrator.store.files import Files
-from orchestrator.store.lease_owner import Holder
+from orchestrator.store.lease_owner import LeaseOwner
 from orchestrator.store.node_cache import node_cache, sha256
-from orchestrator.store.remote import UNWRITABLE
+from orchestrator.store.remote import DISK_ERRORS
 from orchestrator.store.snapshots import Snapshots
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import canonical_json, encode
@@ -63,7 +63,7 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
     Raises ``UserError`` when the disk is full or may not be written to.
     """
     attempt = f"{int(time.time())}-{uuid.uuid4().hex[:8]}"
-    said = HowFar(store, address)
+    said = BuildProgress(store, address)
     said.end()
     with ExitStack() as stack:
         if store.is_local:
@@ -73,7 +73,7 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
         builder = Builder(folder, {}, said.tell, Snapshots(store, address, canonical_json(encode(identity))))
         try:
             _make(folder)
-            (folder / BUILDER).write_bytes(Holder().to_json())
+            (folder / BUILDER).write_bytes(LeaseOwner().to_json())
             yield builder
             made = {path.name: path for path in sorted(folder.iterdir()) if path.is_file() and path.name != BUILDER}
             files = {
@@ -82,7 +82,7 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
             tags = {} if store.is_local else _upload(store, made, f"{address}/{attempt}")
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
-            if isinstance(error, OSError) and (reason := UNWRITABLE.get(error.errno or 0)):
+            if isinstance(error, OSError) and (reason := DISK_ERRORS.get(error.errno or 0)):
                 where = store.url if store.is_local else str(folder.parent.parent)
                 raise UserError(f"{address} cannot be built: {reason}", where=where) from error
             raise
@@ -108,7 +108,7 @@ def _make(folder: Path) -> None:
 
 def _upload(store: Files, made: dict[str, Path], folder: str) -> dict[str, str]:
     """Copy the files into a folder of a remote store; the tags that it gives their contents, by name."""
-    store.each(lambda path: store.upload(path, f"{folder}/{path.name}"), made.values())
+    store.map(lambda path: store.upload(path, f"{folder}/{path.name}"), made.values())
     return {name: found.tag for name, found in store.versions(folder).items() if name in made and found.tag}
 
 
@@ -120,21 +120,21 @@ def _sweep(store: Files, address: str, finished: str) -> None:
                 shutil.rmtree(entry.path, ignore_errors=True)
         return
     now, ages = datetime.now(UTC), dict[str, dict[str, float]]()
-    for name, came in store.beneath(address).items():
+    for name, came in store.list_recursive(address).items():
         attempt, _, rest = name.removeprefix(f"{address}/").partition("/")
         if rest and attempt != finished and _ATTEMPT.fullmatch(attempt):
             age = (now - came).total_seconds() if came else 0.0
             ages.setdefault(attempt, {})[name] = age
     for files in ages.values():
         if min(files.values()) > STALE_ATTEMPT_SECONDS:
-            store.each(store.remove, files)
+            store.map(store.remove, files)
 
 
 def _is_left(attempt: Path) -> bool:
     """Whether nobody builds in this folder any more: its process has ended, or nothing was written for long."""
     with suppress(FileNotFoundError):  # another builder sweeps as well
         with suppress(OSError):
-            builder = Holder.from_json((attempt / BUILDER).read_bytes())
+            builder = LeaseOwner.from_json((attempt / BUILDER).read_bytes())
             if builder is not None and builder.is_here and builder.is_gone():
                 return True
         written = max(item.stat().st_mtime for item in (attempt, *attempt.iterdir()))

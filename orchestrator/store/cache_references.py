@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-class Users:
+class CacheReferences:
     """The processes that use a cache, this one among them."""
 
     def __init__(self, root: Path) -> None:

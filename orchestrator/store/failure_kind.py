@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
-from orchestrator.core.events import one_line
-from orchestrator.store.remote import UNWRITABLE, StoreUnavailable
-from orchestrator.util.errors import UserError
+from orchestrator.store.remote import DISK_ERRORS, StoreUnavailable
+from orchestrator.util.errors import UserError, one_line
 
 Made = TypeVar("Made")
 
@@ -42,7 +41,7 @@ def problem_of(error: BaseException) -> Problem:
     """What an error from the middle of a cell or a builder says, where that is not its own fault."""
     chain: BaseException | None = error
     while chain is not None:
-        if isinstance(chain, StoreUnavailable) or (isinstance(chain, OSError) and chain.errno in UNWRITABLE):
+        if isinstance(chain, StoreUnavailable) or (isinstance(chain, OSError) and chain.errno in DISK_ERRORS):
             return "store"
         if isinstance(chain, MemoryError):
             return "main_memory"
@@ -78,12 +77,12 @@ def reason(error: BaseException) -> str:
     """Why nothing can be written, in one line."""
     chain: BaseException | None = error
     while chain is not None:
-        if isinstance(chain, OSError) and chain.errno in UNWRITABLE:
-            return UNWRITABLE[chain.errno]
+        if isinstance(chain, OSError) and chain.errno in DISK_ERRORS:
+            return DISK_ERRORS[chain.errno]
         chain = chain.__cause__
     return one_line(error.what if isinstance(error, UserError) else error)
 
 
 def _may_pass(error: StoreUnavailable) -> bool:
     """Whether waiting may mend an error of a remote store; credentials and full disks stay as they are."""
-    return error.errno not in UNWRITABLE and not isinstance(error.__cause__, PermissionError)
+    return error.errno not in DISK_ERRORS and not isinstance(error.__cause__, PermissionError)

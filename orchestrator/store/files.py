@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orchestrator.store.remote import StoreUnavailable, in_words, meaning, open_filesystem
+from orchestrator.store.remote import StoreUnavailable, open_filesystem, store_unavailable, translate_errors
 from orchestrator.util.errors import UserError
 
 Item = TypeVar("Item")
@@ -81,7 +81,7 @@ class Files:
             raise ValueError(f"{shown} is not a plain name inside the store")
         return f"{self.root}/{name}"
 
-    def place(self, name: str) -> str:
+    def location(self, name: str) -> str:
         """Where ``name`` is, for people: a path, or a URL."""
         path = self.path(name)
         return path if self.is_local else f"{self.url.rstrip('/')}/{name}"
@@ -98,7 +98,7 @@ class Files:
         """Whether a file called ``name`` is there."""
         if self.is_local:
             return os.path.exists(self.path(name))
-        with in_words(self.url):
+        with translate_errors(self.url):
             return bool(self._fs.exists(self.path(name)))
 
     def size(self, name: str) -> int | None:
@@ -106,7 +106,7 @@ class Files:
         try:
             if self.is_local:
                 return os.stat(self.path(name)).st_size
-            with in_words(self.url):
+            with translate_errors(self.url):
                 return int(self._fs.info(self.path(name))["size"])
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -119,7 +119,7 @@ class Files:
         """Names of the files and folders directly inside ``folder``, sorted; empty if there is no such folder."""
         if self.is_local:
             try:
-                with in_words(self.url):
+                with translate_errors(self.url):
                     return sorted(entry.name for entry in os.scandir(self.path(folder)))
             except FileNotFoundError:
                 return []
@@ -142,17 +142,17 @@ class Files:
 
     def _local_versions(self, folder: str) -> dict[str, Version]:
         found = {}
-        with contextlib.suppress(FileNotFoundError), in_words(self.url):
+        with contextlib.suppress(FileNotFoundError), translate_errors(self.url):
             for entry in os.scandir(self.path(folder)):
                 with contextlib.suppress(FileNotFoundError):
                     stat = entry.stat()
                     found[entry.name] = Version(stat.st_size, "", f"{stat.st_mtime_ns} {stat.st_ino}")
         return found
 
-    def beneath(self, folder: str) -> dict[str, datetime | None]:
+    def list_recursive(self, folder: str) -> dict[str, datetime | None]:
         """Every file of a remote folder and its sub-folders, by its name in the store, with when it was written."""
         try:
-            with in_words(self.url):
+            with translate_errors(self.url):
                 found = self._fs.find(self.path(folder), detail=True)
         except FileNotFoundError:
             return {}
@@ -161,7 +161,7 @@ class Files:
 
     def _entries(self, folder: str) -> list[dict[str, Any]]:
         try:
-            with in_words(self.url):
+            with translate_errors(self.url):
                 return list(self._fs.ls(self.path(folder), detail=True, refresh=True))
         except FileNotFoundError:
             return []
@@ -170,7 +170,7 @@ class Files:
 
     def read(self, name: str) -> bytes:
         """The bytes of a file; raises ``FileNotFoundError``."""
-        with in_words(self.url):
+        with translate_errors(self.url):
             if self.is_local:
                 with open(self.path(name), "rb") as stream:
                     return stream.read()
@@ -185,9 +185,9 @@ class Files:
             except FileNotFoundError:
                 return None
 
-        return self.each(one, names)
+        return self.map(one, names)
 
-    def each(self, work: Callable[[Item], Made], items: Iterable[Item]) -> list[Made]:
+    def map(self, work: Callable[[Item], Made], items: Iterable[Item]) -> list[Made]:
         """``work`` of every item, in order; in a remote store many at a time."""
         items = list(items)
         if self.is_local or len(items) < 2:
@@ -199,7 +199,7 @@ class Files:
         """Write a file whole or not at all."""
         path = self.path(name)
         if not self.is_local:
-            with in_words(self.url):
+            with translate_errors(self.url):
                 self._fs.pipe_file(path, data)
             return
         self._write(Path(path), data, os.replace)
@@ -219,7 +219,7 @@ class Files:
             return True
         if self.exists(name):
             return False
-        with in_words(self.url):
+        with translate_errors(self.url):
             try:
                 self._fs.pipe_file(path, data, mode="create")
             except FileExistsError:
@@ -242,14 +242,14 @@ class Files:
         except FileExistsError:
             raise
         except OSError as error:
-            raise meaning(error, str(target)) from error
+            raise store_unavailable(error, str(target)) from error
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
 
     def move(self, name: str, to: str) -> None:
         """Rename a file. Raises ``FileNotFoundError`` when it is not there, which another process may have moved."""
-        with in_words(self.url):
+        with translate_errors(self.url):
             if self.is_local:
                 os.replace(self.path(name), self.path(to))
             else:
@@ -257,7 +257,7 @@ class Files:
 
     def remove(self, name: str) -> None:
         """Remove a file if it is there."""
-        with contextlib.suppress(FileNotFoundError), in_words(self.url):
+        with contextlib.suppress(FileNotFoundError), translate_errors(self.url):
             if self.is_local:
                 os.unlink(self.path(name))
             else:
@@ -265,7 +265,7 @@ class Files:
 
     def upload(self, local: Path, name: str) -> None:
         """Copy a file of this machine into a remote store; the store shows it when all of it is there."""
-        with in_words(self.url):
+        with translate_errors(self.url):
             self._fs.put_file(str(local), self.path(name))
 
     def download(self, name: str, local: Path) -> None:
@@ -276,7 +276,7 @@ class Files:
             if self.is_local:
                 shutil.copyfile(self.path(name), temporary)
             else:
-                with in_words(self.url):
+                with translate_errors(self.url):
                     self._fs.get_file(self.path(name), str(temporary))
             os.replace(temporary, local)
         finally:

@@ -18,10 +18,10 @@ from dataclasses import replace
 
 from orchestrator.store import Store
 from orchestrator.store.files import Files
-from orchestrator.store.lease_owner import STALE_SECONDS, Holder
-from orchestrator.store.remote import meaning
+from orchestrator.store.lease_owner import STALE_SECONDS, LeaseOwner
+from orchestrator.store.remote import store_unavailable
 from orchestrator.util.errors import UserError
-from orchestrator.util.locks import Held, held
+from orchestrator.util.locks import LockHeld, file_lock
 from orchestrator.util.units import human_duration
 
 RENEW_SECONDS = 20.0
@@ -40,7 +40,7 @@ def silent(line: str) -> None:
 
 
 @contextlib.contextmanager
-def only_driver(store: Store, grid: str, say: Say = silent) -> Iterator[None]:
+def grid_lease(store: Store, grid: str, say: Say = silent) -> Iterator[None]:
     """Hold the grid in the store, so that two drivers do not run it at a time.
 
     A grid whose last driver was killed is taken over, which is said. One whose last driver was on another machine, and
@@ -52,15 +52,15 @@ def only_driver(store: Store, grid: str, say: Say = silent) -> Iterator[None]:
         if store.files.is_local:
             lock = store.files.local_path(f"locks/{grid}.lock")
             try:
-                stack.enter_context(held(lock))
-            except Held as process:
+                stack.enter_context(file_lock(lock))
+            except LockHeld as process:
                 raise _taken(store, grid, f"process {process}") from None
             except OSError as error:
-                raise meaning(error, str(lock)) from None
+                raise store_unavailable(error, str(lock)) from None
         lease = Lease(store.files, f"locks/{grid}.lease")
         taken_over = lease.take(lambda left: say(f"{grid}: {left}"))
-        if isinstance(taken_over, Holder):
-            raise _taken(store, grid, taken_over.words)
+        if isinstance(taken_over, LeaseOwner):
+            raise _taken(store, grid, taken_over.summary)
         stack.callback(lease.release)
         stack.enter_context(lease.renewed(lambda said: say(f"{grid}: {said}")))
         yield
@@ -78,9 +78,9 @@ class Lease:
 
     def __init__(self, files: Files, name: str) -> None:
         self._files, self._name = files, name
-        self._mine = Holder()
+        self._mine = LeaseOwner()
 
-    def take(self, say: Say = silent) -> Holder | None:
+    def take(self, say: Say = silent) -> LeaseOwner | None:
         """Take the lease; ``None``, or the one who holds it and is at work.
 
         Raises :class:`orchestrator.store.remote.StoreUnavailable` for a store that cannot be written to.
@@ -91,16 +91,16 @@ class Lease:
         if found is not None and not found.is_gone():
             if found.is_here:
                 return found
-            say(f"{found.words} ran it last and has not said that it ended; looking whether it is at work")
+            say(f"{found.summary} ran it last and has not said that it ended; looking whether it is at work")
             if (later := self._watched(found)) is not None:
                 return later
         if found is not None:
             ago = human_duration(max(0.0, time.time() - found.renewed))
-            say(f"going on from {found.words}, which was last at work {ago} ago")
+            say(f"going on from {found.summary}, which was last at work {ago} ago")
         self._files.write(self._name, self._text())
         return self._confirmed(alone=found is not None and found.is_here)
 
-    def _watched(self, found: Holder) -> Holder | None:
+    def _watched(self, found: LeaseOwner) -> LeaseOwner | None:
         """Look at another machine's lease until it changes (who holds it), or has not for long (``None``)."""
         until = time.monotonic() + STALE_SECONDS
         while time.monotonic() < until and not found.is_gone():
@@ -112,7 +112,7 @@ class Lease:
                 return now
         return None
 
-    def _confirmed(self, alone: bool = True) -> Holder | None:
+    def _confirmed(self, alone: bool = True) -> LeaseOwner | None:
         if not (self._files.is_local and alone):
             time.sleep(SETTLE_SECONDS)
         found = self._read()
@@ -128,7 +128,7 @@ class Lease:
                 with contextlib.suppress(Exception):  # a store that is away for a while is tried again
                     found = self._read()
                     if found is not None and found.token != self._mine.token:
-                        say(f"{found.words} has taken it over; this process goes on, and both do the same work")
+                        say(f"{found.summary} has taken it over; this process goes on, and both do the same work")
                         return
                     self._files.write(self._name, self._text())
 
@@ -150,8 +150,8 @@ class Lease:
     def _text(self) -> bytes:
         return replace(self._mine, renewed=time.time()).to_json()
 
-    def _read(self) -> Holder | None:
+    def _read(self) -> LeaseOwner | None:
         """Who holds it; ``None`` when nobody does, or nobody knows who."""
         with contextlib.suppress(FileNotFoundError):
-            return Holder.from_json(self._files.read(self._name))
+            return LeaseOwner.from_json(self._files.read(self._name))
         return None

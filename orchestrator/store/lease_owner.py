@@ -11,14 +11,14 @@ import uuid
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from orchestrator.util.machine import died, own_start
+from orchestrator.util.machine import has_ended, process_start_time
 
 STALE_SECONDS = 120.0
 """A holder on another machine that was not renewed for so long counts as gone."""
 
 
 @dataclass(frozen=True)
-class Holder:
+class LeaseOwner:
     """A process that holds something in a store.
 
     Attributes:
@@ -31,7 +31,7 @@ class Holder:
     host: str = field(default_factory=socket.gethostname)
     machine: str = field(default_factory=lambda: _machine())
     pid: int = field(default_factory=os.getpid)
-    started: float = field(default_factory=own_start)
+    started: float = field(default_factory=process_start_time)
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     renewed: float = field(default_factory=time.time)
 
@@ -40,7 +40,7 @@ class Holder:
         return json.dumps(asdict(self), indent=1).encode()
 
     @classmethod
-    def from_json(cls, content: bytes) -> Holder | None:
+    def from_json(cls, content: bytes) -> LeaseOwner | None:
         """What such a file says; ``None`` for one that does not say who."""
         try:
             found = json.loads(content)
@@ -57,7 +57,7 @@ class Holder:
         return holder if holder.pid > 0 else None
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return f"process {self.pid} on {self.host}"
 
     @property
@@ -67,7 +67,7 @@ class Holder:
 
     def is_gone(self) -> bool:
         """Whether the process has ended, as far as can be told from here and now: elsewhere, by its silence."""
-        return died(self.pid, self.started) if self.is_here else time.time() - self.renewed > STALE_SECONDS
+        return has_ended(self.pid, self.started) if self.is_here else time.time() - self.renewed > STALE_SECONDS
 
 
 def _machine() -> str:

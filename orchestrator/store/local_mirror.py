@@ -14,7 +14,7 @@ from orchestrator.store.files import Files, Version
 from orchestrator.store.node_cache import node_cache
 
 
-def on_this_machine(files: Files, folder: str) -> Path:
+def local_folder(files: Files, folder: str) -> Path:
     """Where this machine keeps its copy of a folder of a remote store; the folder itself of a local one."""
     if files.is_local:
         return files.local_path(folder)
@@ -26,26 +26,26 @@ def on_this_machine(files: Files, folder: str) -> Path:
 def fetch_folder(files: Files, folder: str) -> Path | None:
     """A folder on this machine's disk with its files, fetched now from a remote store; ``None`` if it has none."""
     names = [name for name in files.names(folder) if not name.startswith(".")]
-    local = on_this_machine(files, folder)
+    local = local_folder(files, folder)
     if not files.is_local:
-        files.each(lambda name: files.download(f"{folder}/{name}", local / name), names)
+        files.map(lambda name: files.download(f"{folder}/{name}", local / name), names)
     return local if names else None
 
 
-def publish(files: Files, folder: str, last: str) -> None:
+def upload_folder(files: Files, folder: str, last: str) -> None:
     """Make a remote folder hold what this machine's copy of it holds, the file called ``last`` at the end."""
     if files.is_local:
         return
-    local = on_this_machine(files, folder)
+    local = local_folder(files, folder)
     here = {path.relative_to(local).as_posix() for path in local.rglob("*") if path.is_file()}
     here = {name for name in here if not name.startswith(".")}
-    files.each(lambda name: files.upload(local / name, f"{folder}/{name}"), sorted(here - {last}))
+    files.map(lambda name: files.upload(local / name, f"{folder}/{name}"), sorted(here - {last}))
     files.upload(local / last, f"{folder}/{last}")
-    old = [name for name in files.beneath(folder) if name.removeprefix(f"{folder}/") not in here]
-    files.each(files.remove, old)
+    old = [name for name in files.list_recursive(folder) if name.removeprefix(f"{folder}/") not in here]
+    files.map(files.remove, old)
 
 
-def read_small(files: Files, folder: str, versions: Mapping[str, Version]) -> dict[str, bytes | None]:
+def read_small_files(files: Files, folder: str, versions: Mapping[str, Version]) -> dict[str, bytes | None]:
     """The contents of many small files of a folder; ``None`` for those that are gone.
 
     From a remote store each is fetched once by this machine: a copy counts while its MD5 is the store's tag, which it
@@ -54,7 +54,7 @@ def read_small(files: Files, folder: str, versions: Mapping[str, Version]) -> di
     if files.is_local:
         names = list(versions)
         return dict(zip(names, files.read_many([f"{folder}/{name}" for name in names]), strict=True))
-    local = on_this_machine(files, folder)
+    local = local_folder(files, folder)
     found: dict[str, bytes | None] = {}
     for name, version in versions.items():
         with contextlib.suppress(OSError):

@@ -23,20 +23,20 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from orchestrator.core.events import one_line
-from orchestrator.store.cache_references import Users, entries
-from orchestrator.store.remote import UNWRITABLE, StoreUnavailable
-from orchestrator.util.units import bytes_of, human_bytes
+from orchestrator.store.cache_references import CacheReferences, entries
+from orchestrator.store.remote import DISK_ERRORS, StoreUnavailable
+from orchestrator.util.errors import one_line
+from orchestrator.util.units import human_bytes, parse_bytes
 
 FOLDER, SIZE = "BOLT_CACHE", "BOLT_CACHE_SIZE"
 
-FETCHES = 2
+FETCH_ATTEMPTS = 2
 """So often is a file fetched whose content is not what it should be, before it counts as corrupt in the store."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class WrongContent(Exception):
+class ChecksumMismatch(Exception):
     """A file of the store, fetched more than once, is not what its manifest says."""
 
 
@@ -49,7 +49,7 @@ def node_cache() -> NodeCache:
     """This process's view of this machine's cache. Raises ``UserError`` for a size that is none."""
     folder = Path(os.environ.get(FOLDER) or Path.home() / ".cache" / "bolt").absolute()
     size = os.environ.get(SIZE)
-    return _of_process(folder, bytes_of(size, SIZE) if size else None, os.getpid())
+    return _of_process(folder, parse_bytes(size, SIZE) if size else None, os.getpid())
 
 
 @lru_cache(maxsize=4)
@@ -67,7 +67,7 @@ class NodeCache:
 
     def __init__(self, root: Path, limit: int | None = None) -> None:
         self.root, self.limit = root, limit
-        self._users = Users(root)
+        self._users = CacheReferences(root)
         self._known: dict[str, Path] = {}
 
     def get(self, digest: str, size: int, fetch: Callable[[Path], None]) -> Path:
@@ -77,7 +77,7 @@ class NodeCache:
             digest, size: of the content.
             fetch: writes the file to a path; called by one process of the machine at a time.
 
-        Raises :class:`WrongContent` when what is fetched is something else, every time; ``StoreUnavailable`` when
+        Raises :class:`ChecksumMismatch` when what is fetched is something else, every time; ``StoreUnavailable`` when
         there is no room for it.
         """
         known = self._known.get(digest)
@@ -142,7 +142,7 @@ class NodeCache:
             os.close(held)
 
     def _fill(self, path: Path, digest: str, size: int, fetch: Callable[[Path], None]) -> None:
-        for _ in range(FETCHES):
+        for _ in range(FETCH_ATTEMPTS):
             part = self._users.part(digest)
             try:
                 part.parent.mkdir(parents=True, exist_ok=True)
@@ -154,7 +154,7 @@ class NodeCache:
                     return
             finally:
                 part.unlink(missing_ok=True)
-        raise WrongContent
+        raise ChecksumMismatch
 
     def _fetch(self, part: Path, size: int, fetch: Callable[[Path], None]) -> None:
         """Fetch; on a disk that is full, room is made and it is tried once more."""
@@ -188,7 +188,7 @@ class NodeCache:
             self.evict(over)  # as far as it goes: what is in use stays
 
     def _unusable(self, error: OSError) -> StoreUnavailable:
-        reason = UNWRITABLE.get(error.errno or 0) or one_line(error)
+        reason = DISK_ERRORS.get(error.errno or 0) or one_line(error)
         takes = human_bytes(sum(size for _, size, _ in self._contents()))
         return StoreUnavailable(
             f"this machine's cache cannot take another file: {reason}",

@@ -13,13 +13,12 @@ from typing import Any
 
 import fsspec
 
-from orchestrator.core.events import one_line
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, one_line
 
 CONNECTIONS = 64
 """Requests that may be under way at a time; botocore itself allows ten."""
 
-UNWRITABLE = {
+DISK_ERRORS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
     errno.EFBIG: "the disk takes no file of that size",
@@ -86,7 +85,7 @@ def open_filesystem(url: str) -> tuple[Any, str]:
 
 
 @contextlib.contextmanager
-def in_words(url: str) -> Iterator[None]:
+def translate_errors(url: str) -> Iterator[None]:
     """Inside, errors of a store's driver become :class:`StoreUnavailable`; a file that is not there stays one."""
     try:
         yield
@@ -95,17 +94,17 @@ def in_words(url: str) -> Iterator[None]:
     except (OSError, TimeoutError) as error:
         if _code(error) not in _MEANINGS and isinstance(error, FileNotFoundError | FileExistsError):
             raise
-        raise meaning(error, url) from error
+        raise store_unavailable(error, url) from error
     except Exception as error:
         if not type(error).__module__.startswith(_FOREIGN):
             raise
-        raise meaning(error, url) from error
+        raise store_unavailable(error, url) from error
 
 
-def meaning(error: BaseException, url: str) -> StoreUnavailable:
+def store_unavailable(error: BaseException, url: str) -> StoreUnavailable:
     """An error of a store as one that says what is wrong and what would be right."""
     what, hint = _MEANINGS.get(_code(error), ("", ""))
-    if not what and isinstance(error, OSError) and (reason := UNWRITABLE.get(error.errno or 0)):
+    if not what and isinstance(error, OSError) and (reason := DISK_ERRORS.get(error.errno or 0)):
         what = reason
     if not what and isinstance(error, PermissionError) and "://" in url:
         what, hint = _MEANINGS["AccessDenied"]

@@ -23,7 +23,7 @@ from orchestrator.store.files import Files
 if TYPE_CHECKING:
     from torch import Tensor
 
-NAME = "unfinished.safetensors"
+SNAPSHOT_FILE = "unfinished.safetensors"
 
 logger = logging.getLogger(__name__)
 
@@ -43,9 +43,9 @@ class Snapshots:
 
     @property
     def _name(self) -> str:
-        return f"{self._address}/{NAME}"
+        return f"{self._address}/{SNAPSHOT_FILE}"
 
-    def offer(self, state: Callable[[], Any], seconds: float) -> None:
+    def save_if_due(self, state: Callable[[], Any], seconds: float) -> None:
         """Keep the state unless the last one was kept, or the building began, less than so many seconds ago.
 
         The state is made of tensors, numbers, texts, ``None``, lists, tuples and dictionaries. That it could not be
@@ -65,7 +65,7 @@ class Snapshots:
 
         with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
             try:
-                path = self._files.local_path(self._name) if self._files.is_local else Path(scratch, NAME)
+                path = self._files.local_path(self._name) if self._files.is_local else Path(scratch, SNAPSHOT_FILE)
                 if not self._files.is_local:
                     self._files.download(self._name, path)
                 with safe_open(path, "pt") as stored:
@@ -84,7 +84,7 @@ class Snapshots:
         if not self._files.is_local:
             self._files.remove(self._name)
             return
-        for path in self._files.local_path(self._address).glob(f"*{NAME}*"):
+        for path in self._files.local_path(self._address).glob(f"*{SNAPSHOT_FILE}*"):
             path.unlink(missing_ok=True)
 
     def _write(self, state: Any) -> None:
@@ -94,7 +94,7 @@ class Snapshots:
         packed = json.dumps(_packed(state, tensors))
         header = {"identity": self._identity, "state": packed, "sha256": _checksum(packed, tensors)}
         if self._files.is_local:
-            path = self._files.local_path(f"{self._address}/.{NAME}.{uuid.uuid4().hex[:8]}.part")
+            path = self._files.local_path(f"{self._address}/.{SNAPSHOT_FILE}.{uuid.uuid4().hex[:8]}.part")
             try:
                 save_tensors(tensors, path, header)
                 os.replace(path, self._files.local_path(self._name))
@@ -102,8 +102,8 @@ class Snapshots:
                 path.unlink(missing_ok=True)
             return
         with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
-            save_tensors(tensors, Path(scratch, NAME), header)
-            self._files.upload(Path(scratch, NAME), self._name)
+            save_tensors(tensors, Path(scratch, SNAPSHOT_FILE), header)
+            self._files.upload(Path(scratch, SNAPSHOT_FILE), self._name)
 
 
 def _checksum(packed: str, tensors: Mapping[str, Tensor]) -> str:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.core.cell import Cell
-from orchestrator.store.artifact import Artifact, Corrupt, discard
-from orchestrator.store.build_progress import Lately
+from orchestrator.store.artifact import Artifact, CorruptArtifact, discard
+from orchestrator.store.build_progress import BuildProgressCache
 from orchestrator.store.building import Builder, building
 from orchestrator.store.files import Files, Version
-from orchestrator.store.local_mirror import fetch_folder, on_this_machine, publish, read_small
+from orchestrator.store.local_mirror import fetch_folder, local_folder, read_small_files, upload_folder
 from orchestrator.store.results import Failure, Result
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import canonical_json
@@ -28,7 +28,7 @@ class Store:
     def __init__(self, url: str | os.PathLike[str]) -> None:
         self.files = Files(url)
         self.url = self.files.url
-        self._lately = Lately(self.files)
+        self._lately = BuildProgressCache(self.files)
         self._results: dict[str, tuple[Version, Result]] = {}
 
     # -- artifacts ---------------------------------------------------------------------------------------------
@@ -37,7 +37,7 @@ class Store:
         """The finished artifact at ``address``, or ``None``.
 
         With ``identity``, the one recorded inside must equal it: two things with one address is an error
-        (``UserError``), never a silent rebuild. Raises :class:`Corrupt` for a manifest that cannot be read.
+        (``UserError``), never a silent rebuild. Raises :class:`CorruptArtifact` for a manifest that cannot be read.
         """
         found = Artifact.read(self.files, address)
         if found is not None and identity is not None and canonical_json(found.identity) != canonical_json(identity):
@@ -47,7 +47,7 @@ class Store:
             )
         return found
 
-    def is_whole(self, address: str, identity: Any = None) -> bool:
+    def is_intact(self, address: str, identity: Any = None) -> bool:
         """Whether an artifact is there and what was built; a damaged one is set aside, to be built anew.
 
         Raises ``UserError`` for one of another ``identity``.
@@ -57,7 +57,7 @@ class Store:
             if found is None:
                 return False
             found.verify()
-        except Corrupt:
+        except CorruptArtifact:
             self.discard(address)
             return False
         return True
@@ -67,7 +67,7 @@ class Store:
         if self.files.is_local:
             found = (f"{kind}/{name}" for name in self.files.names(kind))
             return [address for address in found if self.files.exists(f"{address}/manifest.json")]
-        ends = (name.split("/") for name in self.files.beneath(kind))  # one listing instead of one look at each
+        ends = (name.split("/") for name in self.files.list_recursive(kind))  # one listing instead of one look at each
         return sorted("/".join(parts[:2]) for parts in ends if len(parts) == 3 and parts[2] == "manifest.json")
 
     def discard(self, address: str) -> None:
@@ -78,7 +78,7 @@ class Store:
         """Build an artifact; see :func:`orchestrator.store.building.building`."""
         return building(self.files, address, identity)
 
-    def how_far(self, address: str) -> str:
+    def build_progress(self, address: str) -> str:
         """How far the builder of an artifact is, as it said last; empty if it has not. Never waits for a store."""
         return self._lately.read(address)
 
@@ -111,7 +111,7 @@ class Store:
         damaged = []
         for start in range(0, len(unread), BATCH):
             batch = unread[start : start + BATCH]
-            contents = read_small(self.files, "results", {f"{name}.json": wanted[name] for name in batch})
+            contents = read_small_files(self.files, "results", {f"{name}.json": wanted[name] for name in batch})
             for name in batch:
                 content = contents[f"{name}.json"]
                 if content is None:  # removed meanwhile
@@ -140,13 +140,13 @@ class Store:
         """The folder of a cell's adapter on this machine's disk, fetched if the store is remote; ``None``: not kept."""
         return fetch_folder(self.files, f"adapters/{cell_id}")
 
-    def on_this_machine(self, folder: str) -> Path:
+    def local_folder(self, folder: str) -> Path:
         """Where this machine keeps its own copy of a folder of a remote store; the folder itself of a local one."""
-        return on_this_machine(self.files, folder)
+        return local_folder(self.files, folder)
 
-    def publish(self, folder: str, last: str) -> None:
+    def upload_folder(self, folder: str, last: str) -> None:
         """Make a remote folder hold what this machine's copy of it holds, the file called ``last`` at the end."""
-        publish(self.files, folder, last)
+        upload_folder(self.files, folder, last)
 
     def write_failure(self, failure: Failure) -> None:
         """Record that a cell or an artifact could not be made."""
@@ -184,17 +184,17 @@ class Store:
         """Keep the log of a failed cell or artifact; returns its path or URL."""
         name = f"logs/{failure_id.replace('/', '.')}.log"
         self.files.write(name, text.encode())
-        return self.files.place(name)
+        return self.files.location(name)
 
-    def forget_failure(self, failure_id: str) -> None:
+    def remove_failure(self, failure_id: str) -> None:
         """Remove a failure record, so that what it stands for counts as not yet tried."""
         self.files.remove(f"failures/{failure_id.replace('/', '.')}.json")
 
-    def forget_failures(self, failure_ids: Iterable[str]) -> None:
+    def remove_failures(self, failure_ids: Iterable[str]) -> None:
         """Remove the records there are of so many; one look at the store finds them."""
         there = set(self._failure_names())
         names = {f"{failure_id.replace('/', '.')}.json" for failure_id in failure_ids}
-        self.files.each(lambda name: self.files.remove(f"failures/{name}"), sorted(names & there))
+        self.files.map(lambda name: self.files.remove(f"failures/{name}"), sorted(names & there))
 
 
 def _result(cell_id: str, content: bytes) -> Result:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from orchestrator.store.results import Result
-from orchestrator.tracking.errors import Trouble, trouble_of
+from orchestrator.tracking.errors import TrackingProblem, classify_tracking_error
 from orchestrator.tracking.runs import Describe
 from orchestrator.tracking.tracker import Tracker
 
@@ -21,7 +21,7 @@ LEFT_TO_SYNC = 200
 """At the end so many runs are still written here; more of them are left to ``sync``, which shows how far it is."""
 
 
-class TrackerThread:
+class BackgroundTracker:
     """Writes finished cells to a tracker in the background, so that tracking never holds up the cells.
 
     A store that cannot be written to is no reason to stop a grid, and no reason to lose a run: what could not be
@@ -49,7 +49,7 @@ class TrackerThread:
         self._say, self._pauses = say, pauses
         self._wake = threading.Condition()
         self._waiting: deque[str] = deque()
-        self._trouble: Trouble | None = None
+        self._trouble: TrackingProblem | None = None
         self._failures = 0
         self._not_before = 0.0
         self._closing = False
@@ -63,7 +63,7 @@ class TrackerThread:
             self._wake.notify()
 
     @property
-    def behind(self) -> int:
+    def pending(self) -> int:
         """How many cells are not tracked yet; one that is being written may be missing from it."""
         return len(self._waiting)
 
@@ -81,10 +81,10 @@ class TrackerThread:
         if self._thread.is_alive():
             return f"{len(self._waiting) + 1} runs were not tracked in time"
         if self._waiting and self._trouble is not None:
-            return f"{len(self._waiting)} runs could not be tracked: {self._trouble.words}"
+            return f"{len(self._waiting)} runs could not be tracked: {self._trouble.message}"
         return ""
 
-    def __enter__(self) -> TrackerThread:
+    def __enter__(self) -> BackgroundTracker:
         return self
 
     def __exit__(
@@ -101,7 +101,7 @@ class TrackerThread:
                 tracker.log_result(result, self._describe(result))
             except Exception as error:
                 tracker = None
-                self._failed(cell_id, trouble_of(error))
+                self._failed(cell_id, classify_tracking_error(error))
             else:
                 self._written()
 
@@ -118,7 +118,7 @@ class TrackerThread:
                     return self._waiting.popleft()
                 self._wake.wait(pause if self._waiting and not refused else None)
 
-    def _failed(self, cell_id: str, trouble: Trouble) -> None:
+    def _failed(self, cell_id: str, trouble: TrackingProblem) -> None:
         first, longest = self._pauses
         with self._wake:
             # What is wrong with one run must not keep the others back.
@@ -129,7 +129,7 @@ class TrackerThread:
             self._not_before = time.monotonic() + min(longest, first * 2 ** min(self._failures - 1, 30))
             closing = self._closing
         if news and not closing:
-            self._say(f"{trouble.words}; the grid goes on")
+            self._say(f"{trouble.message}; the grid goes on")
 
     def _written(self) -> None:
         with self._wake:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from orchestrator.core.events import one_line
 from orchestrator.tracking.database import DRIVER, with_driver
+from orchestrator.util.errors import one_line
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -129,7 +129,7 @@ def _locked(path: Path) -> Iterator[int]:
         yield stream.fileno()
 
 
-def set_aside(path: Path) -> Path | None:
+def move_aside(path: Path) -> Path | None:
     """Take a SQLite database out of the way, so that the next to open it makes a new one; where it is now."""
     if not path.exists():
         return None

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from orchestrator.core.events import one_line
 from orchestrator.tracking.supervised import Supervised
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, one_line
 
 NAME = "mlflow"
 """Of the database, and of its user."""

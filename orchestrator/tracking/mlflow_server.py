@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from orchestrator.core.events import one_line
 from orchestrator.tracking.database import write_secret
 from orchestrator.tracking.supervised import Supervised
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, one_line
 
 ADMIN = "admin"
 ADMIN_PASSWORD = "admin-password"

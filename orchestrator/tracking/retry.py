@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.status import Status
 
-from orchestrator.tracking.errors import Silent, trouble_of
+from orchestrator.tracking.errors import NoAnswer, classify_tracking_error
 from orchestrator.tracking.tracker import SyncReport
 from orchestrator.util.units import human_duration
 
@@ -23,7 +23,7 @@ _LINE_EVERY_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """How long a store that is away is waited for.
 
     Attributes:
@@ -64,35 +64,37 @@ class _Meter:
         return text
 
 
-def patiently(attempt: Callable[[Told], SyncReport], console: Console, patience: Patience = Patience()) -> SyncReport:
+def retry_sync(
+    attempt: Callable[[Told], SyncReport], console: Console, policy: RetryPolicy = RetryPolicy()
+) -> SyncReport:
     """Call ``attempt`` until it comes to its end, while the terminal shows how far it is.
 
     It runs in a thread, so that Ctrl-C ends the waiting at once even where the store does not answer.
 
-    Raises what ``attempt`` raised last, when that will not pass by waiting or has not in ``patience.total`` seconds,
+    Raises what ``attempt`` raised last, when that will not pass by waiting or has not in ``policy.total`` seconds,
     and ``KeyboardInterrupt``.
     """
     meter = _Meter()
-    given_up = time.monotonic() + patience.total
-    pause = patience.first
+    given_up = time.monotonic() + policy.total
+    pause = policy.first
     with _Shown(console) as shown:
         while True:
             before = meter.moved
-            error, report = _one_try(attempt, meter, shown, patience.silence)
+            error, report = _one_try(attempt, meter, shown, policy.silence)
             if report is not None:
                 return report
             assert error is not None
-            trouble = trouble_of(error)
+            problem = classify_tracking_error(error)
             now = time.monotonic()
             if meter.moved > before:  # it has got somewhere: what is there by now will not be written again
-                given_up, pause = now + patience.total, patience.first
-            if trouble.kind != "away" or now + pause > given_up:
+                given_up, pause = now + policy.total, policy.first
+            if problem.kind != "away" or now + pause > given_up:
                 raise error
             until = now + pause
             while (left := until - time.monotonic()) > 0:
-                shown.say(f"MLflow: {trouble.words}; next try in {left:.0f} s (Ctrl-C: not now)")
+                shown.say(f"MLflow: {problem.message}; next try in {left:.0f} s (Ctrl-C: not now)")
                 time.sleep(min(left, _LOOK_SECONDS))
-            pause = min(2 * pause, patience.longest)
+            pause = min(2 * pause, policy.longest)
 
 
 def _one_try(
@@ -103,7 +105,7 @@ def _one_try(
 
     def tell(done: int, total: int) -> None:
         if abandoned.is_set():  # it was silent for long, and another try may be under way
-            raise Silent("came back too late")
+            raise NoAnswer("came back too late")
         meter.tell(done, total)
 
     def work() -> None:
@@ -123,7 +125,7 @@ def _one_try(
             if meter.moved != seen:
                 last, seen = time.monotonic(), meter.moved
             if time.monotonic() - last > silence:
-                return Silent(f"no answer for {silence:.0f} s"), None
+                return NoAnswer(f"no answer for {silence:.0f} s"), None
     finally:
         if not made:
             abandoned.set()

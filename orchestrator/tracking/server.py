@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from orchestrator.tracking.database import check_database, find_postgres, with_driver, write_secret
 from orchestrator.tracking.mlflow_server import ADMIN, ADMIN_PASSWORD, Serving, is_loopback, mlflow_server, wait_ready
 from orchestrator.util.errors import UserError
-from orchestrator.util.locks import Held, held
+from orchestrator.util.locks import LockHeld, file_lock
 
 ARTIFACTS_VARIABLE = "BOLT_TRACKING_ARTIFACTS"
 SERVER_VARIABLE = "BOLT_TRACKING_SERVER"
@@ -48,8 +48,8 @@ def serve(serving: Serving, say: Callable[[str], None]) -> int:
         postgres = None if serving.database else find_postgres(serving.folder)
         _make_folder(serving.folder, 0o700 if postgres is None or postgres.user is None else 0o711)
         try:
-            stack.enter_context(held(serving.folder / _LOCK))
-        except Held as process:
+            stack.enter_context(file_lock(serving.folder / _LOCK))
+        except LockHeld as process:
             raise UserError(
                 f"{serving.folder} is served already, by process {process}",
                 hint="one server is enough; to serve elsewhere as well, give another --folder and --port",

@@ -181,7 +181,7 @@ class Tracker:
                 return
 
 
-def links(uri: str, experiment: str | None, base: str) -> dict[str, str]:
+def ui_links(uri: str, experiment: str | None, base: str) -> dict[str, str]:
     """What there is to see and where, ``base`` being the address of the server of that tracking store.
 
     The ready-made views of an experiment, one of the curves for each domain where there are several, and, of the

@@ -31,20 +31,30 @@ LONGEST = 200
 """Letters of a user's value that a message shows."""
 
 
-def cut(text: str) -> str:
+def shorten(text: str) -> str:
     """A text of the user's as it is shown in a message: its beginning, where it is long."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
-def brief(value: object) -> str:
+def short_repr(value: object) -> str:
     """A value as it is shown in a message: as Python writes it, cut where it is long."""
-    return cut(repr(value))
+    return shorten(repr(value))
+
+
+def one_line(error: BaseException | str, limit: int = 300) -> str:
+    """Type and message of an error as one line of bounded length."""
+    if isinstance(error, BaseException):
+        message = " ".join(str(error).split())
+        text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    else:
+        text = " ".join(error.split())
+    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = "") -> UserError:
     """The error for a name that does not exist, suggesting the nearest ones that do."""
     names = sorted(known)
-    near = difflib.get_close_matches(cut(str(name)), names, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(shorten(str(name)), names, n=3, cutoff=0.5)
     if near:
         hint = "did you mean " + " or ".join(repr(n) for n in near) + "?"
     elif names:
@@ -52,4 +62,4 @@ def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = 
         hint = f"known: {shown}"
     else:
         hint = "none are known"
-    return UserError(f"unknown {kind} {brief(str(name))}", where=where, hint=hint)
+    return UserError(f"unknown {kind} {short_repr(str(name))}", where=where, hint=hint)

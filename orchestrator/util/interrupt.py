@@ -23,7 +23,7 @@ _SHOW_CURSOR = b"\x1b[?25h"
 
 
 @contextlib.contextmanager
-def in_two_steps(on_first: Callable[[], None]) -> Iterator[None]:
+def two_step_interrupt(on_first: Callable[[], None]) -> Iterator[None]:
     """Inside, the first Ctrl-C calls ``on_first`` and raises ``KeyboardInterrupt``; the second ends the process.
 
     Args:
@@ -35,7 +35,7 @@ def in_two_steps(on_first: Callable[[], None]) -> Iterator[None]:
 
     def first(number: int, frame: object) -> None:
         for each in SIGNALS:
-            signal.signal(each, leave_at_once)
+            signal.signal(each, exit_immediately)
         on_first()
         raise KeyboardInterrupt
 
@@ -47,15 +47,15 @@ def in_two_steps(on_first: Callable[[], None]) -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def leave_at_once(number: int, frame: object) -> None:
+def exit_immediately(number: int, frame: object) -> None:
     """End this process without another line of Python. Results are renamed into place whole, so none is torn."""
     if sys.stdout.isatty():
         os.write(sys.stdout.fileno(), _SHOW_CURSOR)
-    os.write(sys.stderr.fileno(), f"\nleft at once; go on with: {as_typed()}\n".encode())
+    os.write(sys.stderr.fileno(), f"\nleft at once; go on with: {command_line()}\n".encode())
     os._exit(EXIT_CODE)
 
 
-def as_typed() -> str:
+def command_line() -> str:
     """The command line of this process, ready to be pasted into a shell."""
     program = Path(sys.argv[0])
     words = ["python", "-m", program.parent.name] if program.name == "__main__.py" else [program.name]

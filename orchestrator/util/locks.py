@@ -13,15 +13,15 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 """What file systems that know no locks answer."""
 
 
-class Held(Exception):
+class LockHeld(Exception):
     """Another process holds the lock; ``str`` of this is its process number."""
 
 
 @contextlib.contextmanager
-def held(path: Path) -> Iterator[None]:
+def file_lock(path: Path) -> Iterator[None]:
     """Hold the lock file at ``path``, where its file system knows locks.
 
-    Raises :class:`Held` at once where another process does, ``OSError`` where the file cannot be made.
+    Raises :class:`LockHeld` at once where another process does, ``OSError`` where the file cannot be made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+") as stream:
@@ -30,7 +30,7 @@ def held(path: Path) -> Iterator[None]:
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 stream.seek(0)
-                raise Held(stream.read().strip() or "?") from None
+                raise LockHeld(stream.read().strip() or "?") from None
         with contextlib.suppress(OSError):  # of a disk that is full; the lock holds without its holder's number
             os.ftruncate(stream.fileno(), 0)
             os.write(stream.fileno(), str(os.getpid()).encode())

@@ -34,7 +34,7 @@ class Memory:
     processes: int
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """As one line."""
         many = f" in {self.processes} processes" if self.processes > 1 else ""
         return f"{human_bytes(self.used)} of {human_bytes(self.total)}{many}"
@@ -56,13 +56,13 @@ class Gpu:
     total: int
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """As one line."""
         busy = f"{self.busy:.0f} % busy, " if self.busy is not None else ""
         return f"GPU {self.index} {self.name}: {busy}{human_bytes(self.used)} of {human_bytes(self.total)}"
 
 
-def memory_of_tree() -> Memory:
+def process_tree_memory() -> Memory:
     """Memory of this process and its descendants: Ray's workers are among them unless a cluster was joined.
 
     Pages that processes share (the libraries' code) are left out where the system tells them apart.
@@ -80,7 +80,7 @@ def memory_of_tree() -> Memory:
     return Memory(used, total, count)
 
 
-def gpus() -> tuple[Gpu, ...]:
+def local_gpus() -> tuple[Gpu, ...]:
     """The GPUs of this machine, by NVIDIA's library where it is installed, else by ``nvidia-smi``; none without."""
     try:
         return _gpus_by_library()
@@ -123,10 +123,10 @@ def _gpus_by_command() -> tuple[Gpu, ...]:
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return ()
-    return read_smi(said)
+    return parse_nvidia_smi(said)
 
 
-def read_smi(said: str) -> tuple[Gpu, ...]:
+def parse_nvidia_smi(said: str) -> tuple[Gpu, ...]:
     """The GPUs in what ``nvidia-smi`` prints for the fields asked for; memory there is in MiB."""
     found = []
     for line in said.splitlines():
@@ -138,12 +138,12 @@ def read_smi(said: str) -> tuple[Gpu, ...]:
     return tuple(found)
 
 
-def died(pid: int, started: float) -> bool:
+def has_ended(pid: int, started: float) -> bool:
     """Whether a process of this machine is gone.
 
     Args:
         pid: its number, which another process may have by now.
-        started: when it was started, in seconds since the epoch, as :func:`own_start` said.
+        started: when it was started, in seconds since the epoch, as :func:`process_start_time` said.
     """
     try:
         return bool(abs(psutil.Process(pid).create_time() - started) > 2.0)
@@ -153,6 +153,6 @@ def died(pid: int, started: float) -> bool:
         return False
 
 
-def own_start() -> float:
+def process_start_time() -> float:
     """When this process was started, in seconds since the epoch."""
     return float(psutil.Process().create_time())

@@ -13,7 +13,7 @@ from types import TracebackType
 _LOCK = ".in-use"
 
 
-class Scratch:
+class ScratchFolder:
     """A private folder, ``bolt-KIND-...``, removed by :meth:`remove` or at the end of a ``with`` block.
 
     Its process holds a lock inside. Making another of the same kind removes those whose process was killed.

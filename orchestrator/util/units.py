@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from orchestrator.util.errors import UserError, brief
+from orchestrator.util.errors import UserError, short_repr
 
 UNITS = {"": 1, **{prefix: 1000**power for power, prefix in enumerate("KMGT", 1)},
          **{f"{prefix}I": 1024**power for power, prefix in enumerate("KMGT", 1)}}  # fmt: skip
 
 
-def counted(count: int | str, what: str) -> str:
+def pluralize(count: int | str, what: str) -> str:
     """A number of things named in the singular: ``1 dataset``, ``8 datasets``, ``3 / 4 test sets``."""
     return f"{count} {what}" if str(count) == "1" else f"{count} {what}s"
 
@@ -40,17 +40,17 @@ def human_duration(seconds: float | None) -> str:
     return f"{days} d {hours} h"
 
 
-def bytes_of(text: str, where: str) -> int:
+def parse_bytes(text: str, where: str) -> int:
     """Bytes of ``200GB`` (10^9), ``1.5TiB`` (2^40) and the like. Raises ``UserError``, naming ``where`` it stands."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?)?B?\s*", text.upper())
     if found is None or not 0 < float(found[1]) < 1e15:
-        raise UserError(f"{brief(text)} is not a size", where=where, hint="for example 200GB, 1.5TB or 500GiB")
+        raise UserError(f"{short_repr(text)} is not a size", where=where, hint="for example 200GB, 1.5TB or 500GiB")
     return int(float(found[1]) * UNITS[found[2] or ""])
 
 
-def seconds_of(text: str, where: str) -> float:
+def parse_duration(text: str, where: str) -> float:
     """Seconds of ``90s``, ``45min``, ``6h``, ``2d``; a bare number is seconds. Raises ``UserError``."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?\s*", text.lower())
     if found is None:
-        raise UserError(f"{brief(text)} is not a duration", where=where, hint="for example 90s, 45min, 6h or 2d")
+        raise UserError(f"{short_repr(text)} is not a duration", where=where, hint="for example 90s, 45min, 6h or 2d")
     return float(found[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[found[2] or "s"]

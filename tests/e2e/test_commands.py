@@ -18,7 +18,7 @@ from PIL import Image
 
 from orchestrator.cli.mlflow_sync import open_tracker
 from orchestrator.store import Store
-from orchestrator.store.lease import only_driver
+from orchestrator.store.lease import grid_lease
 from tests.conftest import GiveDatabase
 from tests.helpers import command
 from tests.helpers.waiting import PATIENCE, wait_for
@@ -156,7 +156,7 @@ def test_doctor_says_what_is_missing(tmp_path: Path) -> None:
 
 def test_a_second_driver_is_turned_away(folder: Path) -> None:
     """The lock is held by this process, as by a run in another shell."""
-    with only_driver(Store(folder / "runs"), "mini"):
+    with grid_lease(Store(folder / "runs"), "mini"):
         for name in ("grid", "sync"):  # MLflow has one writer, too
             done = on(folder, name)
             assert done.returncode == 2, name

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.store import Corrupt, Store
+from orchestrator.store import CorruptArtifact, Store
 from tests.faults.nodes import ROOT, Cluster, Process, alive, kill, kill_session, session
 from tests.faults.servers import TrackingServer
 from tests.helpers.waiting import PATIENCE, until
@@ -361,7 +361,7 @@ def unsound_artifacts(store: Path) -> dict[str, str]:
                 found = there.artifact(address)
                 assert found is not None
                 found.verify()
-            except Corrupt as error:
+            except CorruptArtifact as error:
                 unsound[address] = str(error)
     return unsound
 

@@ -18,9 +18,9 @@ from rich.console import Console
 from orchestrator.progress.snapshot import Failed, Snapshot, Stage, UnderWay
 from orchestrator.progress.status_file import StatusFile, read_status, read_statuses
 from orchestrator.progress.status_view import store_view
-from orchestrator.store import Corrupt, Store
+from orchestrator.store import CorruptArtifact, Store
 from orchestrator.store.files import Files
-from orchestrator.store.snapshots import NAME, Snapshots
+from orchestrator.store.snapshots import SNAPSHOT_FILE, Snapshots
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import canonical_json
 from tests.fuzz.cases import cases, damaged, spoiled
@@ -51,7 +51,7 @@ def served(store: Store) -> bytes | None:
             return None
         found.verify()
         return found.path("numbers.bin").read_bytes()
-    except (Corrupt, UserError, KeyError):
+    except (CorruptArtifact, UserError, KeyError):
         return None
 
 
@@ -138,8 +138,8 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> tuple[Snapshots, Path,
     folder = tmp_path_factory.mktemp("snapshots")
     (folder / ADDRESS).mkdir(parents=True)
     snapshots = Snapshots(Files(folder), ADDRESS, canonical_json(IDENTITY))
-    snapshots.offer(lambda: STATE, 0.0)
-    path = folder / ADDRESS / NAME
+    snapshots.save_if_due(lambda: STATE, 0.0)
+    path = folder / ADDRESS / SNAPSHOT_FILE
     return snapshots, path, path.read_bytes()
 
 

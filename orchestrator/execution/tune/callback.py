@@ -15,9 +15,10 @@ from ray import tune
 from ray.tune.experiment import Trial
 
 from orchestrator.core.cell import Cell
-from orchestrator.core.events import CellEvent, Resources, one_line
+from orchestrator.core.events import CellEvent, Resources
 from orchestrator.execution.tune import worker_failures as endings
 from orchestrator.execution.tune.queue import Deck
+from orchestrator.util.errors import one_line
 from orchestrator.util.units import human_duration
 
 NODE_LOSSES = 10

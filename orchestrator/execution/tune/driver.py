@@ -25,7 +25,7 @@ from orchestrator.execution.tune.queue import Deck
 from orchestrator.execution.tune.searcher import CellsInOrder, NewestFirst, StopWhenTold
 from orchestrator.execution.tune.worker import trainable_for
 from orchestrator.store.failure_kind import Unwritable
-from orchestrator.util.scratch import Scratch
+from orchestrator.util.scratch import ScratchFolder
 
 if TYPE_CHECKING:
     from orchestrator.core.settings import RunSettings
@@ -91,7 +91,7 @@ def run_cells(
     deck = Deck(len(cells), lambda number: resources(cells[number]), capacity or now_there, slots)
     relay = Relay(cells, deck, max_attempts, outgrew)
     stop = threading.Event()
-    with _quiet(), Scratch("tune") as folder:
+    with _quiet(), ScratchFolder("tune") as folder:
         trainable = trainable_for(cells, settings, runner)
         arguments = (trainable, deck, relay, stop, str(folder))
         thread = threading.Thread(target=_fit, args=arguments, name="tune", daemon=True)

@@ -50,6 +50,6 @@ def _one_of_each_kind() -> list[str]:
 
 
 def _smallest_here() -> float:
-    from orchestrator.util.machine import gpus
+    from orchestrator.util.machine import local_gpus
 
-    return min((gpu.total for gpu in gpus()), default=0) / 2**20
+    return min((gpu.total for gpu in local_gpus()), default=0) / 2**20

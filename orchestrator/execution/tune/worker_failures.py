@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from orchestrator.core.events import Resources, one_line
+from orchestrator.core.events import Resources
+from orchestrator.util.errors import one_line
 
 _DIED = ("The actor died unexpectedly", "The actor died because")
 _VMSTAT = Path("/proc/vmstat")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.text import DASH
 from orchestrator.util.identity import slug
-from orchestrator.util.units import counted
+from orchestrator.util.units import pluralize
 
 
 def panel_slug(panel: Panel) -> str:
@@ -22,7 +22,7 @@ def expected_seeds(panel: Panel, method: str) -> int:
 def dataset_count(panel: Panel, what: str = "dataset") -> str:
     """How many datasets a panel's means are over; a range where it differs between k."""
     counts = sorted({len(panel.tests(k, averaged=True)) for k in panel.ks})
-    return counted(DASH.join(dict.fromkeys((str(counts[0]), str(counts[-1])))), what)
+    return pluralize(DASH.join(dict.fromkeys((str(counts[0]), str(counts[-1])))), what)
 
 
 def is_baseline(panel: Panel, method: str) -> bool:

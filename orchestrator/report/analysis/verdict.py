@@ -10,7 +10,7 @@ from typing import Literal
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.statistics import MIN_SEEDS, SIGNIFICANCE, Pair, Summary
 from orchestrator.report.text import signed
-from orchestrator.util.units import counted
+from orchestrator.util.units import pluralize
 
 Belief = Literal["supported", "unsettled", "too_small", "untested"]
 BELIEF_WORDS: dict[Belief, str] = {
@@ -62,7 +62,7 @@ def _verdict(panel: Panel, k: int) -> Verdict | None:
     ranks, count = panel.ranks(k)
     rank = ""
     if len(ranks) > 1 and count:
-        rank = f"average rank {ranks[first]:.2f} of {len(ranks)} over {counted(count, 'dataset')}"
+        rank = f"average rank {ranks[first]:.2f} of {len(ranks)} over {pluralize(count, 'dataset')}"
     if not rest:
         why = "There is no other complete method to compare it with."
         return Verdict(k, best, accuracy, gain.mean if gain else None, "", "untested", why, rank, left_out)

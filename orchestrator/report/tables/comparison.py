@@ -21,7 +21,7 @@ from orchestrator.report.tables.table import (
 )
 from orchestrator.report.text import k_title
 from orchestrator.util.identity import slug
-from orchestrator.util.units import counted
+from orchestrator.util.units import pluralize
 
 
 def method_entry(method: str, styles: Styles) -> Entry:
@@ -87,7 +87,7 @@ def dataset_table(panel: Panel, k: int, styles: Styles) -> Table:
     ranks, count = panel.ranks(k)
     rank_entries = [number(ranks.get(method)) for method in panel.methods]
     rows.append((word("mean of shifted" if panel.key.track == "ood" else "mean"), *marked(mean_entries)))
-    rows.append((word(f"average rank ({counted(count, 'dataset')})"), *rank_entries))
+    rows.append((word(f"average rank ({pluralize(count, 'dataset')})"), *rank_entries))
     at = f" at k = {k}" if k else ""
     return Table(
         name=f"datasets_{panel_slug(panel)}_k{k}",
@@ -133,7 +133,7 @@ def ranks_table(panel: Panel, styles: Styles) -> Table:
         name=f"ranks_{panel_slug(panel)}",
         title=f"Average rank over datasets, {panel.title}",
         note="1 is best; ties share the mean of their ranks; by mean accuracy over seeds, over the "
-        f"{counted(' / '.join(counts), 'dataset')} that all ranked methods have. A dash: datasets are missing, so "
+        f"{pluralize(' / '.join(counts), 'dataset')} that all ranked methods have. A dash: datasets are missing, so "
         "it has no rank.",
         header=("method", *map(k_title, panel.ks)),
         rows=tuple(flagged(row, panel.selects_on_test) for row in rows),

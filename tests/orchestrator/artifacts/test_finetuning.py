@@ -28,7 +28,7 @@ from orchestrator.planning.plan import make_plan
 from orchestrator.progress.progress import Progress
 from orchestrator.store import Builder, Store
 from orchestrator.store.files import Files
-from orchestrator.store.snapshots import NAME, Snapshots
+from orchestrator.store.snapshots import SNAPSHOT_FILE, Snapshots
 from orchestrator.util.identity import canonical_json
 from tests.helpers.waiting import PATIENCE, wait_for
 
@@ -106,7 +106,7 @@ def result(folder: Path, store: Path) -> tuple[bytes, dict[str, object]]:
     found = Store(store).artifact(model.address, model.identity)
     assert found is not None
     found.verify()
-    assert not list((store / model.address).glob(f"*{NAME}*"))
+    assert not list((store / model.address).glob(f"*{SNAPSHOT_FILE}*"))
     return found.path("tower.safetensors").read_bytes(), found.meta
 
 
@@ -117,7 +117,7 @@ def killed(inputs: Path, tmp_path: Path) -> Path:
     shutil.copytree(inputs, store)
     model, _ = source_model(tmp_path, Store(store))
     with training(tmp_path, store) as process:
-        wait_for(lambda: process.poll() is not None or (store / model.address / NAME).exists(), pause=0.005)
+        wait_for(lambda: process.poll() is not None or (store / model.address / SNAPSHOT_FILE).exists(), pause=0.005)
         assert process.poll() is None, process.communicate()[1]
         os.kill(process.pid, signal.SIGKILL)
     assert Store(store).artifact(model.address) is None
@@ -136,7 +136,7 @@ def test_a_killed_training_goes_on_after_its_last_epoch_and_ends_with_the_same_b
     assert state is not None
     assert 0 <= state["epoch"] < EPOCHS
     state["curve"][0]["train_loss"] = 123.0  # a mark that only a training which goes on from here carries to its end
-    snapshots_of(model, killed).offer(lambda: state, 0.0)
+    snapshots_of(model, killed).save_if_due(lambda: state, 0.0)
     build(model, settings_of(str(killed)))
     tower, meta = result(tmp_path, killed)
     assert tower == uninterrupted[0]
@@ -153,9 +153,9 @@ def test_a_damaged_snapshot_is_not_gone_on_from(
     store = tmp_path / "store"
     shutil.copytree(inputs, store)
     model, _ = source_model(tmp_path, Store(store))
-    path = store / model.address / NAME
+    path = store / model.address / SNAPSHOT_FILE
     path.parent.mkdir(parents=True)
-    snapshots_of(model, store).offer(lambda: STATE, 0.0)
+    snapshots_of(model, store).save_if_due(lambda: STATE, 0.0)
     path.write_bytes(path.read_bytes()[:-1])
     build(model, settings_of(str(store)))
     assert result(tmp_path, store)[0] == uninterrupted[0]
@@ -176,7 +176,7 @@ def test_two_trainings_of_one_artifact_leave_one_whole_artifact(
 def test_a_short_training_keeps_no_snapshot(inputs: Path, tmp_path: Path) -> None:
     kept = Snapshots(Files(tmp_path), "sources/x--00000000", "{}")
     asked: list[int] = []
-    kept.offer(lambda: asked.append(1), RunSettings("").snapshot_seconds)
+    kept.save_if_due(lambda: asked.append(1), RunSettings("").snapshot_seconds)
     assert not asked
     assert list(tmp_path.iterdir()) == []
 
@@ -199,7 +199,7 @@ def test_a_state_comes_back_as_it_was_from_any_store(remote: bool, tmp_path: Pat
         (tmp_path / address).mkdir(parents=True)
     kept = Snapshots(files, address, '{"recipe":1}')
     assert kept.load() is None
-    kept.offer(lambda: STATE, 0.0)
+    kept.save_if_due(lambda: STATE, 0.0)
     found = Snapshots(files, address, '{"recipe":1}').load()
     assert found is not None
     for mine, theirs in zip(STATE["parameters"], found["parameters"], strict=True):  # type: ignore[call-overload]
@@ -216,14 +216,14 @@ def test_a_state_comes_back_as_it_was_from_any_store(remote: bool, tmp_path: Pat
 
 def test_a_state_that_is_not_plain_data_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="Path"):
-        Snapshots(Files(tmp_path), "x", "{}").offer(lambda: {"where": tmp_path}, 0.0)
+        Snapshots(Files(tmp_path), "x", "{}").save_if_due(lambda: {"where": tmp_path}, 0.0)
 
 
 def test_a_snapshot_that_cannot_be_kept_does_not_end_the_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept = Snapshots(Files(tmp_path / "nowhere"), "sources/x--00000000", "{}")
-    kept.offer(lambda: STATE, 0.0)
+    kept.save_if_due(lambda: STATE, 0.0)
     assert "could not be kept" in caplog.text
     assert kept.load() is None
 
@@ -267,15 +267,15 @@ def test_the_builder_is_told_how_far_and_the_store_can_say_so(tmp_path: Path, mo
 
     def half_way(builder: Builder) -> None:
         builder.progress(1500, 3000)
-        assert Store(tmp_path).how_far(address) == "1,500 of 3,000"
-        shown = Progress([], {address: 1.0}, how_far=Store(tmp_path).how_far)
+        assert Store(tmp_path).build_progress(address) == "1,500 of 3,000"
+        shown = Progress([], {address: 1.0}, build_progress=Store(tmp_path).build_progress)
         shown.on_task(TaskEvent(address, "started"))
         assert shown.snapshot().line.startswith(f"artifacts 0/1, {address}: 1,500 of 3,000, ")
 
     with store.building(address, {}) as builder:
-        assert store.how_far(address) == ""
+        assert store.build_progress(address) == ""
         half_way(builder)
         with Store(tmp_path).building(address, {}):  # what a builder that was killed has said is not believed
-            assert store.how_far(address) == ""
+            assert store.build_progress(address) == ""
         half_way(builder)
-    assert store.how_far(address) == ""
+    assert store.build_progress(address) == ""

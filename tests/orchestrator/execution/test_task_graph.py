@@ -39,13 +39,13 @@ def test_a_failure_skips_what_needs_it_and_nothing_else() -> None:
     }
     assert events["a"].error == "ValueError: not 1"
     assert "raise ValueError" in events["a"].traceback
-    assert events["c"].because_of == "a"
+    assert events["c"].failed_dependency == "a"
 
 
 def test_a_task_that_needs_two_failed_ones_is_skipped_once() -> None:
     tasks = {"a": GraphTask(refuse, (1,)), "b": GraphTask(refuse, (2,)), "c": task(3, "a", "b")}
     skipped = [event for event in run_graph_locally(tasks) if event.kind == "skipped"]
-    assert [(event.key, event.because_of) for event in skipped] == [("c", "a")]
+    assert [(event.key, event.failed_dependency) for event in skipped] == [("c", "a")]
 
 
 @pytest.mark.parametrize(

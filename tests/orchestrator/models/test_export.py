@@ -26,7 +26,7 @@ from orchestrator.core.cell import Cell
 from orchestrator.models.exporting import example_of, find_result, make_model, write_model
 from orchestrator.store import Store
 from orchestrator.store.results import Result
-from orchestrator.tracking.registering import register_model
+from orchestrator.tracking.model_registry import register_model
 from orchestrator.tracking.runs import Labels, accuracies
 from orchestrator.tracking.tracker import Tracker
 from orchestrator.util.errors import UserError

@@ -14,7 +14,7 @@ from orchestrator.progress.progress import STOPPING, Progress
 from orchestrator.progress.snapshot import Failed, Snapshot, Stage, UnderWay
 from orchestrator.progress.status_file import StatusFile, read_status
 from orchestrator.progress.view import LiveView
-from orchestrator.util.machine import Gpu, Memory, memory_of_tree, read_smi
+from orchestrator.util.machine import Gpu, Memory, parse_nvidia_smi, process_tree_memory
 from tests.helpers import cells as samples
 from tests.helpers.waiting import wait_for
 
@@ -68,7 +68,7 @@ def test_artifacts_count_into_the_estimate_and_say_how_far_they_are() -> None:
     told = {"sources/b": "3 of 4"}
     progress = Progress(
         [], {"sources/a": 10.0, "sources/b": 20.0, "sources/c": 20.0}, gflops=1.0, console=quiet(),
-        how_far=lambda address: told.get(address, ""), clock=lambda: now,
+        build_progress=lambda address: told.get(address, ""), clock=lambda: now,
     )  # fmt: skip
     assert progress.snapshot().eta == 50.0
     assert "very roughly 50 s left" in progress.snapshot().line
@@ -203,14 +203,14 @@ def test_events_from_many_threads_are_all_counted() -> None:
 
 
 def test_memory_is_that_of_this_process_and_more_than_nothing() -> None:
-    found = memory_of_tree()
+    found = process_tree_memory()
     assert 0 < found.used < found.total
     assert found.processes >= 1
 
 
 def test_gpus_are_read_from_what_nvidia_smi_prints() -> None:
     printed = "0, NVIDIA H200, 45, 12288, 143771\n1, NVIDIA H200 MIG 1g.18gb, [N/A], 0, 16384\nNo devices were found\n"
-    first, second = read_smi(printed)
+    first, second = parse_nvidia_smi(printed)
     assert first == Gpu(0, "NVIDIA H200", 45.0, 12288 * 2**20, 143771 * 2**20)
     assert second.busy is None
-    assert second.words == "GPU 1 NVIDIA H200 MIG 1g.18gb: 0 B of 16.0 GiB"
+    assert second.summary == "GPU 1 NVIDIA H200 MIG 1g.18gb: 0 B of 16.0 GiB"

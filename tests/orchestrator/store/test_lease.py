@@ -15,8 +15,8 @@ from orchestrator.store import Store
 from orchestrator.store import lease as leases
 from orchestrator.store import lease_owner as holder
 from orchestrator.store.files import Files
-from orchestrator.store.lease import Lease, only_driver
-from orchestrator.store.lease_owner import Holder
+from orchestrator.store.lease import Lease, grid_lease
+from orchestrator.store.lease_owner import LeaseOwner
 from orchestrator.store.remote import StoreUnavailable
 from orchestrator.util.errors import UserError
 from tests.helpers.waiting import PATIENCE, wait_for
@@ -25,9 +25,9 @@ NAME = "locks/demo.lease"
 
 DRIVER = """
 import sys, time
-from orchestrator.store.lease import only_driver
+from orchestrator.store.lease import grid_lease
 from orchestrator.store import Store
-with only_driver(Store(sys.argv[1]), "demo", lambda line: print(line, flush=True)):
+with grid_lease(Store(sys.argv[1]), "demo", lambda line: print(line, flush=True)):
     print("driving", flush=True)
     sys.stdin.read()
 """
@@ -44,7 +44,7 @@ def driver(url: Path | str) -> subprocess.Popen[str]:
 
 def elsewhere(files: Files, **changes: object) -> dict[str, object]:
     """Leave the lease of a driver on another machine."""
-    here = Holder()
+    here = LeaseOwner()
     body = {"host": "elsewhere", "machine": "another", "pid": 7, "started": here.started, "token": "theirs"}
     body |= {"renewed": time.time(), **changes}
     files.write(NAME, json.dumps(body).encode())
@@ -54,13 +54,13 @@ def elsewhere(files: Files, **changes: object) -> dict[str, object]:
 def test_a_second_driver_is_turned_away_and_a_killed_one_is_not_waited_for(tmp_path: Path) -> None:
     first = driver(tmp_path)
     with pytest.raises(UserError, match=f"grid demo is being run, or synced, in {tmp_path} by process {first.pid}"):
-        only_driver(Store(tmp_path), "demo").__enter__()
-    with only_driver(Store(tmp_path), "another"):
+        grid_lease(Store(tmp_path), "demo").__enter__()
+    with grid_lease(Store(tmp_path), "another"):
         pass
     first.kill()
     first.communicate()
     said: list[str] = []
-    with only_driver(Store(tmp_path), "demo", said.append):
+    with grid_lease(Store(tmp_path), "demo", said.append):
         assert Files(tmp_path).exists(NAME)
     assert len(said) == 1
     assert said[0].startswith(f"demo: going on from process {first.pid} on ")
@@ -72,7 +72,7 @@ def test_where_locks_do_not_reach_the_lease_does(tmp_path: Path) -> None:
     first = driver(tmp_path)
     (tmp_path / "locks" / "demo.lock").unlink()
     with pytest.raises(UserError, match=f"by process {first.pid} on "):
-        only_driver(Store(tmp_path), "demo").__enter__()
+        grid_lease(Store(tmp_path), "demo").__enter__()
     first.communicate("")
 
 
@@ -89,7 +89,7 @@ def test_a_driver_elsewhere_that_renews_its_lease_is_at_work(tmp_path: Path, mon
     thread.start()
     said: list[str] = []
     with pytest.raises(UserError, match="by process 7 on elsewhere"):
-        only_driver(Store(tmp_path), "demo", said.append).__enter__()
+        grid_lease(Store(tmp_path), "demo", said.append).__enter__()
     ended.set()
     thread.join()
     assert "looking whether it is at work" in said[0]
@@ -105,7 +105,7 @@ def test_a_driver_elsewhere_that_is_silent_is_taken_over(
     monkeypatch.setattr(leases, "SETTLE_SECONDS", 0.0)
     elsewhere(Files(tmp_path), renewed=time.time() - ago)
     said: list[str] = []
-    with only_driver(Store(tmp_path), "demo", said.append):
+    with grid_lease(Store(tmp_path), "demo", said.append):
         pass
     assert said[-1].startswith("demo: going on from process 7 on elsewhere")
 
@@ -113,7 +113,7 @@ def test_a_driver_elsewhere_that_is_silent_is_taken_over(
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"host": 1}', b"\xff"])
 def test_a_lease_that_is_none_is_taken(tmp_path: Path, text: bytes) -> None:
     Files(tmp_path).write(NAME, text)
-    with only_driver(Store(tmp_path), "demo"):
+    with grid_lease(Store(tmp_path), "demo"):
         pass
 
 
@@ -124,7 +124,7 @@ def test_a_lease_is_renewed_and_its_loss_is_said_once(tmp_path: Path, monkeypatc
     def renewed() -> float:
         return float(json.loads(files.read(NAME))["renewed"])
 
-    with only_driver(Store(tmp_path), "demo", said.append):
+    with grid_lease(Store(tmp_path), "demo", said.append):
         first = renewed()
         wait_for(lambda: renewed() != first)
         theirs = elsewhere(files)
@@ -139,10 +139,10 @@ def test_a_lease_is_renewed_and_its_loss_is_said_once(tmp_path: Path, monkeypatc
     assert json.loads(files.read(NAME)) == theirs
 
 
-def race_for_a_lease(store: str | Path, many: int) -> list[Holder | None]:
+def race_for_a_lease(store: str | Path, many: int) -> list[LeaseOwner | None]:
     """What so many that try to take one lease at the same moment are told."""
     barrier = threading.Barrier(many)
-    told: list[Holder | None] = []
+    told: list[LeaseOwner | None] = []
 
     def take() -> None:
         one = Lease(Files(store), NAME)
@@ -164,4 +164,4 @@ def test_of_several_that_take_a_lease_one_gets_it(tmp_path: Path) -> None:
 def test_a_store_that_cannot_be_written_to_is_said_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreUnavailable, match=r"demo\.lock: the store cannot be used: a part of this path is a file"):
-        only_driver(Store(tmp_path / "file"), "demo").__enter__()
+        grid_lease(Store(tmp_path / "file"), "demo").__enter__()

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.store import Corrupt, Store
-from orchestrator.store.node_cache import FETCHES, FOLDER, SIZE, NodeCache, WrongContent, node_cache
+from orchestrator.store import CorruptArtifact, Store
+from orchestrator.store.node_cache import FETCH_ATTEMPTS, FOLDER, SIZE, ChecksumMismatch, NodeCache, node_cache
 from orchestrator.store.remote import StoreUnavailable
 from orchestrator.util.errors import UserError
 from tests.helpers.waiting import PATIENCE, wait_for
@@ -116,8 +116,8 @@ def test_a_download_that_went_wrong_is_tried_again(tmp_path: Path, download: byt
 
 
 def test_what_is_wrong_every_time_is_wrong_in_the_store_and_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(WrongContent):
-        get(NodeCache(tmp_path), ONE, [TWO] * FETCHES)
+    with pytest.raises(ChecksumMismatch):
+        get(NodeCache(tmp_path), ONE, [TWO] * FETCH_ATTEMPTS)
     assert contents(tmp_path) == set()
     assert list(tmp_path.glob("parts/*")) == []
 
@@ -208,7 +208,7 @@ def test_an_artifact_that_is_not_what_was_built_counts_as_unbuilt(
     assert found is not None
     stored = tmp_path / "shared" / found.files["numbers.bin"][0]
     stored.write_bytes(damage) if damage else stored.unlink()
-    with pytest.raises(Corrupt, match="gone, or not the file"):
+    with pytest.raises(CorruptArtifact, match="gone, or not the file"):
         found.path("numbers.bin")
     assert store.artifact(ADDRESS) is None
 

@@ -24,10 +24,10 @@ from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
 from orchestrator.progress.snapshot import Snapshot
 from orchestrator.progress.status_file import StatusFile, read_status, read_statuses, status_place
-from orchestrator.store import STALE_ATTEMPT_SECONDS, Corrupt, Store
-from orchestrator.store.build_progress import HowFar
+from orchestrator.store import STALE_ATTEMPT_SECONDS, CorruptArtifact, Store
+from orchestrator.store.build_progress import BuildProgress
 from orchestrator.store.files import Files
-from orchestrator.store.lease import only_driver
+from orchestrator.store.lease import grid_lease
 from orchestrator.store.node_cache import FOLDER
 from orchestrator.store.remote import StoreUnavailable
 from orchestrator.store.results import Failure
@@ -210,7 +210,7 @@ def test_an_artifact_is_read_from_this_machines_disk_once_it_was_fetched(
     assert path.read_bytes() == b"123"
     s3.delete_object(Bucket=BUCKET, Key=f"runs/{found.files['numbers.bin'][0]}")
     assert found.path("numbers.bin") == path
-    with pytest.raises(Corrupt):
+    with pytest.raises(CorruptArtifact):
         found.verify()
 
 
@@ -228,10 +228,10 @@ def test_a_damaged_object_is_found_without_reading_all_of_them(
         s3.delete_object(Bucket=BUCKET, Key=f"runs/{stored}")
     else:
         put(s3, stored, damage)
-    with pytest.raises(Corrupt):
+    with pytest.raises(CorruptArtifact):
         found.verify()
     monkeypatch.setenv(FOLDER, str(tmp_path / "another machine"))
-    with pytest.raises(Corrupt):
+    with pytest.raises(CorruptArtifact):
         found.path("numbers.bin")
     assert store.artifact(ADDRESS) is None
     build(store)
@@ -257,7 +257,7 @@ def test_a_snapshot_of_a_training_comes_back(s3: Any) -> None:
     import torch
 
     kept = Snapshots(Files(URL), ADDRESS, "identity")
-    kept.offer(lambda: {"step": 3, "weights": torch.arange(4.0)}, seconds=0.0)
+    kept.save_if_due(lambda: {"step": 3, "weights": torch.arange(4.0)}, seconds=0.0)
     assert keys(s3, ADDRESS) == [f"{ADDRESS}/unfinished.safetensors"]
     found = Snapshots(Files(URL), ADDRESS, "identity").load()
     assert found is not None
@@ -276,7 +276,7 @@ def test_more_results_than_a_page_of_a_listing_are_read_and_those_of_others_are_
     store, others = Store(URL), Store(URL)
     assert store.read_results(cells) == ([], [])
     texts = {f"results/{cell.id}.json": samples.result(cell).to_json().encode() for cell in cells[:-1]}
-    others.files.each(lambda item: others.files.write(*item), texts.items())
+    others.files.map(lambda item: others.files.write(*item), texts.items())
     assert [result.cell for result in store.read_results(cells)[0]] == cells[:-1]
     others.write_result(samples.result(cells[-1]))
     others.write_result(samples.result(cells[0], epochs=7))
@@ -286,7 +286,7 @@ def test_more_results_than_a_page_of_a_listing_are_read_and_those_of_others_are_
     assert len(found[0].curves["train_loss"]) == 7
     assert damaged == [cells[1].id]
     assert cells[1].id not in store.result_ids()
-    copies = Store(URL).on_this_machine("results")
+    copies = Store(URL).local_folder("results")
     one = copies / f"{cells[5].id}.json"
     one.write_bytes(one.read_bytes()[:100])  # a copy that is not what the store has is not believed
     assert Store(URL).read_results(cells)[0] == found
@@ -299,7 +299,7 @@ def test_failures_logs_and_adapters(s3: Any, tmp_path: Path) -> None:
         store.write_failure(Failure(name, "no", "trace", log, 1, ""))
     assert log == f"{URL}/logs/images.three.log"
     assert set(store.read_failures()) == {"cell-1", "cell-2", "images/three"}
-    store.forget_failures(["cell-1", "images/three", "never"])
+    store.remove_failures(["cell-1", "images/three", "never"])
     assert set(store.read_failures()) == {"cell-2"}
     assert store.adapter_folder("cell-1") is None
     store.write_adapter("cell-1", {"a.bin": b"a", "adapter.json": b"{}"})
@@ -310,14 +310,14 @@ def test_failures_logs_and_adapters(s3: Any, tmp_path: Path) -> None:
 
 def test_a_published_folder_holds_what_the_machines_copy_holds(s3: Any) -> None:
     store = Store(URL)
-    local = store.on_this_machine("reports/demo")
+    local = store.local_folder("reports/demo")
     for name in ("index.html", "tables/old.csv", ".building-1/half.csv"):
         (local / name).parent.mkdir(parents=True, exist_ok=True)
         (local / name).write_text(name)
-    store.publish("reports/demo", last="index.html")
+    store.upload_folder("reports/demo", last="index.html")
     assert keys(s3) == ["reports/demo/index.html", "reports/demo/tables/old.csv"]
     (local / "tables" / "old.csv").rename(local / "tables" / "new.csv")
-    store.publish("reports/demo", last="index.html")
+    store.upload_folder("reports/demo", last="index.html")
     assert keys(s3) == ["reports/demo/index.html", "reports/demo/tables/new.csv"]
 
 
@@ -329,11 +329,11 @@ def test_one_driver_at_a_time_and_a_killed_one_is_not_waited_for(s3: Any) -> Non
 
     first = driver(URL)
     with pytest.raises(UserError, match=f"grid demo is being run, or synced, in {URL} by process {first.pid} on "):
-        only_driver(Store(URL), "demo").__enter__()
+        grid_lease(Store(URL), "demo").__enter__()
     first.kill()
     first.communicate()
     said: list[str] = []
-    with only_driver(Store(URL), "demo", said.append):
+    with grid_lease(Store(URL), "demo", said.append):
         assert keys(s3) == ["locks/demo.lease"]
     assert said[0].startswith(f"demo: going on from process {first.pid} on ")
     assert keys(s3) == []
@@ -358,11 +358,11 @@ def test_a_run_is_seen_from_another_machine(s3: Any) -> None:
 
 def test_a_builder_says_how_far_it_is_to_whoever_looks(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.store.build_progress.REMOTE_SECONDS", 0.0)
-    note, store = HowFar(Files(URL), ADDRESS), Store(URL)
+    note, store = BuildProgress(Files(URL), ADDRESS), Store(URL)
     note.tell(1_500, 3_000)
 
     def seen(text: str) -> Callable[[], bool]:
-        return lambda: store.how_far(ADDRESS) == text
+        return lambda: store.build_progress(ADDRESS) == text
 
     wait_for(seen("1,500 of 3,000"))
     note.end()
@@ -378,7 +378,7 @@ def refused(url: str, match: str) -> None:
         Store(url).read_results([samples.cell(1)])
     assert len(str(caught.value).splitlines()) <= 2
     with pytest.raises(UserError, match=match):
-        only_driver(Store(url), "demo").__enter__()
+        grid_lease(Store(url), "demo").__enter__()
 
 
 def test_a_bucket_that_is_not_there(s3: Any) -> None:

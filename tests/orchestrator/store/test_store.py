@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.store import STALE_ATTEMPT_SECONDS, Corrupt, Store
+from orchestrator.store import STALE_ATTEMPT_SECONDS, CorruptArtifact, Store
 from orchestrator.store.files import Files
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
@@ -112,7 +112,7 @@ def test_a_damaged_file_is_found_and_the_artifact_can_be_built_again(tmp_path: P
     found = store.artifact(ADDRESS)
     assert found is not None
     found.path("numbers.bin").write_bytes(damage)
-    with pytest.raises(Corrupt):
+    with pytest.raises(CorruptArtifact):
         found.verify()
     store.discard(ADDRESS)
     assert store.artifact(ADDRESS) is None
@@ -127,7 +127,7 @@ def test_a_truncated_manifest_is_corrupt(tmp_path: Path) -> None:
     build(store)
     manifest = tmp_path / ADDRESS / "manifest.json"
     manifest.write_text(manifest.read_text()[:50])
-    with pytest.raises(Corrupt):
+    with pytest.raises(CorruptArtifact):
         store.artifact(ADDRESS)
 
 
@@ -137,7 +137,7 @@ def test_a_manifest_whose_identity_is_no_number_is_corrupt_and_not_the_users_err
     build(store)
     manifest = tmp_path / ADDRESS / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "identity": float("nan")}))
-    with pytest.raises(Corrupt, match="has no identity"):
+    with pytest.raises(CorruptArtifact, match="has no identity"):
         store.artifact(ADDRESS, IDENTITY)
 
 
@@ -168,7 +168,7 @@ def test_a_hostile_manifest_reads_nothing_outside_of_its_artifact(tmp_path: Path
     entry = [stored, len(SECRET), hashlib.sha256(SECRET.encode()).hexdigest()]
     body = {"address": ADDRESS, "identity": IDENTITY, "meta": {}, "files": {"secret": entry}}
     store.files.write(f"{ADDRESS}/manifest.json", json.dumps(body).encode())
-    with pytest.raises(Corrupt, match="cannot be read"):
+    with pytest.raises(CorruptArtifact, match="cannot be read"):
         store.artifact(ADDRESS)
 
 
@@ -181,7 +181,7 @@ def test_a_manifest_that_no_builder_wrote_is_corrupt(tmp_path: Path, entry: obje
         entry = [f"{ADDRESS}/1-a/n" if part == "{own}" else part for part in entry]
     body = {"address": ADDRESS, "identity": IDENTITY, "meta": {}, "files": {"n": entry}}
     store.files.write(f"{ADDRESS}/manifest.json", json.dumps(body).encode())
-    with pytest.raises(Corrupt, match="cannot be read"):
+    with pytest.raises(CorruptArtifact, match="cannot be read"):
         store.artifact(ADDRESS)
 
 
@@ -319,7 +319,7 @@ def test_failures_are_forgotten_together(tmp_path: Path) -> None:
     store = Store(tmp_path)
     for name in ("one", "two", "images/three"):
         store.write_failure(Failure(name, "no", "", "", 1, ""))
-    store.forget_failures(["one", "images/three", "never failed"])
+    store.remove_failures(["one", "images/three", "never failed"])
     assert set(store.read_failures()) == {"two"}
 
 

@@ -28,15 +28,15 @@ from rich.console import Console
 
 from bolt.protocol import PUBLISHED
 from orchestrator.store.results import Evaluation, Result
-from orchestrator.tracking import retry as patience
-from orchestrator.tracking.background import TrackerThread
-from orchestrator.tracking.client import open_client, set_aside
-from orchestrator.tracking.errors import Silent, trouble_of
+from orchestrator.tracking import retry
+from orchestrator.tracking.background import BackgroundTracker
+from orchestrator.tracking.client import move_aside, open_client
+from orchestrator.tracking.errors import NoAnswer, classify_tracking_error
 from orchestrator.tracking.experiment import open_experiment
-from orchestrator.tracking.retry import Patience, patiently
+from orchestrator.tracking.retry import RetryPolicy, retry_sync
 from orchestrator.tracking.runs import Labels, TrackedRun, accuracies, cell_run
 from orchestrator.tracking.summaries import summary_runs
-from orchestrator.tracking.tracker import SyncReport, Tracker, links
+from orchestrator.tracking.tracker import SyncReport, Tracker, ui_links
 from orchestrator.tracking.ui import VIEWS, experiment_tags, serve_ui, ui_command
 from orchestrator.util.errors import UserError
 from tests.conftest import GiveDatabase
@@ -232,7 +232,7 @@ def test_one_seed_has_no_deviation() -> None:
 def test_the_writer_in_the_background_writes_everything(place: tuple[str, str]) -> None:
     results = some_results()
     stored = {result.cell.id: result for result in results}
-    with TrackerThread(lambda: Tracker(*place, GRID), describe, stored.__getitem__) as writer:
+    with BackgroundTracker(lambda: Tracker(*place, GRID), describe, stored.__getitem__) as writer:
         for result in results:
             writer.put(result.cell.id)
         assert writer.close() == ""
@@ -246,7 +246,7 @@ def test_a_tracking_store_that_is_away_is_said_once_and_repaired_later(place: tu
     results = some_results()[:5]
     said: list[str] = []
     stored = {result.cell.id: result for result in results}
-    writer = TrackerThread(away, describe, stored.__getitem__, say=said.append, pauses=(0.01, 0.02))
+    writer = BackgroundTracker(away, describe, stored.__getitem__, say=said.append, pauses=(0.01, 0.02))
     for result in results:
         writer.put(result.cell.id)
     wait_for(lambda: bool(said))
@@ -327,13 +327,13 @@ def test_a_driver_killed_while_it_syncs_is_made_good(place: tuple[str, str], tra
 
 
 def test_the_experiment_brings_its_views_and_links(place: tuple[str, str], tracker: Tracker) -> None:
-    found = links(place[0], GRID, "http://127.0.0.1:5000")
+    found = ui_links(place[0], GRID, "http://127.0.0.1:5000")
     assert found["every cell"] == (
         f"http://127.0.0.1:5000/#/experiments/{tracker.experiment_id}/runs?viewStateShareKey=cells"
     )
     tags = tracker._client.get_experiment(tracker.experiment_id).tags
     assert "tags.kind = 'cell'" in tags["mlflow.sharedViewState.cells"]
-    assert links(place[0], "unheard of", "http://127.0.0.1:5000") == {
+    assert ui_links(place[0], "unheard of", "http://127.0.0.1:5000") == {
         "experiments": "http://127.0.0.1:5000/#/experiments"
     }
 
@@ -480,7 +480,7 @@ def with_domains() -> list[Result]:
 
 def test_each_domain_has_a_view_of_its_own_curves(place: tuple[str, str], tracker: Tracker) -> None:
     tracker.sync(with_domains(), describe)
-    found = links(place[0], GRID, "http://127.0.0.1:5000")
+    found = ui_links(place[0], GRID, "http://127.0.0.1:5000")
     assert found["accuracy against k in aerial"].endswith("viewStateShareKey=curves-aerial&compareRunsMode=CHART")
     tags = tracker._client.get_experiment(tracker.experiment_id).tags
     view = json.loads(tags["mlflow.sharedViewState.curves-aerial"])
@@ -498,7 +498,7 @@ def test_the_links_compare_the_methods_of_each_panel_best_first(place: tuple[str
         for result in with_domains()
     ]
     tracker.sync(results, describe)
-    found = links(place[0], GRID, "http://127.0.0.1:5000")
+    found = ui_links(place[0], GRID, "http://127.0.0.1:5000")
     address = found["2 methods compared, fewshot strict tiny glyphs"]
     runs = json.loads(parse_qs(address.partition("?")[2])["runs"][0])
     names = [tracker._client.get_run(run).info.run_name for run in runs]
@@ -536,7 +536,7 @@ def test_means_deviations_and_colours_are_there_to_be_read() -> None:
     assert alone.tags["accuracy"] == "61.33 (n = 1)"
 
 
-NOW = Patience(total=3.0, first=0.02, longest=0.05, silence=60.0)
+NOW = RetryPolicy(total=3.0, first=0.02, longest=0.05, silence=60.0)
 """As a store that is away for minutes is waited for, in fractions of a second."""
 
 
@@ -549,7 +549,7 @@ def test_sync_waits_for_a_store_that_is_away_and_says_so() -> None:
             raise ConnectionRefusedError("nobody there")
         return SyncReport(1, 2, 3)
 
-    assert patiently(attempt, Console(quiet=True), NOW) == SyncReport(1, 2, 3)
+    assert retry_sync(attempt, Console(quiet=True), NOW) == SyncReport(1, 2, 3)
     assert len(tries) == 4
 
 
@@ -558,7 +558,7 @@ def test_sync_gives_up_a_store_that_stays_away_but_not_one_that_gets_on() -> Non
         raise ConnectionRefusedError("nobody there")
 
     with pytest.raises(ConnectionRefusedError):
-        patiently(away, Console(quiet=True), NOW)
+        retry_sync(away, Console(quiet=True), NOW)
     got = 0
 
     def slow(tell: Callable[[int, int], None]) -> SyncReport:  # falls over after each run, for longer than `total`
@@ -570,7 +570,7 @@ def test_sync_gives_up_a_store_that_stays_away_but_not_one_that_gets_on() -> Non
         time.sleep(0.05)
         raise ConnectionResetError("again")
 
-    assert patiently(slow, Console(quiet=True), replace(NOW, total=2.0)) == SyncReport(60, 0, 0)
+    assert retry_sync(slow, Console(quiet=True), replace(NOW, total=2.0)) == SyncReport(60, 0, 0)
 
 
 def test_sync_does_not_wait_for_what_will_not_pass() -> None:
@@ -581,7 +581,7 @@ def test_sync_does_not_wait_for_what_will_not_pass() -> None:
         raise sqlite3.DatabaseError("file is not a database")
 
     with pytest.raises(sqlite3.DatabaseError):
-        patiently(refused, Console(quiet=True), NOW)
+        retry_sync(refused, Console(quiet=True), NOW)
     assert len(tries) == 1
 
 
@@ -592,14 +592,14 @@ def test_a_store_that_never_answers_does_not_hold_sync_for_ever() -> None:
         answer.wait(PATIENCE)
         return SyncReport(0, 0, 0)
 
-    with pytest.raises(Silent, match="no answer for"):
-        patiently(frozen, Console(quiet=True), replace(NOW, total=0.1, silence=0.2))
+    with pytest.raises(NoAnswer, match="no answer for"):
+        retry_sync(frozen, Console(quiet=True), replace(NOW, total=0.1, silence=0.2))
     answer.set()
 
 
 def test_how_far_a_long_sync_is_goes_into_a_log_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "_SHOWN_AFTER_SECONDS", 0.0)
-    monkeypatch.setattr(patience, "_LINE_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(retry, "_SHOWN_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(retry, "_LINE_EVERY_SECONDS", 0.0)
     screen = io.StringIO()
 
     def slow(tell: Callable[[int, int], None]) -> SyncReport:
@@ -608,7 +608,7 @@ def test_how_far_a_long_sync_is_goes_into_a_log_too(monkeypatch: pytest.MonkeyPa
             time.sleep(0.02)
         return SyncReport(40, 0, 0)
 
-    patiently(slow, Console(file=screen), NOW)
+    retry_sync(slow, Console(file=screen), NOW)
     assert re.search(r"MLflow: \d+ of 40 runs, \d+ s left", screen.getvalue())
 
 
@@ -625,9 +625,9 @@ def test_a_damaged_database_is_said_and_made_anew(damage: str, place: tuple[str,
         stream.write(b"\xff" * (size - 200 if damage == "torn" else 4096))
     with pytest.raises(sqlite3.DatabaseError) as found:
         open_client(place[0])
-    assert "sync GRID --rebuild" in trouble_of(found.value).words
-    assert trouble_of(found.value).kind == "refused"
-    aside = set_aside(path)
+    assert "sync GRID --rebuild" in classify_tracking_error(found.value).message
+    assert classify_tracking_error(found.value).kind == "refused"
+    aside = move_aside(path)
     assert aside is not None
     assert aside.stat().st_size == size
     assert not path.exists()

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from orchestrator.store.results import Result
-from orchestrator.tracking.background import TrackerThread
+from orchestrator.tracking.background import BackgroundTracker
 from orchestrator.tracking.database import check_database, find_postgres
 from orchestrator.tracking.mlflow_server import ADMIN, Serving, is_loopback, mlflow_server
 from orchestrator.tracking.server import driver_environment, serve
@@ -183,7 +183,7 @@ def test_a_wrong_password_is_said_in_plain_words(server: Server, monkeypatch: py
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "not this one")
     said: list[str] = []
     results = {result.cell.id: result for result in some_results()[:3]}
-    writer = TrackerThread(
+    writer = BackgroundTracker(
         lambda: Tracker(server.address, None, "refused"), describe, results.__getitem__, say=said.append
     )
     for cell_id in results:
@@ -216,17 +216,17 @@ def test_a_server_killed_while_a_grid_runs_comes_back_and_every_run_with_it(
     results = some_results()
     stored = {result.cell.id: result for result in results}
     said: list[str] = []
-    with TrackerThread(
+    with BackgroundTracker(
         lambda: opener(name), describe, stored.__getitem__, say=said.append, pauses=(0.05, 0.5)
     ) as writer:
         for result in results[:8]:
             writer.put(result.cell.id)
-        wait_for(lambda: writer.behind < 4)
+        wait_for(lambda: writer.pending < 4)
         server.children(word)[0].kill()
         for result in results[8:]:
             writer.put(result.cell.id)
         wait_for(server.answers)
-        wait_for(lambda: writer.behind == 0)
+        wait_for(lambda: writer.pending == 0)
         assert writer.close() == ""
     assert "was ended by SIGKILL; started again" in server.said
     done = opener(name).sync(results, describe)
@@ -242,11 +242,11 @@ def test_an_hour_without_a_server_costs_nothing_but_the_wait(
     results = some_results()
     stored = {result.cell.id: result for result in results}
     said: list[str] = []
-    with TrackerThread(
+    with BackgroundTracker(
         lambda: remote("hour"), describe, stored.__getitem__, say=said.append, pauses=(0.01, 0.02)
     ) as writer:
         writer.put(results[0].cell.id)
-        wait_for(lambda: writer.behind == 0)
+        wait_for(lambda: writer.pending == 0)
         frozen = server.children("uvicorn")
         for process in frozen:
             process.suspend()
@@ -256,11 +256,11 @@ def test_an_hour_without_a_server_costs_nothing_but_the_wait(
                 for result in results[1:]:
                     writer.put(result.cell.id)
                 wait_for(lambda: bool(said))
-                assert writer.behind >= len(results) - 3
+                assert writer.pending >= len(results) - 3
         finally:
             for process in frozen:
                 process.resume()
-        wait_for(lambda: writer.behind == 0)
+        wait_for(lambda: writer.pending == 0)
         assert writer.close() == ""
     assert [line.split(":")[0].split(";")[0] for line in said] == [
         "the tracking store cannot be reached",

@@ -12,15 +12,15 @@ from typing import IO
 import pytest
 
 from orchestrator.execution.connect import interrupt_later
-from orchestrator.util.interrupt import EXIT_CODE, as_typed, in_two_steps
+from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
 
 STOPS_SLOWLY = """
 import sys, time
 from orchestrator.execution.connect import interrupt_later
-from orchestrator.util.interrupt import in_two_steps
+from orchestrator.util.interrupt import two_step_interrupt
 sys.argv = ["/x/orchestrator/__main__.py", "grid", "demo", "--store", "two words"]
 try:
-    with in_two_steps(lambda: print("stopping", flush=True)):
+    with two_step_interrupt(lambda: print("stopping", flush=True)):
         try:
             print("at work", flush=True)
             time.sleep(600)
@@ -71,7 +71,7 @@ def test_what_was_kept_for_later_still_goes_through_the_first_step() -> None:
     before = signal.getsignal(signal.SIGINT)
 
     def interrupted_while_ray_starts() -> None:
-        with in_two_steps(lambda: heard.append("stopping")), interrupt_later():
+        with two_step_interrupt(lambda: heard.append("stopping")), interrupt_later():
             signal.raise_signal(signal.SIGINT)
             heard.append("started")
 
@@ -83,4 +83,4 @@ def test_what_was_kept_for_later_still_goes_through_the_first_step() -> None:
 
 def test_the_command_line_is_told_as_it_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/usr/bin/orchestrator", "grid", "demo", "--set", "bolt.alphas=[1, 2]"])
-    assert as_typed() == "orchestrator grid demo --set 'bolt.alphas=[1, 2]'"
+    assert command_line() == "orchestrator grid demo --set 'bolt.alphas=[1, 2]'"

@@ -8,13 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from orchestrator.util.scratch import Scratch
+from orchestrator.util.scratch import ScratchFolder
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from orchestrator.util.scratch import Scratch
-scratch = Scratch("test", Path(sys.argv[1]))
+from orchestrator.util.scratch import ScratchFolder
+scratch = ScratchFolder("test", Path(sys.argv[1]))
 (scratch.path / "file").write_text("left")
 print(scratch.path, flush=True)
 time.sleep(600)
@@ -28,7 +28,7 @@ def holder(base: Path) -> tuple[subprocess.Popen[str], Path]:
 
 
 def test_a_folder_is_private_and_gone_at_the_end(tmp_path: Path) -> None:
-    with Scratch("test", tmp_path) as folder:
+    with ScratchFolder("test", tmp_path) as folder:
         assert folder.stat().st_mode & 0o777 == 0o700
         (folder / "file").write_text("x")
     assert list(tmp_path.iterdir()) == []
@@ -41,10 +41,10 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_has_is_not(
         os.kill(killed.pid, signal.SIGKILL)
         killed.wait()
         assert left.is_dir()
-        with Scratch("test", tmp_path):
+        with ScratchFolder("test", tmp_path):
             assert not left.exists()
             assert (kept / "file").is_file()
-        with Scratch("other", tmp_path):
+        with ScratchFolder("other", tmp_path):
             assert kept.is_dir()
     finally:
         for process in (living, killed):

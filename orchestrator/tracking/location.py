@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Place:
+class TrackingLocation:
     """A tracking store.
 
     Attributes:
@@ -35,7 +35,7 @@ class Place:
         return Path(self.uri.removeprefix("sqlite:///")) if self.uri.startswith("sqlite:///") else None
 
 
-def tracking_place(store: Store) -> Place:
+def tracking_location(store: Store) -> TrackingLocation:
     """Where the runs of a store are tracked.
 
     Raises ``UserError`` for a remote store without a tracking server, and for an address that cannot be one.
@@ -44,9 +44,9 @@ def tracking_place(store: Store) -> Place:
     if uri := os.environ.get(where):
         uri = with_driver(uri)
         if uri.startswith(("http://", "https://")):
-            return Place(uri, None, uri)
+            return TrackingLocation(uri, None, uri)
         if uri.startswith("sqlite:///"):
-            return Place(uri, str(Path(uri.removeprefix("sqlite:///")).parent / "artifacts"))
+            return TrackingLocation(uri, str(Path(uri.removeprefix("sqlite:///")).parent / "artifacts"))
         if not uri.startswith(f"{DRIVER}://"):
             raise UserError(
                 f"{uri} is no tracking store", where=where, hint="http://HOST:PORT, postgresql://... or sqlite:///FILE"
@@ -59,7 +59,7 @@ def tracking_place(store: Store) -> Place:
                 hint='eval "$(python -m orchestrator tracking env)" says both, beside a server started by '
                 f"`tracking serve`; or set {ARTIFACTS_VARIABLE} to the server's --artifacts",
             )
-        return Place(uri, artifacts, os.environ.get(SERVER_VARIABLE))
+        return TrackingLocation(uri, artifacts, os.environ.get(SERVER_VARIABLE))
     if not store.files.is_local:
         raise UserError(
             f"{store.url} is remote and has no place for MLflow's database",
@@ -68,4 +68,4 @@ def tracking_place(store: Store) -> Place:
             "(docs/tracking-server.md)",
         )
     folder = store.files.local_path("mlflow")
-    return Place(f"sqlite:///{folder}/mlflow.db", str(folder / "artifacts"))
+    return TrackingLocation(f"sqlite:///{folder}/mlflow.db", str(folder / "artifacts"))
