@@ -123,7 +123,8 @@ def load(size: int, folder: Path) -> tuple[Grid, Catalog]:
 
     catalog = load_catalog()
     targets = sum(
-        entry.is_source and entry.domain in ("general", "remote_sensing") for entry in catalog.datasets.values()
+        entry.has_training_images and entry.domain in ("general", "remote_sensing")
+        for entry in catalog.datasets.values()
     )
     seeds = max(LEAST_SEEDS, -(-size // (3 * targets * 5 * VARIANTS)))
     path = folder / "nothing.yaml"

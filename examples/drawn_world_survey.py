@@ -138,7 +138,7 @@ def main() -> None:
     vectors: dict[str, Weights] = {}
     towers: dict[str, nn.Module] = {}
     for survey in surveys:
-        if survey.entry.is_source:
+        if survey.entry.has_training_images:
             name = survey.entry.name
             towers[name] = fine_tune(trainable, survey.head, *survey.train)
             vectors[name] = {key: weight - before[key] for key, weight in towers[name].state_dict().items()}

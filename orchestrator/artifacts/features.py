@@ -8,7 +8,7 @@ from bolt.clip.tensor_files import save_tensors
 from bolt.task.task import EVALUATION_VIEW
 from orchestrator.artifacts.kinds import Head, SupportFeatures, TestFeatures
 from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.catalog import templates
+from orchestrator.catalog import prompt_templates
 from orchestrator.store import Builder
 
 BATCH = 256
@@ -18,7 +18,7 @@ def build_head(spec: Head, loaded: LoadedArtifacts, builder: Builder) -> None:
     """The zero-shot head (C, D) from the dataset's class words and prompts."""
     entry = loaded.dataset_entry(spec.dataset)
     names = loaded.class_names(spec.dataset, spec.image_size)
-    prompts = templates(entry)
+    prompts = prompt_templates(entry)
     head_CD = loaded.backbone(spec.backbone).zero_shot_head(names, prompts)
     save_tensors({"head": head_CD.cpu().contiguous()}, builder.folder / "head.safetensors")
     builder.meta.update(class_names=list(names), prompts=list(prompts))

@@ -312,7 +312,7 @@ class AdoptedSource(ArtifactSpec):
 
     Attributes:
         dataset: the name of what it was fine-tuned on, of which no image is read.
-        sha256: of the checkpoint, see :func:`orchestrator.catalog.checkpoints.checkpoint_digest`.
+        sha256: of the checkpoint, see :func:`orchestrator.catalog.checkpoint_entry.checkpoint_digest`.
     """
 
     kind = "sources"

@@ -29,7 +29,7 @@ from orchestrator.artifacts import kinds as artifacts
 from orchestrator.artifacts.requirements import direct_inputs
 from orchestrator.artifacts.stored_sources import StoredSources
 from orchestrator.catalog import BackboneEntry, Catalog, DatasetEntry, backbone_ref, dataset_ref, load_catalog
-from orchestrator.catalog.load_backbone import activation_swapped, load_backbone
+from orchestrator.catalog.load_backbone import load_backbone, swap_activation
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef
 from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.images import Images, read_images
@@ -97,7 +97,7 @@ class LoadedArtifacts:
         Raises ``UserError`` if the entry changed since the grid was read.
         """
         entry = self.catalog.backbone(ref.name)
-        for meant in (entry, activation_swapped(entry)):
+        for meant in (entry, swap_activation(entry)):
             if backbone_ref(meant) == ref:
                 return meant
         raise UserError(f"backbone {ref.name} changed since the grid was read", hint="run the same command again")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from orchestrator.catalog.backbones import BackboneEntry
-from orchestrator.catalog.entries import DatasetEntry
-from orchestrator.catalog.places import DATA_VARIABLE, DRAWN, dataset_folder, partial_folder
-from orchestrator.catalog.reading import grids_folder, shown
+from orchestrator.catalog.backbone_entry import BackboneEntry
+from orchestrator.catalog.data_paths import BUNDLED_ROUTES, DATA_VARIABLE, dataset_folder, partial_folder
+from orchestrator.catalog.dataset_entry import DatasetEntry
+from orchestrator.catalog.location import display_path, grids_folder
 from orchestrator.catalog.references import architecture_path, weights_path
 from orchestrator.catalog.routes import FolderRoute, ManifestRoute, ManualRoute
 from orchestrator.util.errors import UserError
@@ -22,14 +22,14 @@ def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | Non
     in one step once everything is there.
     """
     route = entry.route
-    if route.kind in DRAWN:
+    if route.kind in BUNDLED_ROUTES:
         return None
     where = dataset_folder(entry, data_root)
     if data_root is None:
         return UserError(
             f"dataset {entry.name} lies in a folder, and no data root is given",
             hint=f"pass --data-root PATH or set {DATA_VARIABLE}; the images are then read from PATH/{where}"
-            + ("" if isinstance(route, FolderRoute | ManifestRoute) else f"\n  {how_to_get(entry, None)}"),
+            + ("" if isinstance(route, FolderRoute | ManifestRoute) else f"\n  {fetch_instructions(entry, None)}"),
         )
     if isinstance(route, FolderRoute):
         return _missing_folders(entry, route, where)
@@ -41,7 +41,7 @@ def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | Non
         return None
     begun = partial_folder(entry, data_root).is_dir()
     what = "only partly there" if begun else f"not there: {where} does not exist"
-    return UserError(f"dataset {entry.name} is {what}", hint=how_to_get(entry, data_root))
+    return UserError(f"dataset {entry.name} is {what}", hint=fetch_instructions(entry, data_root))
 
 
 def _missing_folders(entry: DatasetEntry, route: FolderRoute, where: Path) -> UserError | None:
@@ -75,7 +75,7 @@ def missing_weights(entry: BackboneEntry) -> UserError | None:
         if path is not None and not path.is_file():
             ships = path.is_relative_to(grids_folder())
             return UserError(
-                f"backbone {entry.name} is not there: {shown(path)} does not exist",
+                f"backbone {entry.name} is not there: {display_path(path)} does not exist",
                 hint="it comes with the project: run from a complete checkout or reinstall"
                 if ships
                 else "put the file there, or correct the catalog's entry",
@@ -83,7 +83,7 @@ def missing_weights(entry: BackboneEntry) -> UserError | None:
     return None
 
 
-def how_to_get(entry: DatasetEntry, data_root: Path | None) -> str:
+def fetch_instructions(entry: DatasetEntry, data_root: Path | None) -> str:
     """The command that gets a dataset's images, what its user must do before, where they come from, their licence."""
     root = shlex.quote(str(data_root)) if data_root else "PATH"
     lines = [f"python -m orchestrator data prepare {entry.name} --data-root {root}"]
@@ -91,13 +91,13 @@ def how_to_get(entry: DatasetEntry, data_root: Path | None) -> str:
         lines = [f"no program can fetch it; by hand, into {root}/{entry.name}: {entry.route.instructions}"]
     elif entry.gated:
         lines.append(f"before that: {entry.gated}")
-    if origin := origin_of(entry):
+    if origin := image_origin(entry):
         lines.append(f"from {origin}")
     lines.append(f"licence: {entry.licence}")
     return "\n  ".join(lines)
 
 
-def origin_of(entry: DatasetEntry) -> str:
+def image_origin(entry: DatasetEntry) -> str:
     """Where a dataset's images are fetched from; empty where no program fetches them."""
     route = entry.route
     if route.kind == "torchvision":

@@ -30,7 +30,7 @@ def printable(text: str) -> str:
 Title = Annotated[str, AfterValidator(printable)]
 
 
-class Entry(BaseModel):
+class StrictModel(BaseModel):
     """What all entries share: no unknown field, no change after reading."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,7 +46,7 @@ def check_templates(value: Any) -> Any:
     return value
 
 
-def key_error(name: str) -> str | None:
+def key_problem(name: str) -> str | None:
     """What is wrong with a key, if anything: it names files and addresses, so it must be plain."""
     if re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", name):
         return None

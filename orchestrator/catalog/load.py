@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orchestrator.catalog.backbones import BackboneEntry
-from orchestrator.catalog.checkpoints import CheckpointEntry, flat_checkpoints, read_checkpoints
-from orchestrator.catalog.entries import DatasetEntry, DomainEntry
-from orchestrator.catalog.fields import OPEN_CLIP, Entry, check_templates, key_error
-from orchestrator.catalog.reading import Place, as_mapping, grids_folder, read_mapping, shown, validated
+from orchestrator.catalog.backbone_entry import BackboneEntry
+from orchestrator.catalog.checkpoint_entry import CheckpointEntry, flatten_checkpoints, read_checkpoints
+from orchestrator.catalog.dataset_entry import DatasetEntry, DomainEntry
+from orchestrator.catalog.fields import OPEN_CLIP, StrictModel, check_templates, key_problem
+from orchestrator.catalog.location import Location, grids_folder
+from orchestrator.catalog.validation import as_mapping, validated
+from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.util.errors import UserError, unknown_name
 
-Kind = TypeVar("Kind", bound=Entry)
+Kind = TypeVar("Kind", bound=StrictModel)
 
 SECTIONS = ("domains", "datasets", "backbones", "prompts", "checkpoints")
 """What a catalog file may hold at its top level."""
@@ -54,7 +56,7 @@ class Catalog:
             raise unknown_name("backbone", name, self.backbones, where=where)
         return self.backbones[name]
 
-    def members(self, domain: str, where: str = "") -> tuple[DatasetEntry, ...]:
+    def datasets_of(self, domain: str, where: str = "") -> tuple[DatasetEntry, ...]:
         """The datasets of a domain, in the catalog's order. Raises ``UserError`` for an unknown domain."""
         self.domain(domain, where)
         return tuple(entry for entry in self.datasets.values() if entry.domain == domain)
@@ -74,66 +76,66 @@ def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
     folder = grids_folder()
     paths = [folder / "prompts.yaml", *sorted(folder.glob("datasets/*.yaml")), *sorted(folder.glob("backbones/*.yaml"))]
     paths += [Path(extra) for extra in extra_files]
-    raw: dict[str, dict[str, tuple[Any, Place]]] = {section: {} for section in SECTIONS}
+    raw: dict[str, dict[str, tuple[Any, Location]]] = {section: {} for section in SECTIONS}
     for path in paths:
         _collect(path, raw)
-    prompts = {name: _prompt_set(value, place) for name, (value, place) in raw["prompts"].items()}
+    prompts = {name: _prompt_set(value, location) for name, (value, location) in raw["prompts"].items()}
     domains = _entries(DomainEntry, raw["domains"])
     datasets = {}
-    for name, (value, place) in raw["datasets"].items():
-        entry = _entry(DatasetEntry, name, value, place)
+    for name, (value, location) in raw["datasets"].items():
+        entry = _entry(DatasetEntry, name, value, location)
         if entry.domain not in domains:
-            raise unknown_name("domain", entry.domain, domains, where=str(place / "domain"))
+            raise unknown_name("domain", entry.domain, domains, where=str(location / "domain"))
         if isinstance(entry.prompts, str) and not entry.prompts.startswith(OPEN_CLIP):
             if entry.prompts not in prompts:
-                raise unknown_name("prompt set", entry.prompts, prompts, where=str(place / "prompts"))
+                raise unknown_name("prompt set", entry.prompts, prompts, where=str(location / "prompts"))
             entry = entry.model_copy(update={"prompts": prompts[entry.prompts]})
         datasets[name] = entry
-    files = {(section, name): place.file for section, named in raw.items() for name, (_, place) in named.items()}
+    files = {(section, name): location.file for section, named in raw.items() for name, (_, location) in named.items()}
     backbones = _entries(BackboneEntry, raw["backbones"])
     checkpoints = read_checkpoints(raw["checkpoints"], backbones, datasets)
     return Catalog(datasets, domains, backbones, files, checkpoints)
 
 
-def _collect(path: Path, raw: dict[str, dict[str, tuple[Any, Place]]]) -> None:
+def _collect(path: Path, raw: dict[str, dict[str, tuple[Any, Location]]]) -> None:
     """Add one file's sections to ``raw``; a key taken by another file is an error naming both."""
-    top = Place(shown(path))
+    top = Location.of(path)
     for section, named in read_mapping(path).items():
         if section not in SECTIONS:
             raise unknown_name("field", section, SECTIONS, where=str(top))
         named = as_mapping(named or {}, top / section)
         if section == "checkpoints":
-            named = flat_checkpoints(named, top / section, path.absolute().parent)
+            named = flatten_checkpoints(named, top / section, path.absolute().parent)
         for name, value in named.items():
-            place = top / section / name
-            wrong = key_error(name) if section != "checkpoints" else None  # two keys, which must exist elsewhere
+            location = top / section / name
+            wrong = key_problem(name) if section != "checkpoints" else None  # two keys, which must exist elsewhere
             if wrong:
                 raise UserError(wrong, where=str(top / section))
             if name in raw[section]:
                 other = raw[section][name][1]
-                raise UserError(f"{name!r} stands in {other.file} too", where=str(place), hint="rename one of them")
-            raw[section][name] = (value, place)
+                raise UserError(f"{name!r} stands in {other.file} too", where=str(location), hint="rename one of them")
+            raw[section][name] = (value, location)
 
 
-def _entry(model: type[Kind], name: str, value: Any, place: Place) -> Kind:
-    value = as_mapping(value, place)
+def _entry(model: type[Kind], name: str, value: Any, location: Location) -> Kind:
+    value = as_mapping(value, location)
     if "name" in value:
-        raise UserError("the key is the name; it is not given again", where=str(place / "name"))
-    return validated(model, {"name": name, **value}, place)
+        raise UserError("the key is the name; it is not given again", where=str(location / "name"))
+    return validated(model, {"name": name, **value}, location)
 
 
-def _entries(model: type[Kind], named: Mapping[str, tuple[Any, Place]]) -> dict[str, Kind]:
-    return {name: _entry(model, name, value, place) for name, (value, place) in named.items()}
+def _entries(model: type[Kind], named: Mapping[str, tuple[Any, Location]]) -> dict[str, Kind]:
+    return {name: _entry(model, name, value, location) for name, (value, location) in named.items()}
 
 
-def _prompt_set(value: Any, place: Place) -> tuple[str, ...] | str:
+def _prompt_set(value: Any, location: Location) -> tuple[str, ...] | str:
     """A set of templates, or the name of a list open_clip ships (``source: open_clip.NAME``)."""
     if isinstance(value, dict):
         source = value.get("source")
         if set(value) != {"source"} or not isinstance(source, str) or not source.startswith(OPEN_CLIP):
-            raise UserError("a set is a list of templates, or 'source: open_clip.NAME'", where=str(place))
+            raise UserError("a set is a list of templates, or 'source: open_clip.NAME'", where=str(location))
         return source
     try:
         return tuple(check_templates(value))
     except ValueError as error:
-        raise UserError(str(error), where=str(place)) from None
+        raise UserError(str(error), where=str(location)) from None

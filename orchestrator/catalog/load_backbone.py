@@ -62,12 +62,12 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False) -
     return backbone.to(device)
 
 
-def activation_swapped(entry: BackboneEntry) -> BackboneEntry:
+def swap_activation(entry: BackboneEntry) -> BackboneEntry:
     """The same weights under the other activation: the mistake of newer open_clip versions with OpenAI's weights."""
     return entry.model_copy(update={"quick_gelu": not entry.quick_gelu})
 
 
-def quick_gelu_of_tag(architecture: str, tag: str) -> bool | None:
+def tag_uses_quick_gelu(architecture: str, tag: str) -> bool | None:
     """Whether open_clip knows its pre-trained weights to need QuickGELU; ``None`` for weights it does not have."""
     import open_clip
 
@@ -76,7 +76,7 @@ def quick_gelu_of_tag(architecture: str, tag: str) -> bool | None:
 
 
 def _check_tag(entry: BackboneEntry, architecture: str, tag: str) -> None:
-    known = quick_gelu_of_tag(architecture, tag)
+    known = tag_uses_quick_gelu(architecture, tag)
     if known is not None and known != entry.quick_gelu:
         raise UserError(
             f"backbone {entry.name}: the weights {tag} were trained with {'QuickGELU' if known else 'plain GELU'}, "

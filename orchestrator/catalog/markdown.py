@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from orchestrator.catalog.availability import origin_of
-from orchestrator.catalog.entries import DatasetEntry
+from orchestrator.catalog.availability import image_origin
+from orchestrator.catalog.dataset_entry import DatasetEntry
 from orchestrator.catalog.load import load_catalog
 
 BENCHMARK = ("general", "general_extra", "remote_sensing", "imagenet")
@@ -28,7 +28,7 @@ def markdown_notes(entries: Iterable[DatasetEntry]) -> str:
 
 
 def _row(entry: DatasetEntry) -> str:
-    origin = origin_of(entry).split(" (")[0].removeprefix("torchvision.datasets.") or "by hand"
+    origin = image_origin(entry).split(" (")[0].removeprefix("torchvision.datasets.") or "by hand"
     if origin.startswith("https://huggingface.co/datasets/") and entry.route.kind == "huggingface":
         origin = f"[{entry.route.repo}]({origin})"
     elif origin.startswith("https://"):

@@ -10,11 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from orchestrator.catalog.backbones import BackboneEntry
-from orchestrator.catalog.entries import DatasetEntry
+from orchestrator.catalog.backbone_entry import BackboneEntry
+from orchestrator.catalog.data_paths import dataset_folder, excluded_images
+from orchestrator.catalog.dataset_entry import DatasetEntry
 from orchestrator.catalog.fields import OPEN_CLIP
-from orchestrator.catalog.places import dataset_folder, excluded_images
-from orchestrator.catalog.reading import grids_folder, shown
+from orchestrator.catalog.location import display_path, grids_folder
 from orchestrator.catalog.routes import FolderRoute, ManifestRoute
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.util.errors import UserError
@@ -87,12 +87,12 @@ def weights_path(entry: BackboneEntry) -> Path:
     return grids_folder() / entry.weights.file
 
 
-def templates(entry: DatasetEntry) -> tuple[str, ...]:
+def prompt_templates(entry: DatasetEntry) -> tuple[str, ...]:
     """The prompt templates, imported from open_clip where the entry names one of its lists."""
     return _from_open_clip(entry.prompts) if isinstance(entry.prompts, str) else entry.prompts
 
 
-def class_words(entry: DatasetEntry) -> tuple[str, ...] | dict[str, str] | None:
+def class_names_of(entry: DatasetEntry) -> tuple[str, ...] | dict[str, str] | None:
     """The class names, imported from open_clip where the entry names one of its lists."""
     return _from_open_clip(entry.class_names) if isinstance(entry.class_names, str) else entry.class_names
 
@@ -141,7 +141,7 @@ def _architecture(entry: BackboneEntry) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"the architecture of {entry.name} cannot be read: {error}", where=shown(path)) from None
+        raise UserError(f"the architecture of {entry.name} cannot be read: {error}", where=display_path(path)) from None
 
 
 def _sha256(path: Path) -> str:

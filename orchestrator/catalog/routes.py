@@ -6,19 +6,19 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StrictBool
 
-from orchestrator.catalog.fields import Entry, Scalar
+from orchestrator.catalog.fields import Scalar, StrictModel
 
 PartName = Literal["train", "test", "all"]
 
 
-class ToyRoute(Entry):
+class ToyRoute(StrictModel):
     """A task of the drawn world."""
 
     kind: Literal["toy"]
     task: str
 
 
-class SklearnRoute(Entry):
+class SklearnRoute(StrictModel):
     """A dataset that comes with scikit-learn."""
 
     kind: Literal["sklearn"]
@@ -39,14 +39,14 @@ def _check_inside(folder: str) -> str:
 Inside = Annotated[str, AfterValidator(_check_inside)]
 
 
-class FolderRoute(Entry):
+class FolderRoute(StrictModel):
     """Class folders of images under the data root: ``train/`` and ``test/``, or one ``all/`` that a recipe splits."""
 
     kind: Literal["folder"]
     folder: Inside
 
 
-class ManifestRoute(Entry):
+class ManifestRoute(StrictModel):
     """A table of images under the data root: their paths, their labels and, if it says so, their part.
 
     Attributes:
@@ -64,7 +64,7 @@ class ManifestRoute(Entry):
     )
 
 
-class TorchvisionRoute(Entry):
+class TorchvisionRoute(StrictModel):
     """A class of ``torchvision.datasets``.
 
     Attributes:
@@ -79,7 +79,7 @@ class TorchvisionRoute(Entry):
     transpose: StrictBool = False
 
 
-class HuggingFaceRoute(Entry):
+class HuggingFaceRoute(StrictModel):
     """A Hugging Face dataset repository, its files at their own relative paths.
 
     Attributes:
@@ -103,7 +103,7 @@ class HuggingFaceRoute(Entry):
     columns: dict[Literal["image", "label"], str] = Field(default={"image": "image", "label": "label"})
 
 
-class ArchiveRoute(Entry):
+class ArchiveRoute(StrictModel):
     """One archive at a fixed address.
 
     Attributes:
@@ -118,7 +118,7 @@ class ArchiveRoute(Entry):
     layout: Literal["class_folders", "wnid_folders", "numbered_folders", "cub"]
 
 
-class ManualRoute(Entry):
+class ManualRoute(StrictModel):
     """A dataset only its user can get; ``instructions`` say from where and how it must lie.
 
     The class folders may lie at any one depth below the dataset's folder.

@@ -19,7 +19,7 @@ def list_backbones(catalog: CatalogFiles = None) -> None:
     from rich.table import Table
 
     from orchestrator.catalog import load_catalog, missing_weights
-    from orchestrator.catalog.reading import shown
+    from orchestrator.catalog.location import display_path
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     right = ("image", "patch", "parameters", "GFLOP")
@@ -37,7 +37,7 @@ def list_backbones(catalog: CatalogFiles = None) -> None:
             str(entry.patch),
             f"{entry.parameters / 1e6:.1f} M",
             f"{entry.gflops_per_image:.4g}",
-            shown(Path(loaded.files["backbones", entry.name])),
+            display_path(Path(loaded.files["backbones", entry.name])),
         )
     table_console().print(table)
 
@@ -57,7 +57,7 @@ def add(
 ) -> None:
     """Add a CLIP model of open_clip to a catalog file, with its sizes and cost."""
     from orchestrator.catalog import load_catalog
-    from orchestrator.catalog.writing import add_entries
+    from orchestrator.catalog.edit import add_entries
     from orchestrator.models.backbone_entries import Wanted, fields_of, make_entry
     from orchestrator.util.errors import UserError
 

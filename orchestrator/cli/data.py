@@ -28,10 +28,10 @@ def list_datasets(
     catalog: CatalogFiles = None,
 ) -> None:
     """List every dataset: whether it is on this machine, its size, and how to get it."""
-    from orchestrator.catalog import data_root_of, load_catalog
+    from orchestrator.catalog import find_data_root, load_catalog
     from orchestrator.datasets.listing import get_line, table_of
 
-    loaded, root = load_catalog(catalog or ()), data_root_of(data_root)
+    loaded, root = load_catalog(catalog or ()), find_data_root(data_root)
     entries = _of_grid(grid, loaded, root) if grid else list(loaded.datasets.values())
     if domain is not None:
         loaded.domain(domain, "--domain")
@@ -112,14 +112,14 @@ def verify(
     ] = False,
 ) -> None:
     """Decode every image, count, compare with the catalog. Exit code 1 if images cannot be decoded."""
-    from orchestrator.catalog import data_root_of, load_catalog
+    from orchestrator.catalog import find_data_root, load_catalog
     from orchestrator.datasets.listing import verified_view
     from orchestrator.datasets.progress import decoding
     from orchestrator.datasets.verify import exclude_broken as leave_out
     from orchestrator.datasets.verify import verify_dataset
 
     console = Console()
-    root = data_root_of(data_root)
+    root = find_data_root(data_root)
     unreadable = False
     for entry in _chosen(names, grid, load_catalog(catalog or ()), root):
         with decoding(entry.name, console) as advance:
@@ -182,7 +182,7 @@ def _chosen(names: Sequence[str] | None, grid: str | None, catalog: Catalog, roo
         if name in catalog.datasets:
             chosen.append(catalog.datasets[name])
         elif name in catalog.domains:
-            chosen += catalog.members(name)
+            chosen += catalog.datasets_of(name)
         else:
             raise unknown_name("dataset or domain", name, [*catalog.datasets, *catalog.domains])
     if not chosen:
@@ -197,10 +197,10 @@ def _of_grid(grid: str, catalog: Catalog, root: Path | None) -> list[DatasetEntr
 
 
 def _needed_root(option: Path | None) -> Path:
-    from orchestrator.catalog import DATA_VARIABLE, data_root_of
+    from orchestrator.catalog import DATA_VARIABLE, find_data_root
     from orchestrator.util.errors import UserError
 
-    root = data_root_of(option)
+    root = find_data_root(option)
     if root is None:
         raise UserError("no data root is given", hint=f"pass --data-root PATH or set {DATA_VARIABLE}")
     return root.absolute()

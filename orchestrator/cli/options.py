@@ -50,10 +50,10 @@ def run_settings(
     device: str | None = None,
 ) -> RunSettings:
     """The run settings that the options of a command amount to."""
-    from orchestrator.catalog import data_root_of
+    from orchestrator.catalog import find_data_root
     from orchestrator.core.settings import RunSettings
 
-    root = data_root_of(data_root)
+    root = find_data_root(data_root)
     return RunSettings(
         store_url=store_url(store),
         data_root=str(root.absolute()) if root else None,

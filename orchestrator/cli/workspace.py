@@ -66,11 +66,11 @@ def open_workspace(
     Raises:
         UserError: for a grid, a catalog file or an option that is wrong.
     """
-    from orchestrator.catalog import data_root_of, load_catalog
+    from orchestrator.catalog import find_data_root, load_catalog
     from orchestrator.grid import load_grid
     from orchestrator.store import Store
 
-    root = data_root_of(data_root)
+    root = find_data_root(data_root)
     loaded = load_catalog(catalog or ())
     settings = run_settings(store, data_root, catalog, threads, device)
     parsed = load_grid(grid, loaded, only=only or (), set_=overrides or (), limit=limit, data_root=root)

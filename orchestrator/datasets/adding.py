@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.catalog import DatasetEntry, excluded_images, load_catalog
-from orchestrator.catalog.fields import key_error
-from orchestrator.catalog.reading import Place, shown, validated
-from orchestrator.catalog.writing import add_entries
+from orchestrator.catalog.edit import add_entries
+from orchestrator.catalog.fields import key_problem
+from orchestrator.catalog.location import Location, display_path
+from orchestrator.catalog.validation import validated
 from orchestrator.datasets.layouts import Layout, class_words, find_layout
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
@@ -84,7 +85,7 @@ def add_dataset(
     layout = find_layout(path)
     words = class_words(layout.names)
     name = options.name or dataset_key(path)
-    if wrong := key_error(name):
+    if wrong := key_problem(name):
         raise UserError(wrong, where="--name")
     catalog_file = catalog_files[-1]
     catalog = load_catalog([file for file in catalog_files if file != catalog_file or file.exists()])
@@ -144,7 +145,7 @@ def _fields(layout: Layout, words: Mapping[str, str], options: DatasetOptions, p
 
 
 def _entry(name: str, fields: Mapping[str, Any], catalog_file: Path) -> DatasetEntry:
-    return validated(DatasetEntry, {"name": name, **fields}, Place(shown(catalog_file), f"datasets.{name}"))
+    return validated(DatasetEntry, {"name": name, **fields}, Location(display_path(catalog_file), f"datasets.{name}"))
 
 
 def _domain_title(domain: str) -> str:

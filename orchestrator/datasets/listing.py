@@ -121,8 +121,8 @@ def added_lines(added: Added, catalogs: Sequence[Path]) -> list[str]:
         lines.append(f"  left out: {excluded_file(entry, added.data_root)}")
     options: list[str | Path] = [*catalog_options(catalogs), "--data-root", added.data_root]
     options += ["--set", f"datasets=[{entry.name}]"]
-    if entry.most_shots < max(USUAL_SHOTS):
-        options += ["--set", f"shots=[{','.join(str(k) for k in USUAL_SHOTS if k <= entry.most_shots)}]"]
+    if entry.max_shots < max(USUAL_SHOTS):
+        options += ["--set", f"shots=[{','.join(str(k) for k in USUAL_SHOTS if k <= entry.max_shots)}]"]
     return [
         *lines,
         f"written to {catalogs[-1]}",

@@ -39,7 +39,7 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
     if excluded := excluded_images(entry, data_root):
         parts = {split: _without(part, excluded.keys()) for split, part in parts.items()}
     for split, part in parts.items():
-        if not len(part) and (split == "test" or entry.is_source):
+        if not len(part) and (split == "test" or entry.has_training_images):
             raise UserError(f"{entry.name} has no images in its {split} part")
     return RawDataset(class_words_of(entry, found.names), parts["train"], parts["test"])
 
@@ -48,7 +48,7 @@ def _train_and_test(entry: DatasetEntry, found: Mapping[str, Part]) -> Mapping[s
     """The two parts, by the entry's recipe. A dataset that is only scored on may lack the first."""
     recipe = entry.splits.recipe
     if recipe == "official":
-        wanted = {"train", "test"} if entry.is_source else {"test"}
+        wanted = {"train", "test"} if entry.has_training_images else {"test"}
         if not wanted <= found.keys():
             raise UserError(
                 f"{entry.name} has no part {min(wanted - found.keys())!r} of its own",

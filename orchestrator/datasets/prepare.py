@@ -18,11 +18,11 @@ from pathlib import Path
 from rich.console import Console
 
 from orchestrator.catalog import (
-    DRAWN,
+    BUNDLED_ROUTES,
     DatasetEntry,
     dataset_folder,
+    image_origin,
     missing_data,
-    origin_of,
     partial_folder,
 )
 from orchestrator.datasets.fetching import FETCHERS, SIZES, SPACE_PER_BYTE
@@ -68,7 +68,7 @@ class Job:
         """What is fetched from where, how much, and under which licence."""
         size = human_bytes(self.size) if self.size is not None else "size unknown"
         begun = f", {human_bytes(self.begun)} of it begun" if self.begun else ""
-        lines = [f"{self.entry.name}: {size}{begun} from {origin_of(self.entry)}", f"licence: {self.entry.licence}"]
+        lines = [f"{self.entry.name}: {size}{begun} from {image_origin(self.entry)}", f"licence: {self.entry.licence}"]
         if self.entry.gated:
             lines.append(f"before that: {self.entry.gated}")
         return "\n  ".join(lines)
@@ -87,7 +87,7 @@ def plan_preparation(entries: Iterable[DatasetEntry], data_root: Path) -> Prepar
     """ImageCheck at what is there and ask for the sizes of what is not."""
     there, jobs, by_hand = [], [], []
     for entry in entries:
-        if entry.route.kind in DRAWN:
+        if entry.route.kind in BUNDLED_ROUTES:
             there.append(f"{entry.name} needs no files")
         elif missing_data(entry, data_root) is None:
             record = read_record(entry, data_root)
@@ -169,7 +169,7 @@ def _record(entry: DatasetEntry, inner: Path, filled: FetchResult, folder: Path)
     return Record(
         dataset=entry.name,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        origin=origin_of(entry),
+        origin=image_origin(entry),
         revision=filled.revision,
         files=dict(sorted(filled.files.items())),
         bytes=bytes_in(folder),

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from orchestrator.catalog import DRAWN, DatasetEntry, dataset_folder, missing_data, partial_folder
+from orchestrator.catalog import BUNDLED_ROUTES, DatasetEntry, dataset_folder, missing_data, partial_folder
 from orchestrator.util.errors import UserError
 from orchestrator.util.locks import LockHeld, file_lock
 
@@ -47,7 +47,7 @@ class Record:
 
 def state_of(entry: DatasetEntry, data_root: Path | None) -> State:
     """How far a dataset is. A partial one is never taken for whole: it stands under another name."""
-    if entry.route.kind in DRAWN:
+    if entry.route.kind in BUNDLED_ROUTES:
         return "drawn"
     if missing_data(entry, data_root) is None:
         return "there"

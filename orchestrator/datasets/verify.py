@@ -12,7 +12,7 @@ import numpy as np
 from PIL import ExifTags
 
 from bolt.clip.preprocess import UNREADABLE, rgb_or_grey
-from orchestrator.catalog import DRAWN, DatasetEntry, excluded_file, excluded_images
+from orchestrator.catalog import BUNDLED_ROUTES, DatasetEntry, excluded_file, excluded_images
 from orchestrator.datasets.images import why_unreadable
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import Part, RawDataset
@@ -155,7 +155,7 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
 
     Raises ``UserError`` where that would leave a class without images of a part it has now, and for a drawn dataset.
     """
-    if found.entry.route.kind in DRAWN:
+    if found.entry.route.kind in BUNDLED_ROUTES:
         raise UserError(f"{found.entry.name} is drawn; there is nothing to leave out")
     for column, part in enumerate(("train", "test")):
         lost = [broken.label for broken in found.broken if broken.part == part]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from orchestrator.catalog import DatasetEntry, class_words
+from orchestrator.catalog import DatasetEntry, class_names_of
 from orchestrator.util.errors import UserError
 
 
@@ -17,7 +17,7 @@ def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, 
 
     Raises ``UserError`` when the numbers of names differ, a mapping lacks a class, or two classes get the same words.
     """
-    given = class_words(entry)
+    given = class_names_of(entry)
     where = f"dataset {entry.name}, field class_names"
     if given is None:
         renamed = _Spellings(entry.renamed)

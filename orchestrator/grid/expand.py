@@ -13,8 +13,8 @@ from bolt.methods import METHODS, Method, UnknownName
 from bolt.protocol import STRICT, Protocol
 from bolt.seeds import numpy_generator
 from orchestrator.catalog import Catalog, CheckpointEntry, DatasetEntry, backbone_ref, dataset_ref
-from orchestrator.catalog.load_backbone import activation_swapped
-from orchestrator.catalog.reading import Place
+from orchestrator.catalog.load_backbone import swap_activation
+from orchestrator.catalog.location import Location
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.core.recipes import SourceRecipe, adopted_source
 from orchestrator.grid.overrides import Overrides
@@ -38,7 +38,7 @@ class Planned:
 
     cell: Cell
     label: str | None
-    place: Place
+    location: Location
 
 
 @dataclass
@@ -58,14 +58,14 @@ class Expander:
     _pools: dict[Any, tuple[DatasetEntry, ...]] = field(default_factory=dict)
     _source_refs: dict[Any, tuple[SourceRef, ...]] = field(default_factory=dict)
 
-    def cells(self, block: Block, protocol: Any, recipe: SourceRecipe, place: Place) -> Iterator[Planned]:
+    def cells(self, block: Block, protocol: Any, recipe: SourceRecipe, location: Location) -> Iterator[Planned]:
         """The block's cells, duplicates included.
 
         Raises ``UserError`` for every name that does not exist and every combination that cannot be measured.
         """
 
-        def at(name: str) -> Place:
-            return self.overrides.place(name, place / name)
+        def at(name: str) -> Location:
+            return self.overrides.location(name, location / name)
 
         stated = protocol if block.protocol is None else block.protocol
         chosen = resolve_protocol(stated, at("protocol"))
@@ -76,21 +76,21 @@ class Expander:
         track = TRACKS[block.track]
         for index, name in enumerate(block.backbones):
             self.catalog.backbone(name, str(at("backbones") / index))
-        targets = self._targets(block, place)
+        targets = self._targets(block, location)
         methods = [
             (self._method(choice, track, at("methods") / index), _label(choice), at("methods") / index)
             for index, choice in enumerate(block.methods)
         ]
-        self._check_support(block, chosen, targets, [method for (method, _), _, _ in methods], place)
+        self._check_support(block, chosen, targets, [method for (method, _), _, _ in methods], location)
         shots = block.shots or (0,)
         seeds = block.seeds or (0,)
         for backbone, target in product(block.backbones, targets):
             evaluate_on = self._evaluated(block, target, at("evaluate_on"))
-            for (method, ref), label, method_place in methods:
+            for (method, ref), label, method_location in methods:
                 pool: tuple[DatasetEntry, ...] = ()
                 if method.uses_sources:
                     pool = self._pool(block.sources, target, evaluate_on, at("sources"))
-                    _check_episodes(method, ref, pool, method_place)
+                    _check_episodes(method, ref, pool, method_location)
                 for k, seed in product(shots, seeds) if method.uses_support else ((0, 0),):
                     drawn = _subset(pool, block.sources, target, seed, at("sources"))
                     cell = Cell(
@@ -106,37 +106,39 @@ class Expander:
                         method=ref,
                         seed=seed,
                     )
-                    yield Planned(cell, label, method_place)
+                    yield Planned(cell, label, method_location)
 
-    def _targets(self, block: Block, place: Place) -> list[DatasetEntry]:
+    def _targets(self, block: Block, location: Location) -> list[DatasetEntry]:
         """The datasets a block adapts to: those it names, or the trainable ones of its domains."""
         if (block.domains is None) == (block.datasets is None):
-            raise UserError("a block names its targets by either domains or datasets", where=str(place))
+            raise UserError("a block names its targets by either domains or datasets", where=str(location))
         if block.datasets is not None:
-            at = self.overrides.place("datasets", place / "datasets")
+            at = self.overrides.location("datasets", location / "datasets")
             return [self.catalog.dataset(name, str(at / i)) for i, name in enumerate(block.datasets)]
         targets = []
-        at = self.overrides.place("domains", place / "domains")
+        at = self.overrides.location("domains", location / "domains")
         for index, domain in enumerate(block.domains or ()):
-            members = [entry for entry in self.catalog.members(domain, str(at / index)) if entry.is_source]
+            members = [
+                entry for entry in self.catalog.datasets_of(domain, str(at / index)) if entry.has_training_images
+            ]
             if not members:
                 raise UserError(f"domain {domain} has no dataset to adapt to", where=str(at / index))
             targets += members
         return targets
 
-    def _method(self, choice: MethodChoice, track: Track, place: Place) -> tuple[Method, MethodRef]:
+    def _method(self, choice: MethodChoice, track: Track, location: Location) -> tuple[Method, MethodRef]:
         """A method and its identity, every setting included."""
         if choice.name not in METHODS:
-            raise unknown_name("method", choice.name, METHODS, where=str(place))
+            raise unknown_name("method", choice.name, METHODS, where=str(location))
         method = METHODS[choice.name]
         if not track.takes(method):
             able = sorted(name for name, other in METHODS.items() if track.takes(other))
             raise UserError(
                 f"{method.name} cannot be measured on the {track.name} track",
-                where=str(place),
+                where=str(location),
                 hint=f"methods that can: {', '.join(able) or 'none yet'}",
             )
-        settings = _configured(method, choice.settings, track, place)
+        settings = _configured(method, choice.settings, track, location)
         overriding = self.overrides.methods.get(method.name)
         if overriding:
             changes = {**choice.settings, **overriding}
@@ -145,10 +147,15 @@ class Expander:
         return method, MethodRef(method.name, method.version, tuple(pairs))
 
     def _check_support(
-        self, block: Block, protocol: Protocol, targets: Iterable[DatasetEntry], methods: Iterable[Method], place: Place
+        self,
+        block: Block,
+        protocol: Protocol,
+        targets: Iterable[DatasetEntry],
+        methods: Iterable[Method],
+        location: Location,
     ) -> None:
         """Whether every support that the block asks for can be drawn."""
-        shots_at, seeds_at = (self.overrides.place(name, place / name) for name in ("shots", "seeds"))
+        shots_at, seeds_at = (self.overrides.location(name, location / name) for name in ("shots", "seeds"))
         labelled = TRACKS[block.track].gives_support
         if block.shots is not None and not labelled:
             raise UserError(f"the {block.track} track reads no labels, so it takes no shots", where=str(shots_at))
@@ -162,31 +169,33 @@ class Expander:
         if not needy:
             return
         if block.seeds is None:
-            raise UserError(f"this field is needed: {needy[0]} draws a support", where=str(place / "seeds"))
+            raise UserError(f"this field is needed: {needy[0]} draws a support", where=str(location / "seeds"))
         if not labelled:
             return
         if block.shots is None:
-            raise UserError(f"this field is needed: {needy[0]} learns from a support", where=str(place / "shots"))
+            raise UserError(f"this field is needed: {needy[0]} learns from a support", where=str(location / "shots"))
         for entry in targets:
-            if not entry.is_source:
-                raise UserError(f"{entry.name} has no training images; it can only be evaluated on", where=str(place))
-            if protocol.short_classes == "refuse" and max(block.shots) > entry.most_shots:
+            if not entry.has_training_images:
+                raise UserError(
+                    f"{entry.name} has no training images; it can only be evaluated on", where=str(location)
+                )
+            if protocol.short_classes == "refuse" and max(block.shots) > entry.max_shots:
                 raise UserError(
                     f"k is {max(block.shots)}, but the smallest class of {entry.name} has at most "
-                    f"{entry.most_shots} training images",
+                    f"{entry.max_shots} training images",
                     where=str(shots_at),
                     hint="leave the dataset to a block of its own with "
                     f"protocol: {{name: {protocol.name.partition('+')[0]}, short_classes: take_all}}",
                 )
 
-    def _evaluated(self, block: Block, target: DatasetEntry, place: Place) -> list[DatasetEntry]:
+    def _evaluated(self, block: Block, target: DatasetEntry, location: Location) -> list[DatasetEntry]:
         """The datasets a cell is scored on."""
         if block.evaluate_on is None:
             return [target]
         if not TRACKS[block.track].scores_variants:
             able = " and ".join(track.name for track in TRACKS.values() if track.scores_variants)
-            raise UserError(f"only the {able} track is scored on other datasets than its target", where=str(place))
-        entries = [self.catalog.dataset(name, str(place / i)) for i, name in enumerate(block.evaluate_on)]
+            raise UserError(f"only the {able} track is scored on other datasets than its target", where=str(location))
+        entries = [self.catalog.dataset(name, str(location / i)) for i, name in enumerate(block.evaluate_on)]
         for index, entry in enumerate(entries):
             unknown = sorted(set(_words(entry)) - set(_words(target)) if _words(target) else ())
             if unknown or entry.classes > target.classes:
@@ -194,32 +203,34 @@ class Expander:
                 raise UserError(
                     f"{entry.name} has {which}, which {target.name} with its {target.classes} does not have; "
                     "what is adapted to one cannot be scored on the other",
-                    where=str(place / index),
+                    where=str(location / index),
                 )
         return entries
 
     def _pool(
-        self, choice: SourcesChoice, target: DatasetEntry, evaluated: list[DatasetEntry], place: Place
+        self, choice: SourcesChoice, target: DatasetEntry, evaluated: list[DatasetEntry], location: Location
     ) -> tuple[DatasetEntry, ...]:
         """The pool of a target: all but the target, what is scored on, and under the group rule their kin."""
         key = (choice.rule, choice.domain, choice.datasets, target.name, *(e.name for e in evaluated))
         if key not in self._pools:
             if choice.datasets is not None:
-                at = place / "datasets"
+                at = location / "datasets"
                 pool = [self.catalog.dataset(name, str(at / i)) for i, name in enumerate(choice.datasets)]
-                empty = [entry.name for entry in pool if not entry.is_source]
+                empty = [entry.name for entry in pool if not entry.has_training_images]
                 if empty:
                     raise UserError(f"{empty[0]} has no training images, so it cannot be a source", where=str(at))
             else:
-                where = str(place / "domain")
-                pool = [e for e in self.catalog.members(choice.domain or target.domain, where) if e.is_source]
+                where = str(location / "domain")
+                pool = [
+                    e for e in self.catalog.datasets_of(choice.domain or target.domain, where) if e.has_training_images
+                ]
             held_out = {entry.name for entry in (target, *evaluated)}
             kin = {e.kin for e in (target, *evaluated) if e.kin} if choice.rule == "leave_group_out" else set()
             left = [entry for entry in pool if entry.name not in held_out and entry.kin not in kin]
             if not left:
                 raise UserError(
                     f"{choice.rule} leaves no source for {target.name}",
-                    where=str(place),
+                    where=str(location),
                     hint="give the pool: sources: {rule: leave_one_out, domain: NAME} or {..., datasets: [...]}",
                 )
             self._pools[key] = tuple({entry.name: entry for entry in left}.values())
@@ -254,7 +265,7 @@ class Expander:
     def _backbone(self, name: str, protocol: Protocol) -> BackboneRef:
         if (name, protocol.activation) not in self._backbones:
             entry = self.catalog.backbones[name]
-            meant = entry if protocol.activation == "as_trained" else activation_swapped(entry)
+            meant = entry if protocol.activation == "as_trained" else swap_activation(entry)
             self._backbones[name, protocol.activation] = backbone_ref(meant)
         return self._backbones[name, protocol.activation]
 
@@ -265,20 +276,20 @@ class Expander:
 
 
 def _subset(
-    pool: tuple[DatasetEntry, ...], choice: SourcesChoice, target: DatasetEntry, seed: int, place: Place
+    pool: tuple[DatasetEntry, ...], choice: SourcesChoice, target: DatasetEntry, seed: int, location: Location
 ) -> tuple[DatasetEntry, ...]:
     """The sources a cell gets: the whole pool, or so many of it, drawn by target and seed."""
     if choice.count is None or not pool:
         return pool
     if choice.count > len(pool):
         raise UserError(
-            f"count is {choice.count}, but {target.name} has {len(pool)} sources", where=str(place / "count")
+            f"count is {choice.count}, but {target.name} has {len(pool)} sources", where=str(location / "count")
         )
     chosen = numpy_generator("sources", target.name, seed).permutation(len(pool))[: choice.count]
     return tuple(pool[index] for index in sorted(chosen.tolist()))
 
 
-def _check_episodes(method: Method, ref: MethodRef, pool: Iterable[DatasetEntry], place: Place) -> None:
+def _check_episodes(method: Method, ref: MethodRef, pool: Iterable[DatasetEntry], location: Location) -> None:
     """Whether every dataset that a start is meta-learned on has the images of one episode."""
     if method.meta_recipe is None:
         return
@@ -289,20 +300,20 @@ def _check_episodes(method: Method, ref: MethodRef, pool: Iterable[DatasetEntry]
             raise UserError(
                 f"an episode of {method.name} has {wanted} images, "
                 f"but {entry.name} has {entry.sizes.train} to train on",
-                where=str(place),
+                where=str(location),
                 hint="lower meta_support or meta_query",
             )
 
 
-def _configured(method: Method, changes: Mapping[str, Any], track: Track, place: Place) -> Any:
+def _configured(method: Method, changes: Mapping[str, Any], track: Track, location: Location) -> Any:
     """A method's settings. Raises ``UserError`` for an unknown setting or a value it does not take."""
     try:
         return track.configure(method, changes)
     except UnknownName as error:
         kind = "preset" if error.where.startswith("presets") else "setting"
-        raise unknown_name(f"{kind} of {method.name}", error.name, error.known, where=str(place)) from None
+        raise unknown_name(f"{kind} of {method.name}", error.name, error.known, where=str(location)) from None
     except (ValueError, TypeError) as error:
-        raise UserError(str(error), where=str(place)) from None
+        raise UserError(str(error), where=str(location)) from None
 
 
 def _label(choice: MethodChoice) -> str | None:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from bolt.methods import METHODS
 from orchestrator.catalog import BackboneEntry, Catalog, CheckpointEntry, DatasetEntry
-from orchestrator.catalog.reading import Place, grids_folder, read_mapping, shown, validated
+from orchestrator.catalog.location import Location, grids_folder
+from orchestrator.catalog.validation import validated
+from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.core.cell import Cell, MethodRef, SourceRef
 from orchestrator.core.recipes import SourceRecipe
 from orchestrator.grid.expand import Expander, Planned, SourcePlan, default_labels
@@ -60,7 +62,7 @@ class Grid:
         recipes = {source: plan.recipe for source, plan in self.sources.items()}
         return {source: recipe for source, recipe in recipes.items() if isinstance(recipe, CheckpointEntry)}
 
-    def recipe_for(self, source: SourceRef) -> SourcePlan:
+    def source_plan(self, source: SourceRef) -> SourcePlan:
         """How a source model is made. Raises ``KeyError`` for a source no cell uses."""
         return self.sources[source]
 
@@ -129,7 +131,7 @@ def load_grid(
 
 
 def _read(path: Path) -> GridFile:
-    return validated(GridFile, read_mapping(path), Place(shown(path)))
+    return validated(GridFile, read_mapping(path), Location.of(path))
 
 
 def _find(name_or_path: str | os.PathLike[str], folder: Path = Path(), where: str = "") -> Path:
@@ -155,21 +157,21 @@ def _find(name_or_path: str | os.PathLike[str], folder: Path = Path(), where: st
 
 def _expand_file(path: Path, expander: Expander, chain: tuple[Path, ...]) -> Iterator[Planned]:
     """The cells of a file and of what it includes, duplicates included. Raises ``UserError`` for a cycle too."""
-    place, file, overrides = Place(shown(path)), _read(path), expander.overrides
+    location, file, overrides = Location.of(path), _read(path), expander.overrides
     chain = (*chain, path.resolve())
     for index, name in enumerate(file.include):
-        at = place / "include" / index
+        at = location / "include" / index
         included = _find(name, path.parent, str(at))
         if included.resolve() in chain:
             circle = " -> ".join(step.stem for step in (*chain, included))
             raise UserError(f"grids include each other in a circle: {circle}", where=str(at))
         yield from _expand_file(included, expander, chain)
-    recipe = SourceRecipe.from_mapping(file.fine_tuning, str(place / "fine_tuning"))
+    recipe = SourceRecipe.from_mapping(file.fine_tuning, str(location / "fine_tuning"))
     if overrides.fine_tuning:
         changed = {**file.fine_tuning, **overrides.fine_tuning}
         recipe = SourceRecipe.from_mapping(changed, str(overrides.option("fine_tuning")))
     for index, fields in enumerate(file.blocks):
-        at = place / "blocks" / index
+        at = location / "blocks" / index
         block = validated(Block, fields, at)
         if overrides.fields:
             block = validated(Block, overrides.on_block(fields), overrides.option())
@@ -183,8 +185,8 @@ def _add(planned: dict[Cell, Planned], one: Planned) -> None:
         names = " and ".join(repr(label) if label else "no label" for label in (first.label, one.label))
         raise UserError(
             f"the same cell ({one.cell.id}) is asked for twice, with {names}",
-            where=str(one.place),
-            hint=f"it stands in {first.place} too; 'as' names a cell, it does not make a new one",
+            where=str(one.location),
+            hint=f"it stands in {first.location} too; 'as' names a cell, it does not make a new one",
         )
 
 
@@ -204,7 +206,7 @@ def _labels(planned: Mapping[Cell, Planned]) -> dict[Cell, str]:
             if other.cell != cell:
                 raise UserError(
                     f"the label {label!r} means two different cells of one row",
-                    where=str(planned[cell].place),
-                    hint=f"the other one stands in {other.place}",
+                    where=str(planned[cell].location),
+                    hint=f"the other one stands in {other.location}",
                 )
     return labels

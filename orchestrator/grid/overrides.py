@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.catalog.reading import Place, parse_yaml
+from orchestrator.catalog.location import Location
+from orchestrator.catalog.yaml_files import parse_yaml
 from orchestrator.grid.schema import Block
 from orchestrator.tracks import stored_track
 from orchestrator.util.errors import UserError, shorten, unknown_name
@@ -61,11 +62,11 @@ class Overrides:
         return found
 
     @staticmethod
-    def option(key: str = "") -> Place:
-        """The place of an override, for messages."""
-        return Place("--set", key)
+    def option(key: str = "") -> Location:
+        """The location of an override, for messages."""
+        return Location("--set", key)
 
-    def place(self, name: str, otherwise: Place) -> Place:
+    def location(self, name: str, otherwise: Location) -> Location:
         """Where a block's field comes from: the option that overrides it, or the file."""
         return self.option(name) if name in self.fields else otherwise
 

@@ -20,7 +20,7 @@ from pydantic import (
 
 from bolt.protocol import PROTOCOLS, SWITCHES, Protocol
 from orchestrator.catalog.fields import printable
-from orchestrator.catalog.reading import Place
+from orchestrator.catalog.location import Location
 from orchestrator.util.errors import UserError, short_repr, shorten, unknown_name
 
 
@@ -128,7 +128,7 @@ class GridFile(Part):
         return self
 
 
-def resolve_protocol(value: Any, place: Place) -> Protocol:
+def resolve_protocol(value: Any, location: Location) -> Protocol:
     """A protocol from its name, or from ``{name: ..., switch: value}``.
 
     Raises ``UserError`` for an unknown protocol or switch (with the nearest one) or a value a switch does not take.
@@ -138,19 +138,19 @@ def resolve_protocol(value: Any, place: Place) -> Protocol:
     if not isinstance(value, Mapping) or "name" not in value:
         raise UserError(
             f"{short_repr(value)} is not a protocol",
-            where=str(place),
+            where=str(location),
             hint="write its name, or {name: strict, switch: value}",
         )
     if not isinstance(value["name"], str) or value["name"] not in PROTOCOLS:
-        raise unknown_name("protocol", value["name"], PROTOCOLS, where=str(place))
+        raise unknown_name("protocol", value["name"], PROTOCOLS, where=str(location))
     switches = {str(key): item for key, item in value.items() if key != "name"}
     for switch, chosen in switches.items():
         if switch not in SWITCHES:
-            raise unknown_name("switch", switch, SWITCHES, where=str(place))
+            raise unknown_name("switch", switch, SWITCHES, where=str(location))
         choices = _choices()[switch]
         if not any(chosen == choice and type(chosen) is type(choice) for choice in choices):
             spelled = " or ".join("true" if c is True else "false" if c is False else repr(c) for c in choices)
-            raise UserError(f"{switch} is {spelled}, not {short_repr(chosen)}", where=str(place / switch))
+            raise UserError(f"{switch} is {spelled}, not {short_repr(chosen)}", where=str(location / switch))
     return PROTOCOLS[value["name"]].with_switches(**switches)
 
 

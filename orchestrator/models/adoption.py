@@ -20,9 +20,10 @@ from orchestrator.catalog import (
     load_catalog,
     missing_data,
 )
+from orchestrator.catalog.edit import replace_section
 from orchestrator.catalog.load_backbone import load_backbone
-from orchestrator.catalog.reading import read_mapping, shown
-from orchestrator.catalog.writing import replace_section
+from orchestrator.catalog.location import display_path
+from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.models.hub import HUB, fetch_checkpoint
 from orchestrator.util.errors import UserError
 
@@ -97,7 +98,7 @@ def adopt_checkpoints(
             say(f"{candidate.dataset}: takes the place of {section[backbone][candidate.dataset]['file']}")
         section[backbone][candidate.dataset] = fields | ({"note": candidate.note} if candidate.note else {})
     replace_section(target, "checkpoints", section)
-    say(f"{shown(target)} has them; give it to `grid`, `plan` and the others as --catalog {target}")
+    say(f"{display_path(target)} has them; give it to `grid`, `plan` and the others as --catalog {target}")
 
 
 def verify_checkpoints(settings: RunSettings, backbone: str | None, *, say: Say) -> bool:
@@ -170,7 +171,7 @@ def _check_places(candidates: Sequence[Candidate], backbone: str, catalog: Catal
         raise UserError(f"two of the checkpoints are for {twice}", hint="say which: --dataset NAME, one at a time")
     for name in datasets:
         file = catalog.files.get(("checkpoints", f"{backbone}/{name}"))
-        if file is not None and file != shown(target):
+        if file is not None and file != display_path(target):
             raise UserError(f"{file} has a checkpoint of {name} for {backbone} already", where=str(target))
 
 

@@ -13,8 +13,8 @@ from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
 from bolt.clip.huggingface import shape_from_config
 from bolt.clip.tower import ImageTower, TowerShape, UnsupportedTower
 from orchestrator.catalog import BackboneEntry
-from orchestrator.catalog.fields import key_error
-from orchestrator.catalog.load_backbone import load_backbone, quick_gelu_of_tag
+from orchestrator.catalog.fields import key_problem
+from orchestrator.catalog.load_backbone import load_backbone, tag_uses_quick_gelu
 from orchestrator.util.errors import UserError, unknown_name
 
 QUICK = "-quickgelu"
@@ -64,7 +64,7 @@ def make_entry(wanted: Wanted) -> BackboneEntry:
         stated = "quick_gelu" if known else "gelu"
         raise UserError(f"these weights were trained with {stated}, says {said_by}", where="--quick-gelu/--gelu")
     name = wanted.name or f"{Path(architecture).stem}-{words}".lower()
-    if wrong := key_error(name):
+    if wrong := key_problem(name):
         raise UserError(wrong, where="--name")
     entry = BackboneEntry.model_validate(
         {
@@ -162,7 +162,7 @@ def _weights(wanted: Wanted, architecture: str) -> tuple[dict[str, str], str, bo
         tags = open_clip.list_pretrained_tags_by_model(architecture)
         if wanted.pretrained not in tags:
             raise unknown_name(f"pre-trained tag of {architecture}", wanted.pretrained, tags, where="--pretrained")
-        known = quick_gelu_of_tag(architecture, wanted.pretrained)
+        known = tag_uses_quick_gelu(architecture, wanted.pretrained)
         return {"pretrained": wanted.pretrained}, wanted.pretrained, known, "open_clip"
     assert wanted.file is not None
     try:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.catalog import BackboneEntry, Catalog, backbone_ref, missing_checkpoint
-from orchestrator.catalog.reading import shown
+from orchestrator.catalog.location import display_path
 from orchestrator.store import CorruptArtifact, Store
 
 SHOWN_OPEN = 8
@@ -38,14 +38,14 @@ def _of_one(
         models = tuned.get((backbone_ref(entry).digest, dataset), [])
         if checkpoint is not None:
             gone = missing_checkpoint(checkpoint) is not None
-            file = f"{shown(checkpoint.path)} is not there" if gone else shown(checkpoint.path)
+            file = f"{display_path(checkpoint.path)} is not there" if gone else display_path(checkpoint.path)
             table.add_row(dataset, "adopted", "", "", Text(file, "yellow" if gone else ""))
         for model in models:
             used = "fine-tuned" if checkpoint is None else "fine-tuned (the adopted one is used)"
             recipe = model["recipe"]
             words = f"{recipe['epochs']} epochs of {recipe['batch_size']}, learning rate {recipe['learning_rate']:g}"
             table.add_row(dataset, used, f"{model['tuned']:.2f} %", f"{model['zero_shot']:.2f} %", words)
-        if checkpoint is None and not models and catalog.datasets[dataset].is_source:
+        if checkpoint is None and not models and catalog.datasets[dataset].has_training_images:
             left.append(dataset)
     parts: list[RenderableType] = [Text(f"{entry.name}: {entry.title}", style="bold")]
     if table.row_count:

@@ -12,17 +12,17 @@ from hypothesis import example, given
 
 from orchestrator.catalog import (
     backbone_ref,
-    class_words,
+    class_names_of,
     dataset_folder,
     dataset_ref,
     load_catalog,
     missing_checkpoint,
     missing_data,
     missing_weights,
-    templates,
+    prompt_templates,
 )
-from orchestrator.catalog.reading import parse_yaml
-from orchestrator.catalog.writing import add_entries
+from orchestrator.catalog.edit import add_entries
+from orchestrator.catalog.yaml_files import parse_yaml
 from orchestrator.util.errors import UserError
 from tests.fuzz.cases import cases, damaged, is_for_people, spoiled, written
 
@@ -73,8 +73,8 @@ def outcome(path: Path, root: Path) -> bool:
     for entry in own.values():
         assert dataset_folder(entry, root).resolve().is_relative_to(root.resolve())
         _asked(lambda entry=entry: dataset_ref(entry, root))
-        _asked(lambda entry=entry: templates(entry))
-        _asked(lambda entry=entry: class_words(entry))
+        _asked(lambda entry=entry: prompt_templates(entry))
+        _asked(lambda entry=entry: class_names_of(entry))
         assert missing_data(entry, root) is None or entry.name in str(missing_data(entry, root))
     for name, backbone in catalog.backbones.items():
         if catalog.files["backbones", name] == str(path):

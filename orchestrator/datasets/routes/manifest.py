@@ -43,7 +43,7 @@ def read_manifest(entry: DatasetEntry, folder: Path) -> RouteContents:
     parts = {}
     for split in ("train", "test") if entry.splits.recipe == "official" else ("all",):
         rows = [row for row, given in enumerate(splits) if given == split]
-        if not rows and (split != "train" or entry.is_source):
+        if not rows and (split != "train" or entry.has_training_images):
             raise UserError(f"lists no images of the split {split!r}", where=str(table))
         parts[split] = file_part([folder / paths[row] for row in rows], [label_of[labels[row]] for row in rows], folder)
     return RouteContents(names, parts)

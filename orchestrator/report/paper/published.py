@@ -6,8 +6,10 @@ import csv
 from dataclasses import dataclass
 from functools import cache
 
-from orchestrator.catalog.fields import Entry
-from orchestrator.catalog.reading import Place, grids_folder, read_mapping, shown, validated
+from orchestrator.catalog.fields import StrictModel
+from orchestrator.catalog.location import Location, grids_folder
+from orchestrator.catalog.validation import validated
+from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.util.errors import UserError
 
 AVERAGE = "Average"
@@ -43,7 +45,7 @@ class PublishedDataset:
     finetuned_accuracy: float
 
 
-class PublishedFootnote(Entry):
+class PublishedFootnote(StrictModel):
     """Why printed numbers differ from a fair measurement: of those that match every key, empty ones matching all.
 
     Attributes:
@@ -58,7 +60,7 @@ class PublishedFootnote(Entry):
     text: str
 
 
-class _Footnotes(Entry):
+class _Footnotes(StrictModel):
     footnotes: tuple[PublishedFootnote, ...]
 
 
@@ -100,7 +102,7 @@ def published_datasets() -> tuple[PublishedDataset, ...]:
 def published_footnotes() -> tuple[PublishedFootnote, ...]:
     """The notes to the paper's numbers. Raises ``UserError`` when the file is missing or not what it should be."""
     path = grids_folder() / "published" / "footnotes.yaml"
-    return validated(_Footnotes, read_mapping(path), Place(shown(path))).footnotes
+    return validated(_Footnotes, read_mapping(path), Location.of(path)).footnotes
 
 
 def published_tables() -> tuple[str, ...]:

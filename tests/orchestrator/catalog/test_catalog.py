@@ -11,14 +11,14 @@ import pytest
 from orchestrator.catalog import (
     Catalog,
     backbone_ref,
-    class_words,
-    data_root_of,
+    class_names_of,
     dataset_ref,
+    find_data_root,
     grids_folder,
     load_catalog,
     missing_data,
     missing_weights,
-    templates,
+    prompt_templates,
 )
 from orchestrator.report.paper.published import published_datasets, published_rows
 from orchestrator.util.errors import UserError
@@ -72,18 +72,18 @@ def test_importing_the_catalog_and_reading_it_stays_light() -> None:
 
 
 def test_the_papers_37_datasets_ship(catalog: Catalog) -> None:
-    assert len(catalog.members("general")) == 17
-    assert len(catalog.members("remote_sensing")) == 15
-    assert [e.name for e in catalog.members("imagenet")] == [
+    assert len(catalog.datasets_of("general")) == 17
+    assert len(catalog.datasets_of("remote_sensing")) == 15
+    assert [e.name for e in catalog.datasets_of("imagenet")] == [
         "imagenet", "imagenet_a", "imagenet_r", "imagenet_sketch", "imagenet_v2",
     ]  # fmt: skip
 
 
 def test_what_is_beyond_the_paper_joins_no_grids_sources(catalog: Catalog) -> None:
-    assert [e.name for e in catalog.members("general_extra")] == ["emnist_balanced"]
-    trainable = {d: [e.name for e in catalog.members(d) if e.is_source] for d in ("glyphs", "aerial")}
+    assert [e.name for e in catalog.datasets_of("general_extra")] == ["emnist_balanced"]
+    trainable = {d: [e.name for e in catalog.datasets_of(d) if e.has_training_images] for d in ("glyphs", "aerial")}
     assert [len(names) for names in trainable.values()] == [8, 8]
-    only_evaluated = {e.name for e in catalog.members("aerial")} - set(trainable["aerial"])
+    only_evaluated = {e.name for e in catalog.datasets_of("aerial")} - set(trainable["aerial"])
     assert only_evaluated == {f"aerial-land-{look}" for look in ("again", "sketch", "poster", "cloudy")}
 
 
@@ -108,7 +108,7 @@ def test_characters_text_and_signs_are_not_mirrored(catalog: Catalog) -> None:
     ],
 )  # fmt: skip
 def test_general_prompts_are_those_published_with_clip(catalog: Catalog, name: str, texts: int | str) -> None:
-    found = [template.format("X") for template in templates(catalog.datasets[name])]
+    found = [template.format("X") for template in prompt_templates(catalog.datasets[name])]
     assert len(set(found)) == len(found)
     if isinstance(texts, int):
         assert len(found) == texts
@@ -120,9 +120,9 @@ def test_general_prompts_are_those_published_with_clip(catalog: Catalog, name: s
 def test_names_in_the_papers_tables_are_complete_and_agree(catalog: Catalog) -> None:
     for domain in ("general", "remote_sensing"):
         printed = {row.dataset for row in published_datasets() if row.domain == domain}
-        assert {entry.published_as for entry in catalog.members(domain)} == printed
+        assert {entry.published_as for entry in catalog.datasets_of(domain)} == printed
     variants = {row.dataset for row in published_rows() if row.track == "ood"} - {"Average"}
-    assert {e.published_as for e in catalog.members("imagenet")} - {None} == variants
+    assert {e.published_as for e in catalog.datasets_of("imagenet")} - {None} == variants
     backbones = {row.backbone for row in published_rows()} - {"mean"}
     assert {e.published_as for e in catalog.backbones.values()} - {None} == backbones
 
@@ -130,7 +130,7 @@ def test_names_in_the_papers_tables_are_complete_and_agree(catalog: Catalog) -> 
 def test_class_counts_differ_from_the_paper_exactly_where_an_entry_says_so(catalog: Catalog) -> None:
     printed = {row.dataset: row.classes for row in published_datasets()}
     for domain in ("general", "remote_sensing"):
-        for entry in catalog.members(domain):
+        for entry in catalog.datasets_of(domain):
             assert (entry.published_classes or entry.classes) == printed[entry.published_as or ""], entry.name
             assert entry.published_classes is None or entry.note, f"{entry.name} differs without a note"
 
@@ -161,14 +161,14 @@ def test_every_shipped_entry_has_an_identity_and_texts(catalog: Catalog) -> None
     assert len({backbone_ref(entry).digest for entry in catalog.backbones.values()}) == len(catalog.backbones)
     for entry in catalog.datasets.values():
         if not isinstance(entry.prompts, str):
-            assert all("{}" in template for template in templates(entry))
+            assert all("{}" in template for template in prompt_templates(entry))
 
 
 def test_open_clips_lists_are_imported_when_asked_for(catalog: Catalog) -> None:
     entry = catalog.datasets["imagenet"]
-    assert len(templates(entry)) == 80
-    assert "{}" in templates(entry)[0]
-    words = class_words(entry)
+    assert len(prompt_templates(entry)) == 80
+    assert "{}" in prompt_templates(entry)[0]
+    words = class_names_of(entry)
     assert words is not None
     assert (len(words), entry.classes) == (1000, 1000)
 
@@ -176,8 +176,8 @@ def test_open_clips_lists_are_imported_when_asked_for(catalog: Catalog) -> None:
 def test_a_users_file_joins_the_catalog(tmp_path: Path) -> None:
     catalog = load_catalog([extra(tmp_path, ENTRY)])
     entry = catalog.dataset("cats")
-    assert (entry.title, entry.prompts, entry.most_shots) == ("Cats", ("a photo of a {} cat.",), 10)
-    assert [e.name for e in catalog.members("pictures")] == ["cats"]
+    assert (entry.title, entry.prompts, entry.max_shots) == ("Cats", ("a photo of a {} cat.",), 10)
+    assert [e.name for e in catalog.datasets_of("pictures")] == ["cats"]
     with pytest.raises(ValueError, match="frozen"):
         entry.title = "Dogs"  # type: ignore[misc]
 
@@ -358,10 +358,10 @@ def test_missing_data_says_what_must_be_placed_where(
 
 def test_the_data_root_is_an_option_or_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOLT_DATA", "/somewhere")
-    assert data_root_of(None) == Path("/somewhere")
-    assert data_root_of("here") == Path("here")
+    assert find_data_root(None) == Path("/somewhere")
+    assert find_data_root("here") == Path("here")
     monkeypatch.delenv("BOLT_DATA")
-    assert data_root_of(None) is None
+    assert find_data_root(None) is None
 
 
 def test_a_backbones_identity_follows_its_weights(catalog: Catalog, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from orchestrator.artifacts.build import build
 from orchestrator.artifacts.kinds import closure, support_images
 from orchestrator.artifacts.requirements import direct_inputs
 from orchestrator.catalog import backbone_ref, dataset_ref
-from orchestrator.catalog.load_backbone import activation_swapped
+from orchestrator.catalog.load_backbone import swap_activation
 from orchestrator.cells.trial import Recorder, make_task, run_cell
 from orchestrator.core.cell import Cell
 from orchestrator.grid.schema import resolve_protocol
@@ -65,7 +65,7 @@ def _other_value(name: str) -> Any:
 def test_a_swapped_activation_is_another_backbone_with_the_same_sources(world: World) -> None:
     cell = world.pick("bolt")
     entry = world.catalog.backbone(cell.backbone.name)
-    other = replace(turned(cell, activation="swapped"), backbone=backbone_ref(activation_swapped(entry)))
+    other = replace(turned(cell, activation="swapped"), backbone=backbone_ref(swap_activation(entry)))
     assert other.backbone != cell.backbone
     prepare(world, other)
     assert world.loaded.backbone(other.backbone).activation != world.loaded.backbone(cell.backbone).activation

@@ -13,7 +13,7 @@ import yaml
 from PIL import Image
 
 from orchestrator.catalog import dataset_ref, excluded_images, load_catalog
-from orchestrator.catalog.writing import add_entries
+from orchestrator.catalog.edit import add_entries
 from orchestrator.datasets.adding import Added, DatasetOptions, add_dataset
 from orchestrator.datasets.layouts import class_word, class_words
 from orchestrator.datasets.opening import open_dataset

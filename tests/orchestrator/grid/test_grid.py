@@ -135,7 +135,7 @@ def test_every_shipped_grid_expands_without_data(catalog: Catalog, name: str) ->
         assert METHODS[cell.method.name].uses_sources == bool(cell.sources)
         assert {ref.name for ref in cell.evaluate_on} <= set(grid.datasets)
         if METHODS[cell.method.name].meta_recipe is None:  # else its sources are images
-            assert all(grid.recipe_for(source).dataset == source.dataset for source in cell.sources)
+            assert all(grid.source_plan(source).dataset == source.dataset for source in cell.sources)
         assert grid.label(cell)
 
 
@@ -170,7 +170,7 @@ def test_demo_and_demo_full_share_cells(catalog: Catalog) -> None:
 
 
 def test_ten_thousand_cells_expand(catalog: Catalog, load: Load) -> None:
-    names = ", ".join(entry.name for d in ("general", "remote_sensing") for entry in catalog.members(d))
+    names = ", ".join(entry.name for d in ("general", "remote_sensing") for entry in catalog.datasets_of(d))
     text = (
         "title: Many\nprotocol: {name: strict, short_classes: take_all}\nblocks:\n"
         f"  - {{track: fewshot, backbones: [vit-b-32, vit-b-16, vit-l-14], datasets: [{names}],"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.catalog.reading import grids_folder
+from orchestrator.catalog.location import grids_folder
 from orchestrator.report.analysis.statistics import summarize
 from orchestrator.report.analysis.study import Study, study_of
 from orchestrator.report.page.published_page import write_published

@@ -55,7 +55,7 @@ def test_only_the_known_slip_is_printed_twice_with_different_values() -> None:
 def test_every_dataset_and_backbone_of_the_catalog_is_found_in_the_few_shot_tables() -> None:
     catalog = load_catalog()
     for domain in ("general", "remote_sensing"):
-        for entry in catalog.members(domain):
+        for entry in catalog.datasets_of(domain):
             for backbone in ("vit-b-32", "vit-b-16", "vit-l-14"):
                 name = catalog.backbones[backbone].published_as
                 for k in (1, 2, 4, 8, 16):

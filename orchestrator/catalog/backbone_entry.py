@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import StrictBool, model_validator
 
-from orchestrator.catalog.fields import Count, Entry, Name, Number, Title
+from orchestrator.catalog.fields import Count, Name, Number, StrictModel, Title
 
 
-class Weights(Entry):
+class Weights(StrictModel):
     """Where a backbone's weights come from: a file, or a tag open_clip knows."""
 
     file: str | None = None
@@ -26,7 +26,7 @@ QUICK_GELU_TAGS = frozenset({"openai"})
 """Tags of which no import is needed to know the activation; open_clip's own table is asked when weights are loaded."""
 
 
-class BackboneEntry(Entry):
+class BackboneEntry(StrictModel):
     """One CLIP.
 
     Attributes:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from orchestrator.catalog.entries import DatasetEntry
+from orchestrator.catalog.dataset_entry import DatasetEntry
 from orchestrator.catalog.routes import FolderRoute, ManifestRoute
 from orchestrator.util.errors import UserError
 
 DATA_VARIABLE = "BOLT_DATA"
 """Environment variable that names the data root where no ``--data-root`` is given."""
 
-DRAWN = ("toy", "sklearn")
+BUNDLED_ROUTES = ("toy", "sklearn")
 """Routes whose images come with the project and its dependencies."""
 
 
-def data_root_of(option: Path | str | None) -> Path | None:
+def find_data_root(option: Path | str | None) -> Path | None:
     """The folder of real datasets: the option, else ``BOLT_DATA``, else none."""
     chosen = option or os.environ.get(DATA_VARIABLE)
     return Path(chosen).expanduser() if chosen else None
@@ -43,7 +43,7 @@ def excluded_images(entry: DatasetEntry, data_root: Path | None) -> dict[str, st
 
     Raises ``UserError`` for a list that cannot be read.
     """
-    if data_root is None or entry.route.kind in DRAWN:
+    if data_root is None or entry.route.kind in BUNDLED_ROUTES:
         return {}
     path = excluded_file(entry, data_root)
     try:

@@ -7,31 +7,31 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictInt, field_validator, model_validator
 
-from orchestrator.catalog.fields import OPEN_CLIP, Count, Entry, Name, Title, check_templates
+from orchestrator.catalog.fields import OPEN_CLIP, Count, Name, StrictModel, Title, check_templates
 from orchestrator.catalog.routes import Route
 
 
-class Sizes(Entry):
+class Sizes(StrictModel):
     """Expected number of images per part, after the split recipe."""
 
     train: Annotated[StrictInt, Field(ge=0)]
     test: Count
 
 
-class Splits(Entry):
+class Splits(StrictModel):
     """The named recipe that makes the parts."""
 
     recipe: Literal["official", "eighty_twenty", "eighty_ten_ten", "published"]
 
 
-class DomainEntry(Entry):
+class DomainEntry(StrictModel):
     """A family of datasets that share sources."""
 
     name: Name
     title: Title
 
 
-class DatasetEntry(Entry):
+class DatasetEntry(StrictModel):
     """One dataset.
 
     Attributes:
@@ -131,11 +131,11 @@ class DatasetEntry(Entry):
         return "gated" if self.gated else "open"
 
     @property
-    def is_source(self) -> bool:
+    def has_training_images(self) -> bool:
         """Whether it has images to train on."""
         return self.sizes.train > 0
 
     @property
-    def most_shots(self) -> int:
+    def max_shots(self) -> int:
         """The largest k every class can give: the smallest class where it is known, else at most the average."""
         return self.smallest_class or self.sizes.train // self.classes

@@ -18,12 +18,13 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
-from orchestrator.catalog.fields import Entry, Name
-from orchestrator.catalog.reading import Place, as_mapping, validated
+from orchestrator.catalog.fields import Name, StrictModel
+from orchestrator.catalog.location import Location
+from orchestrator.catalog.validation import as_mapping, validated
 from orchestrator.util.errors import UserError, unknown_name
 
 
-class CheckpointEntry(Entry):
+class CheckpointEntry(StrictModel):
     """One adopted checkpoint.
 
     Attributes:
@@ -45,15 +46,15 @@ class CheckpointEntry(Entry):
         return Path(self.file)
 
 
-def flat_checkpoints(section: Mapping[str, Any], place: Place, folder: Path) -> dict[str, Any]:
+def flatten_checkpoints(section: Mapping[str, Any], location: Location, folder: Path) -> dict[str, Any]:
     """``backbone/dataset`` -> fields, of a file's section; paths are made absolute, being relative to ``folder``.
 
     Raises ``UserError`` for what is not two levels of names.
     """
     flat = {}
     for backbone, named in section.items():
-        for dataset, fields in as_mapping(named or {}, place / backbone).items():
-            fields = as_mapping(fields, place / backbone / dataset)
+        for dataset, fields in as_mapping(named or {}, location / backbone).items():
+            fields = as_mapping(fields, location / backbone / dataset)
             if isinstance(fields.get("file"), str):
                 fields = {**fields, "file": str(folder / Path(fields["file"]).expanduser())}
             flat[f"{backbone}/{dataset}"] = fields
@@ -61,25 +62,25 @@ def flat_checkpoints(section: Mapping[str, Any], place: Place, folder: Path) -> 
 
 
 def read_checkpoints(
-    raw: Mapping[str, tuple[Any, Place]], backbones: Mapping[str, Any], datasets: Mapping[str, Any]
+    raw: Mapping[str, tuple[Any, Location]], backbones: Mapping[str, Any], datasets: Mapping[str, Any]
 ) -> dict[tuple[str, str], CheckpointEntry]:
-    """(backbone, dataset) -> entry, from what :func:`flat_checkpoints` gives of all files, and where it stands.
+    """(backbone, dataset) -> entry, from what :func:`flatten_checkpoints` gives of all files, and where it stands.
 
     Raises ``UserError`` for an unknown backbone or dataset (with the nearest ones) and for wrong fields.
     """
     found = {}
-    for key, (value, place) in raw.items():
+    for key, (value, location) in raw.items():
         backbone, _, dataset = key.partition("/")
-        section = Place(place.file, "checkpoints")
+        section = Location(location.file, "checkpoints")
         if backbone not in backbones:
             raise unknown_name("backbone", backbone, backbones, where=str(section))
         if dataset not in datasets:
             raise unknown_name("dataset", dataset, datasets, where=str(section / backbone))
         for name in ("backbone", "dataset"):
             if name in value:
-                raise UserError("the keys say it; it is not given again", where=str(place / name))
+                raise UserError("the keys say it; it is not given again", where=str(location / name))
         found[backbone, dataset] = validated(
-            CheckpointEntry, {"backbone": backbone, "dataset": dataset, **value}, place
+            CheckpointEntry, {"backbone": backbone, "dataset": dataset, **value}, location
         )
     return found
 

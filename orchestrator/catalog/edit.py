@@ -13,7 +13,9 @@ from typing import Any
 
 import yaml
 
-from orchestrator.catalog.reading import Place, as_mapping, parse_yaml, shown
+from orchestrator.catalog.location import Location, display_path
+from orchestrator.catalog.validation import as_mapping
+from orchestrator.catalog.yaml_files import parse_yaml
 from orchestrator.util.errors import UserError
 
 Sections = Mapping[str, Mapping[str, Any]]
@@ -40,35 +42,35 @@ def add_entries(path: Path, sections: Sections) -> None:
         UserError: the file cannot be read or written, is no catalog file, has an entry of that key already, or is
             written in a form that cannot be extended line by line.
     """
-    place = Place(shown(path))
+    location = Location.of(path)
     try:
         text = path.read_text(encoding="utf-8") if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot be read: {error}", where=str(place)) from None
-    present = as_mapping(parse_yaml(text, str(place)) or {}, place)
+        raise UserError(f"cannot be read: {error}", where=str(location)) from None
+    present = as_mapping(parse_yaml(text, str(location)) or {}, location)
     expected: dict[str, Any] = {**present}
     for section, entries in sections.items():
         if not entries:
             continue
-        there = as_mapping(present.get(section) or {}, place / section)
+        there = as_mapping(present.get(section) or {}, location / section)
         taken = [key for key in entries if key in there]
         if taken:
             raise UserError(
                 f"{taken[0]!r} stands there already",
-                where=str(place / section),
+                where=str(location / section),
                 hint="take another name, or remove that entry first",
             )
-        text = _extended(text, section, entries, nothing_there=not there, place=place)
+        text = _extended(text, section, entries, nothing_there=not there, location=location)
         expected[section] = {**there, **entries}
-    if parse_yaml(text, str(place)) != expected:
-        raise UserError("cannot be extended without changing what stands there", where=str(place), hint=_BY_HAND)
+    if parse_yaml(text, str(location)) != expected:
+        raise UserError("cannot be extended without changing what stands there", where=str(location), hint=_BY_HAND)
     _replace(path, text)
 
 
 _BY_HAND = "write its sections as plain blocks, one indented entry below the other, or give another file"
 
 
-def _extended(text: str, section: str, entries: Mapping[str, Any], *, nothing_there: bool, place: Place) -> str:
+def _extended(text: str, section: str, entries: Mapping[str, Any], *, nothing_there: bool, location: Location) -> str:
     """``text`` with the entries at the end of a section, which is begun if it is not there."""
     lines = text.splitlines()
     heads = [i for i, line in enumerate(lines) if re.match(rf"{re.escape(section)}\s*:", line)]
@@ -78,7 +80,7 @@ def _extended(text: str, section: str, entries: Mapping[str, Any], *, nothing_th
     if nothing_there:
         lines[head] = f"{section}:"
     elif not re.fullmatch(rf"{re.escape(section)}\s*:\s*(#.*)?", lines[head]):
-        raise UserError("cannot be extended: it is written on one line", where=str(place / section), hint=_BY_HAND)
+        raise UserError("cannot be extended: it is written on one line", where=str(location / section), hint=_BY_HAND)
     end = next((i for i in range(head + 1, len(lines)) if re.match(r"[^\s#]", lines[i])), len(lines))
     while end > head + 1 and (not lines[end - 1].strip() or lines[end - 1].startswith("#")):
         end -= 1  # comments at the margin belong to what follows
@@ -105,7 +107,7 @@ def _replace(path: Path, text: str) -> None:
         os.replace(temporary, target)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise UserError(f"cannot be written: {error}", where=shown(path)) from None
+        raise UserError(f"cannot be written: {error}", where=display_path(path)) from None
 
 
 def replace_section(path: Path, section: str, entries: Mapping[str, Any]) -> None:
@@ -113,19 +115,19 @@ def replace_section(path: Path, section: str, entries: Mapping[str, Any]) -> Non
 
     Comments inside the section are lost, everything outside it stays. Raises ``UserError`` as :func:`add_entries`.
     """
-    place = Place(shown(path))
+    location = Location.of(path)
     try:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot be read: {error}", where=str(place)) from None
-    present = as_mapping(parse_yaml("\n".join(lines), str(place)) or {}, place)
+        raise UserError(f"cannot be read: {error}", where=str(location)) from None
+    present = as_mapping(parse_yaml("\n".join(lines), str(location)) or {}, location)
     head = next((i for i, line in enumerate(lines) if re.match(rf"{re.escape(section)}\s*:", line)), None)
     if head is not None:
         end = next((i for i in range(head + 1, len(lines)) if re.match(r"[^\s#]", lines[i])), len(lines))
         lines = [*lines[:head], *lines[end:]]
     while lines and not lines[-1].strip():
         lines.pop()
-    text = _extended("\n".join(lines), section, entries, nothing_there=True, place=place)
-    if parse_yaml(text, str(place)) != {**present, section: dict(entries)}:
-        raise UserError("cannot be changed without changing what else stands there", where=str(place), hint=_BY_HAND)
+    text = _extended("\n".join(lines), section, entries, nothing_there=True, location=location)
+    if parse_yaml(text, str(location)) != {**present, section: dict(entries)}:
+        raise UserError("cannot be changed without changing what else stands there", where=str(location), hint=_BY_HAND)
     _replace(path, text)

@@ -1,0 +1,124 @@
+"""Reading YAML files of plain data, with line and column in every error.
+
+The reader differs from ``yaml.safe_load`` in four points. A key given twice is an error. ``1e-3`` is a number, as in
+YAML 1.2. Syntax errors become :class:`UserError`. A text that nests too deeply, or that aliases make too large, is
+refused before any value is built.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from orchestrator.catalog.location import Location, display_path
+from orchestrator.catalog.validation import as_mapping
+from orchestrator.util.errors import UserError
+
+MAX_DEPTH = 50
+"""Levels of nesting in a file. libyaml's reader recurses once a level and crashes the process on stack overflow."""
+
+MAX_VALUES = 1_000_000
+"""Values in a file, where an aliased value counts each time it is used."""
+
+FLOAT_TAG = "tag:yaml.org,2002:float"
+EXPONENT_FLOAT = re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$")
+"""Floats such as ``1e-3``. YAML 1.1, which PyYAML reads, takes only ``1.0e-3``."""
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """The safe loader, with unique keys, 64-bit integers and the floats of YAML 1.2."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():  # the base class refuses `!!map [1]`
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value!r} is given twice", key.start_mark
+                    )
+                seen.add(key.value)
+        mapping: dict[Hashable, Any] = super().construct_mapping(node, deep)
+        return mapping
+
+    def construct_int64(self, node: yaml.Node) -> int:
+        """An integer of 64 bits. ``0x`` can spell longer ones, and Python refuses to print more than 4,300 digits."""
+        number: int = self.construct_yaml_int(node)
+        if abs(number) >= 2**63:
+            raise yaml.constructor.ConstructorError(None, None, "a number beyond 64 bits", node.start_mark)
+        return number
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_int64)
+_Loader.add_implicit_resolver(FLOAT_TAG, EXPONENT_FLOAT, list("-+0123456789"))
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """The plain data in ``text``. Raises ``UserError``, with line and column, if it is not safe YAML."""
+    try:
+        _check_size(text)
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        if mark and "\n" in text:
+            where = f"{where}, line {mark.line + 1}, column {mark.column + 1}"
+        hint = ""
+        if "could not determine a constructor" in (error.problem or ""):
+            hint = "these files hold plain data only: tags that build objects are refused"
+        elif mark and "{}" in "".join(text.splitlines()[mark.line : mark.line + 1]):
+            hint = "inside [...] a text with {} stands in quotes"
+        raise UserError(f"not valid YAML: {error.problem or error.context}", where=where, hint=hint) from None
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # the last two: tags such as `!!int ''`
+        raise UserError(f"not valid YAML: {error}", where=where) from None
+
+
+def _check_size(text: str) -> None:
+    """Raise ``yaml.YAMLError`` if a text nests too deeply, has an alias to itself, or holds too many values."""
+    sizes: dict[str, int] = {}  # anchor -> values under it; 0 while its collection is open
+    open_: list[tuple[str | None, int]] = []  # for each enclosing collection: its anchor, its values so far
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_.append((event.anchor, 1))
+            if event.anchor is not None:
+                sizes[event.anchor] = 0
+            if len(open_) > MAX_DEPTH:
+                raise _size_error(event, f"more than {MAX_DEPTH} levels of nesting")
+            continue
+        if isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = open_.pop()
+        elif isinstance(event, yaml.AliasEvent):
+            anchor, size = None, sizes.get(event.anchor or "", 1)
+            if not size:
+                raise _size_error(event, f"{event.anchor!r} holds itself")
+        elif isinstance(event, yaml.ScalarEvent):
+            anchor, size = event.anchor, 1
+        else:
+            continue
+        if anchor is not None:
+            sizes[anchor] = size
+        if open_:
+            size += open_[-1][1]
+            open_[-1] = (open_[-1][0], size)
+        if size > MAX_VALUES:
+            raise _size_error(event, f"more than {MAX_VALUES} values, most of them by aliases")
+
+
+def _size_error(event: Any, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+
+
+def read_text(path: Path) -> str:
+    """The text of a file. Raises ``UserError`` if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UserError(f"cannot be read: {why}", where=display_path(path)) from None
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """The top-level mapping of a YAML file. Raises ``UserError`` if the file is unreadable or holds anything else."""
+    return as_mapping(parse_yaml(read_text(path), display_path(path)), Location.of(path))
