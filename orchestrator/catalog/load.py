@@ -38,25 +38,25 @@ class Catalog:
     files: Mapping[tuple[str, str], str]
     checkpoints: Mapping[tuple[str, str], CheckpointEntry] = field(default_factory=dict)
 
-    def dataset(self, name: str, where: str = "") -> DatasetEntry:
+    def dataset(self, name: str, where: Location | str = "") -> DatasetEntry:
         """A dataset by key. Raises ``UserError`` with the nearest ones."""
         if name not in self.datasets:
-            raise unknown_name("dataset", name, self.datasets, where=where)
+            raise unknown_name("dataset", name, self.datasets, where=str(where))
         return self.datasets[name]
 
-    def domain(self, name: str, where: str = "") -> DomainEntry:
+    def domain(self, name: str, where: Location | str = "") -> DomainEntry:
         """A domain by key. Raises ``UserError`` with the nearest ones."""
         if name not in self.domains:
-            raise unknown_name("domain", name, self.domains, where=where)
+            raise unknown_name("domain", name, self.domains, where=str(where))
         return self.domains[name]
 
-    def backbone(self, name: str, where: str = "") -> BackboneEntry:
+    def backbone(self, name: str, where: Location | str = "") -> BackboneEntry:
         """A backbone by key. Raises ``UserError`` with the nearest ones."""
         if name not in self.backbones:
-            raise unknown_name("backbone", name, self.backbones, where=where)
+            raise unknown_name("backbone", name, self.backbones, where=str(where))
         return self.backbones[name]
 
-    def datasets_of(self, domain: str, where: str = "") -> tuple[DatasetEntry, ...]:
+    def datasets_of(self, domain: str, where: Location | str = "") -> tuple[DatasetEntry, ...]:
         """The datasets of a domain, in the catalog's order. Raises ``UserError`` for an unknown domain."""
         self.domain(domain, where)
         return tuple(entry for entry in self.datasets.values() if entry.domain == domain)

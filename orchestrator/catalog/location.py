@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from orchestrator.util.errors import UserError, shorten
+from orchestrator.util.errors import UserError, shorten, unknown_name
 
 
 @cache
@@ -57,3 +58,11 @@ class Location:
 
     def __str__(self) -> str:
         return f"{self.file}: {shorten(self.path)}" if self.path else self.file
+
+    def error(self, what: str, hint: str = "") -> UserError:
+        """The error that something is wrong here."""
+        return UserError(what, where=str(self), hint=hint)
+
+    def unknown_name(self, kind: str, name: object, known: Iterable[str]) -> UserError:
+        """The error that a name here does not exist, with the nearest names that do."""
+        return unknown_name(kind, name, known, where=str(self))

@@ -49,7 +49,7 @@ def needs_view(workspace: Workspace) -> tuple[RenderableType, bool]:
     problems += [(f"dataset {name}", missing_data(entry, root)) for name, entry in sorted(grid.datasets.items())]
     problems += [
         (f"checkpoint of {entry.dataset} for {entry.backbone}", missing_checkpoint(entry))
-        for entry in grid.adopted.values()
+        for entry in grid.adopted_checkpoints.values()
     ]
     for name, problem in problems:
         table.add_row(name, Text("there" if problem is None else str(problem), "" if problem is None else "yellow"))

@@ -41,7 +41,7 @@ def label_runs(plan: Plan, catalog: Catalog) -> Callable[[Result], Labels]:
     def styles() -> dict[str, Style]:  # imported on first use: the report's packages take seconds to import
         from orchestrator.report.styles import styles_of
 
-        return styles_of({plan.grid.label(cell): cell.method.name for cell in plan.grid.every})
+        return styles_of({plan.grid.label(cell): cell.method.name for cell in plan.grid.all_cells})
 
     def label(result: Result) -> Labels:
         cell = result.cell
@@ -97,7 +97,7 @@ def sync_grid(
     """
     store = workspace.store
     later = f"`python -m orchestrator sync {plan.grid.name}` continues later"
-    every = plan.grid.every
+    every = plan.grid.all_cells
     results = plan.done if every == plan.grid.cells else store.read_results(in_running_order(every))[0]
 
     def attempt(on_progress: Callable[[int, int], None]) -> SyncReport:

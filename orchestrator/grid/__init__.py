@@ -1,6 +1,11 @@
-"""Grids: a YAML file, checked against the catalog and the methods, expanded to cells."""
+"""Grids: YAML files that expand to cells.
 
-from orchestrator.grid.expand import SourcePlan
-from orchestrator.grid.load import Grid, grid_names, load_grid
+``load.py`` reads a grid file and gives a :class:`Grid`; start there. ``schema.py`` says what a file may hold,
+``expand.py`` makes cells of a block, ``overrides.py`` and ``filters.py`` are ``--set`` and ``--only``.
+"""
+
+from orchestrator.grid.grid import Grid
+from orchestrator.grid.load import grid_names, load_grid
+from orchestrator.grid.sources import SourcePlan
 
 __all__ = ["Grid", "SourcePlan", "grid_names", "load_grid"]

@@ -1,16 +1,16 @@
-"""``--only key=value,value``: keep the cells that match every key."""
+"""``--only key=value,value``: select the cells that match every key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from orchestrator.core.cell import Cell
 from orchestrator.tracks import TRACKS
 from orchestrator.util.errors import UserError, shorten, unknown_name
 
-Label = Callable[[Cell], str]
+LabelOf = Callable[[Cell], str]
 
-_READERS: dict[str, Callable[[Cell, Label], str]] = {
+_KEYS: dict[str, Callable[[Cell, LabelOf], str]] = {
     "track": lambda cell, label: cell.track,
     "backbone": lambda cell, label: cell.backbone.name,
     "domain": lambda cell, label: cell.domain,
@@ -22,16 +22,17 @@ _READERS: dict[str, Callable[[Cell, Label], str]] = {
     "seed": lambda cell, label: str(cell.seed),
     "protocol": lambda cell, label: cell.protocol.name,
 }
+"""The keys of ``--only``, and what a cell has under each."""
 
 
-def only(cells: Sequence[Cell], options: Iterable[str], label: Label) -> tuple[Cell, ...]:
-    """The cells that match.
+def select_cells(cells: tuple[Cell, ...], options: Sequence[str], label: LabelOf) -> tuple[Cell, ...]:
+    """The cells that match every key; the values of one key are alternatives.
 
-    Values of one key are alternatives, different keys must all match. A cell without k or seed (a method that looks
-    at no support) passes every filter on them, so that baselines stay beside what they are compared with.
+    A method without a support has neither k nor seed. Its cells pass every filter on these, so that baselines stay
+    beside the methods that they are compared with.
 
     Raises:
-        UserError: an unknown key, a value that no cell has (with the nearest ones), or nothing left.
+        UserError: for an unknown key, for a value that no cell has, or if no cell matches.
     """
     wanted: dict[str, list[str]] = {}
     for option in options:
@@ -40,23 +41,22 @@ def only(cells: Sequence[Cell], options: Iterable[str], label: Label) -> tuple[C
         where = f"--only {shorten(option)}"
         if not equals or not values:
             raise UserError("not of the form key=value,value", where=where, hint="for example --only method=bolt")
-        if key not in _READERS:
-            raise unknown_name("key", key, _READERS, where=where)
-        present = {_READERS[key](cell, label) for cell in cells}
+        if key not in _KEYS:
+            raise unknown_name("key", key, _KEYS, where=where)
+        present = {_KEYS[key](cell, label) for cell in cells}
         for value in values:
             if value not in present:
                 raise unknown_name(key, value, present, where=where)
         wanted.setdefault("shots" if key == "k" else key, []).extend(values)
-    kept = tuple(cell for cell in cells if all(_matches(cell, key, values, label) for key, values in wanted.items()))
-    if not kept:
-        raise UserError(
-            "no cell of the grid matches all of these", where=shorten(" ".join(f"--only {o}" for o in options))
-        )
-    return kept
+    selected = tuple(cell for cell in cells if all(_matches(cell, key, wanted[key], label) for key in wanted))
+    if not selected:
+        where = shorten(" ".join(f"--only {option}" for option in options))
+        raise UserError("no cell of the grid matches all of these", where=where)
+    return selected
 
 
-def _matches(cell: Cell, key: str, values: Sequence[str], label: Label) -> bool:
-    free = (key == "shots" and cell.shots == 0 and TRACKS[cell.track].gives_support) or (
-        key == "seed" and cell.seed == 0
-    )
-    return free or _READERS[key](cell, label) in values
+def _matches(cell: Cell, key: str, values: Sequence[str], label: LabelOf) -> bool:
+    without_shots = cell.shots == 0 and TRACKS[cell.track].gives_support
+    if (key == "shots" and without_shots) or (key == "seed" and cell.seed == 0):
+        return True
+    return _KEYS[key](cell, label) in values

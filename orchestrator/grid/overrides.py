@@ -1,7 +1,7 @@
 """``--set key=value``: other values for a grid's fields, settings and recipe, for one run.
 
 Keys are a block's field (``shots``), ``protocol.SWITCH``, ``fine_tuning.FIELD`` or ``METHOD.SETTING``. An override
-applies to every block (of included grids too) that the key makes sense for.
+applies to every block that the key makes sense for, those of included grids too.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ class Overrides:
 
     Attributes:
         fields: block field -> value.
-        protocol, fine_tuning: single switches and recipe fields.
+        protocol: switch -> value.
+        fine_tuning: field of the recipe -> value.
         methods: method -> setting -> value.
-        used: block fields that some block took so far.
+        used: the block fields that were applied to some block so far.
     """
 
     fields: dict[str, Any] = field(default_factory=dict)
@@ -39,7 +40,7 @@ class Overrides:
     @classmethod
     def parse(cls, options: Iterable[str], known_methods: Iterable[str]) -> Overrides:
         """The options as data. Raises ``UserError`` for a malformed option or an unknown key."""
-        found = cls()
+        parsed = cls()
         for option in options:
             key, equals, text = option.partition("=")
             key = key.strip()
@@ -49,29 +50,25 @@ class Overrides:
             value = parse_yaml(text, where)
             group, dot, name = key.partition(".")
             if not dot:
-                known = [*Block.model_fields, "fine_tuning.FIELD", "METHOD.SETTING"]
                 if key not in Block.model_fields:
+                    known = [*Block.model_fields, "fine_tuning.FIELD", "METHOD.SETTING"]
                     raise unknown_name("field", key, known, where=where)
-                found.fields[key] = value
+                parsed.fields[key] = value
             elif group in _GROUPS:
-                getattr(found, group)[name] = value
+                getattr(parsed, group)[name] = value
             elif group in set(known_methods):
-                found.methods.setdefault(group, {})[name] = value
+                parsed.methods.setdefault(group, {})[name] = value
             else:
                 raise unknown_name("method or field", group, [*_GROUPS, *known_methods], where=where)
-        return found
+        return parsed
 
     @staticmethod
-    def option(key: str = "") -> Location:
+    def location(key: str = "") -> Location:
         """The location of an override, for messages."""
         return Location("--set", key)
 
-    def location(self, name: str, otherwise: Location) -> Location:
-        """Where a block's field comes from: the option that overrides it, or the file."""
-        return self.option(name) if name in self.fields else otherwise
-
-    def on_block(self, block: Mapping[str, Any]) -> dict[str, Any]:
-        """A block's fields with the overrides that fit it.
+    def apply_to_block(self, block: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a block with the overrides that fit it.
 
         ``shots`` changes only blocks on tracks that have a k, ``evaluate_on`` only those on tracks that score variants.
         ``datasets`` replaces ``domains``, and the other way round.
@@ -83,19 +80,31 @@ class Overrides:
                 continue
             changed[name] = value
             self.used.add(name)
-            for other in {"datasets": ("domains",), "domains": ("datasets",)}.get(name, ()):
-                changed.pop(other, None)
+            if name in ("datasets", "domains"):
+                changed.pop("domains" if name == "datasets" else "datasets", None)
         return changed
 
-    def on_protocol(self, value: Any) -> Any:
-        """A protocol's description with single switches overridden."""
+    def apply_to_protocol(self, value: Any) -> Any:
+        """A protocol of a grid file with single switches overridden."""
         return {**(value if isinstance(value, Mapping) else {"name": value}), **self.protocol}
 
-    def check_used(self, methods_present: Sequence[str]) -> None:
-        """Raises ``UserError`` for an override that changed nothing."""
+    def check_used(self, methods: Sequence[str]) -> None:
+        """Raises ``UserError`` for an override of a method or field that the grid does not have."""
         for method in self.methods:
-            if method not in methods_present:
-                raise unknown_name("method of this grid", method, methods_present, where=str(self.option(method)))
+            if method not in methods:
+                raise self.location(method).unknown_name("method of this grid", method, methods)
         for name in self.fields:
             if name not in self.used:
-                raise UserError("no block of this grid takes this field", where=str(self.option(name)))
+                raise self.location(name).error("no block of this grid takes this field")
+
+
+@dataclass(frozen=True)
+class FieldLocations:
+    """Where the fields of a block stand: ``at("shots")`` is the place in the file, or the option that overrides it."""
+
+    block: Location
+    overrides: Overrides
+
+    def __call__(self, name: str) -> Location:
+        """The location of one field."""
+        return self.overrides.location(name) if name in self.overrides.fields else self.block / name

@@ -1,53 +1,35 @@
-"""What a grid file may say: its fields and blocks, frozen and checked, before any name in them is looked up."""
+"""The fields of a grid file. Names of datasets, methods and so on are looked up later, in ``expand.py``."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from functools import cache
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictInt,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictInt, model_validator
 
-from bolt.protocol import PROTOCOLS, SWITCHES, Protocol
-from orchestrator.catalog.fields import printable
-from orchestrator.catalog.location import Location
-from orchestrator.util.errors import UserError, short_repr, shorten, unknown_name
+from orchestrator.catalog.fields import StrictModel, printable
+from orchestrator.util.errors import short_repr, shorten
 
 
-def _listed(value: Any) -> Any:
-    """A single value where a list is meant."""
+def _as_list(value: Any) -> Any:
+    """A single value stands for a list of one."""
     return value if isinstance(value, list | tuple) else (value,)
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
-Numbers = Annotated[tuple[StrictInt, ...], BeforeValidator(_listed), Field(min_length=1)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(min_length=1)]
+Numbers = Annotated[tuple[StrictInt, ...], BeforeValidator(_as_list), Field(min_length=1)]
 
 
-class Part(BaseModel):
-    """What all parts of a grid file share: no unknown field, no change after reading."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SourcesChoice(Part):
-    """Which models a method may build on.
+class SourcesChoice(StrictModel):
+    """The datasets whose source models a method may use.
 
     Attributes:
-        rule: ``leave_one_out`` leaves out the target (and what is evaluated on); ``leave_group_out`` their kin too.
-        domain: the domain that gives the pool; the target's own by default.
+        rule: ``leave_one_out`` leaves out the target and the scored datasets. ``leave_group_out`` leaves out the
+            datasets of their ``kin`` groups too.
+        domain: the domain whose datasets are the pool; by default that of the target.
         datasets: the pool by name, instead of a domain.
-        count: a random subset of so many of them, drawn by (target, seed) alone; fewer are part of more.
-        adopted: whether a dataset's adopted checkpoint, where the catalog has one, stands in for a fine-tuned model.
+        count: draw so many datasets of the pool, by target and seed; a smaller draw is part of a larger one.
+        adopted: whether a checkpoint that the catalog names for a dataset replaces a fine-tuned model.
     """
 
     rule: Literal["leave_one_out", "leave_group_out"] = "leave_one_out"
@@ -58,7 +40,7 @@ class SourcesChoice(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _rule_alone(cls, value: Any) -> Any:
+    def _from_rule(cls, value: Any) -> Any:
         return {"rule": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
@@ -68,16 +50,16 @@ class SourcesChoice(Part):
         return self
 
 
-class MethodChoice(Part):
+class MethodChoice(StrictModel):
     """One entry of ``methods``: a name, its settings, and a label for reports (``as``)."""
 
     name: str
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = Field(default={})
     label: Annotated[str, Field(min_length=1), AfterValidator(printable)] | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def _compact(cls, value: Any) -> Any:
+    def _from_entry(cls, value: Any) -> Any:
         if isinstance(value, str):
             return {"name": value}
         if not isinstance(value, Mapping) or len(value) != 1:
@@ -96,8 +78,8 @@ class MethodChoice(Part):
         return {"name": str(name), "settings": own, "label": settings.get("as")}
 
 
-class Block(Part):
-    """One product of a grid."""
+class Block(StrictModel):
+    """One block: the product of its backbones, targets, methods, shots and seeds. ``docs/grids.md`` has the fields."""
 
     track: str
     backbones: Names
@@ -107,56 +89,22 @@ class Block(Part):
     evaluate_on: Names | None = None
     shots: Numbers | None = None
     seeds: Numbers | None = None
-    methods: Annotated[tuple[MethodChoice, ...], BeforeValidator(_listed), Field(min_length=1)]
+    methods: Annotated[tuple[MethodChoice, ...], BeforeValidator(_as_list), Field(min_length=1)]
     protocol: Any = None
 
 
-class GridFile(Part):
-    """A whole grid file; its blocks are checked one by one, so that messages can name them."""
+class GridFile(StrictModel):
+    """A grid file. Its blocks are checked one by one later, so that messages can name them."""
 
     title: str
     description: str = ""
     include: Names = ()
     protocol: Any = "strict"
-    fine_tuning: dict[str, Any] = {}
+    fine_tuning: dict[str, Any] = Field(default={})
     blocks: tuple[dict[str, Any], ...] = ()
 
     @model_validator(mode="after")
-    def _something(self) -> GridFile:
+    def _not_empty(self) -> GridFile:
         if not self.blocks and not self.include:
             raise ValueError("the grid is empty: it needs blocks, or other grids to include")
         return self
-
-
-def resolve_protocol(value: Any, location: Location) -> Protocol:
-    """A protocol from its name, or from ``{name: ..., switch: value}``.
-
-    Raises ``UserError`` for an unknown protocol or switch (with the nearest one) or a value a switch does not take.
-    """
-    if isinstance(value, str):
-        value = {"name": value}
-    if not isinstance(value, Mapping) or "name" not in value:
-        raise UserError(
-            f"{short_repr(value)} is not a protocol",
-            where=str(location),
-            hint="write its name, or {name: strict, switch: value}",
-        )
-    if not isinstance(value["name"], str) or value["name"] not in PROTOCOLS:
-        raise unknown_name("protocol", value["name"], PROTOCOLS, where=str(location))
-    switches = {str(key): item for key, item in value.items() if key != "name"}
-    for switch, chosen in switches.items():
-        if switch not in SWITCHES:
-            raise unknown_name("switch", switch, SWITCHES, where=str(location))
-        choices = _choices()[switch]
-        if not any(chosen == choice and type(chosen) is type(choice) for choice in choices):
-            spelled = " or ".join("true" if c is True else "false" if c is False else repr(c) for c in choices)
-            raise UserError(f"{switch} is {spelled}, not {short_repr(chosen)}", where=str(location / switch))
-    return PROTOCOLS[value["name"]].with_switches(**switches)
-
-
-@cache
-def _choices() -> dict[str, tuple[Any, ...]]:
-    """Per switch, the values it takes."""
-    hints = get_type_hints(Protocol)
-    fields = {field.name: hints[field.name] for field in dataclasses.fields(Protocol)}
-    return {name: (False, True) if fields[name] is bool else get_args(fields[name]) for name in SWITCHES}

@@ -96,7 +96,7 @@ def cell_gflops(cell: Cell, catalog: Catalog) -> float:
     entry = catalog.dataset(cell.dataset.name)
     epochs = getattr(settings, "epochs", 0) if method.changes_tower else 0
     track = TRACKS[cell.track]
-    work = track.work(method, settings, cell.shots * entry.classes, entry.sizes.test)
+    work = track.tower_passes(method, settings, cell.shots * entry.classes, entry.sizes.test)
     scored = sum(catalog.dataset(ref.name).sizes.test for ref in cell.evaluate_on) if method.changes_tower else 0
     images = work.forward + scored + TRAINING_FACTOR * work.training
     if track.scored_after_epochs:

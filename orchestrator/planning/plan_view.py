@@ -146,8 +146,8 @@ def _absent(plan: Plan, catalog: Catalog, data_root: Path | None) -> list[str]:
     """Names of the backbones and datasets that are not here."""
     datasets = {ref.name for cell in plan.todo for ref in (cell.dataset, *cell.evaluate_on)}
     sources = {source for cell in plan.todo for source in cell.sources}
-    datasets |= {source.dataset for source in sources if source not in plan.grid.adopted}
-    checkpoints = [entry for source, entry in plan.grid.adopted.items() if source in sources]
+    datasets |= {source.dataset for source in sources if source not in plan.grid.adopted_checkpoints}
+    checkpoints = [entry for source, entry in plan.grid.adopted_checkpoints.items() if source in sources]
     absent = [name for name in sorted({c.backbone.name for c in plan.todo}) if missing_weights(catalog.backbone(name))]
     absent += [name for name in sorted(datasets) if missing_data(catalog.dataset(name), data_root)]
     return absent + [f"checkpoint of {entry.dataset}" for entry in checkpoints if missing_checkpoint(entry)]

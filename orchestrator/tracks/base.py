@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 SupportSplit = Literal["train", "test"]
 
 
-def supervised_work(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
+def support_passes(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
     """The images that a method takes through the tower to learn from a labelled support."""
     return method.tower_passes(support_size, settings)
 
@@ -34,7 +34,8 @@ class Track:
         scores_variants: whether a block may say in ``evaluate_on`` which datasets are scored instead of the target.
         averages_target: whether a mean over test sets counts the target itself. False for a mean over shifted ones.
         scored_after_epochs: whether the classifier is scored after every epoch of training too.
-        work: ``work(method, settings, support_size, test_size)`` is the encoding that one cell needs, for estimates.
+        tower_passes: ``tower_passes(method, settings, support_size, test_size)`` -> images through the tower
+            in one cell. Plans estimate their hours from it.
         published_shots: ``published_shots(k)`` is the k under which the paper prints a cell's accuracy, if under any.
         lead_tables, lead_figures: what the report shows first, by the names in the report's registry.
         named_in_titles: whether titles name the track even where all of a report is on this one track.
@@ -48,7 +49,7 @@ class Track:
     scores_variants: bool = False
     averages_target: bool = True
     scored_after_epochs: bool = False
-    work: Callable[[Method, Any, int, int], TowerPasses] = supervised_work
+    tower_passes: Callable[[Method, Any, int, int], TowerPasses] = support_passes
     published_shots: Callable[[int | None], int | None] = lambda shots: shots
     lead_tables: tuple[str, ...] = ("main",)
     lead_figures: tuple[str, ...] = ("accuracy",)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from bolt.methods import Method, TowerPasses
 
 
-def _work(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
+def _tower_passes(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
     """The images that :mod:`bolt.training.test_time` takes through the tower.
 
     One forward pass over the test images selects the trusted ones. In each epoch a batch is half unlabelled images,
@@ -28,7 +28,7 @@ TTA = Track(
     name="tta",
     title="test-time adaptation",
     gives_support=False,
-    work=_work,
+    tower_passes=_tower_passes,
     published_shots=lambda shots: None,
     lead_tables=("main", "datasets"),
 )

@@ -135,7 +135,7 @@ def test_every_shipped_grid_expands_without_data(catalog: Catalog, name: str) ->
         assert METHODS[cell.method.name].uses_sources == bool(cell.sources)
         assert {ref.name for ref in cell.evaluate_on} <= set(grid.datasets)
         if METHODS[cell.method.name].meta_recipe is None:  # else its sources are images
-            assert all(grid.source_plan(source).dataset == source.dataset for source in cell.sources)
+            assert all(grid.sources[source].dataset == source.dataset for source in cell.sources)
         assert grid.label(cell)
 
 

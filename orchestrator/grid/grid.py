@@ -1,0 +1,48 @@
+"""A grid: the cells of a grid file, and everything that is known of them before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from orchestrator.catalog import BackboneEntry, CheckpointEntry, DatasetEntry
+from orchestrator.core.cell import Cell, SourceRef
+from orchestrator.grid.sources import SourcePlan
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of a grid file.
+
+    Attributes:
+        name: of the file, without its suffix.
+        title, description: for people.
+        cells: the selected cells, each once, in the order of the file.
+        all_cells: the cells before ``--only`` and ``--limit``.
+        sources: every source model that the selected cells use, and how it is made.
+        datasets: the datasets whose images are read, by name: targets, scored datasets, and those of the sources that
+            are not adopted.
+        backbones: by name.
+        labels: what reports call the method of a cell: its ``as`` label, its name, or ``name[setting=value]``.
+    """
+
+    name: str
+    title: str
+    description: str
+    cells: tuple[Cell, ...]
+    all_cells: tuple[Cell, ...]
+    sources: Mapping[SourceRef, SourcePlan]
+    datasets: Mapping[str, DatasetEntry]
+    backbones: Mapping[str, BackboneEntry]
+    labels: Mapping[Cell, str]
+
+    def label(self, cell: Cell) -> str:
+        """What reports call the method of a cell. Raises ``KeyError`` for a cell of another grid."""
+        return self.labels[cell]
+
+    @cached_property
+    def adopted_checkpoints(self) -> Mapping[SourceRef, CheckpointEntry]:
+        """The sources that are adopted checkpoints."""
+        recipes = {source: plan.recipe for source, plan in self.sources.items()}
+        return {source: recipe for source, recipe in recipes.items() if isinstance(recipe, CheckpointEntry)}

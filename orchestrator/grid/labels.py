@@ -1,0 +1,55 @@
+"""The labels of cells: what reports call the method of a cell, so that two settings of one method differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.core.cell import Cell, MethodRef
+from orchestrator.grid.expand import PlannedCell
+
+
+def cell_labels(planned: Mapping[Cell, PlannedCell]) -> dict[Cell, str]:
+    """The label of every cell: the grid's own, or the method's name with the settings that vary in the grid.
+
+    Raises ``UserError`` if two cells that differ in the method alone have one label: they would share a table row.
+    """
+    defaults = _default_labels(planned)
+    labels: dict[Cell, str] = {}
+    methods: dict[str, set[MethodRef]] = {}
+    for cell, one in planned.items():
+        labels[cell] = defaults[cell.track, cell.method] if one.label is None else one.label
+        methods.setdefault(labels[cell], set()).add(cell.method)
+    rows: dict[Cell, PlannedCell] = {}
+    for cell, label in labels.items():
+        if len(methods[label]) > 1:
+            row = replace(cell, method=MethodRef(label, 0, ()))
+            other = rows.setdefault(row, planned[cell])
+            if other.cell != cell:
+                what = f"the label {label!r} means two different cells of one row"
+                raise planned[cell].location.error(what, f"the other one stands in {other.location}")
+    return labels
+
+
+def _default_labels(planned: Mapping[Cell, PlannedCell]) -> dict[tuple[str, MethodRef], str]:
+    """(track, method) -> label of the cells that the grid gives no label."""
+    variants: dict[tuple[str, str], dict[MethodRef, dict[str, Any]]] = {}
+    for one in planned.values():
+        if one.label is None:
+            method = one.cell.method
+            variants.setdefault((one.cell.track, method.name), {})[method] = method.settings_dict()
+    labels = {}
+    for (track, name), settings_of in variants.items():
+        some = next(iter(settings_of.values()))
+        varying = [key for key in some if len({repr(settings.get(key)) for settings in settings_of.values()}) > 1]
+        for ref, settings in settings_of.items():
+            values = ",".join(f"{key}={_short(settings[key])}" for key in varying)
+            labels[track, ref] = f"{name}[{values}]" if values else name
+    return labels
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "/".join(_short(item) for item in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,81 @@
+"""The methods of a block, with their settings complete and checked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bolt.methods import METHODS, Method, UnknownName
+from orchestrator.catalog import DatasetEntry
+from orchestrator.catalog.location import Location
+from orchestrator.core.cell import MethodRef
+from orchestrator.grid.overrides import Overrides
+from orchestrator.grid.schema import MethodChoice
+from orchestrator.tracks import Track
+from orchestrator.util.errors import UserError
+
+
+@dataclass(frozen=True)
+class ResolvedMethod:
+    """One entry of a block's ``methods``.
+
+    Attributes:
+        ref: its identity, with the value of every setting.
+        label: the label that the grid gives it, if it gives one.
+        location: where it stands.
+    """
+
+    method: Method
+    ref: MethodRef
+    label: str | None
+    location: Location
+
+    def check_episodes(self, pool: Iterable[DatasetEntry]) -> None:
+        """Raises ``UserError`` if a dataset to meta-learn from has fewer training images than one episode takes."""
+        if self.method.meta_recipe is None:
+            return
+        recipe = self.method.meta_recipe(self.method.configure(self.ref.settings_dict()))
+        needed = recipe.support + recipe.query
+        for entry in pool:
+            if entry.sizes.train < needed:
+                raise self.location.error(
+                    f"an episode of {self.method.name} has {needed} images, "
+                    f"but {entry.name} has {entry.sizes.train} to train on",
+                    "lower meta_support or meta_query",
+                )
+
+
+def resolve_method(choice: MethodChoice, track: Track, overrides: Overrides, location: Location) -> ResolvedMethod:
+    """A method by its name in the grid, with overrides applied to its settings.
+
+    Raises ``UserError`` for an unknown method or setting, for a value that a setting does not take, and for a method
+    that cannot be measured on the track.
+    """
+    if choice.name not in METHODS:
+        raise location.unknown_name("method", choice.name, METHODS)
+    method = METHODS[choice.name]
+    if not track.takes(method):
+        able = sorted(name for name, other in METHODS.items() if track.takes(other))
+        raise location.error(
+            f"{method.name} cannot be measured on the {track.name} track",
+            f"methods that can: {', '.join(able) or 'none yet'}",
+        )
+    settings = _configure(method, choice.settings, track, location)
+    if changes := overrides.methods.get(method.name):
+        settings = _configure(method, {**choice.settings, **changes}, track, overrides.location(method.name))
+    values = sorted((field.name, getattr(settings, field.name)) for field in dataclasses.fields(settings))
+    preset = choice.settings.get("preset")
+    label = choice.label or (f"{choice.name}[{preset}]" if preset else None)
+    return ResolvedMethod(method, MethodRef(method.name, method.version, tuple(values)), label, location)
+
+
+def _configure(method: Method, changes: Mapping[str, Any], track: Track, location: Location) -> Any:
+    try:
+        return track.configure(method, changes)
+    except UnknownName as error:
+        kind = "preset" if error.where.startswith("presets") else "setting"
+        raise location.unknown_name(f"{kind} of {method.name}", error.name, error.known) from None
+    except (ValueError, TypeError) as error:
+        raise UserError(str(error), where=str(location)) from None

@@ -1,0 +1,118 @@
+"""The sources of a cell: which datasets are in the pool of a target, and how each source model is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bolt.methods import Method
+from bolt.protocol import STRICT
+from bolt.seeds import numpy_generator
+from orchestrator.catalog import Catalog, CheckpointEntry, DatasetEntry
+from orchestrator.catalog.location import Location
+from orchestrator.core.cell import SourceRef
+from orchestrator.core.recipes import SourceRecipe, adopted_source
+from orchestrator.grid.references import References
+from orchestrator.grid.schema import SourcesChoice
+
+Pool = tuple[DatasetEntry, ...]
+
+
+@dataclass(frozen=True)
+class SourcePlan:
+    """How a source model is made: fine-tuned by a resolved recipe, or adopted from a checkpoint."""
+
+    backbone: str
+    dataset: str
+    recipe: SourceRecipe | CheckpointEntry
+
+
+class SourceResolver:
+    """Finds the sources of cells. Pools and references are computed once and shared by all cells of a grid.
+
+    Attributes:
+        plans: every source model that was referred to so far, and how it is made.
+    """
+
+    def __init__(self, catalog: Catalog, references: References) -> None:
+        self._catalog, self._references = catalog, references
+        self.plans: dict[SourceRef, SourcePlan] = {}
+        self._pools: dict[Any, Pool] = {}
+        self._refs: dict[Any, tuple[SourceRef, ...]] = {}
+
+    def pool(self, choice: SourcesChoice, target: DatasetEntry, scored: Sequence[DatasetEntry], at: Location) -> Pool:
+        """The datasets whose models a cell may use.
+
+        The target and the scored datasets are left out, and under ``leave_group_out`` the datasets of their ``kin``
+        groups. Raises ``UserError`` if no dataset is left, or if one has no training images.
+        """
+        key = (choice.rule, choice.domain, choice.datasets, target.name, *(entry.name for entry in scored))
+        if key not in self._pools:
+            left_out = {entry.name for entry in (target, *scored)}
+            groups = {entry.kin for entry in (target, *scored) if entry.kin}
+            if choice.rule == "leave_one_out":
+                groups = set()
+            candidates = self._candidates(choice, target, at)
+            pool = {e.name: e for e in candidates if e.name not in left_out and e.kin not in groups}
+            if not pool:
+                raise at.error(
+                    f"{choice.rule} leaves no source for {target.name}",
+                    "give the pool: sources: {rule: leave_one_out, domain: NAME} or {..., datasets: [...]}",
+                )
+            self._pools[key] = tuple(pool.values())
+        return self._pools[key]
+
+    def _candidates(self, choice: SourcesChoice, target: DatasetEntry, at: Location) -> list[DatasetEntry]:
+        if choice.datasets is None:
+            members = self._catalog.datasets_of(choice.domain or target.domain, at / "domain")
+            return [entry for entry in members if entry.has_training_images]
+        named = [self._catalog.dataset(name, at / "datasets" / i) for i, name in enumerate(choice.datasets)]
+        for entry in named:
+            if not entry.has_training_images:
+                raise (at / "datasets").error(f"{entry.name} has no training images, so it cannot be a source")
+        return named
+
+    def references(
+        self, method: Method, backbone: str, datasets: Pool, recipe: SourceRecipe, adopted: bool
+    ) -> tuple[SourceRef, ...]:
+        """References to what a method reads of the datasets: their models or, to meta-learn from, their images.
+
+        Args:
+            recipe: how models are fine-tuned.
+            adopted: whether a checkpoint of the catalog replaces fine-tuning, where there is one.
+        """
+        key = (method.meta_recipe is not None, backbone, tuple(entry.name for entry in datasets), recipe, adopted)
+        if key not in self._refs:
+            if method.meta_recipe is not None:
+                refs = tuple(SourceRef(entry.name, self._references.dataset(entry).digest) for entry in datasets)
+            else:
+                refs = tuple(self._model(backbone, entry, recipe, adopted) for entry in datasets)
+            self._refs[key] = refs
+        return self._refs[key]
+
+    def _model(self, backbone: str, entry: DatasetEntry, recipe: SourceRecipe, adopted: bool) -> SourceRef:
+        # Source models have the activation of their weights under every protocol.
+        as_trained = self._references.backbone(backbone, STRICT)
+        checkpoint = self._catalog.checkpoints.get((backbone, entry.name)) if adopted else None
+        if checkpoint is not None:
+            ref = adopted_source(as_trained, entry.name, checkpoint.sha256)
+            self.plans[ref] = SourcePlan(backbone, entry.name, checkpoint)
+        else:
+            resolved = recipe.resolve(entry.fine_tune_epochs, entry.sizes.train)
+            ref = resolved.source(as_trained, self._references.dataset(entry))
+            self.plans[ref] = SourcePlan(backbone, entry.name, resolved)
+        return ref
+
+
+def draw_sources(pool: Pool, count: int | None, target: DatasetEntry, seed: int, at: Location) -> Pool:
+    """The whole pool, or ``count`` datasets of it, drawn by target and seed; a smaller draw is part of a larger one.
+
+    Raises ``UserError`` if the pool has fewer datasets.
+    """
+    if count is None or not pool:
+        return pool
+    if count > len(pool):
+        raise (at / "count").error(f"count is {count}, but {target.name} has {len(pool)} sources")
+    chosen = numpy_generator("sources", target.name, seed).permutation(len(pool))[:count]
+    return tuple(pool[index] for index in sorted(chosen.tolist()))

@@ -1,0 +1,100 @@
+"""The datasets of a block: the targets that methods adapt to, and the datasets that are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from bolt.protocol import Protocol
+from orchestrator.catalog import Catalog, DatasetEntry
+from orchestrator.grid.methods import ResolvedMethod
+from orchestrator.grid.overrides import FieldLocations
+from orchestrator.grid.schema import Block
+from orchestrator.tracks import TRACKS, Track
+
+
+def find_targets(block: Block, catalog: Catalog, at: FieldLocations) -> list[DatasetEntry]:
+    """The datasets that a block names, or those with training images in the domains that it names.
+
+    Raises ``UserError`` for an unknown name, and if the block names both kinds or none.
+    """
+    if (block.domains is None) == (block.datasets is None):
+        raise at.block.error("a block names its targets by either domains or datasets")
+    if block.datasets is not None:
+        return [catalog.dataset(name, at("datasets") / i) for i, name in enumerate(block.datasets)]
+    targets = []
+    for index, domain in enumerate(block.domains or ()):
+        location = at("domains") / index
+        members = [entry for entry in catalog.datasets_of(domain, location) if entry.has_training_images]
+        if not members:
+            raise location.error(f"domain {domain} has no dataset to adapt to")
+        targets += members
+    return targets
+
+
+def find_scored(
+    block: Block, track: Track, target: DatasetEntry, catalog: Catalog, at: FieldLocations
+) -> list[DatasetEntry]:
+    """The datasets that a cell of a target is scored on: those in ``evaluate_on``, or the target.
+
+    Raises ``UserError`` if the track scores no variants, or if a dataset has classes that the target does not have.
+    """
+    if block.evaluate_on is None:
+        return [target]
+    location = at("evaluate_on")
+    if not track.scores_variants:
+        able = " and ".join(name for name, other in TRACKS.items() if other.scores_variants)
+        raise location.error(f"only the {able} track is scored on other datasets than its target")
+    entries = [catalog.dataset(name, location / i) for i, name in enumerate(block.evaluate_on)]
+    for index, entry in enumerate(entries):
+        unknown = sorted(set(_class_names(entry)) - set(_class_names(target)) if _class_names(target) else ())
+        if unknown or entry.classes > target.classes:
+            which = f"the class {unknown[0]!r}" if unknown else f"{entry.classes} classes"
+            raise (location / index).error(
+                f"{entry.name} has {which}, which {target.name} with its {target.classes} does not have; "
+                "what is adapted to one cannot be scored on the other"
+            )
+    return entries
+
+
+def _class_names(entry: DatasetEntry) -> tuple[str, ...]:
+    """The class names that a catalog entry lists, if it lists any."""
+    names = entry.class_names
+    return tuple(names.values()) if isinstance(names, dict) else names if isinstance(names, tuple) else ()
+
+
+def check_supports(
+    block: Block,
+    track: Track,
+    protocol: Protocol,
+    targets: Sequence[DatasetEntry],
+    methods: Iterable[ResolvedMethod],
+    at: FieldLocations,
+) -> None:
+    """Raises ``UserError`` if a support that the block asks for cannot be drawn."""
+    if block.shots is not None and not track.gives_support:
+        raise at("shots").error(f"the {track.name} track reads no labels, so it takes no shots")
+    for index, k in enumerate(block.shots or ()):
+        if k < 1:
+            raise (at("shots") / index).error(f"k is {k}; at least one image per class is needed")
+    for index, seed in enumerate(block.seeds or ()):
+        if seed < 1:
+            raise (at("seeds") / index).error(f"the seed is {seed}; seeds count from 1")
+    name = next((one.method.name for one in methods if one.method.uses_support), None)
+    if name is None:
+        return
+    if block.seeds is None:
+        raise at("seeds").error(f"this field is needed: {name} draws a support")
+    if not track.gives_support:
+        return
+    if block.shots is None:
+        raise at("shots").error(f"this field is needed: {name} learns from a support")
+    for entry in targets:
+        if not entry.has_training_images:
+            raise at.block.error(f"{entry.name} has no training images; it can only be evaluated on")
+        if protocol.short_classes == "refuse" and max(block.shots) > entry.max_shots:
+            raise at("shots").error(
+                f"k is {max(block.shots)}, but the smallest class of {entry.name} has at most "
+                f"{entry.max_shots} training images",
+                "leave the dataset to a block of its own with "
+                f"protocol: {{name: {protocol.name.partition('+')[0]}, short_classes: take_all}}",
+            )
