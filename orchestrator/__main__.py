@@ -13,7 +13,7 @@ DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, 
 def main() -> None:
     """Entry point of the ``orchestrator`` command."""
     from orchestrator.cli.app import app
-    from orchestrator.execution.cluster import ClusterLost
+    from orchestrator.execution.health import ClusterLost
     from orchestrator.util.errors import UserError
 
     try:

@@ -18,7 +18,7 @@ from orchestrator.core.cell import Cell
 from orchestrator.core.settings import RunSettings
 from orchestrator.planning.packing import RESERVED, hold_to_share
 from orchestrator.store import Store
-from orchestrator.store.failure_kind import Problem, patiently, problem_of, reason
+from orchestrator.store.failure_kind import FailureKind, classify_error, retry_store, store_error
 from orchestrator.store.results import Failure, Result, Timings
 from orchestrator.tracks import TRACKS
 from orchestrator.util.errors import UserError
@@ -48,7 +48,7 @@ class Outcome:
     status: Literal["finished", "failed"]
     seconds: float
     error: str = ""
-    problem: Problem = ""
+    problem: FailureKind = ""
     traceback: str = ""
     gpu_mib: float = 0.0
 
@@ -70,17 +70,19 @@ def run_and_record(cell: Cell, settings: RunSettings) -> Outcome:
 
         loaded = loaded_artifacts(settings)
         hold_to_share(loaded.device, settings.gpu_share)
-        measured = patiently(store.files.is_local, lambda: measure(cell, loaded))
+        measured = retry_store(store.files.is_local, lambda: measure(cell, loaded))
         adapter = kept_adapter(measured, loaded)
     except Exception as error:  # whatever a method raises is that cell's failure, not the run's
         line, trace = f"{type(error).__name__}: {error}".splitlines()[0], traceback.format_exc()
-        if problem := problem_of(error):
-            return outcome("failed", reason(error) if problem == "store" else line, problem=problem, traceback=trace)
+        if problem := classify_error(error):
+            return outcome(
+                "failed", store_error(error) if problem == "store" else line, problem=problem, traceback=trace
+            )
         try:
             again = bool(damaged_inputs(cell, settings))
-            patiently(store.files.is_local, lambda: record_failure(store, cell.id, line, trace, again=again))
+            retry_store(store.files.is_local, lambda: record_failure(store, cell.id, line, trace, again=again))
         except (OSError, UserError) as away:
-            return outcome("failed", reason(away), problem="store", traceback=trace)
+            return outcome("failed", store_error(away), problem="store", traceback=trace)
         return outcome("failed", line)
 
     def record() -> None:
@@ -89,9 +91,9 @@ def run_and_record(cell: Cell, settings: RunSettings) -> Outcome:
         store.write_result(measured.result)
 
     try:
-        patiently(store.files.is_local, record)
+        retry_store(store.files.is_local, record)
     except (OSError, UserError) as away:
-        return outcome("failed", reason(away), problem="store", traceback=traceback.format_exc())
+        return outcome("failed", store_error(away), problem="store", traceback=traceback.format_exc())
     return outcome("finished", gpu_mib=float(measured.result.details.get(RESERVED, 0.0)))
 
 

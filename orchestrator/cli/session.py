@@ -14,7 +14,7 @@ from rich.console import Console
 from orchestrator.cli.mlflow_sync import label_runs, open_tracker, sync_grid
 from orchestrator.cli.workspace import Workspace
 from orchestrator.core.events import CellEvent
-from orchestrator.execution.run import Ran, RunOptions, execute
+from orchestrator.execution.run import RunOptions, RunSummary, execute
 from orchestrator.planning.disk import check_room
 from orchestrator.planning.estimate import CORE_TFLOPS, GPU_TFLOPS, cell_gflops
 from orchestrator.planning.plan import Plan, check_inputs
@@ -53,7 +53,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
         _check(plan, workspace, options)
         _announce(plan, console)
         try:
-            ran = _run(plan, workspace, options, console) if plan.todo else Ran()
+            ran = _run(plan, workspace, options, console) if plan.todo else RunSummary()
         except KeyboardInterrupt:  # the progress view has printed how to continue
             return EXIT_CODE
         finished = plan.updated(workspace.store)
@@ -77,7 +77,7 @@ def _announce(plan: Plan, console: Console) -> None:
         console.print(estimate_line(plan), highlight=False, soft_wrap=True)
 
 
-def _run(plan: Plan, workspace: Workspace, options: RunOptions, console: Console) -> Ran:
+def _run(plan: Plan, workspace: Workspace, options: RunOptions, console: Console) -> RunSummary:
     """Execute the plan. The terminal shows progress, and MLflow gets every finished cell from a background thread."""
     store, grid = workspace.store, plan.grid
     progress = _progress(plan, workspace, options, console)
@@ -104,7 +104,7 @@ def _run(plan: Plan, workspace: Workspace, options: RunOptions, console: Console
             options,
             on_task=progress.on_task,
             on_event=on_event,
-            on_places=progress.set_places,
+            on_slots=progress.set_places,
         )
         problem = tracker.close()
     if problem:
@@ -133,7 +133,9 @@ def _progress(plan: Plan, workspace: Workspace, options: RunOptions, console: Co
     )
 
 
-def _print_end(plan: Plan, ran: Ran, report: ReportFiles, tracked: str, workspace: Workspace, console: Console) -> None:
+def _print_end(
+    plan: Plan, ran: RunSummary, report: ReportFiles, tracked: str, workspace: Workspace, console: Console
+) -> None:
     """Print the accuracies, what this run did, and where the report and the runs are."""
     from orchestrator.report import terminal_summary
 

@@ -75,7 +75,8 @@ class TaskEvent:
         seconds: wall-clock seconds in the worker.
         log: path of the worker's log on the machine it ran on, empty if there is none.
         failed_dependency: the failed task at the root, when skipped.
-        again: when failed, it was not the task's own fault: its worker died.
+        again: when failed, it was not the task's own fault: its worker died, or an input was damaged.
+        store_failed: when failed, it was because the store cannot be used.
     """
 
     key: str
@@ -87,3 +88,4 @@ class TaskEvent:
     log: str = ""
     failed_dependency: str = ""
     again: bool = False
+    store_failed: bool = False

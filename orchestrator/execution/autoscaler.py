@@ -1,14 +1,12 @@
-"""What a cluster that scales may grow to.
+"""How far a cluster can grow: the limits in the configuration of Ray's autoscaler.
 
-Ray's autoscaler keeps that to itself: in a cluster that ``ray up`` has made, nobody fills in what Ray has for it
-(``state.get_max_resources_from_cluster_config``). So the head is asked, where the autoscaler's process names its
-configuration. Nothing here imports Ray; :func:`growth_here` runs on the head.
+Ray has a call for it (``state.get_max_resources_from_cluster_config``), but ``ray up`` does not fill in the data behind
+it. So the head reads the file that the autoscaler's command line names. Nothing here imports Ray.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,81 +14,75 @@ from typing import Any
 import psutil
 import yaml
 
-CONFIGURATION, CONTROL = "--autoscaling-config=", "--gcs-address="
+CONFIG_OPTION, ADDRESS_OPTION = "--autoscaling-config=", "--gcs-address="
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A kind of machine that may come.
+class NodeType:
+    """A type of node that the autoscaler can start.
 
     Attributes:
-        most: how many of it at most.
-        cpus, gpus: of one.
+        max_count: at most so many nodes of it.
+        cpus, gpus: of one node.
     """
 
-    most: int
+    max_count: int
     cpus: float
     gpus: float
 
 
 @dataclass(frozen=True)
-class Growth:
-    """The machines that may come by themselves, besides the head.
+class AutoscalerLimits:
+    """The nodes that the autoscaler can start besides the head.
 
     Attributes:
-        machines: how many at most, of all kinds together.
-        kinds: those whose size is known.
+        max_nodes: at most so many nodes, of all types together.
+        node_types: the types whose size is known.
     """
 
-    machines: int = 0
-    kinds: tuple[Kind, ...] = ()
+    max_nodes: int = 0
+    node_types: tuple[NodeType, ...] = ()
 
     @property
     def cpus(self) -> float:
-        """CPUs of all of them, when those with the most come first."""
-        return self._most([(kind.cpus, kind.most) for kind in self.kinds])
+        """CPUs of all of them, when the nodes with the most CPUs are started first."""
+        return self._total([(node.cpus, node.max_count) for node in self.node_types])
 
     @property
     def gpus(self) -> float:
-        """GPUs of all of them, when those with the most come first."""
-        return self._most([(kind.gpus, kind.most) for kind in self.kinds])
+        """GPUs of all of them, when the nodes with the most GPUs are started first."""
+        return self._total([(node.gpus, node.max_count) for node in self.node_types])
 
-    @property
-    def largest(self) -> tuple[float, float]:
-        """(cpus, gpus) of the largest single one."""
-        coming = [kind for kind in self.kinds if kind.most]
-        return max((kind.cpus for kind in coming), default=0.0), max((kind.gpus for kind in coming), default=0.0)
-
-    def _most(self, sizes: Sequence[tuple[float, int]]) -> float:
-        places, total = self.machines, 0.0
-        for size, most in sorted(sizes, reverse=True):
-            taken = min(places, most)
-            places, total = places - taken, total + taken * size
+    def _total(self, sizes: list[tuple[float, int]]) -> float:
+        nodes_left, total = self.max_nodes, 0.0
+        for size, max_count in sorted(sizes, reverse=True):
+            count = min(nodes_left, max_count)
+            nodes_left, total = nodes_left - count, total + count * size
         return total
 
 
-def growth_here(gcs_address: str) -> Growth:
-    """What the autoscaler of the cluster at ``gcs_address`` may start; none where none runs on this machine.
+def read_autoscaler_limits(gcs_address: str) -> AutoscalerLimits:
+    """The limits of the cluster at ``gcs_address``, read on its head; no nodes where no autoscaler runs there.
 
-    Machines of a cluster of one's own (``provider: local``) have no size in it; they are there, or cannot come.
+    The nodes of a cluster with ``provider: local`` have no size in the file: they are there or cannot come.
     """
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError, yaml.YAMLError, AttributeError, TypeError, ValueError):
             options = process.cmdline()
-            if CONTROL + gcs_address not in options:
+            if ADDRESS_OPTION + gcs_address not in options:
                 continue
             for option in options:
-                if option.startswith(CONFIGURATION):
-                    return growth_of(yaml.safe_load(Path(option.removeprefix(CONFIGURATION)).read_text()))
-    return Growth()
+                if option.startswith(CONFIG_OPTION):
+                    return limits_from_config(yaml.safe_load(Path(option.removeprefix(CONFIG_OPTION)).read_text()))
+    return AutoscalerLimits()
 
 
-def growth_of(configuration: dict[str, Any]) -> Growth:
-    """The same from the autoscaler's configuration, as ``ray up`` has completed it."""
-    head = configuration.get("head_node_type")
-    kinds = tuple(
-        Kind(int(kind.get("max_workers", 0)), float(size.get("CPU", 0)), float(size.get("GPU", 0)))
-        for name, kind in configuration["available_node_types"].items()
-        if (size := kind.get("resources") or {}) and name != head
+def limits_from_config(config: dict[str, Any]) -> AutoscalerLimits:
+    """The limits in the autoscaler's configuration, as ``ray up`` has completed it."""
+    head = config.get("head_node_type")
+    node_types = tuple(
+        NodeType(int(node.get("max_workers", 0)), float(size.get("CPU", 0)), float(size.get("GPU", 0)))
+        for name, node in config["available_node_types"].items()
+        if (size := node.get("resources") or {}) and name != head
     )
-    return Growth(int(configuration.get("max_workers", 0)), kinds)
+    return AutoscalerLimits(int(config.get("max_workers", 0)), node_types)

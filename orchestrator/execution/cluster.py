@@ -1,94 +1,59 @@
-"""Start or join Ray, say what it has, and run graphs of tasks on it."""
+"""Connect to Ray: start an instance on this machine or join a running cluster, describe it, and end the connection."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import gc
+import logging
 import os
-import queue
-import socket
+import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
-from orchestrator.core.events import TaskEvent
-from orchestrator.execution.autoscaler import Growth
-from orchestrator.execution.connect import (
-    DRIVER_VARIABLE,
-    ENVIRONMENT,
-    HEAD,
-    interrupt_later,
-    join,
-    locate,
-    log_folder,
-    shake_hands,
-    start,
-    use_token,
-)
-from orchestrator.execution.task_graph import Called, Frontier, GraphTask, call, skipped
-from orchestrator.util.errors import UserError, one_line
+from orchestrator.execution import ray_private
+from orchestrator.execution.autoscaler import AutoscalerLimits
+from orchestrator.execution.join import HEAD_RESOURCE, check_workers, find_address, join, use_token
+from orchestrator.execution.process import delay_interrupt, environment_variables
 from orchestrator.util.scratch import ScratchFolder
 
 SHUTDOWN_SECONDS = 20.0
-"""How long the end of a connection may take before it is left behind."""
+"""How long Ray's shutdown may take before this process leaves without it."""
 
-HEALTH_SECONDS = 2.0
-"""While nothing happens, the cluster is asked this often whether it is still there."""
+RAY_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # send no usage statistics
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # a relative store path means the same in a worker as in the driver
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # work that asked for no GPU sees none
+    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
+}
 
-ANSWER_SECONDS = 20.0
-"""A control service that does not answer for so long counts as lost; Ray would kill this process after 60."""
-
-TASK_RETRIES = 3
-"""How often a task whose worker died is started again. What a task raises is never retried."""
-
-_VITAL = frozenset({"gcs_server", "raylet"})
-"""Processes of a local instance without which nothing goes on."""
-
-
-class ClusterLost(UserError):
-    """The cluster went away while cells or tasks were under way. What has finished is kept."""
+_MAX_FOLDER_LENGTH = 40
+"""Ray's sockets lie about 65 characters below its folder, and a socket's path may have 107."""
 
 
 @dataclass(frozen=True)
 class ClusterInfo:
-    """What a cluster has.
+    """The resources of a cluster.
 
     Attributes:
-        address: ``local``, or where it was joined.
-        nodes: how many machines are alive.
-        cpus, gpus: logical ones in all.
-        memory: bytes in all.
-        largest: (cpus, gpus) of the largest single node there is or may be; nothing that needs more can ever run.
-        may_become: (cpus, gpus) in all when every machine has come that its autoscaler may start; what there is, where
-            it has none.
-        logs: folder with the output of workers on this machine.
+        cpus, gpus: logical CPUs and GPUs of all nodes that are alive.
+        max_size: (cpus, gpus) once the autoscaler has started every node it may; the current size without one.
+        logs: folder on this machine with the output of workers.
     """
 
-    address: str
-    nodes: int
     cpus: float
     gpus: float
-    memory: int
-    largest: tuple[float, float]
-    logs: str
-    may_become: tuple[float, float]
+    max_size: tuple[float, float]
+    logs: Path
 
 
 class Cluster:
-    """A connection to Ray; a context manager that ends it.
+    """A connection to Ray. As a context manager, it ends the connection when the block is left."""
 
-    Attributes:
-        address: ``local``, or where it was joined.
-        logs: folder with the output of workers on this machine.
-    """
-
-    def __init__(self, address: str, logs: Path, scratch: ScratchFolder | None, *, owned: bool) -> None:
-        self.address, self.logs = address, logs
-        self._scratch, self._owned, self._growth = scratch, owned, Growth()
+    def __init__(self, scratch: ScratchFolder | None = None, *, owned: bool = True) -> None:
+        self._scratch, self._owned, self._limits = scratch, owned, AutoscalerLimits()
 
     @classmethod
     def connect(
@@ -99,86 +64,76 @@ class Cluster:
         gpus: int | None = None,
         worker_env: Mapping[str, str] | None = None,
     ) -> Cluster:
-        """Start a local instance of its own (``None``), or join one (``"auto"``, ``"host:port"``).
+        """Start an instance on this machine (``None``), or join a running cluster (``"auto"``, ``"host:port"``).
 
         A local instance listens on the loopback interface only, has no dashboard, writes its workers' output to
-        files and is gone when this process is gone. With ``None``, an instance this process is already connected to
-        is used as it is and left running.
+        files, and ends with this process. When this process is connected already and ``address`` is ``None``, the
+        existing connection is used and left open.
 
         Args:
-            address: which instance.
-            cpus, gpus: how many a local instance may use; those of the machine by default.
+            address: which cluster.
+            cpus, gpus: what a local instance may use; by default what the machine has.
             worker_env: environment variables for every worker.
 
-        Raises :class:`UserError` when there is nothing to join, or it does not answer.
+        Raises ``UserError`` when there is no cluster at ``address``, or it does not answer.
         """
-        for name, value in ENVIRONMENT.items():
+        for name, value in RAY_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         if address is not None:
             use_token()
-            address = locate(address)
+            address = find_address(address)
         import ray
-        from ray._private import auto_init_hook, worker
 
-        auto_init_hook.enable_auto_connect = False  # a thread that outlives its cluster must not start another
-        worker._worker_logs_enabled = False  # or Ray prints a paragraph to the terminal for every dead worker
+        ray_private.disable_auto_connect()
+        ray_private.silence_dead_workers()
         if ray.is_initialized():
             if address is not None:
                 raise RuntimeError(f"cannot join {address}: this process is connected to a Ray instance already")
-            return cls("already connected", log_folder(), None, owned=False)
+            return cls(owned=False)
         if address is None:
-            scratch = start(cpus, gpus, worker_env or {})
-            return cls("local", log_folder(), scratch, owned=True)
-        join(address, worker_env or {})
-        cluster = cls(address, log_folder(), None, owned=True)
+            return cls(_start_instance(cpus, gpus, worker_env or {}))
+        join(address, {**RAY_ENVIRONMENT, **(worker_env or {})})
+        cluster = cls()
         try:
-            cluster._growth = shake_hands(address)
+            cluster._limits = check_workers(address)
         except BaseException:
             cluster.close()
             raise
         return cluster
 
     def describe(self) -> ClusterInfo:
-        """What it has now, and what it may become."""
+        """The cluster's resources now, and what they can grow to."""
         import ray
 
-        alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        growth = self._growth
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
-        def in_all(name: str) -> float:
-            return float(sum(node.get(name, 0.0) for node in alive))
+        def total(name: str) -> float:
+            return float(sum(node.get(name, 0.0) for node in nodes))
 
-        def largest(name: str, coming: float) -> float:
-            return float(max([coming, *(node.get(name, 0.0) for node in alive)]))
-
-        def may_become(name: str, coming: float) -> float:
-            head = float(sum(node.get(name, 0.0) for node in alive if HEAD in node))
-            return max(in_all(name), head + coming)
+        def maximum(name: str, startable: float) -> float:
+            head = float(sum(node.get(name, 0.0) for node in nodes if HEAD_RESOURCE in node))
+            return max(total(name), head + startable)
 
         return ClusterInfo(
-            address=self.address,
-            nodes=len(alive),
-            cpus=in_all("CPU"),
-            gpus=in_all("GPU"),
-            memory=int(in_all("memory")),
-            largest=(largest("CPU", growth.largest[0]), largest("GPU", growth.largest[1])),
-            logs=str(self.logs),
-            may_become=(may_become("CPU", growth.cpus), may_become("GPU", growth.gpus)),
+            cpus=total("CPU"),
+            gpus=total("GPU"),
+            max_size=(maximum("CPU", self._limits.cpus), maximum("GPU", self._limits.gpus)),
+            logs=ray_private.log_folder(),
         )
 
     def close(self) -> None:
-        """End the connection, and the instance if it is this process's own. Closing twice is harmless."""
+        """End the connection, and the instance if this process has started it. Closing twice is harmless."""
         if not self._owned:
             return
         self._owned = False
         import ray
 
-        ending = threading.Thread(target=ray.shutdown, name="ray-shutdown", daemon=True)
-        with interrupt_later(), _nothing_collected(until_ended=ending):
-            ending.start()
-            ending.join(SHUTDOWN_SECONDS)
-            if ending.is_alive():
-                _abandon()
+        shutdown = threading.Thread(target=ray.shutdown, name="ray-shutdown", daemon=True)
+        with delay_interrupt(), _no_garbage_collection(shutdown):
+            shutdown.start()
+            shutdown.join(SHUTDOWN_SECONDS)
+            if shutdown.is_alive():
+                ray_private.abandon()
         if self._scratch is not None:
             self._scratch.remove()
 
@@ -191,12 +146,48 @@ class Cluster:
         self.close()
 
 
-@contextlib.contextmanager
-def _nothing_collected(until_ended: threading.Thread) -> Iterator[None]:
-    """Keep Python's garbage collector from running, in any thread, while Ray ends; for good if the thread does not end.
+def _start_instance(cpus: int | None, gpus: int | None, worker_env: Mapping[str, str]) -> ScratchFolder:
+    """Start a Ray instance on this machine and connect to it; returns its folder."""
+    import ray
 
-    For a moment Ray's native part is gone and Python's does not know yet. An object reference that is collected then,
-    of the cycles that Tune leaves behind, ends this process at once, with exit code 1 and at most a line in red.
+    root = str(Path(__file__).resolve().parents[2])
+    # Workers import this project from where this process did, installed or not.
+    python_path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    scratch = ScratchFolder("ray", _short_temporary_folder())
+    try:
+        with (
+            ray_private.loopback_only(),
+            delay_interrupt(),
+            environment_variables({**worker_env, "PYTHONPATH": python_path}),
+        ):
+            ray.init(
+                address="local",
+                num_cpus=cpus,
+                num_gpus=gpus,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _temp_dir=str(scratch.path),
+            )
+    except BaseException:
+        ray.shutdown()
+        scratch.remove()
+        raise
+    scratch.path.chmod(0o700)  # Ray opens it to every user, and it holds sockets and workers' logs
+    return scratch
+
+
+def _short_temporary_folder() -> Path:
+    base = tempfile.gettempdir()
+    return Path(base if len(base) < _MAX_FOLDER_LENGTH - 17 else "/tmp")
+
+
+@contextlib.contextmanager
+def _no_garbage_collection(shutdown: threading.Thread) -> Iterator[None]:
+    """Disable Python's garbage collector in all threads while Ray shuts down; for good if the shutdown hangs.
+
+    For a moment Ray's native part is gone, and its Python part does not know it yet. Tune leaves reference cycles that
+    hold object references. If one of them is collected at that moment, this process ends at once with exit code 1.
     """
     gc.collect()
     was_enabled = gc.isenabled()
@@ -204,118 +195,5 @@ def _nothing_collected(until_ended: threading.Thread) -> Iterator[None]:
     try:
         yield
     finally:
-        if was_enabled and not until_ended.is_alive():
+        if was_enabled and not shutdown.is_alive():
             gc.enable()
-
-
-def _abandon() -> None:
-    """Leave a connection that does not end, as can happen when its ``raylet`` was killed: end our own processes."""
-    from ray._private import worker
-
-    atexit.unregister(worker.shutdown)  # or it would wait again when the interpreter ends
-    if worker._global_node is not None:
-        with contextlib.suppress(Exception):
-            worker._global_node.kill_all_processes(check_alive=False, allow_graceful=False)
-
-
-def check_alive() -> None:
-    """Raise :class:`ClusterLost` when the node this driver hangs on is gone, or nobody can say.
-
-    Ray itself can wait for ever for results of a node whose ``raylet`` was killed, and ends the process without a
-    word to Python when its control service has been gone for a minute.
-    """
-    from ray._private import worker
-
-    node = worker._global_node
-    if node is not None and (dead := [name for name, _ in node.dead_processes() if name in _VITAL]):
-        raise _lost(f"its {dead[0]} has ended")
-    answers: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=_ask_whether_alive, args=(answers,), daemon=True).start()
-    try:
-        why = answers.get(timeout=ANSWER_SECONDS)
-    except queue.Empty:
-        why = f"its control service has not answered for {ANSWER_SECONDS:.0f} s"
-    if why:
-        raise _lost(why)
-
-
-def _lost(why: str) -> ClusterLost:
-    hint = "what has finished is kept; run the same command again"
-    return ClusterLost(f"the Ray cluster was lost: {why}", hint=hint)
-
-
-def _ask_whether_alive(answers: queue.Queue[str]) -> None:
-    import ray
-
-    try:
-        own = ray.get_runtime_context().get_node_id()
-        alive = any(node["NodeID"] == own and node["Alive"] for node in ray.nodes())
-        answers.put("" if alive else "the node this process is connected to is gone")
-    except Exception as error:
-        answers.put(one_line(error))
-
-
-def worker_log() -> str:
-    """The file this worker's output goes to, with its machine's name where the driver is on another one.
-
-    Empty when the output does not go to a file.
-    """
-    with contextlib.suppress(OSError):
-        target = os.readlink("/proc/self/fd/2")
-        if Path(target).is_file():
-            here = socket.gethostname()
-            return target if os.environ.get(DRIVER_VARIABLE, here) == here else f"{here}:{target}"
-    return ""
-
-
-def _call_in_worker(function: Callable[..., Any], args: tuple[Any, ...]) -> Called:
-    return call(function, args, worker_log())
-
-
-def run_graph(
-    tasks: Mapping[str, GraphTask], *, in_flight: int | None = None, retries: int = TASK_RETRIES
-) -> Iterator[TaskEvent]:
-    """Run a graph as Ray tasks, yielding events as they happen.
-
-    A task's exception fails it and skips what needs it; the others go on. A task whose worker dies is started
-    again up to ``retries`` times. What runs when the iterator is left early (``KeyboardInterrupt`` included) ends with
-    the connection: cancelling it by force can bring Ray down when a task ends at that very moment.
-
-    Args:
-        tasks: the graph; ready tasks are handed out in its order.
-        in_flight: at most so many are handed out at a time; by default as many as there are CPUs, at least 4.
-        retries: see above.
-
-    Raises ``ValueError`` for a graph that cannot run, :class:`ClusterLost` when the cluster goes away.
-    """
-    import ray
-    from ray.exceptions import RayError
-
-    frontier = Frontier(tasks)
-    limit = in_flight or max(4, int(ray.cluster_resources().get("CPU", 0)))
-    remote = ray.remote(_call_in_worker)
-    running: dict[Any, str] = {}
-    while True:
-        while len(running) < limit and (key := frontier.take()) is not None:
-            task = tasks[key]
-            options = remote.options(
-                num_cpus=task.cpus, num_gpus=task.gpus, max_retries=retries, retry_exceptions=False, name=key
-            )
-            running[options.remote(task.function, task.args)] = key
-            yield TaskEvent(key, "started")
-        if not running:
-            return
-        done, _ = ray.wait(list(running), num_returns=1, timeout=HEALTH_SECONDS)
-        if not done:
-            check_alive()
-            continue
-        key = running.pop(done[0])
-        try:
-            outcome = ray.get(done[0])
-        except RayError as error:
-            outcome = Called(error=f"its worker was lost: {one_line(error)}", traceback=str(error), again=True)
-        yield outcome.event(key)
-        if outcome.error:
-            yield from skipped(frontier, key)
-        else:
-            frontier.finish(key)

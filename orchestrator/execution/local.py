@@ -1,15 +1,16 @@
-"""Cells in this process, one after the other, without Ray: for ``--local``, unit tests and debuggers."""
+"""Run tasks and cells in this process, one after the other, without Ray: for ``--local``, tests and debuggers."""
 
 from __future__ import annotations
 
 import importlib
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
 from orchestrator.core.cell import Cell
-from orchestrator.core.events import CellEvent
-from orchestrator.store.failure_kind import Unwritable
+from orchestrator.core.events import CellEvent, TaskEvent
+from orchestrator.execution.task_graph import GraphTask, run_graph_locally
+from orchestrator.store.failure_kind import RunStopped
 from orchestrator.util.errors import one_line
 
 if TYPE_CHECKING:
@@ -19,16 +20,37 @@ if TYPE_CHECKING:
     Runner = Callable[[Cell, RunSettings], Outcome]
 
 RUNNER = "orchestrator.cells.trial:run_and_record"
-"""The function that runs one cell and records what came of it, as ``module:function``.
+"""The function that runs one cell and records its outcome, as ``module:function``.
 
-It is given by name because it is resolved where the cell runs: the driver need not import what a worker needs.
+It is given by name because a worker resolves it: the driver does not have to import what a worker needs.
 """
 
 
-def resolve(path: str) -> Runner:
-    """The function a ``module:function`` path names. Raises ``ImportError`` or ``AttributeError``."""
+def load_runner(path: str) -> Runner:
+    """The function that a ``module:function`` path names. Raises ``ImportError`` or ``AttributeError``."""
     module, _, name = path.partition(":")
     return cast("Runner", getattr(importlib.import_module(module), name))
+
+
+class LocalBackend:
+    """Runs tasks and cells in this process; see :class:`orchestrator.execution.run.Backend`."""
+
+    gpus = 0.0
+
+    def __init__(self, settings: RunSettings) -> None:
+        self._settings = settings
+
+    def slots(self, cells: Iterable[Cell]) -> int:
+        """Cells run one at a time."""
+        return 1
+
+    def run_graph(self, tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:
+        """Run a graph of tasks, yielding events."""
+        return run_graph_locally(tasks)
+
+    def run_cells(self, cells: Iterable[Cell], on_event: Callable[[CellEvent], None]) -> None:
+        """Run cells; see :func:`run_cells_locally`."""
+        run_cells_locally(cells, self._settings, on_event=on_event)
 
 
 def run_cells_locally(
@@ -38,11 +60,11 @@ def run_cells_locally(
     on_event: Callable[[CellEvent], None],
     runner: str = RUNNER,
 ) -> None:
-    """Run cells in the order given, telling ``on_event`` what happens. One that fails does not stop the others.
+    """Run cells in the order given and report every event to ``on_event``. A cell that fails does not stop the others.
 
-    Raises :class:`~orchestrator.store.failure_kind.Unwritable` when the store cannot be used.
+    Raises :class:`~orchestrator.store.failure_kind.RunStopped` when the store cannot be used.
     """
-    run = resolve(runner)
+    run = load_runner(runner)
     for cell in cells:
         on_event(CellEvent(cell, "started"))
         try:
@@ -51,7 +73,7 @@ def run_cells_locally(
             event = CellEvent(cell, "failed", error=one_line(error), traceback=traceback.format_exc(), recorded=False)
         else:
             if outcome.problem == "store":
-                raise Unwritable(settings.store_url, outcome.error)
+                raise RunStopped(settings.store_url, outcome.error)
             event = CellEvent(
                 cell,
                 outcome.status,

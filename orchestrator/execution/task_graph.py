@@ -1,7 +1,7 @@
-"""Tasks that need one another: who may run now, and a runner for one process.
+"""Graphs of tasks that depend on one another: which task can run next, and a runner for this process.
 
-:func:`orchestrator.execution.cluster.run_graph` runs the same graphs on Ray. Values do not flow between tasks: a task
-leaves what it made in the store, and those that need it read it there.
+:func:`orchestrator.execution.ray_graph.run_graph` runs the same graphs on Ray. Tasks do not pass values to one another:
+a task writes its output to the store, and the tasks that depend on it read it there.
 """
 
 from __future__ import annotations
@@ -10,132 +10,113 @@ import heapq
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from typing import Any
 
 from orchestrator.core.events import TaskEvent
+from orchestrator.store import CorruptArtifact
+from orchestrator.store.failure_kind import classify_error, store_error
 from orchestrator.util.errors import one_line
 
 
 @dataclass(frozen=True)
 class GraphTask:
-    """One piece of work.
+    """One task of a graph.
 
     Attributes:
         function: a module-level function; it and ``args`` must pickle.
         args: its positional arguments.
-        needs: keys of the tasks that must have finished before.
+        dependencies: keys of the tasks that must finish first.
         cpus, gpus: what it occupies on a cluster.
     """
 
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
-    needs: frozenset[str] = frozenset()
+    dependencies: frozenset[str] = frozenset()
     cpus: float = 1.0
     gpus: float = 0.0
 
 
 class Frontier:
-    """The bookkeeping of a graph: hands out ready tasks in the mapping's order, and skips what a failure dooms.
+    """The state of a graph that runs: which tasks can start, and which are skipped because another one failed.
 
-    Raises ``ValueError`` for a need that is no task of the graph, or for a cycle.
+    Raises ``ValueError`` for a dependency that is not in the graph, or for a cycle.
     """
 
     def __init__(self, tasks: Mapping[str, GraphTask]) -> None:
-        for key, task in tasks.items():
-            if missing := sorted(task.needs - tasks.keys()):
-                raise ValueError(f"task {key!r} needs {missing[0]!r}, which is not in the graph")
         self._rank = {key: rank for rank, key in enumerate(tasks)}
         self._dependants: dict[str, list[str]] = {key: [] for key in tasks}
         for key, task in tasks.items():
-            for need in task.needs:
-                self._dependants[need].append(key)
-        self._sorter = TopologicalSorter({key: task.needs for key, task in tasks.items()})
+            if missing := sorted(task.dependencies - tasks.keys()):
+                raise ValueError(f"task {key!r} depends on {missing[0]!r}, which is not in the graph")
+            for dependency in task.dependencies:
+                self._dependants[dependency].append(key)
+        self._sorter = TopologicalSorter({key: task.dependencies for key, task in tasks.items()})
         self._sorter.prepare()
         self._ready: list[tuple[int, str]] = []
-        self._doomed: set[str] = set()
-        self._refill()
+        self._skipped: set[str] = set()
+        self._add_ready()
 
-    def _refill(self) -> None:
+    def _add_ready(self) -> None:
         for key in self._sorter.get_ready():
             heapq.heappush(self._ready, (self._rank[key], key))
 
     def take(self) -> str | None:
-        """The first task that can run now, ``None`` while all the rest wait for others."""
+        """The next task that can run, in the graph's order; ``None`` while all others wait for running ones."""
         return heapq.heappop(self._ready)[1] if self._ready else None
 
-    def finish(self, key: str) -> None:
-        """``key`` is done: what waited only for it becomes ready."""
-        self._sorter.done(key)
-        self._refill()
+    def end(self, event: TaskEvent) -> Iterator[TaskEvent]:
+        """Record the event that ended a task; yields that event and one for every task that is skipped for it."""
+        yield event
+        if event.kind == "finished":
+            self._sorter.done(event.key)
+            self._add_ready()
+        else:
+            for key in self._skip_dependants(event.key):
+                yield TaskEvent(key, "skipped", error=f"needs {event.key}, which failed", failed_dependency=event.key)
 
-    def fail(self, key: str) -> list[str]:
-        """``key`` failed: everything that needs it, directly or not, and was not skipped before, in order."""
-        doomed: set[str] = set()
+    def _skip_dependants(self, key: str) -> list[str]:
+        """The tasks that depend on ``key``, directly or not, and were not skipped before, in the graph's order."""
+        found: set[str] = set()
         stack = [key]
         while stack:
-            for dependant in self._dependants[stack.pop()]:
-                if dependant not in self._doomed:
-                    self._doomed.add(dependant)
-                    doomed.add(dependant)
-                    stack.append(dependant)
-        return sorted(doomed, key=self._rank.__getitem__)
+            new = set(self._dependants[stack.pop()]) - self._skipped
+            self._skipped |= new
+            found |= new
+            stack.extend(new)
+        return sorted(found, key=self._rank.__getitem__)
 
 
-@dataclass(frozen=True)
-class Called:
-    """The outcome of calling a task's function; picklable whatever the function raised."""
+def call_task(key: str, function: Callable[..., Any], args: tuple[Any, ...], log: str = "") -> TaskEvent:
+    """Call a task's function; returns the event that ends the task, which pickles whatever the function raised.
 
-    value: Any = None
-    error: str = ""
-    traceback: str = ""
-    seconds: float = 0.0
-    log: str = field(default="")
-    again: bool = False
-
-    def event(self, key: str) -> TaskEvent:
-        """As the event that ends the task."""
-        if self.error:
-            return TaskEvent(
-                key,
-                "failed",
-                error=self.error,
-                traceback=self.traceback,
-                seconds=self.seconds,
-                log=self.log,
-                again=self.again,
-            )
-        return TaskEvent(key, "finished", value=self.value, seconds=self.seconds, log=self.log)
-
-
-def call(function: Callable[..., Any], args: tuple[Any, ...], log: str = "") -> Called:
-    """Call a task's function, turning what it raises into data. ``KeyboardInterrupt`` and ``SystemExit`` pass."""
-    begun = time.perf_counter()
+    ``KeyboardInterrupt`` and ``SystemExit`` are raised on.
+    """
+    started = time.perf_counter()
     try:
         value = function(*args)
     except Exception as error:
-        return Called(None, one_line(error), traceback.format_exc(), time.perf_counter() - begun, log)
-    return Called(value, seconds=time.perf_counter() - begun, log=log)
-
-
-def skipped(frontier: Frontier, key: str) -> Iterator[TaskEvent]:
-    """The events of everything that the failure of ``key`` dooms."""
-    for dependant in frontier.fail(key):
-        yield TaskEvent(dependant, "skipped", error=f"needs {key}, which failed", failed_dependency=key)
+        store_failed = classify_error(error) == "store"
+        return TaskEvent(
+            key,
+            "failed",
+            error=store_error(error) if store_failed else one_line(error),
+            traceback=traceback.format_exc(),
+            seconds=time.perf_counter() - started,
+            log=log,
+            again=isinstance(error, CorruptArtifact),
+            store_failed=store_failed,
+        )
+    return TaskEvent(key, "finished", value=value, seconds=time.perf_counter() - started, log=log)
 
 
 def run_graph_locally(tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:
-    """Run a graph in this process, one task after the other, in the mapping's order as far as needs allow.
+    """Run a graph in this process, one task at a time, in the graph's order as far as dependencies allow.
 
-    A failing task does not stop those that do not need it. Raises ``ValueError`` for a graph that cannot run.
+    A task that fails does not stop those that do not depend on it. Raises ``ValueError`` for a graph that cannot run.
     """
     frontier = Frontier(tasks)
     while (key := frontier.take()) is not None:
         yield TaskEvent(key, "started")
-        outcome = call(tasks[key].function, tasks[key].args)
-        yield outcome.event(key)
-        if outcome.error:
-            yield from skipped(frontier, key)
-        else:
-            frontier.finish(key)
+        yield from frontier.end(call_task(key, tasks[key].function, tasks[key].args))

@@ -1,88 +1,94 @@
-"""Whose fault an error is: the cell's own, or something the cell cannot help and that another try may mend."""
+"""Tell a cell's own failure from one of the machine or the store, and retry a store that is away."""
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal, TypeVar
 
 from orchestrator.store.remote import DISK_ERRORS, StoreUnavailable
 from orchestrator.util.errors import UserError, one_line
 
-Made = TypeVar("Made")
+T = TypeVar("T")
 
-Problem = Literal["", "gpu_memory", "main_memory", "store"]
-"""What stood in a cell's way: nothing but itself (empty), too little memory, or a store that takes nothing."""
+FailureKind = Literal["", "gpu_memory", "main_memory", "store"]
+"""What caused a failure: the cell itself (empty), too little memory, or a store that cannot be used."""
 
 PAUSES = (1.0, 5.0, 20.0)
-"""Seconds before each further try of a remote store; the libraries below have tried several times by then."""
+"""Seconds before each new attempt on a remote store. The store's client library has retried several times by then."""
+
+_PREFIX = "the store cannot be used"
 
 
-_CANNOT = "the store cannot be used"
+class RunStopped(UserError):
+    """The store cannot be used, so the run was stopped. Finished cells are kept; the same command continues."""
 
-
-class Unwritable(UserError):
-    """The store cannot be used. What has finished is kept, and the same command goes on when it can be used again."""
-
-    def __init__(self, url: str, why: str) -> None:
+    def __init__(self, url: str, reason: str) -> None:
         super().__init__(
-            why if why.startswith(_CANNOT) else f"{_CANNOT} ({why}), so the run was stopped",
+            reason if reason.startswith(_PREFIX) else f"{_PREFIX} ({reason}), so the run was stopped",
             where=url,
-            hint="what has finished is kept and nothing was put down as failed; mend that and run the same command",
+            hint="what has finished is kept and nothing was recorded as failed; repair the store and run the same "
+            "command again",
         )
 
 
-class StoreGone(Exception):
-    """The reason alone, as a builder says it, why the store cannot be used; the driver makes ``Unwritable`` of it."""
-
-
-def problem_of(error: BaseException) -> Problem:
-    """What an error from the middle of a cell or a builder says, where that is not its own fault."""
-    chain: BaseException | None = error
-    while chain is not None:
-        if isinstance(chain, StoreUnavailable) or (isinstance(chain, OSError) and chain.errno in DISK_ERRORS):
+def classify_error(error: BaseException) -> FailureKind:
+    """The cause of an error that a cell or a builder raised; the errors it was raised from count as well."""
+    for cause in _causes(error):
+        if isinstance(cause, StoreUnavailable) or (isinstance(cause, OSError) and cause.errno in DISK_ERRORS):
             return "store"
-        if isinstance(chain, MemoryError):
+        if isinstance(cause, MemoryError):
             return "main_memory"
-        if _is_gpu_memory(chain):
+        if _is_gpu_memory(cause):
             return "gpu_memory"
-        chain = chain.__cause__
     return ""
 
 
+def store_error(error: BaseException) -> str:
+    """Why the store cannot be used, in one line."""
+    for cause in _causes(error):
+        if isinstance(cause, OSError) and cause.errno in DISK_ERRORS:
+            return DISK_ERRORS[cause.errno]
+    return one_line(error.what if isinstance(error, UserError) else error)
+
+
+def retry_store(store_is_local: bool, action: Callable[[], T]) -> T:
+    """Call ``action``. While a remote store is unavailable, call it again after each of :data:`PAUSES`.
+
+    A full disk or refused credentials are not retried. A local store is never retried.
+    """
+    from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed
+
+    attempts = Retrying(
+        retry=retry_if_exception(_is_transient),
+        wait=wait_chain(*map(wait_fixed, PAUSES)),
+        stop=stop_after_attempt(1 if store_is_local else 1 + len(PAUSES)),
+        reraise=True,
+    )
+    return attempts(action)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, the error it was raised from, and so on."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
 def _is_gpu_memory(error: BaseException) -> bool:
-    torch = sys.modules.get("torch")  # where it was not imported, it raised nothing
+    torch = sys.modules.get("torch")  # a process that has not imported torch has no error of its
     if torch is None:
         return False
     if isinstance(error, torch.OutOfMemoryError):
         return True
-    said = str(error).lower()  # libraries below torch say it in their own words
-    return isinstance(error, RuntimeError) and "out of memory" in said and ("cuda" in said or "cublas" in said)
+    message = str(error).lower()  # cuBLAS and cuDNN raise a plain RuntimeError
+    return isinstance(error, RuntimeError) and "out of memory" in message and ("cuda" in message or "cublas" in message)
 
 
-def patiently(store_is_local: bool, do: Callable[[], Made]) -> Made:
-    """Do what reads or writes a store; a remote one that is away is tried again after each of :data:`PAUSES`."""
-    for pause in () if store_is_local else PAUSES:
-        try:
-            return do()
-        except StoreUnavailable as error:
-            if not _may_pass(error):
-                raise
-        time.sleep(pause)
-    return do()
-
-
-def reason(error: BaseException) -> str:
-    """Why nothing can be written, in one line."""
-    chain: BaseException | None = error
-    while chain is not None:
-        if isinstance(chain, OSError) and chain.errno in DISK_ERRORS:
-            return DISK_ERRORS[chain.errno]
-        chain = chain.__cause__
-    return one_line(error.what if isinstance(error, UserError) else error)
-
-
-def _may_pass(error: StoreUnavailable) -> bool:
-    """Whether waiting may mend an error of a remote store; credentials and full disks stay as they are."""
-    return error.errno not in DISK_ERRORS and not isinstance(error.__cause__, PermissionError)
+def _is_transient(error: BaseException) -> bool:
+    """Whether a remote store may recover; full disks and refused credentials do not pass by waiting."""
+    return (
+        isinstance(error, StoreUnavailable)
+        and error.errno not in DISK_ERRORS
+        and not isinstance(error.__cause__, PermissionError)
+    )

@@ -2,7 +2,7 @@
 
     python tests/cluster/on_premises.py [--folder DIR]
 
-Needs root, PostgreSQL's programs and what :func:`tests.cluster.hosts.missing` lists, and some ten minutes on two cores.
+Needs root, PostgreSQL's programs and what :func:`tests.helpers.hosts.missing` lists, and some ten minutes on two cores.
 The hosts are namespaces (``hosts.py``): each has its own processes, network, sshd, ``/tmp`` and home. They share the
 machine's disk, and with it its Python.
 
@@ -31,7 +31,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(PROJECT))
 
-from tests.cluster.hosts import PATH, Hosts  # noqa: E402
+from tests.helpers.hosts import PATH, Hosts  # noqa: E402
 
 READY_FILE = PROJECT / "docs" / "cluster" / "on-premises.yaml"
 METHODS = "zero_shot,linear_probe,tip_adapter,lp_plus_plus,bolt_pooled,bolt"
@@ -276,7 +276,8 @@ def a_failure_names_its_host(site: Site) -> None:
 
 FAILING = """
 import os
-from orchestrator.execution.cluster import Cluster, run_graph
+from orchestrator.execution.cluster import Cluster
+from orchestrator.execution.ray_graph import run_graph
 from orchestrator.execution.task_graph import GraphTask
 with Cluster.connect("auto"):
     *_, end = run_graph({"task": GraphTask(os.stat, ("/not/there",), frozenset(), cpus=1)})

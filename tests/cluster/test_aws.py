@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.execution.autoscaler import Growth, Kind, growth_of
+from orchestrator.execution.autoscaler import AutoscalerLimits, NodeType, limits_from_config
 from tests.helpers.waiting import PATIENCE
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -175,7 +175,9 @@ def create(config: dict[str, Any], kind: str, **changes: object) -> Any:
 
 def test_workers_come_as_the_file_says(account: Account, bootstrapped: dict[str, Any]) -> None:
     kinds = bootstrapped["available_node_types"]
-    assert growth_of(bootstrapped) == Growth(machines=8, kinds=(Kind(8, cpus=4, gpus=1), Kind(0, cpus=4, gpus=1)))
+    assert limits_from_config(bootstrapped) == AutoscalerLimits(
+        max_nodes=8, node_types=(NodeType(8, cpus=4, gpus=1), NodeType(0, cpus=4, gpus=1))
+    )
     assert kinds["head"]["resources"]["CPU"] == 0
     assert kinds["gpu"]["min_workers"] == 0
     for kind in ("gpu", "gpu_spot"):

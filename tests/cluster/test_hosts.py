@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.hosts import PATH, Hosts, missing
+from tests.helpers.hosts import PATH, Hosts, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "nothing is missing")
 
@@ -77,7 +77,7 @@ def test_the_hosts_end_with_the_process_that_made_them(tmp_path: Path) -> None:
     script = f"""
 import os, signal
 from pathlib import Path
-from tests.cluster.hosts import Hosts
+from tests.helpers.hosts import Hosts
 hosts = Hosts(Path({str(tmp_path)!r})).__enter__()
 hosts.add("one")
 print(os.readlink(f"/proc/{{hosts.hosts['one'].pid}}/ns/pid"), flush=True)

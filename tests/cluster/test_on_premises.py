@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.hosts import missing
 from tests.cluster.on_premises import run_all, say
+from tests.helpers.hosts import missing
 
 ASKED = "BOLT_TEST_ON_PREMISES"
 

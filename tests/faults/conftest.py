@@ -9,8 +9,8 @@ import pytest
 
 from bolt.seeds import numpy_generator
 from tests.conftest import GiveDatabase
-from tests.faults.nodes import Cluster
-from tests.faults.world import FEW_CELLS, FEW_CELLS_COUNT, World, scores
+from tests.helpers.grid_run import FEW_CELLS, FEW_CELLS_COUNT, World, scores
+from tests.helpers.ray_nodes import MultiNodeCluster
 
 SECONDS = 900.0
 """Longer than anything here takes on a busy machine."""
@@ -20,7 +20,7 @@ SECONDS = 900.0
 def reference(tmp_path_factory: pytest.TempPathFactory, give_database: GiveDatabase) -> World:
     """A run without faults, in one process and without Ray, at its end."""
     folder = tmp_path_factory.mktemp("reference")
-    world = World(folder, Cluster(folder / "none", workers=0), grid=FEW_CELLS, cells=FEW_CELLS_COUNT)
+    world = World(folder, MultiNodeCluster(folder / "none", workers=0), grid=FEW_CELLS, cells=FEW_CELLS_COUNT)
     give_database(world.store / "mlflow" / "mlflow.db")
     command = world.command("--local")
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=world.environment)

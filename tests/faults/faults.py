@@ -33,8 +33,8 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from tests.faults.nodes import Node, Process, alive, kill
-from tests.faults.world import ARTIFACTS, BUILD_TITLES, CELL_TITLES, World
+from tests.helpers.grid_run import ARTIFACTS, BUILD_TITLES, CELL_TITLES, World
+from tests.helpers.ray_nodes import Node, Process, alive, kill
 from tests.helpers.waiting import until
 
 Need = Literal["cell", "build", "work", "driver", "tracking", "disk", "rest"]

@@ -30,9 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bolt.seeds import numpy_generator
 from tests.faults.faults import FAULTS, Fault, ready
-from tests.faults.nodes import Cluster, ended_by_sigterm
-from tests.faults.servers import TrackingServer, lacking
-from tests.faults.world import (
+from tests.helpers.grid_run import (
     ARTIFACTS,
     CELLS,
     REST_SECONDS,
@@ -43,6 +41,8 @@ from tests.faults.world import (
     scores,
     unsound_artifacts,
 )
+from tests.helpers.ray_nodes import MultiNodeCluster, ended_by_sigterm
+from tests.helpers.tracking_server import TrackingServer, lacking
 from tests.helpers.waiting import until
 
 REPEATS = 6
@@ -234,7 +234,12 @@ def recovery(strike: Strike, world: World, watch: Watch) -> float | None:
 
 
 def run_round(
-    folder: Path, cluster: Cluster, server: TrackingServer | None, seed: int, number: int, only: tuple[str, ...] = ()
+    folder: Path,
+    cluster: MultiNodeCluster,
+    server: TrackingServer | None,
+    seed: int,
+    number: int,
+    only: tuple[str, ...] = (),
 ) -> Outcome:
     """One round, from an empty or half-built store to its judgement.
 
@@ -287,7 +292,7 @@ def make_reference(folder: Path) -> None:
     place = folder / "reference"
     if (place / "store" / "reports").exists():
         return
-    cluster = Cluster(folder / "none", workers=0)  # never started
+    cluster = MultiNodeCluster(folder / "none", workers=0)  # never started
     world = World(place, cluster)
     command = [*world.command("--local")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=world.environment)
@@ -331,7 +336,7 @@ def main() -> int:
     with ended_by_sigterm():
         make_reference(folder)
         begun = time.monotonic()
-        with Cluster(folder / "ray") as cluster, contextlib.ExitStack() as stack:
+        with MultiNodeCluster(folder / "ray") as cluster, contextlib.ExitStack() as stack:
             if why := lacking(folder):
                 print(f"no tracking server, and none of its faults: {why}")
             server = None if why else stack.enter_context(TrackingServer(folder / "tracking"))

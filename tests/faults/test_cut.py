@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.hosts import Hosts, missing
 from tests.faults import soak
 from tests.faults.conftest import SECONDS
-from tests.faults.nodes import HEALTH, ROOT, Cluster
-from tests.faults.world import FEW_CELLS, FEW_CELLS_COUNT, World, scores
+from tests.helpers.grid_run import FEW_CELLS, FEW_CELLS_COUNT, World, scores
+from tests.helpers.hosts import Hosts, missing
+from tests.helpers.ray_nodes import HEALTH, ROOT, MultiNodeCluster
 from tests.helpers.waiting import PATIENCE, until
 
 pytestmark = [
@@ -31,7 +31,9 @@ GIVEN_UP_SECONDS = 40.0
 
 
 def test_a_node_that_is_cut_off_is_done_without_and_taken_back(tmp_path: Path, expected: dict[str, object]) -> None:
-    world = World(tmp_path / "cut", Cluster(tmp_path / "none", workers=0), grid=FEW_CELLS, cells=FEW_CELLS_COUNT)
+    world = World(
+        tmp_path / "cut", MultiNodeCluster(tmp_path / "none", workers=0), grid=FEW_CELLS, cells=FEW_CELLS_COUNT
+    )
     env = {
         **HEALTH,
         "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",

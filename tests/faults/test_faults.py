@@ -17,19 +17,20 @@ from orchestrator.planning.plan import make_plan
 from orchestrator.report.grid_report import source_rows
 from orchestrator.store import Store
 from tests.conftest import GiveDatabase
-from tests.faults import misbehaving, soak
+from tests.faults import soak
 from tests.faults.conftest import SECONDS
 from tests.faults.faults import FAULTS, ready
-from tests.faults.nodes import Cluster, alive
-from tests.faults.world import FEW_CELLS, FEW_CELLS_COUNT, World, scores
+from tests.helpers import misbehaving
+from tests.helpers.grid_run import FEW_CELLS, FEW_CELLS_COUNT, World, scores
+from tests.helpers.ray_nodes import MultiNodeCluster, alive
 from tests.helpers.waiting import until
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiNodeCluster]:
     folder = Path(tempfile.mkdtemp(prefix="bf-", dir="/tmp"))  # sockets lie in it, and pytest's own paths are too long
     try:
-        with Cluster(folder) as started:
+        with MultiNodeCluster(folder) as started:
             yield started
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -50,7 +51,7 @@ def strike(world: World, name: str, rng: np.random.Generator) -> str:
 
 
 def test_one_grid_through_one_fault_after_the_other(
-    tmp_path: Path, cluster: Cluster, expected: dict[str, object], rng: np.random.Generator
+    tmp_path: Path, cluster: MultiNodeCluster, expected: dict[str, object], rng: np.random.Generator
 ) -> None:
     world = World(tmp_path / "hurt", cluster, grid=FEW_CELLS, cells=FEW_CELLS_COUNT)
     try:
@@ -114,14 +115,14 @@ WORDS = {"raises": "made to fail", "nan": "NotFinite", "hangs": "limit", "eats":
 
 
 def test_methods_that_misbehave_fail_alone_and_say_why(
-    tmp_path: Path, cluster: Cluster, give_database: GiveDatabase
+    tmp_path: Path, cluster: MultiNodeCluster, give_database: GiveDatabase
 ) -> None:
     world = World(
         tmp_path / "odd",
         cluster,
         grid=MISBEHAVING,
         cells=6,
-        module="tests.faults.misbehaving",
+        module="tests.helpers.misbehaving",
         options=("--cell-limit", "45s"),
         variables=misbehaving.HOOK,
     )

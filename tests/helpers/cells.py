@@ -1,4 +1,4 @@
-"""Cells and results that stand for real ones where only the engine is looked at, and runners that play cells."""
+"""Sample cells and results for tests of the engine, and runners that stand in for real cells."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bolt.protocol import STRICT
 from orchestrator.cells.trial import Outcome
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.core.settings import RunSettings
-from orchestrator.store.failure_kind import Problem
+from orchestrator.store.failure_kind import FailureKind
 from orchestrator.store.results import Evaluation, Manifest, Result, Timings
 
 HERE = "tests.helpers.cells"
@@ -55,13 +55,13 @@ def _note(cell: Cell, settings: RunSettings, text: str) -> None:
 
 
 def write_nothing(cell: Cell, settings: RunSettings) -> Outcome:
-    """Finish at once, leaving a note."""
+    """Finish at once and leave a note."""
     _note(cell, settings, "finished")
     return Outcome(cell.id, "finished", 0.0)
 
 
 def nap(cell: Cell, settings: RunSettings) -> Outcome:
-    """Take a fraction of a second, as long as there is no file named ``enough``."""
+    """Take 0.4 s, or no time once there is a file named ``enough``."""
     _note(cell, settings, "begun")
     if not Path(settings.store_url, "enough").exists():
         time.sleep(0.4)
@@ -70,13 +70,13 @@ def nap(cell: Cell, settings: RunSettings) -> Outcome:
 
 
 def nap_or_hang_once(cell: Cell, settings: RunSettings) -> Outcome:
-    """Seed 6 does not end the first time; the others nap."""
+    """Like ``nap``; seed 6 hangs the first time."""
     first = not Path(settings.store_url, cell.id).exists()
     return sleep_long(cell, settings) if cell.seed == 6 and first else nap(cell, settings)
 
 
-def look_around(cell: Cell, settings: RunSettings) -> Outcome:
-    """Leave a note of the GPUs in sight."""
+def note_visible_gpus(cell: Cell, settings: RunSettings) -> Outcome:
+    """Leave a note of the GPUs that this process sees."""
     _note(cell, settings, f"devices={os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}")
     return Outcome(cell.id, "finished", 0.0)
 
@@ -90,7 +90,7 @@ def sleep_long(cell: Cell, settings: RunSettings) -> Outcome:
 
 
 def misbehave(cell: Cell, settings: RunSettings) -> Outcome:
-    """Seeds 1, 5, 9 fail the way a method fails; 7 raises, as a broken store would; 3 kills its worker, every time."""
+    """Seeds 1, 5 and 9 fail as a method does; 7 raises, as a broken store does; 3 kills its worker every time."""
     _note(cell, settings, "tried")
     if cell.seed == 3:
         os._exit(1)
@@ -102,26 +102,26 @@ def misbehave(cell: Cell, settings: RunSettings) -> Outcome:
 
 
 def need_memory(cell: Cell, settings: RunSettings) -> Outcome:
-    """Seed 0 fits into a whole GPU only, 1 into none; 2 finds main memory at the second try, 3 never; 4 needs none."""
+    """Seed 0 fits into a whole GPU only, 1 into none; 2 finds main memory at the second attempt, 3 never; 4 always."""
     _note(cell, settings, f"share={settings.gpu_share:g}")
     tries = len(Path(settings.store_url, cell.id).read_text().splitlines())
-    starved: Problem = ""
+    kind: FailureKind = ""
     if cell.seed == 1 or (cell.seed == 0 and settings.gpu_share < 1):
-        starved = "gpu_memory"
+        kind = "gpu_memory"
     elif cell.seed == 3 or (cell.seed == 2 and tries == 1):
-        starved = "main_memory"
-    if starved:
-        return Outcome(cell.id, "failed", 0.0, "out of memory", problem=starved, traceback="Traceback")
+        kind = "main_memory"
+    if kind:
+        return Outcome(cell.id, "failed", 0.0, "out of memory", problem=kind, traceback="Traceback")
     return Outcome(cell.id, "finished", 0.0, gpu_mib=100.0)
 
 
-def hang_once_in_a_while(cell: Cell, settings: RunSettings) -> Outcome:
-    """Seed 1 does not end."""
+def hang_if_seed_is_one(cell: Cell, settings: RunSettings) -> Outcome:
+    """Seed 1 hangs."""
     return sleep_long(cell, settings) if cell.seed == 1 else write_nothing(cell, settings)
 
 
-def find_the_disk_full(cell: Cell, settings: RunSettings) -> Outcome:
-    """From seed 2 on, the store takes nothing."""
+def fail_on_a_full_disk(cell: Cell, settings: RunSettings) -> Outcome:
+    """From seed 2 on, the disk is full."""
     if cell.seed < 2:
         return write_nothing(cell, settings)
     return Outcome(cell.id, "failed", 0.0, "the disk is full", problem="store")

@@ -177,7 +177,7 @@ def test_the_look_at_what_listens_sees_an_open_port() -> None:
 def test_a_local_session_listens_on_loopback_only() -> None:
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     with Cluster.connect(None, cpus=1, gpus=0) as cluster:
-        logs = Path(cluster.describe().logs)
+        logs = cluster.describe().logs
         started = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
         found = {name: hosts for child in started for name, hosts in listening(child).items()}
         session = next(folder for folder in logs.parents if folder.name.startswith("bolt-ray-"))

@@ -1,4 +1,4 @@
-"""Which cell is next, and which worker takes it: a searcher and a scheduler that neither copy nor scan the cells."""
+"""Tune's searcher and scheduler for cells: which cell comes next, and which worker runs it. Neither scans all cells."""
 
 from __future__ import annotations
 
@@ -10,32 +10,28 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
-from orchestrator.execution.tune.forgetting import forget_ended
-from orchestrator.execution.tune.keeping import Keeping
-from orchestrator.execution.tune.queue import Deck
+from orchestrator.core.events import Resources
+from orchestrator.execution.tune.cell_queue import CellQueue
+from orchestrator.execution.tune.tune_patches import WorkerKeeper, remove_finished_trials
 
 
-class CellsInOrder(Searcher):  # type: ignore[misc]
-    """Hands out the numbers of the cells as the deck deals them, when Tune asks for the next trial."""
+class CellSearcher(Searcher):  # type: ignore[misc]
+    """Gives Tune the number of the next cell of a queue when Tune asks for the next trial."""
 
-    def __init__(self, deck: Deck) -> None:
+    def __init__(self, cells: CellQueue) -> None:
         super().__init__()
-        self._deck = deck
+        self._cells = cells
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        if self._deck.over:
+        if self._cells.finished:
             finished: str = Searcher.FINISHED
             return finished
-        hand = self._deck.take(trial_id)
-        if hand is None:
-            return None
-        wanted = hand.request
-        request = {"CPU": wanted.cpus, "GPU": wanted.gpus, "memory": wanted.memory}
-        return {"cell": hand.number, "request": {name: value for name, value in request.items() if value}}
+        assignment = self._cells.take(trial_id)
+        return None if assignment is None else trial_config(assignment.number, assignment.request)
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
-        """Its place is free. Tune calls this by these keywords."""
-        self._deck.ended(trial_id)
+        """The trial's slot is free. Tune passes these arguments by keyword."""
+        self._cells.release(trial_id)
 
     def save(self, checkpoint_path: str) -> None:
         """Tune's snapshots are never restored."""
@@ -44,44 +40,50 @@ class CellsInOrder(Searcher):  # type: ignore[misc]
         """Tune's snapshots are never restored."""
 
 
-class NewestFirst(FIFOScheduler):  # type: ignore[misc]
-    """A free worker takes the trial that was added last.
+def trial_config(number: int, request: Resources) -> dict[str, Any]:
+    """The configuration of the trial that runs a cell; ``request`` is in Ray's form."""
+    amounts = {"CPU": request.cpus, "GPU": request.gpus, "memory": request.memory}
+    return {"cell": number, "request": {name: amount for name, amount in amounts.items() if amount}}
 
-    The first-in-first-out scheduler gives it the oldest waiting trial, which is the very one a replacement for a
-    dead worker is being started for; that start is then cancelled, again and again, and the place stays empty for
-    the rest of the run. It also scans every trial there ever was at every step. As the searcher adds a trial only
-    when a place becomes free, the newest trial is the next cell in order.
+
+class LifoScheduler(FIFOScheduler):  # type: ignore[misc]
+    """Gives a free worker the trial that was added last.
+
+    The first-in-first-out scheduler gives it the oldest waiting trial. For that trial, a replacement of a dead worker
+    may be starting. Tune then cancels that start, again and again, and the slot stays empty for the rest of the run.
+    That scheduler also scans every trial there ever was at every step. As the searcher adds a trial only when a slot
+    becomes free, the newest trial is the next cell in order.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._order: dict[str, int] = {}
-        self._keeping = Keeping()
+        self._workers = WorkerKeeper()
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         self._order[trial.trial_id] = len(self._order)
-        forget_ended(tune_controller)
+        remove_finished_trials(tune_controller)
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
-        self._keeping.ended(tune_controller, trial)
+        self._workers.trial_finished(tune_controller, trial)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        self._keeping.handed_out(tune_controller)
+        self._workers.cells_given_out()
         waiting = [trial for trial in tune_controller.get_live_trials() if trial.status == Trial.PENDING]
         return max(waiting, key=lambda trial: self._order[trial.trial_id], default=None)
 
 
-class StopWhenTold(tune.Stopper):  # type: ignore[misc]
-    """Ends the run when it is told to."""
+class StopOnEvent(tune.Stopper):  # type: ignore[misc]
+    """Ends Tune's run when an event is set."""
 
-    def __init__(self, told: threading.Event | None) -> None:
-        self._told = told or threading.Event()
+    def __init__(self, event: threading.Event | None) -> None:
+        self._event = event or threading.Event()
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False
 
     def stop_all(self) -> bool:
-        return self._told.is_set()
+        return self._event.is_set()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StopWhenTold, (None,)  # Tune pickles it into its snapshots, which are never restored
+        return StopOnEvent, (None,)  # Tune pickles it into its snapshots, which are never restored

@@ -1,4 +1,4 @@
-"""What runs in the workers."""
+"""The trainable that runs in Tune's workers: one cell per trial."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import ray
 from ray import tune
 
 from orchestrator.core.cell import Cell
-from orchestrator.execution.cluster import worker_log
-from orchestrator.execution.local import resolve
+from orchestrator.execution.local import load_runner
+from orchestrator.execution.process import worker_log
 
 if TYPE_CHECKING:
     from orchestrator.core.settings import RunSettings
 
 CHUNK = 128
-"""Cells travel to workers in chunks of this size, each fetched when its first cell comes up."""
+"""Cells are sent to workers in chunks of this size. A worker fetches a chunk when it runs the first cell of it."""
 
 
 @dataclass(frozen=True)
-class Shared:
-    """What every worker is given once: references to the chunks of cells, and how to run one."""
+class WorkerInput:
+    """What every worker is given once: the cells, as references to chunks of them, and how to run one."""
 
     chunks: tuple[ray.ObjectRef[list[Cell]], ...]
     settings: RunSettings
@@ -30,9 +30,10 @@ class Shared:
     fetched: dict[int, list[Cell]] = field(default_factory=dict)
 
     def cell(self, number: int) -> Cell:
+        """The cell with this number."""
         chunk = number // CHUNK
         if chunk not in self.fetched:
-            self.fetched.clear()  # cells come nearly in order; one chunk at a time is enough
+            self.fetched.clear()  # cells come nearly in order, so one chunk at a time is enough
             self.fetched[chunk] = ray.get(self.chunks[chunk])
         return self.fetched[chunk][number % CHUNK]
 
@@ -40,24 +41,23 @@ class Shared:
 class Worker(tune.Trainable):  # type: ignore[misc]
     """A worker that runs one cell per trial.
 
-    ``setup`` is light on purpose and everything heavy is imported in the first ``step``: Tune may take a starting
-    worker's trial away and give it to another that is free already, and a worker that is long in starting would
-    never come to work.
+    ``setup`` is light on purpose, and heavy modules are imported in the first ``step``. Tune may give the trial of a
+    starting worker to another one that is free already. A worker that starts slowly would then never get a trial.
     """
 
-    def setup(self, config: dict[str, Any], shared: Shared | None = None) -> None:
-        assert shared is not None
-        self._shared = shared
+    def setup(self, config: dict[str, Any], worker_input: WorkerInput | None = None) -> None:
+        assert worker_input is not None
+        self._input = worker_input
         self._number = int(config["cell"])
-        self._settings = replace(shared.settings, gpu_share=min(1.0, config["request"].get("GPU", 1.0)))
+        self._settings = replace(worker_input.settings, gpu_share=min(1.0, config["request"].get("GPU", 1.0)))
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Another cell; what it asks for is the same, or Tune would not have kept this worker for it."""
+        """Take another cell. It has the same request, or Tune would not have reused this worker for it."""
         self._number = int(new_config["cell"])
         return True
 
     def step(self) -> dict[str, Any]:
-        outcome = resolve(self._shared.runner)(self._shared.cell(self._number), self._settings)
+        outcome = load_runner(self._input.runner)(self._input.cell(self._number), self._settings)
         return {
             "outcome": outcome.status,
             "outcome_seconds": outcome.seconds,
@@ -74,7 +74,9 @@ class Worker(tune.Trainable):  # type: ignore[misc]
         return tune.PlacementGroupFactory([dict(config["request"])])
 
 
-def trainable_for(cells: Sequence[Cell], settings: RunSettings, runner: str) -> type[tune.Trainable]:
+def make_trainable(cells: Sequence[Cell], settings: RunSettings, runner: str) -> type[tune.Trainable]:
+    """The trainable for these cells, which are put into Ray's object store."""
     chunks = tuple(ray.put(list(cells[start : start + CHUNK])) for start in range(0, len(cells), CHUNK))
-    trainable: type[tune.Trainable] = tune.with_parameters(Worker, shared=Shared(chunks, settings, runner))
+    worker_input = WorkerInput(chunks, settings, runner)
+    trainable: type[tune.Trainable] = tune.with_parameters(Worker, worker_input=worker_input)
     return trainable

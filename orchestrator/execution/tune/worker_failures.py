@@ -1,4 +1,4 @@
-"""How a worker ended, read from what Ray says of it; and in words for the record."""
+"""How a worker ended, read from Ray's error text, and the error messages made of it."""
 
 from __future__ import annotations
 
@@ -12,31 +12,36 @@ _DIED = ("The actor died unexpectedly", "The actor died because")
 _VMSTAT = Path("/proc/vmstat")
 
 
-def cannot_start(said: str) -> bool:
-    """Whether no worker can start at all."""
-    return "raised in its creation task" in said
+def cannot_start(text: str) -> bool:
+    """Whether the worker failed in its constructor, so that no worker can start at all."""
+    return "raised in its creation task" in text
 
 
-def lost_its_node(said: str) -> bool:
-    """Whether a worker was lost because its machine was, or could not be reached."""
-    return worker_died(said) and ("node has died" in said or "is unavailable:" in said)
+def worker_died(text: str) -> bool:
+    """Whether the worker's process ended or could not be reached; false for an exception that it raised."""
+    return text.startswith(_DIED) or (text.startswith("The actor ") and "is unavailable:" in text.partition("\n")[0])
 
 
-def ran_out_of_memory(said: str, kernel_killed: bool) -> bool:
-    """Whether a worker was ended for want of main memory: by Ray, or, as far as that can be told, by the kernel.
+def node_lost(text: str) -> bool:
+    """Whether a worker was lost because its node died or could not be reached."""
+    return worker_died(text) and ("node has died" in text or "is unavailable:" in text)
+
+
+def out_of_memory(text: str, kernel_killed: bool) -> bool:
+    """Whether a worker was killed because main memory ran out: by Ray or, as far as can be known, by the kernel.
 
     Args:
-        said: by Ray.
-        kernel_killed: whether the kernel of this machine has just ended a process for that reason. It does not say
-            to Ray which, and of other machines it is not known.
+        text: Ray's error text.
+        kernel_killed: whether this machine's kernel has just killed a process for lack of memory. Which process, Ray
+            does not learn; nothing is known of other machines.
     """
-    if "low on memory" in said or "OutOfMemoryError" in said.partition("\n")[0]:
+    if "low on memory" in text or "OutOfMemoryError" in text.partition("\n")[0]:
         return True
-    return kernel_killed and worker_died(said)
+    return kernel_killed and worker_died(text)
 
 
-def kernel_kills() -> int:
-    """How many processes the kernel of this machine has ended for want of memory since it was started."""
+def oom_kill_count() -> int:
+    """How many processes this machine's kernel has killed for lack of memory since the machine was started."""
     with suppress(OSError, ValueError):
         for line in _VMSTAT.read_text().splitlines():
             name, _, count = line.partition(" ")
@@ -45,36 +50,34 @@ def kernel_kills() -> int:
     return 0
 
 
-def why(said: str) -> str:
-    """One line for a failure that reached Tune: what a runner raised, or how a worker died."""
-    lines = [line for line in said.splitlines() if line.strip()]
-    if worker_died(said) and not cannot_start(said):
-        told = [line for line in lines if not line.startswith("\t")]
-        return one_line("the worker process died: " + " ".join(told[1:] or told))
-    return one_line(lines[-1] if lines else "unknown")  # a remote traceback ends with what was raised
+def failure_line(text: str) -> str:
+    """One line for a failure that Tune reports: the exception of the runner, or how its worker died."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    if worker_died(text) and not cannot_start(text):
+        report = [line for line in lines if not line.startswith("\t")]
+        return one_line("the worker process died: " + " ".join(report[1:] or report))
+    return one_line(lines[-1] if lines else "unknown")  # a remote traceback ends with the exception
 
 
-def over_limit(limit: str) -> str:
-    """The record of a cell that did not end."""
+def time_limit_message(limit: str) -> str:
+    """The error of a cell that exceeded its time limit."""
     return (
         f"ran for more than the limit of {limit} and its worker was ended; if it needs longer, give a larger "
         "--cell-limit (0 for none) and --retry-failed"
     )
 
 
-def advice(problem: str, error: str, first: Resources, last: Resources) -> str:
-    """The record of a cell that ran out of memory, with what it had and what can be done."""
-    if problem == "gpu_memory":
-        tried = f"with {first.gpus:g} of a GPU, and again with a whole one" if first != last else _gpus(last)
+def memory_message(kind: str, error: str, first: Resources, last: Resources) -> str:
+    """The error of a cell that ran out of memory (``gpu_memory`` or ``main_memory``), with what can be done.
+
+    Args:
+        kind: which memory.
+        error: one line.
+        first, last: what the cell had at its first and at its last attempt.
+    """
+    if kind == "gpu_memory":
+        whole = f"with {last.gpus:g} GPUs" if last.gpus != 1 else "with a whole GPU"
+        tried = f"with {first.gpus:g} of a GPU, and again with a whole one" if first != last else whole
         return f"{error} ({tried}; it needs a GPU with more memory, a smaller batch or a smaller backbone)"
     tried = "beside others, and again alone on a node" if first != last else "alone on a node"
     return f"out of main memory {tried}: {error} (it needs a machine with more memory, or a smaller batch)"
-
-
-def _gpus(request: Resources) -> str:
-    return f"with {request.gpus:g} GPUs" if request.gpus != 1 else "with a whole GPU"
-
-
-def worker_died(said: str) -> bool:
-    """Whether it was the worker that ended, and nothing that a method raised."""
-    return said.startswith(_DIED) or (said.startswith("The actor ") and "is unavailable:" in said.partition("\n")[0])

@@ -1,4 +1,4 @@
-"""What a driver learns of the machines that may come, and that they do come when a task asks for one."""
+"""The autoscaler's limits, and a node that the autoscaler starts because a task requests a GPU."""
 
 from __future__ import annotations
 
@@ -16,47 +16,46 @@ import psutil
 import pytest
 import yaml
 
-from orchestrator.execution.autoscaler import Growth, Kind, growth_here, growth_of
+from orchestrator.execution.autoscaler import AutoscalerLimits, NodeType, limits_from_config, read_autoscaler_limits
 from tests.helpers.waiting import PATIENCE, wait_for
 
 PROJECT = Path(__file__).resolve().parents[3]
 HEAD_ID = "f" * 56
-"""The id that Ray's provider of simulated machines gives the head."""
+"""The id that Ray's provider of simulated nodes gives the head."""
 
 DRIVER = """
 import json, os, sys
-from orchestrator.execution.cluster import Cluster, run_graph
+from orchestrator.execution.cluster import Cluster
+from orchestrator.execution.ray_graph import run_graph
 from orchestrator.execution.task_graph import GraphTask
 with Cluster.connect(sys.argv[1]) as cluster:
     before = cluster.describe()
     (*_, end) = run_graph({"task": GraphTask(os.getpid, (), frozenset(), cpus=1, gpus=0.5)})
     after = cluster.describe()
-print(json.dumps([before.gpus, before.largest, before.may_become, end.kind, after.gpus, after.may_become]))
+print(json.dumps([before.gpus, before.max_size, end.kind, after.gpus, after.max_size]))
 """
 
 
-def test_growth_takes_the_largest_machines_first() -> None:
-    growth = Growth(machines=3, kinds=(Kind(most=2, cpus=8, gpus=1), Kind(most=8, cpus=4, gpus=4), Kind(0, 96, 8)))
-    assert growth.gpus == 12
-    assert growth.cpus == 20
-    assert growth.largest == (8, 4)
-    assert (Growth().cpus, Growth().gpus, Growth().largest) == (0, 0, (0, 0))
+def test_the_largest_nodes_count_first() -> None:
+    limits = AutoscalerLimits(max_nodes=3, node_types=(NodeType(2, 8, 1), NodeType(8, 4, 4), NodeType(0, 96, 8)))
+    assert (limits.cpus, limits.gpus) == (20, 12)
+    assert (AutoscalerLimits().cpus, AutoscalerLimits().gpus) == (0, 0)
 
 
-def test_growth_is_read_from_the_clusters_own_file() -> None:
+def test_limits_are_read_from_the_autoscalers_configuration() -> None:
     configuration = yaml.safe_load((PROJECT / "cluster.yaml").read_text())
-    assert growth_of(configuration) == Growth(machines=8)  # sizes are filled in by `ray up`
+    assert limits_from_config(configuration) == AutoscalerLimits(max_nodes=8)  # sizes are filled in by `ray up`
     configuration["available_node_types"]["gpu"]["resources"] = {"CPU": 4, "GPU": 1, "memory": 1}
-    assert growth_of(configuration) == Growth(machines=8, kinds=(Kind(most=8, cpus=4, gpus=1),))
+    assert limits_from_config(configuration) == AutoscalerLimits(8, (NodeType(max_count=8, cpus=4, gpus=1),))
 
 
-def test_no_autoscaler_no_growth() -> None:
-    assert growth_here("127.0.0.1:1") == Growth()
+def test_without_an_autoscaler_no_node_can_start() -> None:
+    assert read_autoscaler_limits("127.0.0.1:1") == AutoscalerLimits()
 
 
 @pytest.fixture
 def scaling_cluster() -> Iterator[tuple[str, dict[str, str]]]:
-    """A head without CPUs, and an autoscaler that may start three machines of two CPUs and a GPU, all on this one."""
+    """A head without CPUs, and an autoscaler that can start three nodes of two CPUs and a GPU, all on this machine."""
     from ray.autoscaler._private.util import prepare_config
 
     with tempfile.TemporaryDirectory(prefix="bolt-", ignore_cleanup_errors=True) as name:
@@ -65,11 +64,11 @@ def scaling_cluster() -> Iterator[tuple[str, dict[str, str]]]:
                 free.bind(("127.0.0.1", 0))
             address, client_port = f"127.0.0.1:{probe.getsockname()[1]}", another.getsockname()[1]
         folder = Path(name)
-        kinds = {
+        node_types = {
             "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
             "gpu": {"resources": {"CPU": 2, "GPU": 1}, "node_config": {}, "min_workers": 0, "max_workers": 3},
         }
-        # Ray's own provider of simulated machines; under its own name it wants a file that its package lacks.
+        # Ray's own provider of simulated nodes. Under its own name it needs a file that Ray's package lacks.
         provider = {
             "type": "external",
             "module": "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider",
@@ -79,7 +78,11 @@ def scaling_cluster() -> Iterator[tuple[str, dict[str, str]]]:
             "disable_node_updaters": True,
         }
         configuration = prepare_config(yaml.safe_load((PROJECT / "cluster.yaml").read_text()))
-        configuration |= {"provider": provider, "available_node_types": kinds, "head_node_type": "ray.head.default"}
+        configuration |= {
+            "provider": provider,
+            "available_node_types": node_types,
+            "head_node_type": "ray.head.default",
+        }
         (folder / "cluster.yaml").write_text(yaml.safe_dump(configuration))
         environment = {
             **os.environ,
@@ -117,7 +120,7 @@ def scaling_cluster() -> Iterator[tuple[str, dict[str, str]]]:
             head.wait()
 
 
-def test_a_cluster_without_a_gpu_says_what_it_may_become_and_becomes_it(
+def test_a_cluster_without_a_gpu_starts_a_node_with_one_for_a_task_that_requests_it(
     scaling_cluster: tuple[str, dict[str, str]],
 ) -> None:
     address, environment = scaling_cluster
@@ -139,4 +142,4 @@ def test_a_cluster_without_a_gpu_says_what_it_may_become_and_becomes_it(
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads(done.stdout) == [0, [2, 1], [6, 3], "finished", 1, [6, 3]]
+    assert json.loads(done.stdout) == [0, [6, 3], "finished", 1, [6, 3]]

@@ -82,5 +82,5 @@ def test_every_task_ends_exactly_once(data: st.DataObject) -> None:
     ends = {event.key: event.kind for event in events if event.kind != "started"}
     assert len(events) - sum(event.kind == "started" for event in events) == count
     for key, kind in ends.items():
-        broken = any(ends[need] != "finished" for need in tasks[key].needs)
+        broken = any(ends[need] != "finished" for need in tasks[key].dependencies)
         assert kind == ("skipped" if broken else "failed" if key in failing else "finished")

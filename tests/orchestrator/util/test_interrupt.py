@@ -11,12 +11,12 @@ from typing import IO
 
 import pytest
 
-from orchestrator.execution.connect import interrupt_later
+from orchestrator.execution.process import delay_interrupt
 from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
 
 STOPS_SLOWLY = """
 import sys, time
-from orchestrator.execution.connect import interrupt_later
+from orchestrator.execution.process import delay_interrupt
 from orchestrator.util.interrupt import two_step_interrupt
 sys.argv = ["/x/orchestrator/__main__.py", "grid", "demo", "--store", "two words"]
 try:
@@ -31,7 +31,7 @@ except KeyboardInterrupt:
     sys.exit(7)
 """
 
-ENDS_RAY = "with interrupt_later(): print('cleaning', flush=True); time.sleep(600)"
+ENDS_RAY = "with delay_interrupt(): print('cleaning', flush=True); time.sleep(600)"
 """What takes the first Ctrl-C for later must not take the second."""
 
 
@@ -71,7 +71,7 @@ def test_what_was_kept_for_later_still_goes_through_the_first_step() -> None:
     before = signal.getsignal(signal.SIGINT)
 
     def interrupted_while_ray_starts() -> None:
-        with two_step_interrupt(lambda: heard.append("stopping")), interrupt_later():
+        with two_step_interrupt(lambda: heard.append("stopping")), delay_interrupt():
             signal.raise_signal(signal.SIGINT)
             heard.append("started")
 

@@ -1,6 +1,6 @@
 """A method that misbehaves, for grids of tests alone.
 
-It is known to a command started by ``python -m tests.faults.misbehaving`` and, through Ray's own hooks, to the workers
+It is known to a command started by ``python -m tests.helpers.misbehaving`` and, through Ray's own hooks, to the workers
 of that command; nothing of ``bolt.methods`` is touched.
 """
 
@@ -21,7 +21,7 @@ from bolt.methods.base import Method, register
 from bolt.task.classifiers import Classifier
 from bolt.task.task import Adapted, Task
 
-HOOK = {"RAY_RUNTIME_ENV_HOOK": "tests.faults.misbehaving.in_every_worker"}
+HOOK = {"RAY_RUNTIME_ENV_HOOK": "tests.helpers.misbehaving.in_every_worker"}
 """Environment of the command, which makes Ray register the method in its workers."""
 
 HEADROOM = 200 * 2**20
@@ -80,7 +80,7 @@ def _eat() -> None:
 
 def in_every_worker(environment: dict[str, Any] | None) -> dict[str, Any]:
     """Ray's hook: the runtime environment of a driver, with the method known in its workers."""
-    return {**(environment or {}), "worker_process_setup_hook": "tests.faults.misbehaving.known"}
+    return {**(environment or {}), "worker_process_setup_hook": "tests.helpers.misbehaving.known"}
 
 
 def known() -> None:

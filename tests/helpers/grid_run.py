@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.store import CorruptArtifact, Store
-from tests.faults.nodes import ROOT, Cluster, Process, alive, kill, kill_session, session
-from tests.faults.servers import TrackingServer
+from tests.helpers.ray_nodes import ROOT, MultiNodeCluster, Process, alive, kill, kill_session, session
+from tests.helpers.tracking_server import TrackingServer
 from tests.helpers.waiting import PATIENCE, until
 
 GRID = """
@@ -192,7 +192,7 @@ class World:
     """
 
     folder: Path
-    cluster: Cluster
+    cluster: MultiNodeCluster
     server: TrackingServer | None = None
     disk: int = 0
     cells: int = CELLS

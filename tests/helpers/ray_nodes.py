@@ -172,7 +172,7 @@ class Started(ABC):
         self.close()
 
 
-class Cluster(Started):
+class MultiNodeCluster(Started):
     """A head and some worker nodes; a context manager at whose end all of them are gone.
 
     Args:

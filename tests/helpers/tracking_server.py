@@ -13,7 +13,7 @@ import psutil
 
 from orchestrator.tracking.database import find_postgres
 from orchestrator.util.errors import UserError
-from tests.faults.nodes import ROOT, Process, Started, free_port, kill
+from tests.helpers.ray_nodes import ROOT, Process, Started, free_port, kill
 from tests.helpers.waiting import PATIENCE, until
 
 READY_SECONDS = 180.0

@@ -1,0 +1,54 @@
+"""Notice that the Ray cluster was lost, which Ray itself can wait for without end."""
+
+from __future__ import annotations
+
+import threading
+from queue import Empty, Queue
+
+from orchestrator.execution import ray_private
+from orchestrator.util.errors import UserError, one_line
+
+HEALTH_CHECK_SECONDS = 2.0
+"""Interval of the health check while the driver waits and nothing happens."""
+
+ANSWER_SECONDS = 20.0
+"""A control service that does not answer for so long counts as lost. Ray would end this process after 60 s."""
+
+
+class ClusterLost(UserError):
+    """The Ray cluster was lost while cells or tasks ran. Everything that had finished is kept."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"the Ray cluster was lost: {reason}", hint="what has finished is kept; run the same command again"
+        )
+
+
+def check_alive() -> None:
+    """Raise :class:`ClusterLost` when the node this driver is connected to is gone or does not answer.
+
+    Ray itself waits without end for results of a node whose ``raylet`` was killed. When its control service has been
+    gone for a minute, Ray ends the process, and Python gets no exception.
+    """
+    if process := ray_private.dead_vital_process():
+        raise ClusterLost(f"its {process} has ended")
+    answers: Queue[str] = Queue()
+    threading.Thread(target=_find_own_node, args=(answers,), daemon=True).start()
+    try:
+        problem = answers.get(timeout=ANSWER_SECONDS)
+    except Empty:
+        problem = f"its control service has not answered for {ANSWER_SECONDS:.0f} s"
+    if problem:
+        raise ClusterLost(problem)
+
+
+def _find_own_node(answers: Queue[str]) -> None:
+    """Put what is wrong with this driver's node into ``answers``; an empty text when it is alive."""
+    import ray
+
+    try:
+        own = ray.get_runtime_context().get_node_id()
+        alive = any(node["NodeID"] == own and node["Alive"] for node in ray.nodes())
+        answers.put("" if alive else "the node this process is connected to is gone")
+    except Exception as error:
+        answers.put(one_line(error))

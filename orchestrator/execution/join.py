@@ -1,0 +1,139 @@
+"""Join a Ray cluster that runs already: find it, authenticate, and check that its workers answer."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from orchestrator.execution import ray_private
+from orchestrator.execution.autoscaler import AutoscalerLimits, read_autoscaler_limits
+from orchestrator.execution.process import DRIVER_HOST_VARIABLE, delay_interrupt, standard_error_to
+from orchestrator.util.errors import UserError, one_line
+
+WORKER_SECONDS = 60.0
+"""How long the first worker of a joined cluster may take to answer."""
+
+HEAD_RESOURCE = "node:__internal_head__"
+"""A resource that the head of every cluster has, and no other node."""
+
+_WRONG_TOKEN = b"InvalidAuthToken"
+"""Ray's native code writes this to standard error when the token is missing or wrong. Its exception does not say so."""
+
+
+def use_token() -> None:
+    """Turn Ray's token authentication on where this machine has a token.
+
+    A driver that joins by an explicit address does not turn it on by itself, and a cluster with a token refuses it.
+    """
+    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    if "RAY_AUTH_MODE" not in os.environ and ("RAY_AUTH_TOKEN" in os.environ or token.is_file()):
+        os.environ["RAY_AUTH_MODE"] = "token"
+        if "ray" in sys.modules:
+            ray_private.reload_config()
+
+
+def find_address(address: str) -> str:
+    """The address that ``auto`` or ``host:port`` stands for. Raises ``UserError`` when nothing listens there."""
+    found = ray_private.find_running_instance() if address == "auto" else address
+    if not found:
+        raise _cannot_join(address, "")
+    if "://" in found:
+        return found
+    host, separator, port = found.rpartition(":")
+    if not separator or not port.isdigit():
+        hint = "give 'auto' or HOST:PORT"
+        raise UserError(f"{address!r} is not the address of a Ray cluster", where="--address", hint=hint)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    except OSError as error:
+        raise _cannot_join(found, str(error)) from None
+    return found
+
+
+def join(address: str, worker_env: Mapping[str, str]) -> None:
+    """Connect this process to the cluster at ``address``. Raises ``UserError`` when the cluster refuses it.
+
+    Args:
+        address: ``host:port``, see :func:`find_address`.
+        worker_env: environment variables of this driver's workers.
+    """
+    import ray
+
+    with tempfile.TemporaryFile() as messages:
+        try:
+            with delay_interrupt(), standard_error_to(messages.fileno()):
+                ray.init(
+                    address=address,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    runtime_env={"env_vars": {DRIVER_HOST_VARIABLE: socket.gethostname(), **worker_env}},
+                )
+        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+            messages.seek(0)
+            if _WRONG_TOKEN in messages.read():
+                raise _wrong_token(address) from None
+            raise _cannot_join(address, one_line(error)) from error
+        except BaseException:
+            ray.shutdown()
+            raise
+
+
+def check_workers(address: str) -> AutoscalerLimits:
+    """Check that a worker of the joined cluster starts and answers; returns how far the cluster can grow.
+
+    The worker runs on the head, where the autoscaler's configuration is. It asks for no CPU, so a busy cluster can
+    start it.
+
+    Raises ``UserError`` when no worker answers. A cluster without token authentication, for example, accepts a driver
+    that has a token, and then loses every worker before it starts.
+    """
+    import ray
+    from ray.exceptions import RayError
+
+    worker = ray.remote(num_cpus=0, resources={HEAD_RESOURCE: 0.001})(_HeadWorker).remote()
+    try:
+        limits: AutoscalerLimits = ray.get(worker.autoscaler_limits.remote(), timeout=WORKER_SECONDS)
+        return limits
+    except (RayError, TimeoutError) as error:
+        hint = "are the project and its Python the same on every node?"
+        if os.environ.get("RAY_AUTH_MODE") == "token":
+            hint += " if the cluster runs without token authentication, set RAY_AUTH_MODE=disabled here, too"
+        raise UserError(
+            f"the Ray cluster answers, but no worker of it does ({one_line(error, 160)})",
+            where=f"--address {address}",
+            hint=hint,
+        ) from error
+    finally:
+        ray.kill(worker)
+
+
+class _HeadWorker:
+    def autoscaler_limits(self) -> AutoscalerLimits:
+        import ray
+
+        return read_autoscaler_limits(ray.get_runtime_context().gcs_address)
+
+
+def _wrong_token(address: str) -> UserError:
+    found = "another one is" if os.environ.get("RAY_AUTH_MODE") == "token" else "none is"
+    return UserError(
+        f"the Ray cluster asks for its token, and {found} here",
+        where=f"--address {address}",
+        hint="copy ~/.ray/auth_token from the cluster's head to this machine (it opens the cluster: mode 0600)",
+    )
+
+
+def _cannot_join(address: str, reason: str) -> UserError:
+    if address == "auto":
+        return UserError(
+            "no running Ray cluster was found on this machine",
+            where="--address auto",
+            hint="start one with `ray start --head`, or leave the option out for a local instance",
+        )
+    hint = "is it running (`ray status`), is the port open, is ~/.ray/auth_token the cluster's?"
+    return UserError(f"no Ray cluster answers ({reason})", where=f"--address {address}", hint=hint)

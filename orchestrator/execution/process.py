@@ -1,0 +1,89 @@
+"""Settings of this process that are changed for a block or read in a worker: signals, environment, output."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from orchestrator.util.interrupt import exit_immediately
+
+DRIVER_HOST_VARIABLE = "BOLT_DRIVER_HOST"
+"""Environment variable that tells the workers of a joined cluster the name of the driver's machine."""
+
+
+@contextlib.contextmanager
+def delay_interrupt() -> Iterator[None]:
+    """Deliver the first Ctrl-C at the end of the block; a second one interrupts at once.
+
+    Ray does not survive an interrupt while it starts or ends: processes stay behind, or this process crashes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    on_interrupt, on_terminate = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    if on_interrupt is exit_immediately:  # this process is stopping already; the next Ctrl-C must not wait
+        yield
+        return
+    pending = False
+
+    def remember(number: int, frame: object) -> None:
+        nonlocal pending
+        pending = True
+        signal.signal(signal.SIGINT, on_interrupt)
+
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, on_interrupt)
+        signal.signal(signal.SIGTERM, on_terminate)  # Ray has set its own handler
+    if pending:
+        signal.raise_signal(signal.SIGINT)
+
+
+@contextlib.contextmanager
+def environment_variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for the block, in this process and in those it starts."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def standard_error_to(file: int) -> Iterator[None]:
+    """Send this process's standard error to a file descriptor; Ray's native code has no setting for its messages."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    os.dup2(file, 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, 2)
+        os.close(before)
+
+
+def worker_log() -> str:
+    """The file this worker's output goes to, as ``HOST:PATH`` where the driver is on another machine.
+
+    Empty when the output does not go to a file.
+    """
+    with contextlib.suppress(OSError):
+        target = os.readlink("/proc/self/fd/2")
+        if Path(target).is_file():
+            host = socket.gethostname()
+            return target if os.environ.get(DRIVER_HOST_VARIABLE, host) == host else f"{host}:{target}"
+    return ""

@@ -1,0 +1,177 @@
+"""The queue of cells: which cell runs next, given the workers that are free and the size of the cluster."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orchestrator.core.events import Resources
+
+WINDOW = 256
+"""So many waiting cells are searched for one with the same request as the cell that has just ended."""
+
+REFRESH_SECONDS = 2.0
+"""How often the cluster's size is asked for."""
+
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A cell that is given out: its number, and the resources it requests."""
+
+    number: int
+    request: Resources
+
+
+class CellQueue:
+    """The cells that wait and those that run.
+
+    Which cell is next:
+
+    - A worker can be reused only for a cell with the same request, and starting one takes seconds. So a slot that
+      becomes free goes to a cell with the same request, if there is one among the next :data:`WINDOW`.
+    - Otherwise free capacity goes to the request that has the least of the cluster, compared with its part of the
+      waiting work. So each kind of request keeps its slots from the first cell to about the last. The cluster is never
+      drained of one kind to be filled with another.
+    - A cell's request is computed when the cell is given out, from what has been measured by then.
+    - Capacity is counted over the whole cluster. So a cell may be given out that waits a moment until smaller cells
+      leave one GPU.
+
+    Args:
+        count: cells are numbered from 0.
+        request_of: what a cell requests now.
+        capacity: CPUs and GPUs of the cluster, or of what it can grow to. Asked again every :data:`REFRESH_SECONDS`,
+            so that nodes that join are used.
+        slots: at most so many cells are given out at a time; ``None`` for no such limit.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        request_of: Callable[[int], Resources],
+        capacity: Callable[[], tuple[float, float]],
+        slots: int | None = None,
+    ) -> None:
+        self._count, self._request_of, self._capacity, self._slots = count, request_of, capacity, slots
+        self._window: OrderedDict[int, None] = OrderedDict()
+        self._next = 0
+        self._retry_first: deque[Assignment] = deque()
+        self._retry_last: deque[Assignment] = deque()
+        self._running: dict[str, Assignment] = {}
+        self._freed: list[Resources] = []
+        self._count_by_request: Counter[Resources] = Counter()
+        self._used = [0.0, 0.0]
+        self._size = (0.0, 0.0)
+        self._refreshed = float("-inf")
+        self._full = False
+        self._stopped = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether no cell runs and none will be given out."""
+        waiting = self._retry_first or self._retry_last or self._window or self._next < self._count
+        return not self._running and (self._stopped or not waiting)
+
+    def stop(self) -> None:
+        """Give out no more cells."""
+        self._stopped = True
+
+    def take(self, trial_id: str) -> Assignment | None:
+        """Give out the next cell to a trial; ``None`` while nothing fits."""
+        if self._stopped or (self._slots is not None and len(self._running) >= self._slots):
+            return None
+        self._refresh()
+        if self._full:
+            return None
+        assignment = self._choose()
+        self._full = assignment is None
+        if assignment is not None:
+            self._running[trial_id] = assignment
+            self._count_use(assignment.request, 1)
+        return assignment
+
+    def release(self, trial_id: str) -> None:
+        """Free what the cell of a trial has used; it has ended in whatever way."""
+        assignment = self._running.pop(trial_id, None)
+        if assignment is not None:
+            self._count_use(assignment.request, -1)
+            self._freed.append(assignment.request)
+            self._full = False
+
+    def requeue(self, number: int, request: Resources, *, first: bool) -> None:
+        """Run a cell again that has ended, with this request: as soon as possible, or after all others.
+
+        A cell that requests more than its neighbours should come last: then nothing has to be kept free for it.
+        """
+        (self._retry_first if first else self._retry_last).append(Assignment(number, request))
+        self._full = False
+
+    def _refresh(self) -> None:
+        if time.monotonic() - self._refreshed > REFRESH_SECONDS:
+            size = self._capacity()
+            self._full &= size == self._size
+            self._size, self._refreshed = size, time.monotonic()
+        while len(self._window) < WINDOW and self._next < self._count:
+            self._window[self._next] = None
+            self._next += 1
+
+    def _choose(self) -> Assignment | None:
+        while self._freed:
+            freed = self._freed.pop()
+            if self._fits(freed) and (assignment := self._take_with(freed)) is not None:
+                return assignment
+        if (assignment := _remove_first(self._retry_first, self._fits)) is not None:
+            return assignment
+        waiting = Counter(map(self._request_of, self._window))
+        work = sum(count * self._share(request) for request, count in waiting.items())
+
+        def deficit(request: Resources) -> float:
+            """The request's share of the waiting work, less its share of the cluster."""
+            share = self._share(request)
+            return waiting[request] * share / work - self._count_by_request[request] * share
+
+        fitting = [request for request in waiting if self._fits(request)]
+        if fitting:
+            return self._take_with(max(fitting, key=deficit))  # of equals the first in order
+        return _remove_first(self._retry_last, self._fits)
+
+    def _take_with(self, request: Resources) -> Assignment | None:
+        """Remove the first waiting cell with exactly this request."""
+        if (assignment := _remove_first(self._retry_first, request.__eq__)) is not None:
+            return assignment
+        for number in self._window:
+            if self._request_of(number) == request:
+                del self._window[number]
+                return Assignment(number, request)
+        return _remove_first(self._retry_last, request.__eq__)
+
+    def _share(self, request: Resources) -> float:
+        """The share of the cluster that a request takes, of CPUs or GPUs, whichever is larger."""
+        cpus, gpus = self._size
+        return max(request.cpus / max(cpus, 1.0), request.gpus / max(gpus, 1.0))
+
+    def _fits(self, request: Resources) -> bool:
+        if not self._running:
+            return True  # if nothing runs, submit it anyway: Ray waits for a node that can run it
+        amounts = (request.cpus, request.gpus)
+        return all(
+            used + amount <= size + _ROUNDING
+            for used, amount, size in zip(self._used, amounts, self._size, strict=True)
+            if amount
+        )
+
+    def _count_use(self, request: Resources, sign: int) -> None:
+        self._count_by_request[request] += sign
+        self._used[0] += sign * request.cpus
+        self._used[1] += sign * request.gpus
+
+
+def _remove_first(assignments: deque[Assignment], accepts: Callable[[Resources], bool]) -> Assignment | None:
+    for assignment in assignments:
+        if accepts(assignment.request):
+            assignments.remove(assignment)
+            return assignment
+    return None

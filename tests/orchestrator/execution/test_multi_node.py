@@ -1,0 +1,119 @@
+"""Cells on a cluster of several nodes: nodes that join, and nodes that are lost, while cells run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import cells as samples
+from tests.helpers import ray_nodes
+from tests.helpers.waiting import PATIENCE, until
+
+pytestmark = pytest.mark.xdist_group("ray")
+
+RUNS_UNTIL_TWO_WORKERS_WORK = """
+import sys
+from collections import Counter
+from pathlib import Path
+from orchestrator.catalog import load_catalog
+from orchestrator.execution.cluster import Cluster
+from orchestrator.core.events import Resources
+from orchestrator.execution.tune import run_cells
+from orchestrator.execution.tune.capacity import ClusterCapacity
+from orchestrator.planning.packing import Packing
+from orchestrator.core.settings import RunSettings
+from tests.helpers import cells as samples
+
+address, folder = sys.argv[1:]
+done = Counter()
+
+def stop_when_enough(event):
+    if event.kind == "started":
+        Path(folder, "begun").touch()
+    if event.kind == "finished":
+        done[Path(folder, event.cell.id).read_text().split()[1]] += 1
+    if len([process for process, cells in done.items() if cells >= 3]) == 2:
+        raise KeyboardInterrupt
+
+with Cluster.connect(address) as cluster:
+    with ClusterCapacity(cluster.describe(), Packing(load_catalog()), RunSettings(folder)) as capacity:
+        slots = capacity.slots([samples.cell()])
+        try:
+            run_cells([samples.cell(number) for number in range(400)], RunSettings(folder), max_attempts=2,
+                      resources=capacity.request, capacity=capacity.size, on_event=stop_when_enough,
+                      runner="tests.helpers.cells:nap")
+        except KeyboardInterrupt:
+            pass
+print(slots, len(done))
+"""
+
+
+def test_a_node_that_joins_while_cells_run_gets_cells(tmp_path: Path) -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="j", dir="/tmp") as short,
+        ray_nodes.MultiNodeCluster(Path(short), workers=1) as nodes,
+    ):
+        driver = subprocess.Popen(
+            [sys.executable, "-c", RUNS_UNTIL_TWO_WORKERS_WORK, nodes.address, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=nodes.driver_environment,
+        )
+        try:
+            assert until((tmp_path / "begun").exists)
+            nodes.join()
+            output, _ = driver.communicate(timeout=PATIENCE)
+        finally:
+            driver.kill()
+            driver.wait()
+    assert output.split() == ["1", "2"]
+
+
+LOSES_ITS_NODE = """
+import sys
+from orchestrator.execution.cluster import Cluster
+from orchestrator.core.events import Resources
+from orchestrator.execution.tune import run_cells
+from orchestrator.execution.tune import callback
+from orchestrator.core.settings import RunSettings
+from tests.helpers import cells as samples
+
+def show(event):
+    print(event.kind, event.attempt, event.again, event.recorded)
+
+address, folder, losses = sys.argv[1:]
+callback.NODE_LOSSES = int(losses)
+with Cluster.connect(address):
+    run_cells([samples.cell()], RunSettings(folder), resources=lambda cell: Resources(), max_attempts=1, on_event=show,
+              runner="tests.helpers.cells:sleep_long")
+"""
+
+
+def test_a_cell_that_loses_its_node_again_and_again_fails_in_the_end(tmp_path: Path) -> None:
+    """A lost node is not counted as an attempt. A cell that brings its node down must not be run for ever."""
+    notes, losses = tmp_path / samples.cell().id, 2
+    with (
+        tempfile.TemporaryDirectory(prefix="l", dir="/tmp") as short,
+        ray_nodes.MultiNodeCluster(Path(short), workers=1) as nodes,
+    ):
+        driver = subprocess.Popen(
+            [sys.executable, "-c", LOSES_ITS_NODE, nodes.address, str(tmp_path), str(losses)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=nodes.driver_environment,
+        )
+        try:
+            for begun in range(1, losses + 1):
+                assert until(lambda count=begun: notes.exists() and len(notes.read_text().splitlines()) == count)
+                nodes.nodes[0].kill()
+                if begun < losses:
+                    nodes.mend()
+            output, _ = driver.communicate(timeout=PATIENCE)
+        finally:
+            driver.kill()
+            driver.wait()
+    assert output.splitlines() == ["started 1 False True", "started 2 False True", "failed 2 True False"]

@@ -1,0 +1,60 @@
+"""Graphs of tasks on Ray: order, failures, and dead workers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from orchestrator.execution.cluster import Cluster
+from orchestrator.execution.ray_graph import run_graph
+from orchestrator.execution.task_graph import GraphTask
+from orchestrator.util.errors import UserError
+
+pytestmark = pytest.mark.xdist_group("ray")
+
+
+def append(path: str, word: str) -> str:
+    with open(path, "a") as stream:
+        stream.write(f"{word}\n")
+    return word
+
+
+def refuse() -> None:
+    raise UserError("no", hint="never")
+
+
+def die_once(path: str) -> int:
+    if not Path(path).exists():
+        Path(path).touch()
+        os._exit(1)
+    return os.getpid()
+
+
+def test_a_graph_on_ray_keeps_order_retries_dead_workers_and_skips_after_a_failure(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    log = str(tmp_path / "log")
+    tasks = {
+        "images": GraphTask(append, (log, "images"), cpus=0.5),
+        "features": GraphTask(append, (log, "features"), frozenset({"images"}), cpus=0.5),
+        "broken": GraphTask(refuse, cpus=0.5),
+        "blocked": GraphTask(append, (log, "blocked"), frozenset({"broken", "images"}), cpus=0.5),
+        "dying": GraphTask(die_once, (str(tmp_path / "died"),), cpus=0.5),
+        "dead": GraphTask(os._exit, (1,), cpus=0.5),
+    }
+    events = list(run_graph(tasks, in_flight=2))
+    last = {event.key: event for event in events if event.kind != "started"}
+    assert {key: event.kind for key, event in last.items()} == {
+        "images": "finished",
+        "features": "finished",
+        "broken": "failed",
+        "blocked": "skipped",
+        "dying": "finished",
+        "dead": "failed",
+    }
+    assert last["features"].value == "features"
+    assert "UserError: no" in last["broken"].error
+    assert [last[name].again for name in ("broken", "blocked", "dead")] == [False, False, True]
+    assert Path(log).read_text().split() == ["images", "features"]

@@ -1,0 +1,55 @@
+"""Which failures are the cell's own, and how a remote store that is away is retried."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from orchestrator.store.failure_kind import classify_error, retry_store
+from orchestrator.store.remote import StoreUnavailable
+
+
+def test_a_full_disk_or_an_unavailable_store_is_a_failure_of_the_store() -> None:
+    full = OSError(28, "No space left on device")
+    wrapped = ValueError("cannot save")
+    wrapped.__cause__ = full
+    assert [classify_error(error) for error in (full, wrapped, StoreUnavailable("away"))] == ["store"] * 3
+
+
+def test_lack_of_memory_is_told_from_other_errors() -> None:
+    assert classify_error(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")) == "gpu_memory"
+    assert classify_error(RuntimeError("CUDA error: out of memory")) == "gpu_memory"
+    assert classify_error(MemoryError()) == "main_memory"
+    assert [classify_error(error) for error in (ValueError("out of memory"), FileNotFoundError("x"))] == ["", ""]
+
+
+def test_only_a_remote_store_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.store.failure_kind.PAUSES", (0.0, 0.0))
+    attempts = []
+
+    def read() -> str:
+        attempts.append(1)
+        if len(attempts) < 3:
+            raise StoreUnavailable("the server does not answer")
+        return "read"
+
+    assert retry_store(False, read) == "read"
+    attempts.clear()
+    with pytest.raises(StoreUnavailable):
+        retry_store(True, read)  # waiting does not repair a disk
+    assert len(attempts) == 1
+
+
+def test_a_remote_store_with_a_full_disk_is_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.store.failure_kind.PAUSES", (0.0, 0.0))
+    full = StoreUnavailable("the disk is full")
+    full.errno = 28
+    attempts = []
+
+    def write() -> None:
+        attempts.append(1)
+        raise full
+
+    with pytest.raises(StoreUnavailable):
+        retry_store(False, write)
+    assert len(attempts) == 1
