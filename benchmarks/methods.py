@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from bolt.clip.backbone import Backbone, layer_norm_names
 from bolt.clip.tower import ImageTower, TowerShape, tensor_names
 from bolt.methods import METHODS
-from bolt.methods.atlas import composed_tensors, trainable
+from bolt.methods.atlas import tensors_by_open_clip_name, trainable_composition
 from bolt.methods.common.adapters import AdapterSettings, attach_to_tower, bolt_coefficients, numbers_per_block
 from bolt.methods.common.composition import Composition, compose_by_autograd
 from bolt.protocol import STRICT
@@ -81,7 +81,7 @@ def bolt(tower: ImageTower, written: bool = False) -> Ready:
 def random_stacks(tower: ImageTower) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(3)
     stacks = {}
-    for name, tensor in composed_tensors(tower, tower.state_dict_open_clip()).items():
+    for name, tensor in tensors_by_open_clip_name(tower, tower.state_dict_open_clip()).items():
         stacks[name] = (1e-3 * torch.randn(SOURCES, tensor.numel(), generator=generator)).to(tensor.device)
     return stacks
 
@@ -90,7 +90,7 @@ def atlas(tower: ImageTower) -> Ready:
     stacks = random_stacks(tower)
 
     def begin() -> tuple[Forward, list[Tensor]]:
-        ours = trainable(tower, Composition(composed_tensors(tower, stacks), stacks))
+        ours = trainable_composition(tower, Composition(tensors_by_open_clip_name(tower, stacks), stacks))
         return ours.encode, list(ours.parameters)
 
     return Ready(begin)
@@ -100,7 +100,7 @@ def atlas_plain(tower: ImageTower) -> Ready:
     stacks = random_stacks(tower)
 
     def begin() -> tuple[Forward, list[Tensor]]:
-        base, path = composed_tensors(tower, stacks), tensor_names(tower.shape.layers)
+        base, path = tensors_by_open_clip_name(tower, stacks), tensor_names(tower.shape.layers)
         lambdas_NP = torch.zeros(SOURCES, len(stacks), device=tower.class_embedding.device, requires_grad=True)
 
         def encode(images: Tensor) -> Tensor:

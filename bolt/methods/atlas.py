@@ -1,15 +1,23 @@
-"""aTLAS: one learned coefficient per source and tensor of the image tower (Zhang et al., 2024).
+"""aTLAS: learns one coefficient per source and tensor of the image tower (Zhang et al., 2024, arXiv:2407.02880).
 
-theta_p = theta0_p + sum_n lambda_np tau_np for every tensor p: matrices, biases, layer norms, convolution, embeddings.
-All lambdas start at zero, the zero-shot tower. aTLAS x K (``partitions``) gives every entry of a two-dimensional
-tensor one of K random groups, by one map per shape that all tensors of the shape and all sources share, and each group
-a coefficient; the other tensors then stay.
+``theta_p = theta0_p + sum_n lambda_np tau_np`` for every tensor p of the tower: weight matrices, biases, layer norms,
+the convolution and the embeddings. tau_n is the task vector of source n. Only the coefficients lambda are trained. They
+start at zero, which is the zero-shot tower. The text head stays frozen.
 
-Epochs and batches are those of every trained method here, where aTLAS's authors take 10 epochs of 128. Theirs are the
-rest: AdamW, rate 0.1, decay 0.1, a cosine without warm-up, and a support repeated in other views until an epoch has 10
-batches. Their choice of the best epoch on validation labels is left out, since a few-shot task has none to spare.
+aTLAS x K (setting ``partitions``) splits the entries of every two-dimensional tensor at random into K groups, and
+learns one coefficient per source, tensor and group. All sources, and all tensors of the same shape, share one split.
+Tensors of other dimensions then stay at their pre-trained values.
 
-At test time the authors train 10 epochs at rate 1e-3. One epoch at ten times the rate lets a coefficient go as far.
+As in the official code: AdamW with learning rate 0.1 and weight decay 0.1, a cosine schedule without warm-up, and a
+support that is repeated in other views until an epoch has 10 batches. What differs from it:
+
+- Epochs and batch size are those of every trained method here. The official code takes 10 epochs of batches of 128.
+- The last epoch is kept. The official code keeps the epoch with the best accuracy on a labelled validation split, which
+  a few-shot task does not have.
+- At test time, one epoch at a learning rate of 1e-2 replaces 10 epochs at 1e-3. A coefficient can move as far.
+- The switch ``atlas: as_published`` does what the BOLT authors' code does: it does not repeat the support, clips the
+  scaled gradient, and steps on full accumulations only (:class:`bolt.training.loop.ReferenceQuirks`).
+- The switch ``atlas_tta: as_published`` sets the coefficients back to zero before scoring, as their code does.
 
 Shape legend: N sources, P composed tensors, K groups, M numbers of a tensor, B batch, S image side, D embedding width.
 """
@@ -33,17 +41,18 @@ from bolt.training.adaptation import adapted, oversampling, train
 from bolt.training.loop import NO_MISTAKES, Mistakes, Recipe
 from bolt.training.trainable import Trainable
 
-LEAST_BATCHES = 10
+MIN_BATCHES = 10
 _STORAGE = {"float32": torch.float32, "float16": torch.float16}
 
 
 @dataclass(frozen=True)
 class AtlasSettings(Recipe):
-    """The training recipe, and:
+    """The settings of aTLAS: the training recipe, and how the task vectors are split and stored.
 
     Attributes:
-        partitions: K of aTLAS x K; 0 is aTLAS itself, a coefficient per tensor of any kind.
-        storage: type of the stored task vectors; the authors' is ``float16``, half the memory at three digits.
+        partitions: the number K of groups in aTLAS x K; 0 is aTLAS itself, one coefficient per tensor.
+        storage: type in which the task vectors are held in memory. The official code uses ``float16``: half the memory,
+            three significant digits.
     """
 
     learning_rate: float = 0.1
@@ -63,13 +72,15 @@ class AtlasSettings(Recipe):
 def stack_task_vectors(
     tower: ImageTower, sources: Sources, names: Iterable[str], dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """The sources' task vectors of the named tensors, each (N, M) on the tower's device, in the tower's orientation.
+    """All sources' task vectors of the named tensors: open_clip name -> (N, M) in ``dtype``, on the tower's device.
 
-    ``names`` and the keys are open_clip's. One source at a time is in memory beside the stacks.
+    The entries are in the tower's own orientation. The function holds one source in memory at a time beside the stacks.
 
-    Raises ``ValueError`` naming source and tensor where one is missing, of another shape, NaN, or too large for dtype.
+    Raises:
+        ValueError: naming source and tensor, where one is missing, has another shape, is not finite, or does not fit
+            into ``dtype``.
     """
-    own = composed_tensors(tower, names)
+    own = tensors_by_open_clip_name(tower, names)
     stacks = {
         name: torch.empty(len(sources.names), tensor.numel(), dtype=dtype, device=tensor.device)
         for name, tensor in own.items()
@@ -87,42 +98,44 @@ def stack_task_vectors(
     return stacks
 
 
-def composed_tensors(tower: ImageTower, names: Iterable[str]) -> dict[str, Tensor]:
-    """The tower's own tensors (``proj`` in its orientation) by open_clip's names."""
+def tensors_by_open_clip_name(tower: ImageTower, names: Iterable[str]) -> dict[str, Tensor]:
+    """The tower's own tensors by open_clip name, detached but not copied; ``proj`` is in the tower's orientation."""
     own, path = dict(tower.named_parameters()), tensor_names(tower.shape.layers)
     return {name: own[path[name]].detach() for name in names}
 
 
-def random_maps(tensors: Mapping[str, Tensor], groups: int, *axes: str | int) -> dict[str, Tensor]:
-    """Each entry's group, uniform and independent: one map per shape, keyed by ``axes`` and the shape.
+def random_groups(tensors: Mapping[str, Tensor], group_count: int, *axes: str | int) -> dict[str, Tensor]:
+    """The group of every entry of every tensor, drawn uniformly and independently: int64 of the tensor's shape.
 
-    ``tensors`` are in the tower's orientation. The map of ``proj`` is drawn in open_clip's, whose shape counts.
+    Tensors of one shape share their groups. The draw is keyed by ``axes`` and the shape. ``tensors`` are in the tower's
+    orientation; ``proj`` is drawn in open_clip's, which is the transpose.
     """
-    maps = {}
+    groups = {}
     for name, tensor in tensors.items():
         shape = tuple(tensor.shape)[::-1] if name == PROJECTION else tuple(tensor.shape)
-        drawn = torch.randint(groups, shape, generator=torch_generator("atlas partition", groups, *shape, *axes))
-        maps[name] = drawn.T if name == PROJECTION else drawn
-    return maps
+        drawn = torch.randint(
+            group_count, shape, generator=torch_generator("atlas partition", group_count, *shape, *axes)
+        )
+        groups[name] = drawn.T if name == PROJECTION else drawn
+    return groups
 
 
-def compose(task: Task, settings: AtlasSettings) -> Composition:
-    """The task's tower as a function of its sources' coefficients."""
+def make_composition(task: Task, settings: AtlasSettings) -> Composition:
+    """The task's tower as a function of the sources' coefficients. Raises ``ValueError`` for a task without sources."""
     if task.sources is None or not task.sources.names:
         raise ValueError("aTLAS is made of the sources' task vectors, and this task has none")
     tower = task.backbone.tower
-    names = tensor_names(tower.shape.layers)
-    base = composed_tensors(tower, names)
-    maps = None
+    base = tensors_by_open_clip_name(tower, tensor_names(tower.shape.layers))
+    groups = None
     if settings.partitions:
         base = {name: tensor for name, tensor in base.items() if tensor.ndim == 2}
-        maps = random_maps(base, settings.partitions, task.dataset, task.seed)
+        groups = random_groups(base, settings.partitions, task.dataset, task.seed)
     stacks = stack_task_vectors(tower, task.sources, base, _STORAGE[settings.storage])
-    return Composition(base, stacks, maps, settings.partitions or 1)
+    return Composition(base, stacks, groups, settings.partitions or 1)
 
 
-def trainable(tower: ImageTower, composition: Composition) -> Trainable:
-    """The composed tower in training; ``composition`` is named as open_clip names tensors."""
+def trainable_composition(tower: ImageTower, composition: Composition) -> Trainable:
+    """The tower with composed tensors, for training; ``composition`` uses open_clip's names."""
     path = tensor_names(tower.shape.layers)
 
     def encode(images_B3SS: Tensor) -> Tensor:
@@ -131,37 +144,41 @@ def trainable(tower: ImageTower, composition: Composition) -> Trainable:
         return features_BD
 
     def current() -> ImageTower:
-        twin = tower.copy(trainable=composition.names).requires_grad_(False)
-        own = composed_tensors(twin, composition.names)
+        copy = tower.copy(trainable=composition.names).requires_grad_(False)
+        own = tensors_by_open_clip_name(copy, composition.names)
         for name, tensor in composition.tensors().items():
             own[name].copy_(tensor.detach())
-        return twin
+        return copy
 
     return Trainable(encode, [composition.coefficients], current)
 
 
 def adapt(task: Task, settings: AtlasSettings) -> Adapted:
     """Train the coefficients on the support or, at test time, on the unlabelled images."""
-    composition = compose(task, settings)
-    composed = trainable(task.backbone.tower, composition)
+    composition = make_composition(task, settings)
+    trainable = trainable_composition(task.backbone.tower, composition)
     published = task.protocol.atlas == "as_published"
     train(
         task,
-        composed,
+        trainable,
         settings,
-        least_batches=1 if published else LEAST_BATCHES,
+        least_batches=1 if published else MIN_BATCHES,
         mistakes=Mistakes(gradient_scale=65536, step_on_full_batches=True) if published else NO_MISTAKES,
     )
     lambda_NPK = composition.coefficients.detach()
     if task.unlabelled is not None and task.protocol.atlas_tta == "as_published":
         lambda_NPK.zero_()
-    kept = lambda_NPK if settings.partitions else lambda_NPK.squeeze(-1)
-    details = {"coefficients": kept.numel(), "sources": len(kept), "tensors": len(composition.names)}
-    return adapted(task, composed, details=details, coefficients={"lambda": kept.clone()})
+    coefficients = lambda_NPK if settings.partitions else lambda_NPK.squeeze(-1)
+    details = {
+        "coefficients": coefficients.numel(),
+        "sources": len(coefficients),
+        "tensors": len(composition.names),
+    }
+    return adapted(task, trainable, details=details, coefficients={"lambda": coefficients.clone()})
 
 
 def _tower_passes(support_size: int, settings: AtlasSettings) -> TowerPasses:
-    copies = oversampling(support_size, settings.batch_size, LEAST_BATCHES) if support_size else 0
+    copies = oversampling(support_size, settings.batch_size, MIN_BATCHES) if support_size else 0
     return TowerPasses(training=settings.epochs * support_size * copies)
 
 

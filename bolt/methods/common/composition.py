@@ -1,13 +1,16 @@
-"""Weights composed of task vectors, theta0 + sum_n lambda_n tau_n for every tensor, with only the lambdas trained.
+"""A network whose weights are composed of task vectors; only the coefficients of the task vectors are trained.
 
-Autograd through that sum costs several passes over every task vector. And it runs last what was recorded first: the
-gradients of all weights wait in memory until the composition's own turn comes. Here the composed weights are leaves of
-the graph instead. As soon as backward has the gradient of one of them, it is contracted with each task vector,
-d loss / d lambda_n = <d loss / d theta, tau_n>, and dropped. A step reads the task vectors twice and keeps, beyond
-them and the composed weights, the gradient of one tensor.
+The composed weights are ``theta0 + sum_n lambda_n tau_n``, tensor by tensor. Differentiating that sum with autograd is
+expensive. Its backward makes several passes over every task vector. It also runs last, so the gradients of all weights
+have to stay in memory until then.
 
-With maps (aTLAS x K) a tensor's entries fall into K groups, and every group has a coefficient of its own. The task
-vectors are then stored group by group, so that each group is the same product of a matrix and a vector.
+:class:`Composition` therefore makes the composed weights leaves of the graph. As soon as backward has the gradient of
+one of them, a hook contracts it with each task vector, ``d loss / d lambda_n = <d loss / d theta, tau_n>``, and frees
+it. One training step reads the task vectors twice. Beyond the task vectors and the composed weights, it holds the
+gradient of one tensor at a time.
+
+The entries of a tensor can be split into K groups, each with a coefficient of its own (aTLAS x K). The stored task
+vectors are then sorted by group, so that every group is one product of a matrix and a vector.
 
 Shape legend: N task vectors, P composed tensors, M numbers of one tensor, K groups, m x n a matrix.
 """
@@ -21,128 +24,133 @@ from functools import partial
 import torch
 from torch import Tensor
 
-_CONVERTED = {"cpu": 2**20}
-"""Numbers of a half-precision stack converted at once: few enough for a processor's cache."""
-_CONVERTED_ELSEWHERE = 2**24
+_CONVERTED_AT_ONCE = {"cpu": 2**20}
+"""Device type -> numbers of a half-precision stack converted at once. On a CPU they fit into its cache."""
+_CONVERTED_AT_ONCE_ELSEWHERE = 2**24
 
 
 class Composition:
-    """Some tensors of a network as functions of N task vectors' coefficients, which start at zero.
+    """Some tensors of a network as functions of the coefficients of N task vectors, which start at zero.
 
-    ``loss.backward()`` of a loss computed with :meth:`tensors` adds to ``coefficients.grad``, as if autograd had gone
-    through the sum; ``torch.autograd.grad`` cannot, because the composed weights are where its graph ends.
+    ``loss.backward()`` adds to ``coefficients.grad`` for a loss computed with :meth:`tensors`, as if autograd had
+    differentiated the sum. ``torch.autograd.grad`` does not work: its graph ends at the composed weights.
 
     Attributes:
         names: the composed tensors' names, in the order of the coefficients' second axis.
-        coefficients: (N, P, K), the only trainable tensor, float32 unless the base is float64; K = 1 without maps.
+        coefficients: (N, P, K), the only trainable tensor; float32, or float64 if the base is. K is 1 without groups.
     """
 
     def __init__(
         self,
         base: Mapping[str, Tensor],
         stacks: Mapping[str, Tensor],
-        maps: Mapping[str, Tensor] | None = None,
-        groups: int = 1,
+        groups: Mapping[str, Tensor] | None = None,
+        group_count: int = 1,
     ) -> None:
         """
         Args:
-            base: the tensors at lambda = 0, of any shape; neither changed nor kept trainable.
-            stacks: per name in ``base``, the N task vectors, (N, M) or (N, *shape), of any float type; kept, not
-                copied.
-            maps: per name in ``stacks``, each entry's group in 0 ... groups - 1, int64 of the tensor's shape. The
-                stacks are reordered in place then.
-            groups: K.
+            base: name -> the tensor at lambda = 0, of any shape. It is neither changed nor made trainable.
+            stacks: name -> the N task vectors of the tensor, (N, M) or (N, *shape), of any float type. They are kept,
+                not copied.
+            groups: name -> the group of each entry, int64 in 0 ... K - 1, of the tensor's shape. With groups, the
+                stacks are sorted in place.
+            group_count: K.
 
         Raises:
-            ValueError: for no stack at all, or one that does not fit.
+            ValueError: if there is no stack, or one does not fit its tensor.
         """
         counts = {len(stack) for stack in stacks.values()}
         if len(counts) != 1 or 0 in counts:
             raise ValueError(f"every tensor has the same number of task vectors, at least one, not {sorted(counts)}")
         self.names = tuple(stacks)
-        self._blocks = [
-            _Block.of(name, base[name], stack, None if maps is None else maps[name], groups)
+        self._composed = [
+            _ComposedTensor.of(name, base[name], stack, None if groups is None else groups[name], group_count)
             for name, stack in stacks.items()
         ]
-        first = self._blocks[0]
+        first = self._composed[0]
         self.coefficients = torch.zeros(
-            counts.pop(), len(self.names), groups, dtype=first.precision, device=first.base.device
+            counts.pop(), len(self.names), group_count, dtype=first.precision, device=first.base.device
         ).requires_grad_()
-        self._composed_of = self.coefficients.detach().clone()
+        self._last_coefficients = self.coefficients.detach().clone()
         self._weights: dict[str, Tensor] = {}
-        for position, (name, block) in enumerate(zip(self.names, self._blocks, strict=True)):
-            weight = block.base.clone(memory_format=torch.contiguous_format).requires_grad_()
-            # The hook holds no reference to this object, so that gigabytes never wait for the garbage collector.
-            contract = partial(_contract, block, self.coefficients, position)
+        for position, (name, composed) in enumerate(zip(self.names, self._composed, strict=True)):
+            weight = composed.base.clone(memory_format=torch.contiguous_format).requires_grad_()
+            # The hook holds no reference to this object, so gigabytes never wait for the garbage collector.
+            contract = partial(_contract, composed, self.coefficients, position)
             weight.register_post_accumulate_grad_hook(contract)  # type: ignore[no-untyped-call]
             self._weights[name] = weight
 
     def tensors(self) -> dict[str, Tensor]:
-        """The composed tensors, for ``torch.func.functional_call``; composed anew only if a coefficient changed.
+        """The composed tensors by name, for ``torch.func.functional_call``.
 
-        They are rewritten in place, so those of an earlier call follow the coefficients too.
+        They are computed again only if a coefficient has changed. They are rewritten in place, so tensors of an earlier
+        call change too.
         """
         # Values are compared, because the fused optimiser changes them without raising their version counter.
-        if not torch.equal(self.coefficients, self._composed_of):
+        if not torch.equal(self.coefficients, self._last_coefficients):
             with torch.no_grad():
-                self._composed_of.copy_(self.coefficients)
-                for position, block in enumerate(self._blocks):
-                    block.compose(self._composed_of[:, position], self._weights[self.names[position]])
+                self._last_coefficients.copy_(self.coefficients)
+                for position, composed in enumerate(self._composed):
+                    composed.compose(self._last_coefficients[:, position], self._weights[self.names[position]])
         return dict(self._weights)
 
 
 @dataclass(frozen=True)
-class _Block:
+class _ComposedTensor:
     """One composed tensor.
 
     Attributes:
-        base: (m, n) or of any other shape.
-        stack_NM: the task vectors, entries sorted by group.
-        order_M: where the sorted entries lie in the tensor; ``None`` where they lie as they are.
-        pieces: (group, columns of the stack) in products of which the update and the gradient are computed.
-        groups: K.
+        base: its value at lambda = 0, (m, n) or of any other shape.
+        stack_NM: the task vectors, with their entries sorted by group.
+        order_M: position in the tensor of each sorted entry; ``None`` if the entries are in their original order.
+        chunks: (group, columns of the stack); the update and the gradient are one product per chunk.
+        group_count: K.
     """
 
     base: Tensor
     stack_NM: Tensor
     order_M: Tensor | None
-    pieces: Sequence[tuple[int, slice]]
-    groups: int
+    chunks: Sequence[tuple[int, slice]]
+    group_count: int
 
     @classmethod
-    def of(cls, name: str, base: Tensor, stack: Tensor, map_: Tensor | None, groups: int) -> _Block:
+    def of(cls, name: str, base: Tensor, stack: Tensor, groups: Tensor | None, group_count: int) -> _ComposedTensor:
         stack_NM = stack.detach().flatten(1)
         if stack_NM.shape[1] != base.numel() or not stack.is_floating_point():
             raise ValueError(
                 f"{name} has {base.numel()} numbers, its task vectors are {stack.dtype} {tuple(stack.shape)}"
             )
         order_M, sizes = None, [base.numel()]
-        if map_ is not None:
-            if map_.shape != base.shape or not 0 <= int(map_.min()) <= int(map_.max()) < groups:
-                raise ValueError(f"the map of {name} holds groups 0 to {groups - 1} in the shape {tuple(base.shape)}")
-            order_M = map_.flatten().to(base.device).argsort(stable=True)
-            sizes = torch.bincount(map_.flatten(), minlength=groups).tolist()
+        if groups is not None:
+            if groups.shape != base.shape or not 0 <= int(groups.min()) <= int(groups.max()) < group_count:
+                raise ValueError(
+                    f"the groups of {name} are numbers from 0 to {group_count - 1} in the shape {tuple(base.shape)}"
+                )
+            order_M = groups.flatten().to(base.device).argsort(stable=True)
+            sizes = torch.bincount(groups.flatten(), minlength=group_count).tolist()
             for row_M in stack_NM:
                 row_M.copy_(row_M[order_M])
-        most = base.numel()
+        longest = base.numel()
         if stack_NM.dtype != _precision(base):
-            most = max(1, _CONVERTED.get(base.device.type, _CONVERTED_ELSEWHERE) // len(stack_NM))
-        pieces, start = [], 0
+            converted = _CONVERTED_AT_ONCE.get(base.device.type, _CONVERTED_AT_ONCE_ELSEWHERE)
+            longest = max(1, converted // len(stack_NM))
+        chunks, start = [], 0
         for group, size in enumerate(sizes):
-            for at in range(start, start + size, most):
-                pieces.append((group, slice(at, min(at + most, start + size))))
+            for at in range(start, start + size, longest):
+                chunks.append((group, slice(at, min(at + longest, start + size))))
             start += size
-        return cls(base.detach(), stack_NM, order_M, pieces, groups)
+        return cls(base.detach(), stack_NM, order_M, chunks, group_count)
 
     @property
     def precision(self) -> torch.dtype:
+        """Type of the coefficients and of all sums."""
         return _precision(self.base)
 
     def compose(self, coefficients_NK: Tensor, out: Tensor) -> None:
         """Write base + sum_n lambda_n tau_n into ``out``."""
         update_M = torch.empty(self.base.numel(), dtype=self.precision, device=self.base.device)
         with torch.autocast(self.base.device.type, enabled=False):
-            for group, columns in self.pieces:
+            for group, columns in self.chunks:
                 part = self.stack_NM[:, columns].to(self.precision)
                 torch.mv(part.T, coefficients_NK[:, group], out=update_M[columns])
         if self.order_M is not None:
@@ -150,13 +158,13 @@ class _Block:
         torch.add(self.base, update_M.view(self.base.shape), out=out)
 
     def contract(self, gradient: Tensor) -> Tensor:
-        """(N, K): per task vector and group, the product of the tensor's gradient and the task vector."""
+        """The gradient in the coefficients, (N, K): the tensor's gradient times each task vector, per group."""
         gradient_M = gradient.to(self.precision).flatten()
         if self.order_M is not None:
             gradient_M = gradient_M[self.order_M]
-        products_NK = gradient_M.new_zeros(len(self.stack_NM), self.groups)
+        products_NK = gradient_M.new_zeros(len(self.stack_NM), self.group_count)
         with torch.autocast(self.base.device.type, enabled=False):
-            for group, columns in self.pieces:
+            for group, columns in self.chunks:
                 products_NK[:, group] += self.stack_NM[:, columns].to(self.precision) @ gradient_M[columns]
         return products_NK
 
@@ -165,23 +173,23 @@ def _precision(base: Tensor) -> torch.dtype:
     return torch.promote_types(base.dtype, torch.float32)
 
 
-def _contract(block: _Block, coefficients: Tensor, position: int, weight: Tensor) -> None:
-    """Turn a weight's gradient, just accumulated, into its coefficients' share of theirs."""
+def _contract(composed: _ComposedTensor, coefficients: Tensor, position: int, weight: Tensor) -> None:
+    """The hook: add a weight's gradient, just accumulated, to the coefficients' gradient, and free it."""
     gradient, weight.grad = weight.grad, None
     if gradient is None:
         return
     if coefficients.grad is None:
         coefficients.grad = torch.zeros_like(coefficients)
-    coefficients.grad[:, position] += block.contract(gradient)
+    coefficients.grad[:, position] += composed.contract(gradient)
 
 
 def compose_by_autograd(
     base: Mapping[str, Tensor], stacks: Mapping[str, Tensor], coefficients_NP: Tensor
 ) -> dict[str, Tensor]:
-    """The same weights the plain way, a sum of scaled tensors for autograd to differentiate.
+    """The same composed weights as a plain sum that autograd differentiates; tests and benchmarks compare with it.
 
-    What :class:`Composition` is measured against. The sums are in the base's type, so stacks of another type are
-    converted, and autograd keeps the converted copies of all of them for its backward.
+    The sums are in the base's type. Stacks of another type are converted, and autograd keeps the converted copies for
+    its backward.
     """
     composed = {}
     for position, (name, stack) in enumerate(stacks.items()):

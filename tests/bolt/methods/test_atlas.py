@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
-from bolt.methods.atlas import AtlasSettings, adapt, random_maps
+from bolt.methods.atlas import AtlasSettings, adapt, random_groups
 from bolt.protocol import PUBLISHED, STRICT
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import oversampling
@@ -152,7 +152,7 @@ def test_partitions_are_what_the_map_says(backbone: Backbone) -> None:
     assert task.sources is not None
     base = backbone.tower.state_dict_open_clip()
     flat = {name: tensor for name, tensor in base.items() if tensor.ndim == 2}
-    maps = random_maps({**flat, "proj": flat["proj"].T}, 3, task.dataset, task.seed)
+    maps = random_groups({**flat, "proj": flat["proj"].T}, 3, task.dataset, task.seed)
     adapted = adapt(task, replace(TINY, partitions=3))
     lambda_NPK = adapted.coefficients["lambda"]
     vectors = [task.sources.task_vector(source) for source in task.sources.names]
@@ -165,12 +165,12 @@ def test_partitions_are_what_the_map_says(backbone: Backbone) -> None:
 def test_tensors_of_one_shape_share_a_map() -> None:
     shapes = {"a": (30, 40), "b": (30, 40), "c": (40, 30), "proj": (40, 30)}
     tensors = {name: torch.empty(shape) for name, shape in shapes.items()}
-    maps = random_maps(tensors, 4, "dtd", 1)
+    maps = random_groups(tensors, 4, "dtd", 1)
     assert all(maps[name].shape == shape for name, shape in shapes.items())
     assert torch.equal(maps["a"], maps["b"])
     assert torch.equal(maps["a"], maps["proj"].T), "the projection's shape is open_clip's"
     assert not torch.equal(maps["a"], maps["c"].T)
-    assert not torch.equal(maps["a"], random_maps(tensors, 4, "dtd", 2)["a"])
+    assert not torch.equal(maps["a"], random_groups(tensors, 4, "dtd", 2)["a"])
     counts = torch.bincount(maps["a"].flatten(), minlength=4)
     assert bool(((counts - 300).abs() < 5 * 15).all()), "each group has a quarter, within five standard deviations"
 

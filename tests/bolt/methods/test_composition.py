@@ -178,14 +178,14 @@ def test_a_weights_gradient_is_contracted_before_the_next_ones_are_made(
     base = base_of(backbone.tower)
     composed = Composition(base, random_stacks(base))
     order: list[str] = []
-    contract = composition._Block.contract
-    names = {id(block): name for block, name in zip(composed._blocks, composed.names, strict=True)}
+    contract = composition._ComposedTensor.contract
+    names = {id(tensor): name for tensor, name in zip(composed._composed, composed.names, strict=True)}
 
-    def watched(block: composition._Block, gradient: Tensor) -> Tensor:
-        order.append(names[id(block)])
-        return contract(block, gradient)
+    def watched(tensor: composition._ComposedTensor, gradient: Tensor) -> Tensor:
+        order.append(names[id(tensor)])
+        return contract(tensor, gradient)
 
-    monkeypatch.setattr(composition._Block, "contract", watched)
+    monkeypatch.setattr(composition._ComposedTensor, "contract", watched)
     seen = backbone.tower.blocks[0].register_forward_hook(  # what is made before the first block's own gradients
         lambda module, inputs, output: output.register_hook(lambda gradient: order.append("entering block 0")) and None
     )
@@ -208,7 +208,7 @@ def test_groups_of_entries_have_coefficients_of_their_own() -> None:
     """TV11 of the official code, which computes in float16."""
     entries = torch.arange(12).view(3, 4)
     stacks = {"w": torch.stack([wave(3, 4, 0.3, 0.8, t) for t in range(2)]).half().float()}
-    composed = Composition({"w": torch.zeros(3, 4)}, stacks, {"w": (7 * entries) % 3}, groups=3)
+    composed = Composition({"w": torch.zeros(3, 4)}, stacks, {"w": (7 * entries) % 3}, group_count=3)
     set_coefficients(composed, wave(2, 3, 0.5, 0.9, 0.1)[:, None])
     expected = [
         [0.474854, 1.575195, 1.293945, -0.076843],
@@ -223,12 +223,12 @@ def test_grouped_gradients_are_those_of_the_gathered_coefficients(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In pieces of a few columns, with a group that no entry is in."""
-    monkeypatch.setitem(composition._CONVERTED, "cpu", 4 * SOURCES)
+    monkeypatch.setitem(composition._CONVERTED_AT_ONCE, "cpu", 4 * SOURCES)
     generator = torch.Generator().manual_seed(2)
     base = {"w": torch.randn(5, 7, generator=generator)}
     stack = torch.randn(SOURCES, 35, generator=generator).to(dtype)
     groups = torch.tensor([0, 1, 3])[torch.randint(3, (5, 7), generator=generator)]
-    composed = Composition(base, {"w": stack.clone()}, {"w": groups}, groups=4)
+    composed = Composition(base, {"w": stack.clone()}, {"w": groups}, group_count=4)
     set_coefficients(composed, random_coefficients(composed))
     lambda_NK = composed.coefficients.detach()[:, 0].clone().requires_grad_()
     expected = base["w"] + (lambda_NK[:, groups] * stack.float().view(SOURCES, 5, 7)).sum(dim=0)
@@ -305,4 +305,4 @@ def test_what_does_not_fit_is_refused() -> None:
         Composition(base, {"w": torch.zeros(2, 6, dtype=torch.int64)})
     for wrong in (torch.zeros(3, 2, dtype=torch.int64), torch.full((2, 3), 2), torch.full((2, 3), -1)):
         with pytest.raises(ValueError, match="groups 0 to 1"):
-            Composition(base, fitting, {"w": wrong}, groups=2)
+            Composition(base, fitting, {"w": wrong}, group_count=2)
