@@ -36,7 +36,7 @@ from bolt.clip.backbone import Backbone, layer_norm_names
 from bolt.clip.tower import ImageTower, TowerShape, tensor_names
 from bolt.methods import METHODS
 from bolt.methods.atlas import tensors_by_open_clip_name, trainable_composition
-from bolt.methods.common.adapters import AdapterSettings, attach_to_tower, bolt_coefficients, numbers_per_block
+from bolt.methods.common.adapters import AdapterSettings, attach_to_tower, bolt_coefficient_count, parameters_per_block
 from bolt.methods.common.composition import Composition, compose_by_autograd
 from bolt.protocol import STRICT
 from bolt.seeds import torch_generator
@@ -214,17 +214,17 @@ def trained_numbers(shape: TowerShape) -> dict[str, int]:
     """How many numbers each candidate trains in a network of that shape, from arithmetic."""
     with torch.device("meta"):
         state = ImageTower(shape).state_dict_open_clip()
-    bolt_count, settings = bolt_coefficients(shape, SOURCES), AdapterSettings()
+    bolt_count, settings = bolt_coefficient_count(shape, SOURCES), AdapterSettings()
     return {
         "limit": 0,
         "bolt": bolt_count,
         "bolt, written": bolt_count,
         "atlas": SOURCES * len(state),
         "atlas, plain": SOURCES * len(state),
-        "lora": shape.layers * numbers_per_block(shape, settings),
+        "lora": shape.layers * parameters_per_block(shape, settings),
         # One adapter on the fused query, key and value, (3W, W), where ours are three.
-        "lora, peft": shape.layers * (numbers_per_block(shape, settings) - 2 * settings.rank * shape.width),
-        "dora": shape.layers * numbers_per_block(shape, settings, dora=True),
+        "lora, peft": shape.layers * (parameters_per_block(shape, settings) - 2 * settings.rank * shape.width),
+        "dora": shape.layers * parameters_per_block(shape, settings, dora=True),
         "layer_norm": sum(state[name].numel() for name in layer_norm_names(state)),
         "full_finetune": sum(tensor.numel() for tensor in state.values()),
     }

@@ -38,7 +38,7 @@ from bolt.seeds import torch_generator
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, oversampling, train
-from bolt.training.loop import NO_MISTAKES, Mistakes, Recipe
+from bolt.training.loop import NO_QUIRKS, ReferenceQuirks, TrainingRecipe
 from bolt.training.trainable import Trainable
 
 MIN_BATCHES = 10
@@ -46,7 +46,7 @@ _STORAGE = {"float32": torch.float32, "float16": torch.float16}
 
 
 @dataclass(frozen=True)
-class AtlasSettings(Recipe):
+class AtlasSettings(TrainingRecipe):
     """The settings of aTLAS: the training recipe, and how the task vectors are split and stored.
 
     Attributes:
@@ -162,8 +162,8 @@ def adapt(task: Task, settings: AtlasSettings) -> Adapted:
         task,
         trainable,
         settings,
-        least_batches=1 if published else MIN_BATCHES,
-        mistakes=Mistakes(gradient_scale=65536, step_on_full_batches=True) if published else NO_MISTAKES,
+        min_batches=1 if published else MIN_BATCHES,
+        quirks=ReferenceQuirks(gradient_scale=65536, step_on_full_batches=True) if published else NO_QUIRKS,
     )
     lambda_NPK = composition.coefficients.detach()
     if task.unlabelled is not None and task.protocol.atlas_tta == "as_published":

@@ -13,30 +13,30 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from bolt.methods.base import Method, TowerPasses, register
-from bolt.methods.common.pooled_start import Start, StartSettings, pooled_start
-from bolt.methods.common.scale_selection import images_judged
+from bolt.methods.common.pooled_start import PooledStart, PooledStartSettings, pooled_start
+from bolt.methods.common.scale_selection import images_scored
 from bolt.spectral.coefficients import merged
 from bolt.task.task import Adapted, Task, cosine_classifier
 from bolt.training.adaptation import adapted, train
-from bolt.training.loop import Mistakes, Recipe
+from bolt.training.loop import ReferenceQuirks, TrainingRecipe
 from bolt.training.trainable import Trainable
 
 
 @dataclass(frozen=True)
-class PooledSettings(StartSettings):
+class BoltPooledSettings(PooledStartSettings):
     """The start's settings."""
 
 
 @dataclass(frozen=True)
-class BoltSettings(Recipe, StartSettings):
+class BoltSettings(TrainingRecipe, PooledStartSettings):
     """The start's settings and the training recipe, whose defaults are the paper's."""
 
     def __post_init__(self) -> None:
-        Recipe.__post_init__(self)
-        StartSettings.__post_init__(self)
+        TrainingRecipe.__post_init__(self)
+        PooledStartSettings.__post_init__(self)
 
 
-def adapt_pooled(task: Task, settings: PooledSettings) -> Adapted:
+def adapt_pooled(task: Task, settings: BoltPooledSettings) -> Adapted:
     """The start alone: nothing is trained."""
     start = pooled_start(task, settings)
     return Adapted(
@@ -61,13 +61,13 @@ def adapt(task: Task, settings: BoltSettings) -> Adapted:
         trainable,
         settings,
         start=None if task.unlabelled is None else merged(start.tower),
-        mistakes=Mistakes(late_schedule=task.protocol.schedule_offset),
+        quirks=ReferenceQuirks(late_schedule=task.protocol.schedule_offset),
     )
     trained = {f"trained/{name}": value.detach().clone() for name, value in start.coefficients.items()}
     return adapted(task, trainable, details=start.details, coefficients=_pooled(start) | trained, change=start.change())
 
 
-def _pooled(start: Start) -> dict[str, Tensor]:
+def _pooled(start: PooledStart) -> dict[str, Tensor]:
     return {f"pooled/{name}": value for name, value in start.pooled.items()}
 
 
@@ -76,9 +76,9 @@ def _candidates(settings: BoltSettings) -> Sequence[BoltSettings]:
     return [replace(settings, learning_rate=factor * settings.learning_rate) for factor in (1, 5, 10)]
 
 
-def _tower_passes(support_size: int, settings: StartSettings) -> TowerPasses:
+def _tower_passes(support_size: int, settings: PooledStartSettings) -> TowerPasses:
     epochs = settings.epochs if isinstance(settings, BoltSettings) else 0
-    return TowerPasses(forward=images_judged(settings.alphas, support_size), training=epochs * support_size)
+    return TowerPasses(forward=images_scored(settings.alphas, support_size), training=epochs * support_size)
 
 
 PAPER = "https://github.com/jhpark-ai/BOLT"
@@ -104,7 +104,7 @@ register(
         name="bolt_pooled",
         title="BOLT, training-free",
         paper=PAPER,
-        settings_class=PooledSettings,
+        settings_class=BoltPooledSettings,
         adapt=adapt_pooled,
         tracks=frozenset({"fewshot", "ood", "tta"}),
         track_defaults={"tta": {"alpha_by": "entropy"}},

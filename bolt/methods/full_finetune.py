@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from bolt.methods.base import Method, TowerPasses, register
 from bolt.task.task import Adapted, Task, cosine_classifier
-from bolt.training.adaptation import adapted, moving, train
-from bolt.training.loop import Recipe
+from bolt.training.adaptation import adapted, train, trainable_tower
+from bolt.training.loop import TrainingRecipe
 
 
 @dataclass(frozen=True)
-class FullFinetuneSettings(Recipe):
+class FullFinetuneSettings(TrainingRecipe):
     """Attributes:
     train_head: whether the text head's class embeddings are trained too, starting as they are.
     """
@@ -32,7 +32,7 @@ def adapt(task: Task, settings: FullFinetuneSettings) -> Adapted:
     """Train a copy of the tower and, if asked to, of the head."""
     tower = task.backbone.tower.copy(task.backbone.tower.state_dict_open_clip())
     head_CD = task.head_CD.to(task.backbone.device).clone().requires_grad_(settings.train_head)
-    trainable = moving(
+    trainable = trainable_tower(
         tower,
         *([head_CD] if settings.train_head else []),
         classify=cosine_classifier(head_CD, task.backbone.logit_scale),

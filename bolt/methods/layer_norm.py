@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from bolt.clip.backbone import layer_norm_names
 from bolt.methods.base import Method, TowerPasses, register
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import adapted, moving, train
-from bolt.training.loop import Recipe
+from bolt.training.adaptation import adapted, train, trainable_tower
+from bolt.training.loop import TrainingRecipe
 
 
 @dataclass(frozen=True)
-class LayerNormSettings(Recipe):
+class LayerNormSettings(TrainingRecipe):
     """The training recipe, with the authors' defaults; a batch is one half trusted images."""
 
     epochs: int = 1
@@ -32,7 +32,7 @@ def adapt(task: Task, settings: LayerNormSettings) -> Adapted:
     if task.unlabelled is None:
         raise ValueError("layer_norm adapts to unlabelled test images, and this task has none; use the tta track")
     frozen = task.backbone.tower
-    trainable = moving(frozen.copy(trainable=layer_norm_names(frozen.state_dict_open_clip())))
+    trainable = trainable_tower(frozen.copy(trainable=layer_norm_names(frozen.state_dict_open_clip())))
     train(task, trainable, settings)
     return adapted(task, trainable)
 

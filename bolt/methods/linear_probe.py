@@ -23,11 +23,11 @@ from bolt.methods.base import Method, register
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
-from bolt.training.loop import Recipe
+from bolt.training.loop import TrainingRecipe
 
 
 @dataclass(frozen=True)
-class LinearProbeSettings(Recipe):
+class LinearProbeSettings(TrainingRecipe):
     """The shared recipe."""
 
 

@@ -79,7 +79,7 @@ class Fitted:
         predicted: Labels = self.classes[(data_ND @ self.weights.T + self.biases).argmax(axis=1)]
         return predicted
 
-    def over(self, class_count: int) -> tuple[Tensor, Tensor]:
+    def for_all_classes(self, class_count: int) -> tuple[Tensor, Tensor]:
         """Weights (C, D) and biases (C,) over all classes.
 
         A class without an image gets a logit below any that a unit feature can bring to the others.
@@ -115,7 +115,7 @@ def fit_logistic(data_ND: Features, labels_N: Labels, c: float, max_iterations: 
     return Fitted(classes, weights, biases, converged=len(caught) == len(others))
 
 
-def folds_of(labels_N: Labels, folds: int) -> Labels:
+def stratified_folds(labels_N: Labels, folds: int) -> Labels:
     """The fold of each image, such that every class is spread evenly: its images are dealt out in turn."""
     fold_N = np.empty_like(labels_N)
     for label in np.unique(labels_N):
@@ -124,7 +124,7 @@ def folds_of(labels_N: Labels, folds: int) -> Labels:
     return fold_N
 
 
-def cross_validated(data_ND: Features, labels_N: Labels, fold_N: Labels, c: float, max_iterations: int) -> int:
+def cross_validated_correct(data_ND: Features, labels_N: Labels, fold_N: Labels, c: float, max_iterations: int) -> int:
     """How many images are classified correctly by what the other folds teach."""
     correct = 0
     for fold in np.unique(fold_N):
@@ -134,7 +134,7 @@ def cross_validated(data_ND: Features, labels_N: Labels, fold_N: Labels, c: floa
     return correct
 
 
-def search(score: Callable[[float], int]) -> float:
+def search_c(score: Callable[[float], int]) -> float:
     """The best C: of a coarse grid, then of an interval about it that is halved 8 times; of equals the smallest.
 
     The interval spans a tenth to ten times the coarse winner. Each time its middle, on the logarithm, takes the place
@@ -161,7 +161,7 @@ def adapt(task: Task, settings: LogisticProbeSettings) -> Adapted:
     data_ND, labels_N = features_ND.cpu().double().numpy(), task.support.labels_N.cpu().numpy()
     c, chosen = _choose(data_ND, labels_N, settings)
     fitted = fit_logistic(data_ND, labels_N, c, settings.max_iterations)
-    weight_CD, bias_C = (part.to(features_ND) for part in fitted.over(len(task.head_CD)))
+    weight_CD, bias_C = (part.to(features_ND) for part in fitted.for_all_classes(len(task.head_CD)))
     return Adapted(
         LinearClassifier(weight_CD, bias_C),
         trainable_parameters=weight_CD.numel() + bias_C.numel(),
@@ -180,8 +180,8 @@ def _choose(data_ND: Features, labels_N: Labels, settings: LogisticProbeSettings
     if fewest < 2:
         return settings.one_shot_c, "fixed: a class has one image, none to leave out"
     folds = min(settings.folds, fewest)
-    fold_N = folds_of(labels_N, folds)
-    best = search(lambda c: cross_validated(data_ND, labels_N, fold_N, c, settings.max_iterations))
+    fold_N = stratified_folds(labels_N, folds)
+    best = search_c(lambda c: cross_validated_correct(data_ND, labels_N, fold_N, c, settings.max_iterations))
     return best, f"cross-validation, {folds} folds"
 
 

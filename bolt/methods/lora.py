@@ -32,7 +32,7 @@ from bolt.seeds import isolated
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, train
-from bolt.training.loop import Recipe
+from bolt.training.loop import TrainingRecipe
 from bolt.training.trainable import Trainable
 
 _LINEAR_IN_OPEN_CLIP = (".out_proj.", ".mlp.c_fc.", ".mlp.c_proj.")
@@ -40,17 +40,17 @@ _LINEAR_IN_OPEN_CLIP = (".out_proj.", ".mlp.c_fc.", ".mlp.c_proj.")
 
 
 @dataclass(frozen=True)
-class LoraSettings(Recipe, AdapterSettings):
+class LoraSettings(TrainingRecipe, AdapterSettings):
     """Adapters on all of a block's matrices, and the shared recipe at the larger of the BOLT authors' two rates."""
 
     learning_rate: float = 1e-4
 
     def __post_init__(self) -> None:
-        Recipe.__post_init__(self)
+        TrainingRecipe.__post_init__(self)
         AdapterSettings.__post_init__(self)
 
 
-def trainable(task: Task, settings: LoraSettings, dora: bool = False, published: bool = False) -> Trainable:
+def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, published: bool = False) -> Trainable:
     """The backbone's tower with adapters, or as ``published`` (see the module's text; the head is not part of it).
 
     Raises ``ValueError`` as :func:`adapted_blocks`.
@@ -105,7 +105,7 @@ def adapt(task: Task, settings: LoraSettings, dora: bool = False) -> Adapted:
     published = task.protocol.lora == "as_published" and not dora  # the authors have no DoRA
     if published:
         settings = published_settings(settings)
-    model = trainable(task, settings, dora, published)
+    model = trainable_adapters(task, settings, dora, published)
     if published:
         model = with_head(task, model)
     train(task, model, settings)

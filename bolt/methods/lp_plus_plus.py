@@ -40,11 +40,11 @@ import torch
 from torch import Tensor
 
 from bolt.methods.base import Method, register
-from bolt.methods.common.blend import Blend, official_steps, safe_steps, start
+from bolt.methods.common.blend import Blend, initial_blend, official_steps, safe_steps
 from bolt.methods.common.frozen_features import unit_support_features
 from bolt.seeds import torch_generator
 from bolt.task.task import Adapted, Task
-from bolt.training.loop import Diverged, Recipe, fit
+from bolt.training.loop import Diverged, TrainingRecipe, fit
 from bolt.training.objectives import cross_entropy
 
 _OFFICIAL_MOMENTUM, _ALPHA_EVERY = 0.9, 10
@@ -96,7 +96,7 @@ def adapt(task: Task, settings: LpPlusPlusSettings) -> Adapted:
         return unit_support_features(task, view + 1)
 
     first_ND = view_of(0)
-    blend = start(first_ND, labels_N, head_CD, "sum" if official else "mean")
+    blend = initial_blend(first_ND, labels_N, head_CD, "sum" if official else "mean")
     if official:
         blend.weight_CE[:, -1] = random_bias(task, head_CD.shape[1]).to(device)
         sizes = [official_steps(first_ND, head_CD)]
@@ -178,7 +178,7 @@ def _train_as_published(
     blend.alpha_C.requires_grad_()
     # Only w and b are clipped there, together, so the loop's own clipping will not do.
     blend.weight_CE.register_hook(lambda gradient: gradient / gradient.norm().clamp_min(1.0))  # type: ignore[no-untyped-call]
-    recipe = Recipe(
+    recipe = TrainingRecipe(
         epochs=settings.steps,
         batch_size=32,
         learning_rate=rates[0],

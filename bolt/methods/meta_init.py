@@ -14,15 +14,15 @@ from dataclasses import dataclass, fields
 from bolt.methods.base import Method, TowerPasses, register
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import adapted, moving, train
-from bolt.training.loop import Recipe
+from bolt.training.adaptation import adapted, train, trainable_tower
+from bolt.training.loop import TrainingRecipe
 from bolt.training.meta_recipe import MetaRecipe, Variant
 
 _PLAIN = MetaRecipe()
 
 
 @dataclass(frozen=True)
-class MetaInitSettings(Recipe):
+class MetaInitSettings(TrainingRecipe):
     """The recipe of the fine-tuning and, as ``variant`` and ``meta_...``, that of the start.
 
     Attributes:
@@ -62,7 +62,7 @@ def adapt(task: Task, settings: MetaInitSettings) -> Adapted:
     tower = task.backbone.tower.copy(trainable=task.initial)
     tower.load_open_clip(task.initial)
     head_CD = (task.backbone.logit_scale * task.head_CD.to(device)).requires_grad_()
-    trainable = moving(tower, head_CD, classify=LinearClassifier(head_CD))
+    trainable = trainable_tower(tower, head_CD, classify=LinearClassifier(head_CD))
     train(task, trainable, settings)
     head_CD.requires_grad_(False)
     return adapted(task, trainable)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bolt.methods.base import Method, TowerPasses, register
-from bolt.methods.common.merging import adapt_by_merging, mean_update, sources_of
-from bolt.methods.common.scale_selection import images_judged
+from bolt.methods.common.merging import adapt_by_merging, mean_task_vectors, required_sources
+from bolt.methods.common.scale_selection import images_scored
 from bolt.task.task import Adapted, Task
 
 
@@ -30,8 +30,8 @@ class TaskArithmeticSettings:
 
 def adapt(task: Task, settings: TaskArithmeticSettings) -> Adapted:
     """Add the scaled sum. Raises ``ValueError`` for task vectors that are not finite."""
-    sources = sources_of(task)
-    mean = mean_update(sources, task.backbone.tower.state_dict_open_clip())
+    sources = required_sources(task)
+    mean = mean_task_vectors(sources, task.backbone.tower.state_dict_open_clip())
     total = {name: tensor * len(sources.names) for name, tensor in mean.items()}
     return adapt_by_merging(task, total, settings.alphas)
 
@@ -48,7 +48,7 @@ register(
         source_directions=lambda settings, width, sources: 0,
         uses_mean_task_vector=True,
         changes_tower=True,
-        tower_passes=lambda support_size, settings: TowerPasses(forward=images_judged(settings.alphas, support_size)),
+        tower_passes=lambda support_size, settings: TowerPasses(forward=images_scored(settings.alphas, support_size)),
         test_settings={"alphas": (0.1, 0.3)},
     )
 )

@@ -1,6 +1,6 @@
 """Tip-Adapter, training-free: a cache of the support's features beside the text head (Zhang et al., 2022).
 
-:mod:`bolt.methods.common.cache` has the cache, and how alpha and beta are chosen without a validation split.
+:mod:`bolt.methods.common.feature_cache` has the cache, and how alpha and beta are chosen without a validation split.
 
 The switch ``tip_adapter: as_published`` does as the BOLT authors' code: the cache holds one augmented view, and alpha
 and beta start at 2 and 1 and are trained for 20 epochs. Their loader shuffles the images, but the cached features are
@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 
 from bolt.methods.base import Method, register
-from bolt.methods.common.cache import CacheSettings, build_cache, searched
+from bolt.methods.common.feature_cache import CacheSettings, build_cache, choose_alpha_beta
 from bolt.methods.common.frozen_features import support_features
 from bolt.task.task import Adapted, Task
-from bolt.training.loop import Recipe, fit
+from bolt.training.loop import TrainingRecipe, fit
 from bolt.training.objectives import cross_entropy
 
 PUBLISHED_ALPHA, PUBLISHED_BETA = 2.0, 1.0
-PUBLISHED_RECIPE = Recipe(epochs=20, batch_size=32, learning_rate=1e-3, warmup_fraction=0.0)
+PUBLISHED_RECIPE = TrainingRecipe(epochs=20, batch_size=32, learning_rate=1e-3, warmup_fraction=0.0)
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def adapt(task: Task, settings: TipAdapterSettings) -> Adapted:
     """Build the cache and, if asked to, choose alpha and beta on it."""
     if task.protocol.tip_adapter == "as_published":
         return _adapt_as_published(task)
-    cache, chosen = searched(task, build_cache(task, settings.passes, settings.alpha, settings.beta), settings)
+    cache, chosen = choose_alpha_beta(task, build_cache(task, settings.passes, settings.alpha, settings.beta), settings)
     return cache.adapted(search=chosen)
 
 

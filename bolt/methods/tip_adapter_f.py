@@ -1,18 +1,19 @@
-"""Tip-Adapter-F: Tip-Adapter whose keys are trained (Zhang et al., 2022).
+"""Tip-Adapter-F: Tip-Adapter whose cache keys are trained (Zhang et al., 2022, arXiv:2207.09519).
 
-The keys of :mod:`bolt.methods.common.cache` become a free linear layer, N x D numbers that keep no norm; labels and
-text head stay.
-AdamW with the official recipe: rate 1e-3, epsilon 1e-4, decay 0.01, a cosine per step over 20 epochs, batches of 256,
-one augmented view per epoch. Three things differ from the official code, each to keep the test split out of training:
+The keys of :mod:`bolt.methods.common.feature_cache` are trained as a linear layer of N x D numbers; they do not stay
+unit vectors. The cache's labels and the text head stay. The recipe is the official one: AdamW with learning rate 1e-3,
+epsilon 1e-4 and weight decay 0.01, a cosine per step over 20 epochs, batches of 256, one augmented view per epoch.
 
-- alpha and beta are the same two values for every dataset while the keys train; the official ones are set per dataset;
-- the last epoch is kept; the official code keeps the best one on the test split;
-- afterwards alpha and beta are searched on the support by leave-one-out, each image's own key taken out, instead of
-  on a validation split. This is no clean estimate, for the other keys were trained with that image too; what it rules
-  out is the image that finds itself. ``search: fixed`` keeps the values of the training.
+The official code selects on labelled validation or test images. What differs from it:
 
-The views of the epochs begin with those that are averaged into the keys: keys are only where training starts, and so
-the method reads no view that the linear probe does not read too.
+- While the keys train, alpha and beta have the same values on every dataset. The official values are set per dataset.
+- The last epoch is kept. The official code keeps the epoch that is best on the test split.
+- After training, alpha and beta are searched on the support by leave-one-out, with each image's own key removed. The
+  official code searches on a validation split. This is no clean estimate, because the other keys were trained with that
+  image too; it only excludes that an image finds itself. ``search: fixed`` keeps the values used in training.
+
+The epochs start with the views that are averaged into the initial keys, so the method reads no view that the linear
+probe does not read too.
 
 Shape legend: N support images, B batch, C classes, D joint embedding width.
 """
@@ -22,14 +23,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from bolt.methods.base import Method, register
-from bolt.methods.common.cache import CacheSettings, build_cache, searched
+from bolt.methods.common.feature_cache import CacheSettings, build_cache, choose_alpha_beta
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.task.task import Adapted, Task
-from bolt.training.loop import Recipe
+from bolt.training.loop import TrainingRecipe
 
 
 @dataclass(frozen=True)
-class TipAdapterFSettings(Recipe, CacheSettings):
+class TipAdapterFSettings(TrainingRecipe, CacheSettings):
     """The cache's settings and the training recipe, whose defaults are the official ones."""
 
     epochs: int = 20
@@ -41,7 +42,7 @@ class TipAdapterFSettings(Recipe, CacheSettings):
     clip_norm: float = 0.0
 
     def __post_init__(self) -> None:
-        Recipe.__post_init__(self)
+        TrainingRecipe.__post_init__(self)
         CacheSettings.__post_init__(self)
 
 
@@ -51,7 +52,7 @@ def adapt(task: Task, settings: TipAdapterFSettings) -> Adapted:
     keys_ND = cache.keys_ND.requires_grad_()
 
     def adapted() -> Adapted:
-        trained, chosen = searched(task, replace(cache, keys_ND=keys_ND.detach().clone()), settings)
+        trained, chosen = choose_alpha_beta(task, replace(cache, keys_ND=keys_ND.detach().clone()), settings)
         return trained.adapted(keys_ND.numel(), search=chosen)
 
     return train_on_features(task, [keys_ND], cache.logits, settings, adapted)

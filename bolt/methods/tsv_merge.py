@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from bolt.clip.backbone import matrix_names
 from bolt.methods.base import Method, TowerPasses, register
-from bolt.methods.common.merging import adapt_by_merging, mean_update, sources_of
-from bolt.methods.common.scale_selection import images_judged
+from bolt.methods.common.merging import adapt_by_merging, mean_task_vectors, required_sources
+from bolt.methods.common.scale_selection import images_scored
 from bolt.spectral.bases import tsv_merge
 from bolt.task.task import Adapted, Task
 
@@ -34,10 +34,10 @@ class TsvMergeSettings:
 
 def adapt(task: Task, settings: TsvMergeSettings) -> Adapted:
     """Merge the sources and choose the scale. Raises ``ValueError`` for task vectors that are not finite."""
-    sources, width = sources_of(task), task.backbone.tower.shape.width
+    sources, width = required_sources(task), task.backbone.tower.shape.width
     state = task.backbone.tower.state_dict_open_clip()
     matrices = matrix_names(state)
-    update = mean_update(sources, [name for name in state if name not in matrices])
+    update = mean_task_vectors(sources, [name for name in state if name not in matrices])
     per_source = _directions(settings, width, len(sources.names))
     for name in matrices:
         m, n = state[name].shape
@@ -62,7 +62,7 @@ register(
         source_directions=_directions,
         uses_mean_task_vector=True,
         changes_tower=True,
-        tower_passes=lambda support_size, settings: TowerPasses(forward=images_judged(settings.alphas, support_size)),
+        tower_passes=lambda support_size, settings: TowerPasses(forward=images_scored(settings.alphas, support_size)),
         test_settings={"alphas": (0.3, 1.0)},
     )
 )

@@ -58,7 +58,8 @@ class BasisRecipe:
     """How a basis follows from its sources.
 
     Attributes:
-        top_k, orthogonalisation, whitening_epsilon: as in :class:`bolt.methods.common.pooled_start.StartSettings`.
+        top_k, orthogonalisation, whitening_epsilon: as in
+            :class:`bolt.methods.common.pooled_start.PooledStartSettings`.
         room: sources that the basis has room for; where there are fewer, arbitrary directions fill it.
     """
 

@@ -17,13 +17,15 @@ from torch import Tensor
 
 from bolt.clip.tower import ImageTower, tensor_names
 from bolt.task.task import Adapted, Task, cosine_classifier
-from bolt.training.loop import NO_MISTAKES, Curve, Mistakes, Recipe, fit
+from bolt.training.loop import NO_QUIRKS, Curve, ReferenceQuirks, TrainingRecipe, fit
 from bolt.training.objectives import cross_entropy
 from bolt.training.test_time import unlabelled_losses
 from bolt.training.trainable import Losses, Trainable
 
 
-def moving(tower: ImageTower, *others: Tensor, classify: Callable[[Tensor], Tensor] | None = None) -> Trainable:
+def trainable_tower(
+    tower: ImageTower, *others: Tensor, classify: Callable[[Tensor], Tensor] | None = None
+) -> Trainable:
     """A tower in training whose own tensors move, those that require a gradient, and ``others`` with them."""
     own = dict(tower.named_parameters())
     names = [theirs for theirs, ours in tensor_names(tower.shape.layers).items() if own[ours].requires_grad]
@@ -38,25 +40,25 @@ def moving(tower: ImageTower, *others: Tensor, classify: Callable[[Tensor], Tens
 def train(
     task: Task,
     trainable: Trainable,
-    recipe: Recipe,
+    recipe: TrainingRecipe,
     *,
-    least_batches: int = 1,
+    min_batches: int = 1,
     start: ImageTower | None = None,
     relative_rates: Sequence[float] | None = None,
-    mistakes: Mistakes = NO_MISTAKES,
+    quirks: ReferenceQuirks = NO_QUIRKS,
 ) -> Curve:
     """Train on what the task offers: its labelled support or, on the test-time track, its unlabelled images.
 
     Args:
-        least_batches: the support is repeated, in other views, until an epoch has so many batches (aTLAS).
+        min_batches: the support is repeated, in other views, until an epoch has so many batches (aTLAS).
         start: at test time, the tower whose most confident predictions are trusted; the frozen one by default.
-        recipe, relative_rates, mistakes: see :func:`bolt.training.loop.fit`.
+        recipe, relative_rates, quirks: see :func:`bolt.training.loop.fit`.
 
     Raises:
         bolt.training.loop.Diverged: when a loss or a parameter is NaN or infinite.
     """
     if task.unlabelled is None:
-        losses = _labelled(task, trainable, recipe, least_batches)
+        losses = _labelled(task, trainable, recipe, min_batches)
     else:
         losses = unlabelled_losses(task, task.unlabelled, trainable, recipe, start)
     return fit(
@@ -68,11 +70,11 @@ def train(
         task.report,
         on_epoch_end=lambda epoch, state: task.after_epoch(epoch, lambda: adapted(task, trainable)),
         relative_rates=relative_rates,
-        mistakes=mistakes,
+        quirks=quirks,
     )
 
 
-def _labelled(task: Task, trainable: Trainable, recipe: Recipe, least_batches: int) -> Losses:
+def _labelled(task: Task, trainable: Trainable, recipe: TrainingRecipe, min_batches: int) -> Losses:
     """Cross-entropy on augmented views of the support.
 
     With over-sampling, row r of an epoch stands for image r % N in its copy r // N, and every copy is another view.
@@ -80,7 +82,7 @@ def _labelled(task: Task, trainable: Trainable, recipe: Recipe, least_batches: i
     classify = trainable.classify or cosine_classifier(task.head_CD, task.backbone.logit_scale)
     labels_N = task.support.labels_N.to(task.backbone.device)
     size = len(labels_N)
-    copies = oversampling(size, recipe.batch_size, least_batches)
+    copies = oversampling(size, recipe.batch_size, min_batches)
 
     def of_rows(epoch: int, rows: Tensor) -> Tensor:
         images, copy = rows % size, rows // size
@@ -103,11 +105,11 @@ def adapted(task: Task, trainable: Trainable, **more: Any) -> Adapted:
     return replace(Adapted(classify, trainable.current(), count), **more)
 
 
-def oversampling(size: int, batch_size: int, least_batches: int) -> int:
-    """How often a support is repeated so that an epoch has at least ``least_batches`` batches.
+def oversampling(size: int, batch_size: int, min_batches: int) -> int:
+    """How often a support is repeated so that an epoch has at least ``min_batches`` batches.
 
     As aTLAS does it: where ``r = size / batch_size`` is below the least, ``int(least / r) + 1`` times. An epoch has a
     batch in any case, so a least of 1 repeats nothing.
     """
     batches = size / batch_size
-    return 1 if least_batches <= 1 or batches >= least_batches else int(least_batches / batches) + 1
+    return 1 if min_batches <= 1 or batches >= min_batches else int(min_batches / batches) + 1

@@ -16,10 +16,10 @@ from torch import Tensor
 from bolt.clip.backbone import Backbone
 from bolt.protocol import STRICT
 from bolt.task.task import cosine_classifier
-from bolt.training.loop import Recipe, Report, fit
+from bolt.training.loop import MetricsCallback, TrainingRecipe, fit
 from bolt.training.objectives import cross_entropy
 
-SOURCE_RECIPE = Recipe(epochs=10, batch_size=128, learning_rate=1e-5, weight_decay=0.1, warmup_steps=500)
+SOURCE_RECIPE = TrainingRecipe(epochs=10, batch_size=128, learning_rate=1e-5, weight_decay=0.1, warmup_steps=500)
 """The published recipe; epochs are each dataset's own, about 2000 steps. Trainings of fewer steps than the 500 of
 the warm-up never reach their learning rate: give those a ``warmup_fraction`` (and no ``warmup_steps``)."""
 
@@ -30,8 +30,8 @@ def finetune_source(
     labels_N: Tensor,
     pixels: Callable[[int, Tensor], Tensor],
     order: Callable[[int], Tensor],
-    recipe: Recipe = SOURCE_RECIPE,
-    report: Report = lambda epoch, metrics: None,
+    recipe: TrainingRecipe = SOURCE_RECIPE,
+    report: MetricsCallback = lambda epoch, metrics: None,
     *,
     on_epoch_end: Callable[[int, Callable[[], dict[str, Any]]], None] = lambda epoch, state: None,
     resume: Mapping[str, Any] | None = None,

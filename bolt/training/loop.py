@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bolt.protocol import STRICT, Protocol
 
-Report = Callable[[int, Mapping[str, float]], None]
+MetricsCallback = Callable[[int, Mapping[str, float]], None]
 Curve = list[dict[str, float]]
 
 
@@ -27,7 +27,7 @@ class Diverged(ArithmeticError):
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainingRecipe:
     """How long and how hard to train.
 
     Attributes:
@@ -76,7 +76,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Mistakes:
+class ReferenceQuirks:
     """What the authors' training loops do wrong, each for the methods they do it to.
 
     Attributes:
@@ -92,7 +92,7 @@ class Mistakes:
     late_schedule: bool = False
 
 
-NO_MISTAKES = Mistakes()
+NO_QUIRKS = ReferenceQuirks()
 
 
 def learning_rate(base: float, step: int, total: int, warmup_steps: int) -> float:
@@ -104,7 +104,7 @@ def learning_rate(base: float, step: int, total: int, warmup_steps: int) -> floa
 
 
 def clip_gradient(trained: Sequence[Tensor], norm: float, scale: float = 1.0) -> None:
-    """Shorten the gradient to ``norm``, 2-norm over all tensors together; ``scale`` as in :class:`Mistakes`."""
+    """Shorten the gradient to ``norm``, 2-norm over all tensors together; ``scale`` as in :class:`ReferenceQuirks`."""
     torch.nn.utils.clip_grad_norm_(trained, norm / scale, foreach=True)
 
 
@@ -112,14 +112,14 @@ def fit(
     parameters: Iterable[Tensor],
     loss_of_rows: Callable[[int, Tensor], Tensor],
     order: Callable[[int], Tensor],
-    recipe: Recipe,
+    recipe: TrainingRecipe,
     protocol: Protocol = STRICT,
-    report: Report = lambda epoch, metrics: None,
+    report: MetricsCallback = lambda epoch, metrics: None,
     *,
     on_epoch_end: Callable[[int, Callable[[], dict[str, Any]]], None] = lambda epoch, state: None,
     resume: Mapping[str, Any] | None = None,
     relative_rates: Sequence[float] | None = None,
-    mistakes: Mistakes = NO_MISTAKES,
+    quirks: ReferenceQuirks = NO_QUIRKS,
 ) -> Curve:
     """Train ``parameters`` in place; returns one row of ``train_loss`` and ``learning_rate`` per epoch.
 
@@ -127,14 +127,14 @@ def fit(
         parameters: leaf tensors that require a gradient.
         loss_of_rows: mean loss of the given rows in the given epoch (from 0).
         order: the rows of an epoch, (N,), the same number in every epoch. What a row stands for is the caller's.
-        recipe: see :class:`Recipe`.
+        recipe: see :class:`TrainingRecipe`.
         protocol: its ``epoch_selection`` is obeyed.
         report: called after each epoch with its row.
         on_epoch_end: called after each epoch with it and a function that snapshots the training (tensors, numbers,
             lists and dictionaries only, so that ``torch.save`` and a ``weights_only`` load will do).
         resume: such a snapshot, from which training goes on with the epoch after it.
         relative_rates: per parameter, its share of the recipe's rate; all 1 by default.
-        mistakes: see :class:`Mistakes`.
+        quirks: see :class:`ReferenceQuirks`.
 
     Raises:
         Diverged: naming epoch and step, when a loss or (after an epoch) a parameter is NaN or infinite.
@@ -165,7 +165,7 @@ def fit(
         steps = [batches[at : at + recipe.accumulate] for at in range(0, len(batches), recipe.accumulate)]
         losses = []
         for position, step_batches in enumerate(steps):
-            rate = _rate(recipe, mistakes.late_schedule, epoch * len(steps) + position, len(steps))
+            rate = _rate(recipe, quirks.late_schedule, epoch * len(steps) + position, len(steps))
             for group in optimiser.param_groups:
                 group["lr"] = rate * group["share"]
             if not leaking:
@@ -173,14 +173,14 @@ def fit(
             for batch in step_batches:
                 with autocast:
                     loss = loss_of_rows(epoch, batch)
-                share = 1 / (recipe.accumulate if mistakes.step_on_full_batches else len(step_batches))
+                share = 1 / (recipe.accumulate if quirks.step_on_full_batches else len(step_batches))
                 (share * loss).backward()  # type: ignore[no-untyped-call]
                 losses.append(loss.detach())
-            leaking = mistakes.step_on_full_batches and len(step_batches) < recipe.accumulate
+            leaking = quirks.step_on_full_batches and len(step_batches) < recipe.accumulate
             if leaking:
                 continue
             if recipe.clip_norm:
-                clip_gradient(trained, recipe.clip_norm, mistakes.gradient_scale)
+                clip_gradient(trained, recipe.clip_norm, quirks.gradient_scale)
             optimiser.step()
         # Checked once an epoch, for a look at every loss would make a GPU wait at every step.
         _refuse_divergence(epoch, torch.stack(losses), trained)
@@ -198,7 +198,7 @@ def fit(
     return curve
 
 
-def _rate(recipe: Recipe, late: bool, step: int, steps_per_epoch: int) -> float:
+def _rate(recipe: TrainingRecipe, late: bool, step: int, steps_per_epoch: int) -> float:
     """The rate of update ``step``, counted from 0 over all epochs."""
     if recipe.schedule == "halving":
         return recipe.learning_rate * 0.5 ** (step // steps_per_epoch)

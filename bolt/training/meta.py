@@ -25,14 +25,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bolt.seeds import torch_generator
 from bolt.training.episode import HEAD, episode_loss, outer_gradient, twice_differentiable
-from bolt.training.loop import Diverged, Report, clip_gradient
+from bolt.training.loop import Diverged, MetricsCallback, clip_gradient
 from bolt.training.meta_recipe import MetaRecipe
 
 if TYPE_CHECKING:
     from bolt.clip.backbone import Backbone
     from bolt.clip.tower import ImageTower
 
-STRETCH = 50
+REPORT_INTERVAL = 50
 """Outer updates from one report to the next, which is also where a training can be resumed."""
 
 
@@ -60,8 +60,8 @@ def meta_learn(
     recipe: MetaRecipe,
     *,
     seed: int,
-    report: Report = lambda stretch, metrics: None,
-    on_stretch_end: Callable[[int, Callable[[], dict[str, Any]]], None] = lambda stretch, state: None,
+    report: MetricsCallback = lambda interval, metrics: None,
+    on_interval_end: Callable[[int, Callable[[], dict[str, Any]]], None] = lambda interval, state: None,
     resume: Mapping[str, Any] | None = None,
 ) -> dict[str, Tensor]:
     """Every tensor of the meta-learned image tower by its open_clip name.
@@ -74,15 +74,16 @@ def meta_learn(
         tasks: the datasets to learn on. Whoever builds them leaves the target out.
         recipe: see :class:`MetaRecipe`.
         seed: keys the draws.
-        report: called after every ``STRETCH`` updates, and after the last, with the stretch's number and its mean
-            ``meta_loss``: the query's after the inner steps or, for ``reptile``, the support's before them.
-        on_stretch_end: called then with a function that snapshots the training (tensors, numbers, lists and
+        report: called after every ``REPORT_INTERVAL`` updates, and after the last, with the number of that interval and
+            its mean ``meta_loss``: the query's after the inner steps or, for ``reptile``, the support's before them.
+        on_interval_end: called then with a function that snapshots the training (tensors, numbers, lists and
             dictionaries only, so that ``torch.save`` and a ``weights_only`` load will do).
         resume: such a snapshot, from which training goes on.
 
     Raises:
         ValueError: for no tasks, two of one name, or a dataset with fewer images than an episode.
-        bolt.training.loop.Diverged: naming the update, when a loss or, after a stretch, a parameter is NaN or infinite.
+        bolt.training.loop.Diverged: naming the update, when a loss or, at the end
+            of an interval, a parameter is NaN or infinite.
     """
     pool = _checked(tasks, recipe)
     tower = backbone.tower.copy(trainable=backbone.tower.state_dict_open_clip())
@@ -112,16 +113,16 @@ def meta_learn(
         if recipe.clip_norm and recipe.variant != "reptile":
             clip_gradient(list(trained.values()), recipe.clip_norm)
         descent.step()
-        if (step + 1) % STRETCH == 0 or step + 1 == recipe.steps:
+        if (step + 1) % REPORT_INTERVAL == 0 or step + 1 == recipe.steps:
             _refuse_divergence(step, losses, trained.values())
-            report(step // STRETCH, {"meta_loss": float(torch.stack(losses).mean())})
+            report(step // REPORT_INTERVAL, {"meta_loss": float(torch.stack(losses).mean())})
             losses.clear()
 
             def state(step: int = step) -> dict[str, Any]:
                 parameters = {name: tensor.detach().clone() for name, tensor in trained.items()}
                 return {"step": step, "parameters": parameters, "optimiser": copy.deepcopy(descent.state_dict())}
 
-            on_stretch_end(step // STRETCH, state)
+            on_interval_end(step // REPORT_INTERVAL, state)
     return tower.state_dict_open_clip()
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from bolt.clip.tower import ImageTower
 from bolt.task.task import EVALUATION_VIEW, Task, Unlabelled, cosine_classifier
-from bolt.training.loop import Diverged, Recipe
+from bolt.training.loop import Diverged, TrainingRecipe
 from bolt.training.objectives import ufm_loss
 from bolt.training.trainable import Losses, Trainable
 
@@ -104,7 +104,7 @@ class TwoStreams:
 
 
 def unlabelled_losses(
-    task: Task, unlabelled: Unlabelled, trainable: Trainable, recipe: Recipe, start: ImageTower | None
+    task: Task, unlabelled: Unlabelled, trainable: Trainable, recipe: TrainingRecipe, start: ImageTower | None
 ) -> Losses:
     """The UFM loss of two-stream batches, and their order.
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bolt.clip.augment import augmented_view
 from bolt.clip.tensor_files import save_tensors
-from bolt.training.meta import STRETCH, MetaTask, meta_learn
+from bolt.training.meta import REPORT_INTERVAL, MetaTask, meta_learn
 from orchestrator.artifacts import kinds as artifacts
 from orchestrator.artifacts.kinds import MetaStart
 from orchestrator.artifacts.loaded import LoadedArtifacts, crop_of
@@ -29,8 +29,8 @@ def build_meta_start(spec: MetaStart, loaded: LoadedArtifacts, builder: Builder)
     kept = builder.snapshots.load()
     curve: list[float] = kept["meta_loss"] if kept else []
 
-    def on_stretch_end(stretch: int, state: Callable[[], dict[str, Any]]) -> None:
-        builder.progress(min((stretch + 1) * STRETCH, spec.recipe.steps), spec.recipe.steps)
+    def on_interval_end(interval: int, state: Callable[[], dict[str, Any]]) -> None:
+        builder.progress(min((interval + 1) * REPORT_INTERVAL, spec.recipe.steps), spec.recipe.steps)
         builder.snapshots.save_if_due(
             lambda: {"training": state(), "meta_loss": curve}, loaded.settings.snapshot_seconds
         )
@@ -40,8 +40,8 @@ def build_meta_start(spec: MetaStart, loaded: LoadedArtifacts, builder: Builder)
         [_task(spec, dataset, loaded) for dataset in spec.datasets],
         spec.recipe,
         seed=META_SEED,
-        report=lambda stretch, metrics: curve.append(metrics["meta_loss"]),
-        on_stretch_end=on_stretch_end,
+        report=lambda interval, metrics: curve.append(metrics["meta_loss"]),
+        on_interval_end=on_interval_end,
         resume=kept["training"] if kept else None,
     )
     save_tensors(

@@ -16,7 +16,7 @@ from bolt.clip.augment import SOURCE_CROP, augmented_view
 from bolt.clip.tensor_files import save_tensors
 from bolt.task.support import batch_order
 from bolt.training.finetune import finetune_source
-from bolt.training.loop import Recipe
+from bolt.training.loop import TrainingRecipe
 from orchestrator.artifacts.accuracy import source_accuracy
 from orchestrator.artifacts.kinds import SourceModel
 from orchestrator.artifacts.loaded import LoadedArtifacts
@@ -32,7 +32,7 @@ def build_source(spec: SourceModel, loaded: LoadedArtifacts, builder: Builder) -
     images = loaded.images(spec.dataset, "train", spec.image_size)
     backbone = loaded.backbone(spec.backbone)
     head_CD = loaded.head(spec.backbone, spec.dataset)
-    recipe = Recipe(**asdict(spec.recipe))
+    recipe = TrainingRecipe(**asdict(spec.recipe))
     resume = builder.snapshots.load()
     curve = [row["train_loss"] for row in resume["curve"]] if resume else []
 

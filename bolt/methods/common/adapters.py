@@ -59,7 +59,7 @@ class AdapterSettings:
             raise ValueError("last_blocks and match_sources are not negative, and one of them is 0")
 
 
-def bolt_coefficients(shape: TowerShape, sources: int) -> int:
+def bolt_coefficient_count(shape: TowerShape, sources: int) -> int:
     """How many coefficients BOLT trains on such a tower: per matrix, 12 directions of each source if they fit."""
     with torch.device("meta"):
         matrices = matrix_modules(ImageTower(shape)).values()
@@ -67,7 +67,7 @@ def bolt_coefficients(shape: TowerShape, sources: int) -> int:
     return sum(sources * directions_per_source(_BOLT_DIRECTIONS, limit, sources) for limit in limits)
 
 
-def numbers_per_block(shape: TowerShape, settings: AdapterSettings, dora: bool = False) -> int:
+def parameters_per_block(shape: TowerShape, settings: AdapterSettings, dora: bool = False) -> int:
     """How many numbers the adapters of one block have: r (m + n) each, and m more with DoRA."""
     width, hidden = shape.width, shape.mlp_width
     mlp = {"c_fc": (hidden, width), "c_proj": (width, hidden)}
@@ -84,7 +84,7 @@ def adapted_blocks(shape: TowerShape, settings: AdapterSettings, dora: bool = Fa
         raise ValueError(f"last_blocks is {settings.last_blocks}, and the tower has {shape.layers} blocks")
     if not settings.match_sources:
         return settings.last_blocks or shape.layers
-    budget, cost = bolt_coefficients(shape, settings.match_sources), numbers_per_block(shape, settings, dora)
+    budget, cost = bolt_coefficient_count(shape, settings.match_sources), parameters_per_block(shape, settings, dora)
     if cost > budget:
         raise ValueError(
             f"the adapters of one block have {cost} numbers and BOLT trains {budget} coefficients with "
@@ -93,7 +93,9 @@ def adapted_blocks(shape: TowerShape, settings: AdapterSettings, dora: bool = Fa
     return min(shape.layers, budget // cost)
 
 
-def attach(root: nn.Module, paths: Sequence[str], settings: AdapterSettings, dora: bool, *axes: str | int) -> None:
+def attach_adapters(
+    root: nn.Module, paths: Sequence[str], settings: AdapterSettings, dora: bool, *axes: str | int
+) -> None:
     """Hang an adapter, drawn by the axes, on each linear module named; freezes all other parameters of ``root``."""
     from peft import LoraConfig, inject_adapter_in_model  # seconds to import, and a plan never gets here
 
@@ -125,5 +127,5 @@ def attach_to_tower(tower: ImageTower, settings: AdapterSettings, dora: bool, *a
                 replace_matrix(tower, name, SplitProjection)
             matrices[name] = known[name]
             paths.append(known[name] + part)
-    attach(tower, paths, settings, dora, *axes)
+    attach_adapters(tower, paths, settings, dora, *axes)
     return matrices

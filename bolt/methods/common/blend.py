@@ -42,7 +42,7 @@ class Blend(BlendClassifier):
         )
 
 
-def start(unit_ND: Tensor, labels_N: Tensor, head_CD: Tensor, weights: Literal["mean", "sum"]) -> Blend:
+def initial_blend(unit_ND: Tensor, labels_N: Tensor, head_CD: Tensor, weights: Literal["mean", "sum"]) -> Blend:
     """w is each class's mean or sum of features, b is 0, alpha the same for all classes.
 
     alpha is 250 times the mean over the classes of (mean feature . text embedding). A class without an image is left

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.task.task import Adapted, Task
-from bolt.training.loop import Recipe, fit
+from bolt.training.loop import TrainingRecipe, fit
 from bolt.training.objectives import cross_entropy
 
 
@@ -45,7 +45,7 @@ def train_on_features(
     task: Task,
     parameters: Sequence[Tensor],
     logits_of: Callable[[Tensor], Tensor],
-    recipe: Recipe,
+    recipe: TrainingRecipe,
     adapted: Callable[[], Adapted],
 ) -> Adapted:
     """Train a classifier of frozen features by cross-entropy; each epoch sees the features of its own augmented view.

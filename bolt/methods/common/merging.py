@@ -16,14 +16,14 @@ from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task, cosine_classifier
 
 
-def sources_of(task: Task) -> Sources:
+def required_sources(task: Task) -> Sources:
     """The task's sources. Raises ``ValueError`` where it has none."""
     if task.sources is None or not task.sources.names:
         raise ValueError("this method is made of the sources' task vectors, and this task has none")
     return task.sources
 
 
-def mean_update(sources: Sources, names: Iterable[str]) -> dict[str, Tensor]:
+def mean_task_vectors(sources: Sources, names: Iterable[str]) -> dict[str, Tensor]:
     """The sources' mean task vector of each named tensor. Raises ``ValueError`` for one that is not finite."""
     update = {name: sources.mean_task_vector(name) for name in names}
     for name, tensor in update.items():
@@ -32,7 +32,7 @@ def mean_update(sources: Sources, names: Iterable[str]) -> dict[str, Tensor]:
     return update
 
 
-def moved(tower: ImageTower, update: Mapping[str, Tensor], scale: float = 1.0) -> ImageTower:
+def with_update(tower: ImageTower, update: Mapping[str, Tensor], scale: float = 1.0) -> ImageTower:
     """A frozen tower whose named tensors are moved by ``scale`` times the update; it shares the others."""
     twin = tower.copy(update)
     own, names = dict(twin.named_parameters()), tensor_names(tower.shape.layers)
@@ -47,9 +47,9 @@ def adapt_by_merging(task: Task, update: Mapping[str, Tensor], scales: Sequence[
     """The frozen tower moved by the update, at the scale that is most accurate on the support."""
     base = task.backbone.tower
     update = {name: tensor.to(task.backbone.device) for name, tensor in update.items()}
-    choice = choose_scale(task, scales, lambda scale: moved(base, update, scale))
+    choice = choose_scale(task, scales, lambda scale: with_update(base, update, scale))
     return Adapted(
         classify=cosine_classifier(task.head_CD, task.backbone.logit_scale),
-        tower=moved(base, update, choice.scale),
+        tower=with_update(base, update, choice.scale),
         details={"alpha": choice.scale, "alpha_by": choice.by},
     )

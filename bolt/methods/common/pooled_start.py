@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from bolt.clip.backbone import matrix_names
 from bolt.clip.tower import PROJECTION, ImageTower
-from bolt.methods.common.merging import mean_update, moved, sources_of
+from bolt.methods.common.merging import mean_task_vectors, required_sources, with_update
 from bolt.methods.common.scale_selection import ScaleBy, choose_scale
 from bolt.spectral.bases import Basis, diagonal_coefficients
 from bolt.spectral.coefficients import Sign, attach, merged
@@ -32,7 +32,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class StartSettings:
+class PooledStartSettings:
     """Attributes:
     top_k: directions per source and matrix, fewer where the matrix is too small for all sources.
     alphas: candidate scales of the pooled start, the smallest of the best is used; a single one as it is.
@@ -82,14 +82,15 @@ _CHOICES = {
 
 
 @dataclass(frozen=True)
-class Start:
+class PooledStart:
     """A tower whose coefficients are alpha times the pooled ones.
 
     Attributes:
         tower: with trainable coefficients on its matrices.
         coefficients: by open_clip matrix name, (r,) each.
         pooled: the same before scaling.
-        alpha, alpha_by: the scale, and what it was chosen by (:class:`bolt.methods.common.scale_selection.Choice`).
+        alpha, alpha_by: the scale, and what it was chosen by
+            (:class:`bolt.methods.common.scale_selection.ScaleChoice`).
         bases, recipe, sources, sign: what the coefficients are of, and how it is made again.
     """
 
@@ -121,12 +122,12 @@ class Start:
         return SpectralChange(used, {name: self.bases[name] for name in used}, self.recipe, self.sources)
 
 
-def pooled_start(task: Task, settings: StartSettings) -> Start:
+def pooled_start(task: Task, settings: PooledStartSettings) -> PooledStart:
     """Attach the sources' bases to the tower and choose the scale of the pooled coefficients.
 
     Raises ``ValueError`` without sources, and where their task vectors are all zero or not finite.
     """
-    sources, tower = sources_of(task), task.backbone.tower
+    sources, tower = required_sources(task), task.backbone.tower
     state = tower.state_dict_open_clip()
     matrices = matrix_names(state)
     recipe = _recipe(task, settings, len(sources.names))
@@ -140,7 +141,7 @@ def pooled_start(task: Task, settings: StartSettings) -> Start:
     elif settings.pooling == "max":
         starts = _largest(sources, starts)
     if settings.other_tensors == "averaged":
-        tower = moved(tower, mean_update(sources, [name for name in state if name not in matrices]))
+        tower = with_update(tower, mean_task_vectors(sources, [name for name in state if name not in matrices]))
     sign: Sign = "relu" if "relu" in (settings.sign, task.protocol.sigma_sign) else "free"
     bases = {name: start.basis for name, start in starts.items()}
     adapted, coefficients = attach(tower, bases, {name: start.pooled for name, start in starts.items()}, sign)
@@ -156,10 +157,10 @@ def pooled_start(task: Task, settings: StartSettings) -> Start:
 
     choice = choose_scale(task, settings.alphas, lambda alpha: merged(scale_by(alpha)), settings.alpha_by)
     start = scale_by(choice.scale)
-    return Start(start, coefficients, pooled, choice.scale, choice.by, bases, recipe, sources.names, sign)
+    return PooledStart(start, coefficients, pooled, choice.scale, choice.by, bases, recipe, sources.names, sign)
 
 
-def _recipe(task: Task, settings: StartSettings, count: int) -> BasisRecipe:
+def _recipe(task: Task, settings: PooledStartSettings, count: int) -> BasisRecipe:
     padding = task.protocol.task_count_basis == "padded" and settings.padded_sources > count
     room = settings.padded_sources if padding else count
     return BasisRecipe(settings.top_k, room, settings.orthogonalisation, settings.whitening_epsilon)

@@ -28,7 +28,7 @@ _UNLABELLED = 1000
 """Test images that are looked at for a choice without labels."""
 
 
-class Choice(NamedTuple):
+class ScaleChoice(NamedTuple):
     """A scale, and what it was chosen by: ``fixed``, ``support``, ``entropy`` or ``test labels``."""
 
     scale: float
@@ -37,7 +37,7 @@ class Choice(NamedTuple):
 
 def choose_scale(
     task: Task, scales: Sequence[float], tower_at: Callable[[float], ImageTower], by: ScaleBy = "support"
-) -> Choice:
+) -> ScaleChoice:
     """The best of the candidate scales, the smallest of several; a single one is used without looking at an image.
 
     Args:
@@ -48,22 +48,22 @@ def choose_scale(
     """
     candidates = sorted(scales)
     if len(candidates) == 1:
-        return Choice(candidates[0], "fixed")
+        return ScaleChoice(candidates[0], "fixed")
     if task.unlabelled is not None and task.protocol.tta_alpha == "test_labels":
         scores, by_what = [_test_accuracy(task, tower_at(scale)) for scale in candidates], "test labels"
     elif task.unlabelled is None and by == "support":
         scores, by_what = [_correct(task, tower_at(scale)) for scale in candidates], "support"
     else:
-        scores, by_what = [information(_probabilities(task, tower_at(scale))) for scale in candidates], "entropy"
-    return Choice(candidates[scores.index(max(scores))], by_what)
+        scores, by_what = [mutual_information(_probabilities(task, tower_at(scale))) for scale in candidates], "entropy"
+    return ScaleChoice(candidates[scores.index(max(scores))], by_what)
 
 
-def images_judged(scales: Sequence[float], images: int) -> int:
+def images_scored(scales: Sequence[float], images: int) -> int:
     """How many forward passes the choice among ``scales`` costs: none where there is nothing to choose."""
     return len(scales) * images if len(scales) > 1 else 0
 
 
-def information(probabilities: Iterator[Tensor]) -> float:
+def mutual_information(probabilities: Iterator[Tensor]) -> float:
     """Mutual information of image and predicted class, H(mean p) - mean H(p) in nats, of batches of p (B, C)."""
     total_C, entropies, count = torch.zeros(()), 0.0, 0
     for batch_BC in probabilities:

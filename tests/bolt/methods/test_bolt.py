@@ -13,8 +13,8 @@ from torch import Tensor
 from bolt.clip.backbone import Backbone, matrix_names
 from bolt.clip.tower import PROJECTION
 from bolt.methods import METHODS
-from bolt.methods.bolt import BoltSettings, PooledSettings
-from bolt.methods.common.pooled_start import StartSettings, pooled_start
+from bolt.methods.bolt import BoltPooledSettings, BoltSettings
+from bolt.methods.common.pooled_start import PooledStartSettings, pooled_start
 from bolt.protocol import PUBLISHED, STRICT
 from bolt.spectral.bases import diagonal_coefficients, orthonormal_basis
 from bolt.spectral.directions import Directions
@@ -33,7 +33,7 @@ def matrices_of(backbone: Backbone) -> list[str]:
 
 def start_of(task: Task, **settings: Any) -> dict[str, Tensor]:
     """The pooled coefficients by matrix."""
-    return dict(pooled_start(task, StartSettings(**{"top_k": 2, "alphas": (1.0,), **settings})).pooled)
+    return dict(pooled_start(task, PooledStartSettings(**{"top_k": 2, "alphas": (1.0,), **settings})).pooled)
 
 
 def weights_of(adapted: Adapted) -> dict[str, Tensor]:
@@ -180,7 +180,7 @@ def test_tiny_supports_are_enough(shots: int, classes: int, backbone: Backbone) 
 def test_the_smallest_of_equally_good_scales_wins(backbone: Backbone) -> None:
     """Sources so weak that no scale changes a prediction: every candidate ties."""
     task = make_task(backbone, sources=RandomSources(backbone, scale=1e-9))
-    assert pooled_start(task, StartSettings(top_k=2, alphas=(10.0, 5.0, 7.0))).alpha == 5.0
+    assert pooled_start(task, PooledStartSettings(top_k=2, alphas=(10.0, 5.0, 7.0))).alpha == 5.0
 
 
 def test_a_single_scale_is_used_without_a_look_at_the_support(backbone: Backbone) -> None:
@@ -190,7 +190,7 @@ def test_a_single_scale_is_used_without_a_look_at_the_support(backbone: Backbone
         raise AssertionError("the support was looked at")
 
     blind = replace(task, support=replace(task.support, pixels=unseen))
-    start = pooled_start(blind, StartSettings(top_k=2, alphas=(4.0,)))
+    start = pooled_start(blind, PooledStartSettings(top_k=2, alphas=(4.0,)))
     assert (start.alpha, start.alpha_by) == (4.0, "fixed")
 
 
@@ -200,10 +200,10 @@ def test_the_scale_is_the_most_accurate_on_the_support(backbone: Backbone) -> No
     alphas = (1.0, 3.0, 10.0, 30.0)
     correct = []
     for alpha in alphas:
-        adapted = METHODS["bolt_pooled"].adapt(task, PooledSettings(top_k=2, alphas=(alpha,)))
+        adapted = METHODS["bolt_pooled"].adapt(task, BoltPooledSettings(top_k=2, alphas=(alpha,)))
         correct.append(int((logits_of(task, adapted).argmax(dim=-1) == labels).sum()))
     assert len(set(correct)) > 1, "the example must tell the scales apart"
-    chosen = pooled_start(task, StartSettings(top_k=2, alphas=alphas))
+    chosen = pooled_start(task, PooledStartSettings(top_k=2, alphas=alphas))
     assert (chosen.alpha, chosen.alpha_by) == (alphas[correct.index(max(correct))], "support")
 
 
@@ -217,7 +217,7 @@ def test_the_sweep_scores_the_views_the_protocol_names(alpha_views: str, view: i
         seen.add(view)
         return pixels(view, rows)
 
-    pooled_start(replace(task, support=replace(task.support, pixels=watched)), StartSettings(top_k=2))
+    pooled_start(replace(task, support=replace(task.support, pixels=watched)), PooledStartSettings(top_k=2))
     assert seen == {view}
 
 
@@ -225,10 +225,10 @@ def test_the_sweep_scores_the_views_the_protocol_names(alpha_views: str, view: i
 
 
 def informative(task: Task, alphas: Sequence[float], rows: Tensor, pixels: Any) -> float:
-    """The scale with the most mutual information, from all probabilities at once in float64."""
+    """The scale with the most mutual mutual_information, from all probabilities at once in float64."""
     scores = []
     for alpha in alphas:
-        adapted = METHODS["bolt_pooled"].adapt(task, PooledSettings(top_k=2, alphas=(alpha,)))
+        adapted = METHODS["bolt_pooled"].adapt(task, BoltPooledSettings(top_k=2, alphas=(alpha,)))
         logits = adapted.classify(task.backbone.encode_images(pixels(0, rows), adapted.tower))
         p = logits.double().softmax(dim=-1)
         mean = p.mean(dim=0)
@@ -245,7 +245,7 @@ def test_without_labels_the_scale_is_the_most_informative(backbone: Backbone) ->
     expected = informative(labelled, ALPHAS, torch.arange(12), labelled.support.pixels)
     unlabelled_support = replace(labelled.support, labels_N=torch.zeros(12, dtype=torch.long))
     start = pooled_start(
-        replace(labelled, support=unlabelled_support), StartSettings(top_k=2, alphas=ALPHAS, alpha_by="entropy")
+        replace(labelled, support=unlabelled_support), PooledStartSettings(top_k=2, alphas=ALPHAS, alpha_by="entropy")
     )
     assert (start.alpha, start.alpha_by) == (expected, "entropy")
 
@@ -254,7 +254,7 @@ def test_at_test_time_the_scale_is_chosen_without_labels(backbone: Backbone) -> 
     task = make_task(backbone, sources=RandomSources(backbone, scale=0.1), unlabelled=True)
     assert task.unlabelled is not None
     expected = informative(task, ALPHAS, torch.arange(30), task.unlabelled.pixels)
-    start = pooled_start(task, StartSettings(top_k=2, alphas=ALPHAS))
+    start = pooled_start(task, PooledStartSettings(top_k=2, alphas=ALPHAS))
     assert (start.alpha, start.alpha_by) == (expected, "entropy")
 
 
@@ -270,7 +270,9 @@ def test_the_choice_without_labels_looks_at_a_bounded_keyed_part_of_the_images(
         looks.append((view, rows.tolist()))
         return pixels(view, rows)
 
-    pooled_start(replace(task, unlabelled=replace(task.unlabelled, pixels=watched)), StartSettings(alphas=(1.0, 3.0)))
+    pooled_start(
+        replace(task, unlabelled=replace(task.unlabelled, pixels=watched)), PooledStartSettings(alphas=(1.0, 3.0))
+    )
     assert looks[0] == looks[1] == (0, sorted(task.unlabelled.order("alpha", 0, 30)[:7].tolist()))
 
 
@@ -283,11 +285,11 @@ def test_published_at_test_time_asks_the_oracle(backbone: Backbone) -> None:
         asked.append(adapted)
         return [1.0, 5.0, 5.0][len(asked) - 1]
 
-    start = pooled_start(replace(task, oracle=oracle), StartSettings(top_k=2, alphas=(3.0, 7.0, 5.0)))
+    start = pooled_start(replace(task, oracle=oracle), PooledStartSettings(top_k=2, alphas=(3.0, 7.0, 5.0)))
     assert (start.alpha, start.alpha_by) == (5.0, "test labels")
     assert len({weights_of(adapted)[MLP][0, 0].item() for adapted in asked}) == 3
     with pytest.raises(ValueError, match="no oracle"):
-        pooled_start(replace(task, oracle=None), StartSettings(top_k=2))
+        pooled_start(replace(task, oracle=None), PooledStartSettings(top_k=2))
 
 
 def test_at_test_time_the_start_says_which_images_are_trusted(

@@ -13,7 +13,7 @@ from bolt.clip.backbone import Backbone
 from bolt.clip.tower import ImageTower
 from bolt.methods.common import composition
 from bolt.methods.common.composition import Composition, compose_by_autograd
-from bolt.training.loop import Recipe, fit
+from bolt.training.loop import TrainingRecipe, fit
 
 SOURCES = 3
 
@@ -132,7 +132,7 @@ def test_weights_are_composed_once_a_step_and_follow_the_optimiser() -> None:
         seen.append(weight.detach().clone())
         return weight.square().sum()
 
-    recipe = Recipe(epochs=2, batch_size=1, accumulate=2, learning_rate=0.1, warmup_steps=0)
+    recipe = TrainingRecipe(epochs=2, batch_size=1, accumulate=2, learning_rate=0.1, warmup_steps=0)
     fit([composed.coefficients], loss_of_rows, lambda epoch: torch.arange(4), recipe)
     assert [torch.equal(one, other) for one, other in pairwise(seen)] == [True, False] * 3 + [True]
 
@@ -304,5 +304,5 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="int64"):
         Composition(base, {"w": torch.zeros(2, 6, dtype=torch.int64)})
     for wrong in (torch.zeros(3, 2, dtype=torch.int64), torch.full((2, 3), 2), torch.full((2, 3), -1)):
-        with pytest.raises(ValueError, match="groups 0 to 1"):
+        with pytest.raises(ValueError, match="from 0 to 1"):
             Composition(base, fitting, {"w": wrong}, group_count=2)

@@ -15,10 +15,10 @@ from bolt.methods.logistic_probe import (
     COARSE,
     LogisticProbeSettings,
     adapt,
-    cross_validated,
+    cross_validated_correct,
     fit_logistic,
-    folds_of,
-    search,
+    search_c,
+    stratified_folds,
 )
 from tests.helpers.frozen_tasks import clip_like, frozen_task
 
@@ -47,18 +47,18 @@ def test_the_search_narrows_to_the_best_c() -> None:
         asked.append(c)
         return -round(1000 * abs(math.log10(c) - 1.3))
 
-    assert math.log10(search(score)) == pytest.approx(1.3, abs=0.02)
+    assert math.log10(search_c(score)) == pytest.approx(1.3, abs=0.02)
     assert tuple(asked[: len(COARSE)]) == COARSE
     assert len(asked) == len(set(asked)), "no C is scored twice"
 
 
 def test_of_equals_the_smallest_c_wins() -> None:
-    assert search(lambda c: 1) == pytest.approx(1e-7, rel=1e-6)
+    assert search_c(lambda c: 1) == pytest.approx(1e-7, rel=1e-6)
 
 
 def test_folds_spread_every_class() -> None:
     labels = np.array([0, 1, 2, 0, 1, 2, 0, 1, 0])
-    folds = folds_of(labels, 2)
+    folds = stratified_folds(labels, 2)
     for label, sizes in {0: [2, 2], 1: [2, 1], 2: [1, 1]}.items():
         assert np.bincount(folds[labels == label], minlength=2).tolist() == sizes
 
@@ -66,7 +66,7 @@ def test_folds_spread_every_class() -> None:
 def test_cross_validation_never_scores_an_image_it_was_fitted_on() -> None:
     """Features that only name their image: fitted ones would be right, held-out ones cannot be."""
     labels = np.repeat(np.arange(4), 2)
-    assert cross_validated(np.eye(8), labels, folds_of(labels, 2), 1e4, 1000) <= 2
+    assert cross_validated_correct(np.eye(8), labels, stratified_folds(labels, 2), 1e4, 1000) <= 2
 
 
 def test_more_shots_are_worth_more_and_one_shot_says_its_c_is_fixed(backbone: Backbone) -> None:

@@ -14,8 +14,14 @@ from bolt.clip.backbone import Backbone
 from bolt.clip.tower import ImageTower, SelfAttention, TowerShape
 from bolt.methods import METHODS
 from bolt.methods.base import Method
-from bolt.methods.common.adapters import adapted_blocks, attach, attach_to_tower, bolt_coefficients, numbers_per_block
-from bolt.methods.lora import LoraSettings, published_settings, trainable
+from bolt.methods.common.adapters import (
+    adapted_blocks,
+    attach_adapters,
+    attach_to_tower,
+    bolt_coefficient_count,
+    parameters_per_block,
+)
+from bolt.methods.lora import LoraSettings, published_settings, trainable_adapters
 from bolt.protocol import PUBLISHED, STRICT
 from bolt.task.task import Adapted
 from bolt.training.loop import Diverged
@@ -94,7 +100,7 @@ def test_adapters_on_query_key_and_value_give_clip_loras_numbers() -> None:
     attention = wave_attention()
     attention.qkv = SplitProjection(attention.qkv)  # type: ignore[assignment]
     settings = LORA.configure({"preset": "clip_lora"})
-    attach(attention, ["qkv.q", "qkv.k", "qkv.v"], settings, False, "test")
+    attach_adapters(attention, ["qkv.q", "qkv.k", "qkv.v"], settings, False, "test")
     attention.eval()
     for part, a, b in (("q", 0.2, 0.5), ("k", 0.4, 0.3), ("v", 0.6, 0.1)):
         layer: Any = attention.get_submodule(f"qkv.{part}")
@@ -114,7 +120,7 @@ def test_adapters_on_query_key_and_value_give_clip_loras_numbers() -> None:
 @EITHER
 @PRESETS
 def test_training_starts_at_the_frozen_tower(dora: bool, changes: dict[str, Any], backbone: Backbone) -> None:
-    model = trainable(make_task(backbone), LORA.configure(changes), dora)
+    model = trainable_adapters(make_task(backbone), LORA.configure(changes), dora)
     x = images(backbone)
     torch.testing.assert_close(model.encode(x), backbone.tower(x), rtol=1e-6, atol=1e-6)
     frozen, start = backbone.tower.state_dict_open_clip(), model.current().state_dict_open_clip()
@@ -123,7 +129,7 @@ def test_training_starts_at_the_frozen_tower(dora: bool, changes: dict[str, Any]
 
 @EITHER
 def test_merged_equals_unmerged(dora: bool, deep: Backbone) -> None:
-    model = moved(trainable(make_task(deep), LoraSettings(rank=3, last_blocks=4), dora))
+    model = moved(trainable_adapters(make_task(deep), LoraSettings(rank=3, last_blocks=4), dora))
     x = images(deep)
     with torch.no_grad():
         unmerged, merged = model.encode(x), model.current()(x)
@@ -149,7 +155,7 @@ def test_merged_equals_unmerged(dora: bool, deep: Backbone) -> None:
 def test_exactly_the_chosen_matrices_of_the_last_blocks_change(
     dora: bool, targets: tuple[str, ...], matrices: set[str], deep: Backbone
 ) -> None:
-    model = moved(trainable(make_task(deep), LoraSettings(rank=2, last_blocks=4, targets=targets), dora))
+    model = moved(trainable_adapters(make_task(deep), LoraSettings(rank=2, last_blocks=4, targets=targets), dora))
     before, after = deep.tower.state_dict_open_clip(), model.current().state_dict_open_clip()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed == {f"transformer.resblocks.{index}.{name}" for index in range(1, 5) for name in matrices}
@@ -162,7 +168,7 @@ _QKV = "transformer.resblocks.4.attn.in_proj_weight"
 
 @EITHER
 def test_no_adapter_is_dead(dora: bool, deep: Backbone) -> None:
-    model = moved(trainable(make_task(deep), LoraSettings(rank=2), dora))
+    model = moved(trainable_adapters(make_task(deep), LoraSettings(rank=2), dora))
     assert len(model.parameters) == 5 * 6 * (3 if dora else 2)
     model.encode(images(deep)).square().sum().backward()  # type: ignore[no-untyped-call]
     assert all(tensor.grad is not None and tensor.grad.abs().max() > 0 for tensor in model.parameters)
@@ -172,12 +178,12 @@ def test_no_adapter_is_dead(dora: bool, deep: Backbone) -> None:
 def test_dropout_is_keyed_by_the_step(dora: bool, backbone: Backbone) -> None:
     x, settings = images(backbone), LoraSettings(rank=2, dropout=0.5)
     before = torch.get_rng_state()
-    one, other = (moved(trainable(make_task(backbone), settings, dora)) for _ in range(2))
+    one, other = (moved(trainable_adapters(make_task(backbone), settings, dora)) for _ in range(2))
     first, second = one.encode(x), one.encode(x)
     assert not torch.equal(first, second)
     assert torch.equal(other.encode(x), first)
     assert torch.equal(other.encode(x), second)
-    elsewhere = moved(trainable(make_task(backbone, seed=2), settings, dora))
+    elsewhere = moved(trainable_adapters(make_task(backbone, seed=2), settings, dora))
     assert not torch.equal(elsewhere.encode(x), first)
     assert torch.equal(before, torch.get_rng_state())
 
@@ -205,7 +211,7 @@ def test_training_with_dropout_repeats_and_learns(method: Method, backbone: Back
 
 @EITHER
 def test_half_precision_trains_the_same_numbers_in_full_precision(dora: bool, backbone: Backbone) -> None:
-    model, x = moved(trainable(make_task(backbone), LoraSettings(rank=2), dora)), images(backbone)
+    model, x = moved(trainable_adapters(make_task(backbone), LoraSettings(rank=2), dora)), images(backbone)
     with torch.autocast("cpu", torch.bfloat16):
         features = model.encode(x)
     assert features.dtype == torch.bfloat16
@@ -231,7 +237,7 @@ def test_a_rate_far_too_high_is_reported_as_divergence(backbone: Backbone) -> No
 def test_presets_train_as_many_numbers_as_they_say(
     shape: TowerShape, clip_lora: int, bolt: int, matched: int, matched_dora: int
 ) -> None:
-    assert bolt_coefficients(shape, 16) == bolt
+    assert bolt_coefficient_count(shape, 16) == bolt
     for expected, preset, dora in (
         (clip_lora, "clip_lora", False),
         (matched, "matched", False),
@@ -242,7 +248,7 @@ def test_presets_train_as_many_numbers_as_they_say(
             tower = ImageTower(shape).requires_grad_(False)
             attach_to_tower(tower, settings, dora, "test")
         assert sum(tensor.numel() for tensor in tower.parameters() if tensor.requires_grad) == expected
-        assert adapted_blocks(shape, settings, dora) * numbers_per_block(shape, settings, dora) == expected
+        assert adapted_blocks(shape, settings, dora) * parameters_per_block(shape, settings, dora) == expected
 
 
 @pytest.mark.parametrize("method", [LORA, DORA], ids=lambda method: method.name)
@@ -256,7 +262,7 @@ def test_the_count_is_what_was_trained(method: Method, backbone: Backbone) -> No
     for changes in choices:
         settings = method.configure({**changes, "epochs": 1})
         adapted = method.adapt(make_task(backbone), settings)
-        numbers = adapted_blocks(shape, settings, dora) * numbers_per_block(shape, settings, dora)
+        numbers = adapted_blocks(shape, settings, dora) * parameters_per_block(shape, settings, dora)
         assert adapted.trainable_parameters == numbers
 
 
@@ -273,9 +279,9 @@ def test_settings_are_checked(backbone: Backbone) -> None:
         with pytest.raises(ValueError, match=r"rank|dropout|targets|last_blocks"):
             LORA.configure(wrong)
     with pytest.raises(ValueError, match="tower has 2 blocks"):
-        trainable(make_task(backbone), LoraSettings(last_blocks=3))
+        trainable_adapters(make_task(backbone), LoraSettings(last_blocks=3))
     with pytest.raises(ValueError, match="lower rank"):
-        trainable(make_task(backbone), LoraSettings(match_sources=1, rank=100))
+        trainable_adapters(make_task(backbone), LoraSettings(match_sources=1, rank=100))
 
 
 def test_the_candidates_are_the_authors_rates() -> None:
@@ -325,8 +331,8 @@ def test_as_published_starts_too_far_and_halves_its_rate(backbone: Backbone) -> 
     task = make_task(backbone, protocol=PUBLISHED, report=lambda epoch, row: rates.append(row["learning_rate"]))
     LORA.adapt(task, LoraSettings(epochs=3, learning_rate=1e-4))
     assert rates == [1e-4, 5e-5, 2.5e-5]
-    model = trainable(task, published_settings(LoraSettings()), published=True)
-    sound = trainable(task, published_settings(LoraSettings()))
+    model = trainable_adapters(task, published_settings(LoraSettings()), published=True)
+    sound = trainable_adapters(task, published_settings(LoraSettings()))
     for parameters, bound in ((model.parameters, lambda n: 1 / math.sqrt(8)), (sound.parameters, lambda n: n**-0.5)):
         factors = [tensor for tensor in parameters if tensor.ndim == 2 and len(tensor) == 8]
         assert len(factors) == 4

@@ -12,9 +12,10 @@ from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
-from bolt.methods.common.blend import Blend, official_steps, safe_steps, start, with_one
+from bolt.methods.common.blend import Blend, initial_blend, official_steps, safe_steps
 from bolt.methods.lp_plus_plus import LpPlusPlusSettings, adapt, official_step, random_bias
 from bolt.protocol import PUBLISHED, STRICT
+from bolt.task.classifiers import with_one
 from tests.bolt.methods.test_tip_adapter import HEAD, KEYS, LABELS
 from tests.helpers.frozen_tasks import clip_like
 
@@ -24,7 +25,7 @@ AS_PUBLISHED = STRICT.with_switches(lp_plus_plus="as_published")
 def test_step_sizes_and_start_reproduce_the_official_code() -> None:
     """TV4."""
     of_w, of_alpha = official_steps(KEYS, HEAD)
-    blend = start(KEYS, LABELS, HEAD, "sum")
+    blend = initial_blend(KEYS, LABELS, HEAD, "sum")
     assert of_w == pytest.approx(6.0808244, abs=1e-4)
     assert of_alpha == pytest.approx(0.705578, abs=1e-5)
     torch.testing.assert_close(blend.alpha_C, torch.full((3,), 103.464415), rtol=0, atol=1e-3)
@@ -32,7 +33,7 @@ def test_step_sizes_and_start_reproduce_the_official_code() -> None:
 
 def test_the_official_variant_reproduces_the_official_trajectory() -> None:
     """TV5: the bias starts at zero."""
-    blend = start(KEYS, LABELS, HEAD, "sum")
+    blend = initial_blend(KEYS, LABELS, HEAD, "sum")
     step = official_step(blend, LABELS, official_steps(KEYS, HEAD))
     losses = [float(step(0, KEYS))]
     close = torch.testing.assert_close
@@ -53,7 +54,7 @@ def test_the_official_variant_reproduces_the_official_trajectory() -> None:
 
 
 def test_the_gradients_are_autograds() -> None:
-    blend = start(KEYS.double(), LABELS, HEAD.double(), "mean")
+    blend = initial_blend(KEYS.double(), LABELS, HEAD.double(), "mean")
     weight, alpha = blend.weight_CE.clone().requires_grad_(), (blend.alpha_C / 20).requires_grad_()
     traced = Blend(blend.head_CD, weight, alpha)
     with torch.no_grad():
@@ -110,9 +111,9 @@ def test_the_text_is_not_forgotten_at_any_number_of_shots(shots: int, classes: i
 
 
 def test_the_start_is_the_class_means_beside_the_text(backbone: Backbone) -> None:
-    blend = start(KEYS, LABELS, HEAD, "mean")
+    blend = initial_blend(KEYS, LABELS, HEAD, "mean")
     torch.testing.assert_close(blend.weight_CE[1], torch.cat([KEYS[2:4].mean(dim=0), torch.zeros(1)]))
-    some = start(KEYS[:4], LABELS[:4], HEAD, "mean")
+    some = initial_blend(KEYS[:4], LABELS[:4], HEAD, "mean")
     assert not some.weight_CE[2].any(), "a class without an image starts at zero"
     cosines = (KEYS[:4] * HEAD[LABELS[:4]]).sum(dim=-1)
     torch.testing.assert_close(some.alpha_C, torch.full((3,), 250 * float(cosines.mean())))
@@ -143,7 +144,7 @@ def test_the_first_published_step_throws_every_weight_by_its_rate(backbone: Back
     task, unit = problem.task, F.normalize(problem.task.support.features(1), dim=-1)
     adapted = adapt(task, LpPlusPlusSettings(steps=1, weight_decay=0.1))
     of_w, of_alpha = official_steps(unit, task.head_CD)
-    blend = start(unit, task.support.labels_N, task.head_CD, "sum")
+    blend = initial_blend(unit, task.support.labels_N, task.head_CD, "sum")
     blend.weight_CE[:, -1] = random_bias(task, task.head_CD.shape[1])
     _, by_weight, by_alpha = blend.gradients(unit, task.support.labels_N)
     after = Blend(

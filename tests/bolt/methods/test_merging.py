@@ -11,8 +11,8 @@ from torch import Tensor
 from bolt.clip.backbone import Backbone, matrix_names
 from bolt.clip.tower import PROJECTION
 from bolt.methods import METHODS
-from bolt.methods.common.merging import moved
-from bolt.methods.common.scale_selection import information
+from bolt.methods.common.merging import with_update
+from bolt.methods.common.scale_selection import mutual_information
 from bolt.spectral.directions import top_directions
 from bolt.task.task import Adapted, Task, cosine_classifier
 from tests.bolt.methods.test_methods import logits_of, run
@@ -42,7 +42,7 @@ def test_a_moved_tower_shares_what_does_not_move(backbone: Backbone) -> None:
     base = backbone.tower.state_dict_open_clip()
     before = {name: tensor.clone() for name, tensor in base.items()}
     update = {name: torch.randn(base[name].shape) for name in (PROJECTION, "ln_pre.bias", MLP)}
-    tower = moved(backbone.tower, update, 0.5)
+    tower = with_update(backbone.tower, update, 0.5)
     for name, tensor in tower.state_dict_open_clip().items():
         if name in update:
             torch.testing.assert_close(tensor, before[name] + 0.5 * update[name])
@@ -181,9 +181,9 @@ def test_sources_are_asked_for_no_other_number_of_directions(name: str, backbone
 def test_information_of_known_predictions() -> None:
     """Certain and balanced: log C. The same for every image: none, however certain or uncertain it is."""
     batches = [torch.eye(4)[:2], torch.eye(4)[2:]]
-    assert information(iter(batches)) == pytest.approx(torch.tensor(4.0).log().item())
-    assert information(iter([torch.eye(4)[:1].expand(5, 4)])) == 0.0
-    assert information(iter([torch.full((3, 4), 0.25)])) == pytest.approx(0.0)
+    assert mutual_information(iter(batches)) == pytest.approx(torch.tensor(4.0).log().item())
+    assert mutual_information(iter([torch.eye(4)[:1].expand(5, 4)])) == 0.0
+    assert mutual_information(iter([torch.full((3, 4), 0.25)])) == pytest.approx(0.0)
 
 
 # ---------------------------------------------------------------------------------------------- full fine-tuning

@@ -17,7 +17,7 @@ from bolt.methods.linear_probe import LinearProbeSettings
 from bolt.protocol import PUBLISHED, STRICT, Protocol
 from bolt.task.task import Adapted, Task, cosine_classifier
 from bolt.training.finetune import finetune_source
-from bolt.training.loop import Recipe
+from bolt.training.loop import TrainingRecipe
 from tests.helpers.towers import make_task
 
 TRACKS = ("fewshot", "tta")
@@ -178,7 +178,7 @@ def test_a_source_is_fine_tuned_and_the_backbone_is_not(backbone: Backbone) -> N
     task = make_task(backbone, shots=8)
     curve: list[float] = []
     before = {key: tensor.clone() for key, tensor in backbone.tower.state_dict_open_clip().items()}
-    recipe = Recipe(epochs=8, batch_size=8, learning_rate=1e-3, weight_decay=0.1)
+    recipe = TrainingRecipe(epochs=8, batch_size=8, learning_rate=1e-3, weight_decay=0.1)
     tensors = finetune_source(
         backbone,
         task.head_CD,

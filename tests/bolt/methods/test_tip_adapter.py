@@ -11,10 +11,17 @@ from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
-from bolt.methods.common.cache import build_cache, cache_keys, cache_logits, search, search_grid, searched
+from bolt.methods.common.feature_cache import (
+    build_cache,
+    cache_keys,
+    choose_alpha_beta,
+    search_alpha_beta,
+    search_grid,
+)
 from bolt.methods.tip_adapter import TipAdapterSettings, adapt
 from bolt.methods.tip_adapter_f import TipAdapterFSettings
 from bolt.protocol import STRICT
+from bolt.task.classifiers import cache_logits
 from tests.helpers.frozen_tasks import clip_like, frozen_task
 from tests.helpers.towers import make_task
 
@@ -62,7 +69,7 @@ def test_the_search_grid_is_the_official_one() -> None:
 
 
 def test_the_first_maximum_wins() -> None:
-    found = search(100 * QUERIES @ HEAD.T, QUERIES @ KEYS.T, VALUES, QUERY_LABELS, *search_grid(7, 3))
+    found = search_alpha_beta(100 * QUERIES @ HEAD.T, QUERIES @ KEYS.T, VALUES, QUERY_LABELS, *search_grid(7, 3))
     assert found == (0.1, 0.1)
 
 
@@ -70,9 +77,9 @@ def test_the_search_finds_what_only_some_settings_solve() -> None:
     """A text head that is wrong by three logits needs at least that much of the cache."""
     text = torch.tensor([[0.0, 3.0], [3.0, 0.0]])
     betas, alphas = [1.0, 20.0], [1.0, 4.0, 8.0]
-    beta, alpha = search(text, torch.eye(2), torch.eye(2), torch.tensor([0, 1]), betas, alphas)
+    beta, alpha = search_alpha_beta(text, torch.eye(2), torch.eye(2), torch.tensor([0, 1]), betas, alphas)
     assert (beta, alpha) == (1.0, 8.0)
-    assert search(text, torch.eye(2), torch.eye(2), torch.tensor([0, 1]), [20.0], alphas) == (20.0, 4.0)
+    assert search_alpha_beta(text, torch.eye(2), torch.eye(2), torch.tensor([0, 1]), [20.0], alphas) == (20.0, 4.0)
 
 
 def test_keys_are_averaged_first_and_normalised_after() -> None:
@@ -196,8 +203,10 @@ def test_the_search_hides_an_images_own_key(backbone: Backbone) -> None:
     head = F.normalize(torch.eye(3, 9)[[1, 2, 0]] + 0.01, dim=-1)
     task = frozen_task(backbone, lambda view: features, labels, head)
     cache = build_cache(task, 1, 1.0, 5.5)
-    chosen, how = searched(task, cache, TipAdapterSettings(alpha_max=200.0))
+    chosen, how = choose_alpha_beta(task, cache, TipAdapterSettings(alpha_max=200.0))
     assert how == "leave one out"
     assert chosen.beta == 0.1
-    shown = search(100 * features @ head.T, features @ cache.keys_ND.T, cache.values_NC, labels, [5.5], [0.1, 190.0])
+    shown = search_alpha_beta(
+        100 * features @ head.T, features @ cache.keys_ND.T, cache.values_NC, labels, [5.5], [0.1, 190.0]
+    )
     assert shown == (5.5, 190.0), "an image that finds itself would ask for all of the cache"

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from bolt.protocol import STRICT
 from bolt.task.support import batch_order
-from bolt.training.loop import NO_MISTAKES, Diverged, Mistakes, Recipe, fit, learning_rate
+from bolt.training.loop import NO_QUIRKS, Diverged, ReferenceQuirks, TrainingRecipe, fit, learning_rate
 from bolt.training.objectives import cross_entropy
 
 ROWS = 10
 INPUTS = torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(0))
 TARGETS = torch.randn(ROWS, generator=torch.Generator().manual_seed(1))
-SHORT = Recipe(epochs=4, batch_size=4, learning_rate=1e-2)
+SHORT = TrainingRecipe(epochs=4, batch_size=4, learning_rate=1e-2)
 
 
 def order(epoch: int) -> Tensor:
@@ -50,7 +50,9 @@ def test_learning_rate(base: float, warmup: int, total: int, step: int, expected
     assert learning_rate(base, step, total, warmup) == pytest.approx(expected, rel=1e-6)
 
 
-def rates_of(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, mistakes: Mistakes = NO_MISTAKES) -> list[float]:
+def rates_of(
+    recipe: TrainingRecipe, monkeypatch: pytest.MonkeyPatch, quirks: ReferenceQuirks = NO_QUIRKS
+) -> list[float]:
     seen: list[float] = []
     step = torch.optim.AdamW.step
 
@@ -60,7 +62,7 @@ def rates_of(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, mistakes: Mistakes
 
     monkeypatch.setattr(torch.optim.AdamW, "step", record)
     weight, loss = regression()
-    fit([weight], loss, order, recipe, mistakes=mistakes)
+    fit([weight], loss, order, recipe, quirks=quirks)
     return seen
 
 
@@ -77,7 +79,7 @@ def test_a_fixed_warmup_wins_over_the_fraction(monkeypatch: pytest.MonkeyPatch) 
 def test_the_published_offset_starts_at_full_rate_and_lags(monkeypatch: pytest.MonkeyPatch) -> None:
     strict = rates_of(SHORT, monkeypatch)
     monkeypatch.undo()
-    published = rates_of(SHORT, monkeypatch, Mistakes(late_schedule=True))
+    published = rates_of(SHORT, monkeypatch, ReferenceQuirks(late_schedule=True))
     assert published == [1e-2, *strict[:-1]]
 
 
@@ -191,7 +193,7 @@ def test_a_loss_that_is_not_finite_stops_with_epoch_and_step() -> None:
 
 def test_a_parameter_that_is_not_finite_stops_even_after_the_last_loss() -> None:
     weight = torch.ones(1, requires_grad=True)
-    recipe = Recipe(epochs=1, batch_size=ROWS)
+    recipe = TrainingRecipe(epochs=1, batch_size=ROWS)
     with pytest.raises(Diverged, match="a parameter is NaN or infinite after epoch 0"):
         fit([weight], lambda epoch, rows: (weight - 1).sqrt().sum(), order, recipe)
 
@@ -202,11 +204,11 @@ def test_a_parameter_that_is_not_finite_stops_even_after_the_last_loss() -> None
 )
 def test_recipes_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"epochs|batch_size|_rate|_norm|warmup"):
-        Recipe(**wrong)
+        TrainingRecipe(**wrong)
 
 
 def test_steps_of_a_training() -> None:
-    assert Recipe(epochs=20, batch_size=32).steps(33) == 40
+    assert TrainingRecipe(epochs=20, batch_size=32).steps(33) == 40
 
 
 def test_cross_entropy_is_computed_in_float32() -> None:

@@ -189,7 +189,7 @@ def test_a_start_is_learned_and_keyed(recipe: MetaRecipe, backbone: Backbone) ->
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.variant)
 def test_the_meta_loss_falls(recipe: MetaRecipe, backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meta, "STRETCH", 5)
+    monkeypatch.setattr(meta, "REPORT_INTERVAL", 5)
     curve: list[float] = []
     if recipe.variant == "reptile":
         recipe = replace(recipe, inner_rate=1e-2, inner_steps=3)
@@ -260,32 +260,32 @@ def test_the_outer_gradient_is_clipped(backbone: Backbone) -> None:
 def test_an_interrupted_training_ends_where_it_would_have(
     recipe: MetaRecipe, backbone: Backbone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meta, "STRETCH", 2)
+    monkeypatch.setattr(meta, "REPORT_INTERVAL", 2)
     recipe, tasks = replace(recipe, steps=5), datasets(backbone)
     saved: list[io.BytesIO] = []
 
-    def keep(stretch: int, state: Callable[[], dict[str, Any]]) -> None:
+    def keep(interval: int, state: Callable[[], dict[str, Any]]) -> None:
         saved.append(io.BytesIO())
         torch.save(state(), saved[-1])
 
     whole: list[Any] = []
     end = meta_learn(
-        backbone, tasks, recipe, seed=1, on_stretch_end=keep, report=lambda at, row: whole.append((at, dict(row)))
+        backbone, tasks, recipe, seed=1, on_interval_end=keep, report=lambda at, row: whole.append((at, dict(row)))
     )
     assert [at for at, _ in whole] == [0, 1, 2]
-    for stretch in (0, 1):
+    for interval in (0, 1):
         rest: list[Any] = []
-        saved[stretch].seek(0)
+        saved[interval].seek(0)
         resumed = meta_learn(
             backbone,
             tasks,
             recipe,
             seed=1,
-            resume=torch.load(saved[stretch], weights_only=True),
+            resume=torch.load(saved[interval], weights_only=True),
             report=lambda at, row, rest=rest: rest.append((at, dict(row))),  # type: ignore[misc]
         )
         assert same(end, resumed)
-        assert rest == whole[stretch + 1 :]
+        assert rest == whole[interval + 1 :]
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.variant)

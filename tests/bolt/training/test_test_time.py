@@ -14,7 +14,7 @@ from bolt.methods import METHODS
 from bolt.protocol import PUBLISHED, STRICT
 from bolt.seeds import torch_generator
 from bolt.task.task import Adapted, Task, Unlabelled
-from bolt.training.loop import Diverged, Recipe
+from bolt.training.loop import Diverged, TrainingRecipe
 from bolt.training.test_time import TwoStreams, trusted_per_class, trusted_samples, unlabelled_losses
 from bolt.training.trainable import Trainable
 from tests.helpers.towers import make_task, random_backbone
@@ -146,7 +146,7 @@ def watched(task: Task) -> tuple[Unlabelled, list[tuple[int, list[int]]]]:
 def test_weak_views_are_plain_and_strong_views_belong_to_the_epoch(backbone: Backbone) -> None:
     task = make_task(backbone, unlabelled=True)
     unlabelled, seen = watched(task)
-    losses = unlabelled_losses(task, unlabelled, whole_tower(task), Recipe(batch_size=8), None)
+    losses = unlabelled_losses(task, unlabelled, whole_tower(task), TrainingRecipe(batch_size=8), None)
     rows = losses.order(2)[:8]
     seen.clear()
     losses.of_rows(2, rows)
@@ -163,7 +163,7 @@ def test_the_given_start_is_trusted(backbone: Backbone) -> None:
         start.proj.weight.neg_()  # every cosine changes its sign, and so does the order of images and classes
     trusted, unlabelled = [], []
     for tower in (None, backbone.tower, start):
-        rows = unlabelled_losses(task, task.unlabelled, whole_tower(task), Recipe(batch_size=8), tower).order(0)
+        rows = unlabelled_losses(task, task.unlabelled, whole_tower(task), TrainingRecipe(batch_size=8), tower).order(0)
         trusted.append({int(row) - 30 for row in rows if row >= 30})
         unlabelled.append({int(row) for row in rows if row < 30})
     features = task.unlabelled.features()
@@ -181,7 +181,7 @@ def test_the_loss_is_ufm_on_two_forwards(backbone: Backbone) -> None:
     with torch.no_grad():
         for parameter in trainable.parameters:
             parameter.mul_(1.05)
-    losses = unlabelled_losses(task, task.unlabelled, trainable, Recipe(batch_size=16), None)
+    losses = unlabelled_losses(task, task.unlabelled, trainable, TrainingRecipe(batch_size=16), None)
     rows = losses.order(1)[:16]
     loss = losses.of_rows(1, rows)
 
@@ -208,7 +208,7 @@ def test_gradients_survive_autocast(backbone: Backbone) -> None:
     task = make_task(backbone, unlabelled=True)
     assert task.unlabelled is not None
     trainable = whole_tower(task)
-    losses = unlabelled_losses(task, task.unlabelled, trainable, Recipe(batch_size=8), None)
+    losses = unlabelled_losses(task, task.unlabelled, trainable, TrainingRecipe(batch_size=8), None)
     with torch.autocast("cpu", torch.bfloat16):
         loss = losses.of_rows(0, losses.order(0)[:8])
     assert loss.dtype == torch.float32

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bolt.training.meta import STRETCH
+from bolt.training.meta import REPORT_INTERVAL
 from bolt.training.meta_recipe import MetaRecipe
 from orchestrator.artifacts.build import build
 from orchestrator.artifacts.kinds import ArtifactSpec, MetaStart, SourceModel, closure
@@ -230,7 +230,7 @@ def test_a_snapshot_that_cannot_be_kept_does_not_end_the_training(
 
 def test_a_meta_learned_start_goes_on_and_ends_with_the_same_bits(inputs: Path, tmp_path: Path) -> None:
     model, _ = source_model(tmp_path, Store(inputs))
-    recipe = MetaRecipe("reptile", steps=2 * STRETCH, support=4, query=4, outer_rate=0.5, inner_rate=1e-3)
+    recipe = MetaRecipe("reptile", steps=2 * REPORT_INTERVAL, support=4, query=4, outer_rate=0.5, inner_rate=1e-3)
     spec = MetaStart(model.backbone, (model.dataset,), model.image_size, recipe)
     towers, curves = [], []
     for name in ("whole", "interrupted"):
@@ -251,7 +251,7 @@ def test_a_meta_learned_start_goes_on_and_ends_with_the_same_bits(inputs: Path, 
 
 
 def stopped(spec: MetaStart, loaded: LoadedArtifacts) -> None:
-    """Meta-learn until the last stretch."""
+    """Meta-learn until the last interval."""
 
     def stop(done: int, of: int) -> None:
         if done == of:

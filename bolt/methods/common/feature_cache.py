@@ -27,7 +27,7 @@ from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 
 _BETA_STEPS, _ALPHA_STEPS = 200, 20
 _CHUNK = 4_000_000
-"""Affinities held at once during the search, to bound its memory."""
+"""Affinities held at once during the search_alpha_beta, to bound its memory."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class CacheSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class Cache(CacheClassifier):
+class FeatureCache(CacheClassifier):
     """A text head with a cache beside it, while alpha, beta or the keys are still being chosen."""
 
     def logits(self, features_BD: Tensor) -> Tensor:
@@ -67,12 +67,12 @@ class Cache(CacheClassifier):
         return Adapted(self, None, trained, {"alpha": float(self.alpha), "beta": float(self.beta), **details})
 
 
-def build_cache(task: Task, passes: int, alpha: float | Tensor, beta: float | Tensor) -> Cache:
+def build_cache(task: Task, passes: int, alpha: float | Tensor, beta: float | Tensor) -> FeatureCache:
     """The cache of views 1 to ``passes`` of the support. Raises ``ValueError`` for features that are not finite."""
     head_CD = task.head_CD.to(task.backbone.device, torch.float32)
     keys_ND = cache_keys([support_features(task, view) for view in range(1, passes + 1)])
     values_NC = F.one_hot(task.support.labels_N.to(head_CD.device), len(head_CD)).to(head_CD.dtype)
-    return Cache(head_CD, keys_ND, values_NC, task.backbone.logit_scale, alpha, beta)
+    return FeatureCache(head_CD, keys_ND, values_NC, task.backbone.logit_scale, alpha, beta)
 
 
 def cache_keys(passes: Sequence[Tensor]) -> Tensor:
@@ -80,7 +80,7 @@ def cache_keys(passes: Sequence[Tensor]) -> Tensor:
     return F.normalize(torch.stack(list(passes)).mean(dim=0), dim=-1)
 
 
-def searched(task: Task, cache: Cache, settings: CacheSettings) -> tuple[Cache, str]:
+def choose_alpha_beta(task: Task, cache: FeatureCache, settings: CacheSettings) -> tuple[FeatureCache, str]:
     """The cache with the alpha and beta that ``settings.search`` asks for, and in words how they were chosen."""
     if settings.search == "fixed":
         return cache, "fixed"
@@ -90,8 +90,9 @@ def searched(task: Task, cache: Cache, settings: CacheSettings) -> tuple[Cache, 
     queries_ND = unit_support_features(task, EVALUATION_VIEW)
     affinity_NN = (queries_ND @ cache.keys_ND.T).fill_diagonal_(-torch.inf)
     labels_N = cache.values_NC.argmax(dim=-1)
+    text_logits_NC = cache.scale * queries_ND @ cache.head_CD.T
     grid = search_grid(settings.beta_max, settings.alpha_max)
-    beta, alpha = search(cache.scale * queries_ND @ cache.head_CD.T, affinity_NN, cache.values_NC, labels_N, *grid)
+    beta, alpha = search_alpha_beta(text_logits_NC, affinity_NN, cache.values_NC, labels_N, *grid)
     return replace(cache, alpha=alpha, beta=beta), "leave one out"
 
 
@@ -102,7 +103,7 @@ def search_grid(beta_max: float, alpha_max: float) -> tuple[list[float], list[fl
     return betas, alphas
 
 
-def search(
+def search_alpha_beta(
     text_logits_BC: Tensor,
     affinity_BN: Tensor,
     values_NC: Tensor,
