@@ -58,16 +58,16 @@ def add(
     """Add a CLIP model of open_clip to a catalog file, with its sizes and cost."""
     from orchestrator.catalog import load_catalog
     from orchestrator.catalog.edit import add_entries
-    from orchestrator.models.backbone_entries import Wanted, fields_of, make_entry
+    from orchestrator.models.backbone_entry import BackboneOptions, backbone_entry, entry_fields
     from orchestrator.util.errors import UserError
 
     target = catalog[-1]
     loaded = load_catalog(path for path in catalog if path != target or path.exists())
-    entry = make_entry(Wanted(architecture, pretrained, file, name, quick_gelu))
+    entry = backbone_entry(BackboneOptions(architecture, pretrained, file, name, quick_gelu))
     if entry.name in loaded.backbones:
         where = loaded.files["backbones", entry.name]
         raise UserError(f"a backbone {entry.name} stands in {where} already", hint="give another --name")
-    add_entries(target, {"backbones": {entry.name: fields_of(entry)}})
+    add_entries(target, {"backbones": {entry.name: entry_fields(entry)}})
     activation = "quick_gelu" if entry.quick_gelu else "gelu"
     Console().print(
         f"{entry.name}: {entry.image_size} pixels, patches of {entry.patch}, {entry.parameters / 1e6:.1f} M parameters,"

@@ -14,7 +14,7 @@ from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, Devi
 if TYPE_CHECKING:
     from bolt.model.saving import Form
     from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.models.exporting import Made, Written
+    from orchestrator.models.export import RestoredModel, SavedModel
     from orchestrator.store.results import Result
 
 FORMS = ("adapter", "state_dict", "huggingface")
@@ -37,7 +37,7 @@ def export(
 ) -> None:
     """Write a finished cell's model, check it against the recorded accuracy, and read it back."""
     from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.models.exporting import find_result, make_model, write_model
+    from orchestrator.models.export import find_result, restore_model, save_model
     from orchestrator.store import Store
     from orchestrator.util.errors import UserError, unknown_name
 
@@ -52,8 +52,8 @@ def export(
     folder = output or Path("exports", f"{result.cell.id}.{form}")
     if folder.exists():
         raise UserError(f"{folder} is there already", where="-o", hint="name a folder that is not there yet")
-    made = make_model(result, loaded)
-    written = write_model(made, result, loaded, folder, cast("Form", form), with_basis=with_basis)
+    made = restore_model(result, loaded)
+    written = save_model(made, result, loaded, folder, cast("Form", form), with_basis=with_basis)
     _print(made, written, result, console)
     if register is not None:
         version = _register(made, result, loaded, register)
@@ -61,17 +61,17 @@ def export(
         console.print(line, highlight=False, soft_wrap=True)
 
 
-def _register(made: Made, result: Result, loaded: LoadedArtifacts, name: str) -> int:
-    from orchestrator.models.exporting import example_of, write_model
+def _register(made: RestoredModel, result: Result, loaded: LoadedArtifacts, name: str) -> int:
+    from orchestrator.models.export import example_image, save_model
     from orchestrator.tracking.location import tracking_location
     from orchestrator.tracking.model_registry import register_model
     from orchestrator.util.errors import UserError
 
     place = tracking_location(loaded.store)
     with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
-        written = write_model(made, result, loaded, Path(scratch, "model"), "state_dict")
+        written = save_model(made, result, loaded, Path(scratch, "model"), "state_dict")
         try:
-            image = example_of(result, loaded)
+            image = example_image(result, loaded)
             return register_model(place.uri, result.cell.id, written.folder, name, image, place.artifacts)
         except LookupError as error:
             raise UserError(
@@ -81,7 +81,7 @@ def _register(made: Made, result: Result, loaded: LoadedArtifacts, name: str) ->
             ) from None
 
 
-def _print(made: Made, written: Written, result: Result, console: Console) -> None:
+def _print(made: RestoredModel, written: SavedModel, result: Result, console: Console) -> None:
     from orchestrator.tracking.runs import accuracies
 
     lines = [

@@ -28,8 +28,8 @@ def inspect(
 ) -> None:
     """Write a page with a cell's accuracy by class, confusions, worst mistakes, coefficients and sources."""
     from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.models.exporting import find_result
-    from orchestrator.models.inspection import look_inside
+    from orchestrator.models.export import find_result
+    from orchestrator.models.inspection import inspect_cell
     from orchestrator.report.page.cell_page import render_inside
     from orchestrator.store import Store
 
@@ -43,7 +43,7 @@ def inspect(
         pixels = loaded.images(refs[dataset], "test", loaded.image_size(result.cell.backbone)).image(place)
         return pixels.numpy()
 
-    page = render_inside(look_inside(result, loaded), image_of).encode()
+    page = render_inside(inspect_cell(result, loaded), image_of).encode()
     name, where = f"reports/cells/{result.cell.id}.html", ""
     if output is None:
         opened.files.write(name, page)

@@ -32,10 +32,10 @@ def list_sources(
 ) -> None:
     """List the source of every backbone and dataset: an adopted file, a model of this store, or still to fine-tune."""
     from orchestrator.catalog import load_catalog
-    from orchestrator.models.source_list import sources_view
+    from orchestrator.models.source_table import source_table
     from orchestrator.store import Store
 
-    table_console().print(sources_view(load_catalog(catalog or ()), Store(store), backbone))
+    table_console().print(source_table(load_catalog(catalog or ()), Store(store), backbone))
 
 
 @app.command()

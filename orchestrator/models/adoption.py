@@ -1,4 +1,4 @@
-"""Adopting checkpoints of others: found, looked at, and entered into a catalog file; verified whenever one asks."""
+"""Adopting fine-tuned checkpoints from elsewhere: check them, add them to a catalog file, and verify them again."""
 
 from __future__ import annotations
 
@@ -31,15 +31,18 @@ if TYPE_CHECKING:
     from orchestrator.artifacts.adopted import Examined
     from orchestrator.core.settings import RunSettings
 
-Say = Callable[[str], None]
+Print = Callable[[str], None]
+"""Prints one line for the user."""
 
-GENERIC = frozenset({"model", "pytorch_model", "open_clip_model", "open_clip_pytorch_model", "finetuned", "checkpoint"})
-"""File names that say nothing of what was trained on; the folder's name is looked at instead."""
+GENERIC_NAMES = frozenset(
+    {"model", "pytorch_model", "open_clip_model", "open_clip_pytorch_model", "finetuned", "checkpoint"}
+)
+"""File names that say nothing about the training dataset; the folder's name is used instead."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A checkpoint to adopt, for a dataset."""
+    """A checkpoint to adopt: its path, the dataset it was fine-tuned on, and a note of where it comes from."""
 
     path: Path
     dataset: str
@@ -54,20 +57,20 @@ def adopt_checkpoints(
     *,
     copy: bool = False,
     note: str = "",
-    say: Say,
+    say: Print,
 ) -> None:
-    """Check checkpoints and enter them into the last of ``catalogs``, all of them or none.
+    """Check checkpoints and add them to the last of the catalog files: all of them or none.
 
     Args:
         paths: files, folders, or ``hf:owner/name[@revision]``, which is fetched into a folder beside the catalog file.
-        backbone: key of what they were fine-tuned from.
-        dataset: key of what they were fine-tuned on; ``None`` takes it from each file's or folder's name.
-        copy: whether files are copied beside the catalog file.
-        note: for the catalog; where a fetched one is from is noted by itself.
+        backbone: key of the backbone they were fine-tuned from.
+        dataset: key of the dataset they were fine-tuned on; ``None`` takes it from the name of each file or folder.
+        copy: copy the files to a folder beside the catalog file.
+        note: text for the catalog file; for a checkpoint from the hub it is the address by default.
 
     Raises:
-        UserError: for an unknown name, a dataset that cannot be told, a checkpoint that cannot be a source of this
-            backbone, or one that another catalog file has for the same backbone and dataset. Nothing is written then.
+        UserError: a name is unknown, the dataset cannot be guessed, the checkpoint does not fit the backbone, or
+            another catalog file has a checkpoint for the same backbone and dataset. Nothing is written then.
     """
     target = catalogs[-1]
     catalog = load_catalog(path for path in catalogs if path != target or path.exists())
@@ -77,7 +80,7 @@ def adopt_checkpoints(
         if len(paths) > 1:
             raise UserError(f"one dataset for {len(paths)} checkpoints", where="--dataset", hint="adopt them singly")
     candidates = [_candidate(path, dataset, catalog, target, note) for path in paths]
-    _check_places(candidates, backbone, catalog, target)
+    _check_duplicates(candidates, backbone, catalog, target)
 
     from orchestrator.artifacts.adopted import examine
 
@@ -86,7 +89,7 @@ def adopt_checkpoints(
     for candidate in candidates:
         examined = examine(candidate.path, state, frozen.shape)
         say(f"{candidate.dataset}: {candidate.path}")
-        say(f"  {_found(examined)}")
+        say(f"  {_described(examined)}")
         for remark in examined.notes:
             say(f"  {remark}")
 
@@ -95,16 +98,16 @@ def adopt_checkpoints(
     for candidate in candidates:
         fields = {"file": _stated_path(candidate, backbone, target, copy), "sha256": checkpoint_digest(candidate.path)}
         if candidate.dataset in section[backbone]:
-            say(f"{candidate.dataset}: takes the place of {section[backbone][candidate.dataset]['file']}")
+            say(f"{candidate.dataset}: replaces {section[backbone][candidate.dataset]['file']}")
         section[backbone][candidate.dataset] = fields | ({"note": candidate.note} if candidate.note else {})
     replace_section(target, "checkpoints", section)
-    say(f"{display_path(target)} has them; give it to `grid`, `plan` and the others as --catalog {target}")
+    say(f"written to {display_path(target)}; use them with: --catalog {target}")
 
 
-def verify_checkpoints(settings: RunSettings, backbone: str | None, *, say: Say) -> bool:
-    """Look at every adopted checkpoint again, and measure it where its dataset's images are here.
+def verify_checkpoints(settings: RunSettings, backbone: str | None, *, say: Print) -> bool:
+    """Check every adopted checkpoint again, and measure its accuracy where the dataset's images are on this machine.
 
-    Returns whether all are as they were adopted. Raises ``UserError`` for an unknown backbone.
+    Returns whether every checkpoint is unchanged and fits. Raises ``UserError`` for an unknown backbone.
     """
     catalog = load_catalog(settings.catalog_files)
     if backbone is not None:
@@ -112,23 +115,23 @@ def verify_checkpoints(settings: RunSettings, backbone: str | None, *, say: Say)
     entries = [entry for (of, _), entry in catalog.checkpoints.items() if backbone in (None, of)]
     if not entries:
         say("no checkpoint is adopted" + (f" for {backbone}" if backbone else "") + "; `sources adopt` adopts them")
-    well = True
+    sound = True
     for entry in sorted(entries, key=lambda entry: (entry.backbone, entry.dataset)):
         try:
             line = _verified(entry, catalog, settings)
         except UserError as error:
-            well, line = False, f"WRONG: {error}"
+            sound, line = False, f"WRONG: {error}"
         say(f"{entry.backbone} {entry.dataset}: {line}")
-    return well
+    return sound
 
 
 def guess_dataset(path: Path, names: Iterable[str]) -> list[str]:
-    """The catalog keys that a file's name holds as whole words, or its folder's where that one says nothing.
+    """The dataset keys that occur as whole words in a file's name, or in its folder's name if the file's is generic.
 
-    A key inside a longer one (``mnist`` in ``emnist-mnist``) does not count.
+    A key inside a longer key (``mnist`` in ``emnist-mnist``) does not count.
     """
     stem = path.stem if path.suffix and not path.is_dir() else path.name
-    if stem.lower().removesuffix(".safetensors").removesuffix(".index") in GENERIC:
+    if stem.lower().removesuffix(".safetensors").removesuffix(".index") in GENERIC_NAMES:
         stem = path.parent.name
     words = [word for word in re.split(r"[^a-z0-9]+", stem.lower()) if word]
     runs = {(i, j): "".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)}
@@ -143,7 +146,7 @@ def guess_dataset(path: Path, names: Iterable[str]) -> list[str]:
 
 
 def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path, note: str) -> Candidate:
-    """What is meant by one of the command's paths; fetched now if it is on the hub."""
+    """The checkpoint that one path of the command names; a checkpoint on the hub is fetched now."""
     name = Path(text.removeprefix(HUB).partition("@")[0]) if text.startswith(HUB) else Path(text).expanduser()
     if dataset is None:
         if not text.startswith(HUB):
@@ -151,7 +154,7 @@ def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path, n
         fitting = guess_dataset(name, catalog.datasets)
         if len(fitting) != 1:
             what = f"could be {' or '.join(fitting)}" if fitting else "names no dataset of the catalog"
-            raise UserError(f"{name.name} {what}", where=text, hint="say which: --dataset NAME")
+            raise UserError(f"{name.name} {what}", where=text, hint="name it: --dataset NAME")
         dataset = fitting[0]
     if text.startswith(HUB):
         path, origin = fetch_checkpoint(text.removeprefix(HUB), target.absolute().parent / "checkpoints")
@@ -160,11 +163,11 @@ def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path, n
         files = checkpoint_files(name)
     except UnreadableCheckpoint as error:
         raise UserError(str(error)) from None
-    # The file itself, not the folder that holds it now; parts stay with their folder, which holds their index.
+    # One file: the file itself. Several parts: their folder, which also holds their index.
     return Candidate((files[0] if len(files) == 1 else name).absolute(), dataset, note)
 
 
-def _check_places(candidates: Sequence[Candidate], backbone: str, catalog: Catalog, target: Path) -> None:
+def _check_duplicates(candidates: Sequence[Candidate], backbone: str, catalog: Catalog, target: Path) -> None:
     datasets = [candidate.dataset for candidate in candidates]
     twice = next((name for name in datasets if datasets.count(name) > 1), None)
     if twice is not None:
@@ -176,7 +179,7 @@ def _check_places(candidates: Sequence[Candidate], backbone: str, catalog: Catal
 
 
 def _stated_path(candidate: Candidate, backbone: str, target: Path, copy: bool) -> str:
-    """How the catalog file names a checkpoint: relative to itself for what lies beside it, else absolute."""
+    """A checkpoint's path as the catalog file states it: relative to the file if it lies beside it, else absolute."""
     path, folder = candidate.path, target.absolute().parent
     if copy:
         path = _copied(path, folder / "checkpoints" / backbone / candidate.dataset)
@@ -184,7 +187,7 @@ def _stated_path(candidate: Candidate, backbone: str, target: Path, copy: bool) 
 
 
 def _copied(path: Path, home: Path) -> Path:
-    """Copy a checkpoint with its configuration (and index) into a folder of its own; where it is then."""
+    """Copy a checkpoint, its configuration and its index into a folder of its own; returns the copy's path."""
     files, config = checkpoint_files(path), config_file(path)
     in_parts = len(files) > 1
     index = sorted((path if path.is_dir() else path.parent).glob("*.index.json")) if in_parts else []
@@ -204,13 +207,13 @@ def _copy_whole(file: Path, to: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _found(examined: Examined) -> str:
+def _described(examined: Examined) -> str:
     distance = f"{100 * examined.distance:.2f} % of the pre-trained tower's norm away from it"
     return f"{examined.converted.layout}, {distance}"
 
 
 def _verified(entry: CheckpointEntry, catalog: Catalog, settings: RunSettings) -> str:
-    """What is found of one adopted checkpoint. Raises ``UserError`` for what is wrong with it."""
+    """One line about an adopted checkpoint. Raises ``UserError`` when it has changed or does not fit."""
     from orchestrator.artifacts.accuracy import needs_for_accuracy, source_accuracy
     from orchestrator.artifacts.adopted import check_content, examine
     from orchestrator.artifacts.build import build
@@ -222,7 +225,7 @@ def _verified(entry: CheckpointEntry, catalog: Catalog, settings: RunSettings) -
     backbone = backbone_ref(catalog.backbone(entry.backbone))
     tower = loaded.backbone(backbone).tower
     examined = examine(entry.path, tower.state_dict_open_clip(), tower.shape)
-    line = f"as adopted; {_found(examined)}"
+    line = f"as adopted; {_described(examined)}"
     wanted = catalog.dataset(entry.dataset)
     if missing_data(wanted, loaded.data_root) is not None:
         return f"{line}; not measured, its images are not here"

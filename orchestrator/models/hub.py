@@ -1,4 +1,4 @@
-"""Fetching a checkpoint from the Hugging Face hub (``sources adopt hf:...``), and the hub's errors in words."""
+"""Fetch a checkpoint from the Hugging Face hub (``sources adopt hf:...``)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.hub_errors import explain_hub_error
 
 HUB = "hf:"
-"""What an address on the hub begins with: ``hf:owner/name[@revision]``."""
+"""Prefix of an address on the hub: ``hf:owner/name[@revision]``."""
 
 
 def fetch_checkpoint(address: str, folder: Path) -> tuple[Path, str]:
-    """Fetch a repository's weights and configuration; what has come stays, and the same call goes on from there.
+    """Fetch a repository's weights and configuration. An interrupted download continues with the same call.
 
     Args:
         address: ``owner/name``, or ``owner/name@revision``.
-        folder: the repository gets a folder of its own in it.
+        folder: parent of the repository's own folder.
 
     Returns:
-        The file of weights (the folder, if they are in parts), and ``hf:owner/name@commit``, where it is from.
+        The file of weights (the folder, if they are in parts), and its address ``hf:owner/name@commit``.
 
     Raises:
-        UserError: when the repository is not there, is gated, holds no weights, or cannot be reached.
+        UserError: the repository does not exist, is gated, holds no weights, or cannot be reached.
     """
     from huggingface_hub import HfApi, hf_hub_download
 
@@ -33,7 +33,7 @@ def fetch_checkpoint(address: str, folder: Path) -> tuple[Path, str]:
     try:
         info = HfApi().model_info(repo, revision=revision or None)
         names = [sibling.rfilename for sibling in info.siblings or ()]
-        # Its own folder for each commit: what was adopted from an earlier one stays as it was.
+        # One folder per commit, so that adopting a new commit does not change what was adopted before.
         home = folder / f"{repo.replace('/', '--')}-{(info.sha or 'main')[:8]}"
         for name in _wanted(names, where):
             hf_hub_download(repo, name, revision=info.sha, local_dir=home)
@@ -47,7 +47,7 @@ def fetch_checkpoint(address: str, folder: Path) -> tuple[Path, str]:
 
 
 def _wanted(names: Sequence[str], where: str) -> list[str]:
-    """The files to fetch: one set of weights, the safest there is, and the configuration."""
+    """The files to fetch: one set of weights, safetensors if there are any, and the configuration."""
     first = next((name for name in IN_A_FOLDER if name in names), None)
     if first is None:
         raise UserError(f"the repository holds none of {', '.join(IN_A_FOLDER)}", where=where)

@@ -1,6 +1,6 @@
-"""Looking inside a finished cell: what it gets wrong, what its coefficients became, and how its sources overlap.
+"""Inspect a finished cell: its wrong predictions, its trained coefficients, and the overlap of its sources.
 
-Nothing of this is kept with a result. The cell's model is, or is made again with the same bits, and predicts anew.
+Results do not keep predictions. The cell's model is restored (:mod:`orchestrator.models.export`) and predicts again.
 
 Shape legend: N test images, B batch, C classes, S sources, r coefficients, m, n a weight matrix's rows and columns.
 """
@@ -18,7 +18,7 @@ from torch import Tensor
 from bolt.spectral.sources import basis_of
 from bolt.task.scoring import SCORING_BATCH, predictions
 from bolt.task.task import cosine_classifier
-from orchestrator.models.exporting import make_model
+from orchestrator.models.export import restore_model
 from orchestrator.store.results import Result
 
 if TYPE_CHECKING:
@@ -31,65 +31,65 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """What a model says of a whole test split, whichever of its images the cell was scored on.
+class SplitPredictions:
+    """The predictions of a model on a whole test split.
 
     Attributes:
-        labels, predicted, frozen: the true class, the model's and the frozen backbone's, (N,).
-        sure, of_truth: the model's probability of the class it says, and of the true one, (N,).
+        labels, predicted, frozen: the true class, the model's and the zero-shot classifier's prediction, (N,).
+        confidence, truth_probability: the model's probability of the predicted and of the true class, (N,).
     """
 
     dataset: str
     labels: NDArray[np.int64]
     predicted: NDArray[np.int64]
     frozen: NDArray[np.int64]
-    sure: NDArray[np.float64]
-    of_truth: NDArray[np.float64]
+    confidence: NDArray[np.float64]
+    truth_probability: NDArray[np.float64]
 
     def confusion(self, classes: int) -> NDArray[np.int64]:
-        """How many images of each class (row) are said to be of each class (column), (C, C)."""
+        """Confusion matrix (C, C): images of each true class (row) by predicted class (column)."""
         counts_CC = np.zeros((classes, classes), dtype=np.int64)
         np.add.at(counts_CC, (self.labels, self.predicted), 1)
         return counts_CC
 
     def worst(self, count: int) -> list[int]:
-        """The wrong images of which the model is surest, against the truth, that first."""
-        margin_N = np.log(self.sure + 1e-12) - np.log(self.of_truth + 1e-12)
+        """Rows of the wrong predictions with the largest log-ratio of confidence to the true class's probability."""
+        margin_N = np.log(self.confidence + 1e-12) - np.log(self.truth_probability + 1e-12)
         wrong = np.flatnonzero(self.predicted != self.labels)
         order = np.lexsort((wrong, -margin_N[wrong]))
         return [int(i) for i in wrong[order][:count]]
 
 
 @dataclass(frozen=True)
-class Inside:
-    """A finished cell, looked into.
+class CellInspection:
+    """What :func:`inspect_cell` finds.
 
     Attributes:
-        how, warnings: as in :class:`orchestrator.models.exporting.Made`.
-        predicted: on each test split that the cell was scored on.
-        coefficients: by weight matrix, the scaled pooled coefficients that training began with (``None`` where they
-            cannot be told) and those it ended with, (r,); empty for methods without.
+        how, warnings: as in :class:`orchestrator.models.export.RestoredModel`.
+        predicted: the predictions on each test split of the cell.
+        coefficients: per weight matrix, the pooled coefficients before training (``None`` if unknown) and the
+            trained ones, (r,); empty for methods without coefficients.
         sources, overlap: names, and the mean squared cosine between the spans of two sources' leading directions,
             averaged over weight matrices, (S, S); empty for methods without sources.
-        directions: how many of each source are compared.
+        directions: directions of each source that are compared.
     """
 
     result: Result
     class_names: tuple[str, ...]
     how: str
     warnings: tuple[str, ...]
-    predicted: tuple[Predicted, ...]
+    predicted: tuple[SplitPredictions, ...]
     coefficients: dict[str, tuple[NDArray[np.float64] | None, NDArray[np.float64]]]
     sources: tuple[str, ...]
     overlap: NDArray[np.float64]
     directions: int
 
 
-def look_inside(result: Result, loaded: LoadedArtifacts) -> Inside:
-    """Make the cell's model, let it predict, and read its sources. Raises as ``exporting.make_model``."""
-    made = make_model(result, loaded)
+def inspect_cell(result: Result, loaded: LoadedArtifacts) -> CellInspection:
+    """Restore the cell's model, predict its test splits, and compare its sources. Raises as ``restore_model``."""
+    made = restore_model(result, loaded)
     names, overlap_SS, top_k = _overlap(made.model, loaded, result)
-    return Inside(
+    return CellInspection(
         result=result,
         class_names=made.model.about.class_names,
         how=made.how,
@@ -102,33 +102,33 @@ def look_inside(result: Result, loaded: LoadedArtifacts) -> Inside:
     )
 
 
-def _predicted(model: Model, result: Result, index: int, loaded: LoadedArtifacts) -> Predicted:
+def _predicted(model: Model, result: Result, index: int, loaded: LoadedArtifacts) -> SplitPredictions:
     cell = result.cell
     dataset, size = cell.evaluate_on[index], loaded.image_size(cell.backbone)
     images = loaded.images(dataset, "test", size)
     labels_N = loaded.labels_among(cell.dataset, dataset, size)
-    said, sure, of_truth = [], [], []
+    predicted, confidence, truth_probability = [], [], []
     for start in range(0, len(labels_N), SCORING_BATCH):
         stop = min(start + SCORING_BATCH, len(labels_N))
-        chances_BC = model.logits(images.batch(start, stop)).double().softmax(-1).cpu()
-        top_B = chances_BC.max(-1)
-        said.append(top_B.indices)
-        sure.append(top_B.values)
-        of_truth.append(chances_BC.gather(1, labels_N[start:stop, None])[:, 0])
+        probabilities_BC = model.logits(images.batch(start, stop)).double().softmax(-1).cpu()
+        top_B = probabilities_BC.max(-1)
+        predicted.append(top_B.indices)
+        confidence.append(top_B.values)
+        truth_probability.append(probabilities_BC.gather(1, labels_N[start:stop, None])[:, 0])
     backbone, frozen = loaded.backbone(cell.backbone), loaded.test_features(cell.backbone, dataset)
     head = cosine_classifier(loaded.head(cell.backbone, cell.dataset), backbone.logit_scale)
     zero_shot = predictions(len(labels_N), lambda start, stop: frozen[start:stop].to(loaded.device), head)
-    return Predicted(
+    return SplitPredictions(
         dataset.name,
-        *(tensor.numpy() for tensor in (labels_N, torch.cat(said), zero_shot.of_all)),
-        *(torch.cat(parts).numpy() for parts in (sure, of_truth)),
+        *(tensor.numpy() for tensor in (labels_N, torch.cat(predicted), zero_shot.of_all)),
+        *(torch.cat(parts).numpy() for parts in (confidence, truth_probability)),
     )
 
 
 def _coefficients(
     model: Model, loaded: LoadedArtifacts, result: Result
 ) -> dict[str, tuple[NDArray[np.float64] | None, NDArray[np.float64]]]:
-    """Where training began follows from the sources and the recorded scale, where they are pooled by their mean."""
+    """Per matrix, the coefficients before and after training. With mean pooling, sources and alpha give the former."""
     if model.change is None:
         return {}
     settings, alpha = result.cell.method.settings_dict(), result.details.get("alpha")
@@ -136,11 +136,11 @@ def _coefficients(
     sources, found = loaded.sources(result.cell), {}
     for name, s in model.change.coefficients.items():
         basis = model.change.bases[name]
-        began = None
+        before = None
         if plain:
             pooled = basis_of(sources, model.change.recipe, name, (len(basis.u), len(basis.v))).pooled
-            began = (float(alpha or 0) * pooled.double().cpu()).numpy()
-        found[name] = (began, s.detach().double().cpu().numpy())
+            before = (float(alpha or 0) * pooled.double().cpu()).numpy()
+        found[name] = (before, s.detach().double().cpu().numpy())
     return found
 
 
@@ -160,8 +160,8 @@ def _overlap(model: Model, loaded: LoadedArtifacts, result: Result) -> tuple[tup
 def source_overlap(sources: Sources, matrices: Sequence[str], top_k: int) -> NDArray[np.float64]:
     """(S, S): mean squared cosine of the principal angles between two sources' leading directions, over matrices.
 
-    Both spans are compared, that of U and that of V: ``(|Ui^T Uj|_F^2 + |Vi^T Vj|_F^2) / 2k``. 1 is one span, and
-    k / m is what random spans of m dimensions have.
+    ``(|Ui^T Uj|_F^2 + |Vi^T Vj|_F^2) / 2k``: 1 for equal spans of U and of V, about k / m for random spans in m
+    dimensions.
     """
     total_SS = np.zeros((len(sources.names),) * 2)
     for matrix in matrices:

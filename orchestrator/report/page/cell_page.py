@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from orchestrator.models.inspection import Inside
+    from orchestrator.models.inspection import CellInspection
 
 WORST = 24
 _PAIRS = 40
@@ -58,7 +58,7 @@ class SplitView:
     mistakes: list[Mistake]
 
 
-def render_inside(inside: Inside, image_of: ImageOf) -> str:
+def render_inside(inside: CellInspection, image_of: ImageOf) -> str:
     """The whole page, which needs no network and no other file."""
     folder = files("orchestrator.report.page") / "templates"
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
@@ -78,7 +78,7 @@ def render_inside(inside: Inside, image_of: ImageOf) -> str:
     )
 
 
-def _split(inside: Inside, index: int, image_of: ImageOf) -> SplitView:
+def _split(inside: CellInspection, index: int, image_of: ImageOf) -> SplitView:
     found, names = inside.predicted[index], inside.class_names
     recorded = inside.result.evaluations[index]
     pairs = confused_table(found, names, f"confused-{index}")
@@ -96,8 +96,8 @@ def _split(inside: Inside, index: int, image_of: ImageOf) -> SplitView:
                 picture=picture_uri(image_of(found.dataset, place)),
                 truth=names[found.labels[place]],
                 said=names[found.predicted[place]],
-                of_truth=100 * float(found.of_truth[place]),
-                sure=100 * float(found.sure[place]),
+                of_truth=100 * float(found.truth_probability[place]),
+                sure=100 * float(found.confidence[place]),
             )
             for place in found.worst(WORST)
         ],

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from orchestrator.report.tables.table import Table, difference, number, word
 
 if TYPE_CHECKING:
-    from orchestrator.models.inspection import Predicted
+    from orchestrator.models.inspection import SplitPredictions
 
 _PAIRS = 40
 
 
-def class_table(found: Predicted, names: tuple[str, ...]) -> Table:
+def class_table(found: SplitPredictions, names: tuple[str, ...]) -> Table:
     """Class by class: images, accuracy, gain over the frozen backbone, and what it is most often taken for."""
     counts_CC = found.confusion(len(names))
     rows = []
@@ -38,7 +38,7 @@ def class_table(found: Predicted, names: tuple[str, ...]) -> Table:
     )
 
 
-def confused_table(found: Predicted, names: tuple[str, ...], name: str) -> Table:
+def confused_table(found: SplitPredictions, names: tuple[str, ...], name: str) -> Table:
     """The pairs of classes that are confused most, most images first."""
     counts_CC = found.confusion(len(names))
     pairs = [

@@ -17,10 +17,16 @@ from bolt.clip.huggingface import config_from_shape
 from orchestrator.catalog import BackboneEntry, grids_folder, load_catalog
 from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.cli.app import app
-from orchestrator.models.backbone_entries import Wanted, gflops_per_image, make_entry, parameters, tower_shape
+from orchestrator.models.backbone_entry import (
+    BackboneOptions,
+    backbone_entry,
+    gflops_per_image,
+    parameters,
+    tower_shape,
+)
 from orchestrator.util.errors import UserError
 
-TINY = Wanted(
+TINY = BackboneOptions(
     str(grids_folder() / "backbones/tiny-clip.json"), None, grids_folder() / "backbones/tiny-clip.safetensors", "mine"
 )
 
@@ -45,26 +51,26 @@ def test_sizes_and_cost_are_those_of_the_shipped_entries(key: str) -> None:
 
 
 def test_other_patches_and_resolutions() -> None:
-    entry = make_entry(Wanted("ViT-L-14-336", "openai", None))
+    entry = backbone_entry(BackboneOptions("ViT-L-14-336", "openai", None))
     assert (entry.name, entry.image_size, entry.patch, entry.quick_gelu) == ("vit-l-14-336-openai", 336, 14, True)
 
 
 def test_the_activation_of_a_tag_is_open_clips() -> None:
-    assert make_entry(Wanted("ViT-B-32", "metaclip_400m", None)).quick_gelu
-    assert not make_entry(Wanted("ViT-B-32", "laion2b_s34b_b79k", None)).quick_gelu
-    quick = make_entry(Wanted("ViT-B-32-quickgelu", "openai", None))
+    assert backbone_entry(BackboneOptions("ViT-B-32", "metaclip_400m", None)).quick_gelu
+    assert not backbone_entry(BackboneOptions("ViT-B-32", "laion2b_s34b_b79k", None)).quick_gelu
+    quick = backbone_entry(BackboneOptions("ViT-B-32-quickgelu", "openai", None))
     assert (quick.architecture, quick.quick_gelu) == ("ViT-B-32", True)
 
 
 REFUSED = {
-    "unknown model of open_clip 'ViT-B-23'": Wanted("ViT-B-23", "openai", None),
-    "unknown pre-trained tag of ViT-B-32 'open'": Wanted("ViT-B-32", "open", None),
-    "this image tower is a ModifiedResNet": Wanted("RN50", "openai", None),
-    "pooling other than the class token": Wanted("coca_ViT-B-32", "laion2b_s13b_b90k", None),
-    "its image tower is one of timm": Wanted("EVA02-B-16", "merged2b_s8b_b131k", None),
-    "trained with quick_gelu, says open_clip": Wanted("ViT-B-32", "openai", None, quick_gelu=False),
-    "nothing says which activation": TINY,
-    "needs weights of open_clip or a file": Wanted("ViT-B-32", None, None),
+    "unknown model of open_clip 'ViT-B-23'": BackboneOptions("ViT-B-23", "openai", None),
+    "unknown pre-trained tag of ViT-B-32 'open'": BackboneOptions("ViT-B-32", "open", None),
+    "this image tower is a ModifiedResNet": BackboneOptions("RN50", "openai", None),
+    "pooling other than the class token": BackboneOptions("coca_ViT-B-32", "laion2b_s13b_b90k", None),
+    "its image tower is one of timm": BackboneOptions("EVA02-B-16", "merged2b_s8b_b131k", None),
+    "open_clip says .* quick_gelu": BackboneOptions("ViT-B-32", "openai", None, quick_gelu=False),
+    "activation .* is not known": TINY,
+    "needs weights of open_clip or a file": BackboneOptions("ViT-B-32", None, None),
     "may hold lower-case letters": replace(TINY, name="Mine!", quick_gelu=False),
     "is not a model configuration of open_clip": replace(TINY, architecture="config.json", quick_gelu=False),
 }
@@ -75,7 +81,7 @@ def test_what_cannot_be_a_backbone_is_refused(complaint: str, tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "clip"}')
     with pytest.raises(UserError, match=complaint):
-        make_entry(REFUSED[complaint])
+        backbone_entry(REFUSED[complaint])
 
 
 def test_a_file_becomes_a_backbone(tmp_path: Path) -> None:
@@ -93,7 +99,7 @@ def test_a_file_becomes_a_backbone(tmp_path: Path) -> None:
         CliRunner().invoke(app, [*words, "--catalog", catalog], catch_exceptions=False)
 
 
-def _beside(folder: Path, name: str, config: dict[str, Any]) -> Wanted:
+def _beside(folder: Path, name: str, config: dict[str, Any]) -> BackboneOptions:
     folder.mkdir()
     save_file(load_file(TINY.file), folder / "weights.safetensors")  # type: ignore[arg-type]
     (folder / name).write_text(json.dumps(config))
@@ -104,9 +110,9 @@ def test_a_configuration_beside_a_file_says_the_activation(tmp_path: Path) -> No
     shape = tower_shape(json.loads(Path(TINY.architecture).read_text()), "tiny")
     theirs = _beside(tmp_path / "theirs", "config.json", config_from_shape(shape))
     ours = _beside(tmp_path / "ours", "open_clip_config.json", {"model_cfg": {"quick_gelu": True}})
-    assert (make_entry(theirs).quick_gelu, make_entry(ours).quick_gelu) == (False, True)
-    with pytest.raises(UserError, match=r"trained with quick_gelu, says .*open_clip_config\.json"):
-        make_entry(replace(ours, quick_gelu=False))
+    assert (backbone_entry(theirs).quick_gelu, backbone_entry(ours).quick_gelu) == (False, True)
+    with pytest.raises(UserError, match=r"open_clip_config\.json says .* quick_gelu"):
+        backbone_entry(replace(ours, quick_gelu=False))
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
@@ -114,7 +120,7 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     del tensors["visual.proj"]
     save_file(tensors, tmp_path / "weights.safetensors")
     with pytest.raises(UserError, match=r"do not fit tiny-clip: .*visual\.proj"):
-        make_entry(replace(TINY, file=tmp_path / "weights.safetensors", quick_gelu=False))
+        backbone_entry(replace(TINY, file=tmp_path / "weights.safetensors", quick_gelu=False))
 
 
 def _changed(key: str, **changes: Any) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from orchestrator.cells.trial import run_cell
 from orchestrator.core.settings import RunSettings
 from orchestrator.grid import Grid, load_grid
 from orchestrator.models.adoption import adopt_checkpoints, guess_dataset, verify_checkpoints
-from orchestrator.models.source_list import sources_view
+from orchestrator.models.source_table import source_table
 from orchestrator.planning.plan import check_inputs, make_plan
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
@@ -279,7 +279,7 @@ def test_adopted_files_are_entered_and_verified(towers: dict[str, dict[str, Tens
     assert len(found) == 3
     assert all("test images right" in line for line in found)
     listed = Console(width=200, record=True, file=io.StringIO())
-    listed.print(sources_view(load_catalog([mine]), Store(settings.store_url), "tiny-clip"))
+    listed.print(source_table(load_catalog([mine]), Store(settings.store_url), "tiny-clip"))
     assert listed.export_text().count(" adopted ") == 3
 
 
@@ -309,7 +309,7 @@ def test_a_checkpoint_in_parts_is_adopted_with_all_of_them(
 
 def test_fine_tuned_sources_are_listed_with_their_accuracy(tuned: Built) -> None:
     listed = Console(width=200, record=True, file=io.StringIO())
-    listed.print(sources_view(tuned.catalog, Store(tuned.settings.store_url), "tiny-clip"))
+    listed.print(source_table(tuned.catalog, Store(tuned.settings.store_url), "tiny-clip"))
     text = listed.export_text()
     assert text.count("fine-tuned  ") == len(SOURCES)
     assert "1 epochs of 64" in text

@@ -23,7 +23,7 @@ from bolt.model.loading import load_model
 from orchestrator.cells.trial import KEPT_BYTES, kept_adapter, measure, run_and_record
 from orchestrator.cli.app import app
 from orchestrator.core.cell import Cell
-from orchestrator.models.exporting import example_of, find_result, make_model, write_model
+from orchestrator.models.export import example_image, find_result, restore_model, save_model
 from orchestrator.store import Store
 from orchestrator.store.results import Result
 from orchestrator.tracking.model_registry import register_model
@@ -97,11 +97,11 @@ def test_an_exported_model_is_the_one_that_was_measured(
     method: str, track: str, form: str, world: World, tmp_path: Path
 ) -> None:
     result = finished(world, method, track)
-    made = make_model(result, world.loaded)
+    made = restore_model(result, world.loaded)
     assert made.how == ("kept" if method in KEPT else "again")
     assert made.accuracy == accuracies(result)[0]
     assert made.warnings == ()
-    written = write_model(made, result, world.loaded, tmp_path / "model", form)  # type: ignore[arg-type]
+    written = save_model(made, result, world.loaded, tmp_path / "model", form)  # type: ignore[arg-type]
     assert written.compared == 16
     assert written.difference <= (1e-4 if form == "huggingface" else 0)
     notes = json.loads((tmp_path / "model" / "bolt.json").read_text())["about"]["notes"]
@@ -124,9 +124,9 @@ def test_a_damaged_kept_adapter_is_made_again(world: World, tmp_path: Path) -> N
     shutil.copytree(kept, tmp_path / "aside")
     try:
         (kept / "adapter.safetensors").write_bytes(b"short")
-        assert make_model(result, world.loaded).how == "again"
+        assert restore_model(result, world.loaded).how == "again"
         shutil.rmtree(kept)
-        assert make_model(result, world.loaded).how == "again"
+        assert restore_model(result, world.loaded).how == "again"
     finally:
         shutil.copytree(tmp_path / "aside", kept, dirs_exist_ok=True)
 
@@ -136,9 +136,9 @@ def test_a_model_that_scores_otherwise_is_an_error_unless_the_machine_explains_i
     (scored,) = result.evaluations
     claimed = replace(result, evaluations=(replace(scored, correct=scored.correct - 3),))
     with pytest.raises(UserError, match=f"{scored.correct} of {scored.total} images correct, recorded"):
-        make_model(claimed, world.loaded)
+        restore_model(claimed, world.loaded)
     elsewhere = replace(claimed, manifest=replace(result.manifest, device="another GPU"))
-    (warning,) = make_model(elsewhere, world.loaded).warnings
+    (warning,) = restore_model(elsewhere, world.loaded).warnings
     assert "device another GPU then" in warning
 
 
@@ -146,15 +146,15 @@ def test_a_dataset_that_no_catalog_knows_is_said(world: World) -> None:
     result = finished(world, "zero_shot")
     mine = replace(result.cell, dataset=replace(result.cell.dataset, name="my-birds"))
     with pytest.raises(UserError, match=r"my-birds is in no catalog file\n.*--catalog"):
-        make_model(replace(result, cell=mine), world.loaded)
+        restore_model(replace(result, cell=mine), world.loaded)
 
 
 def test_transformers_reads_an_exported_tower(world: World, tmp_path: Path) -> None:
     from transformers import CLIPVisionModelWithProjection
 
     result = finished(world, "bolt")
-    made = make_model(result, world.loaded)
-    write_model(made, result, world.loaded, tmp_path / "model", "huggingface")
+    made = restore_model(result, world.loaded)
+    save_model(made, result, world.loaded, tmp_path / "model", "huggingface")
     tower = CLIPVisionModelWithProjection.from_pretrained(tmp_path / "model").eval()
     backbone = world.loaded.backbone(result.cell.backbone)
     pixels = world.loaded.images(result.cell.dataset, "test", backbone.image_size).batch(0, 32)
@@ -245,9 +245,9 @@ def test_a_registered_model_takes_images_and_gives_labels(
 ) -> None:
     """Through ``mlflow models predict``, the command, in a process that knows neither Ray nor the engine."""
     uri, result = tracked
-    made = make_model(result, world.loaded)
-    write_model(made, result, world.loaded, tmp_path / "model", "state_dict")
-    example = example_of(result, world.loaded)
+    made = restore_model(result, world.loaded)
+    save_model(made, result, world.loaded, tmp_path / "model", "state_dict")
+    example = example_image(result, world.loaded)
     assert register_model(uri, result.cell.id, tmp_path / "model", "inks", example) == 1
     assert register_model(uri, result.cell.id, tmp_path / "model", "inks", example) == 2
 
@@ -280,8 +280,8 @@ def test_what_is_no_image_is_refused_by_row(world: World) -> None:
 
     served = ImageClassifier()
     result = finished(world, "zero_shot")
-    served._model = make_model(result, world.loaded).model
-    good = base64.b64encode(example_of(result, world.loaded)).decode()
+    served._model = restore_model(result, world.loaded).model
+    good = base64.b64encode(example_image(result, world.loaded)).decode()
     assert list(served.predict(None, pd.DataFrame({"image": [good]}))) == ["label", "score"]
     for bad in ("/etc/hostname", "not base64!", base64.b64encode(b"no image").decode(), None):
         with pytest.raises(BadImage, match="row 1 is not an image file"):

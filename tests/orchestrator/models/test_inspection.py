@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from bolt.spectral.directions import Directions
-from orchestrator.models.inspection import Predicted, source_overlap
+from orchestrator.models.inspection import SplitPredictions, source_overlap
 from orchestrator.report.page.cell_page import picture_uri
 from orchestrator.report.tables.cell import class_table, confused_table
 
-FOUND = Predicted(
+FOUND = SplitPredictions(
     "pets",
     labels=np.array([0, 0, 0, 1, 1, 2]),
     predicted=np.array([0, 1, 1, 1, 2, 2]),
     frozen=np.array([0, 0, 0, 0, 0, 2]),
-    sure=np.array([0.9, 0.6, 0.8, 0.7, 0.9, 0.5]),
-    of_truth=np.array([0.9, 0.3, 0.1, 0.7, 0.05, 0.5]),
+    confidence=np.array([0.9, 0.6, 0.8, 0.7, 0.9, 0.5]),
+    truth_probability=np.array([0.9, 0.3, 0.1, 0.7, 0.05, 0.5]),
 )
 NAMES = ("cat", "dog", "owl")
 

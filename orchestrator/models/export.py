@@ -1,8 +1,8 @@
-"""From a finished cell to a model that can be used without this project's engine.
+"""Export a finished cell as a model that works without this project's engine.
 
-What a cell made is kept where it is small. Anything else is made again: the same cell gives the same bits. Either way
-the model is scored on the cell's own test images and held against the recorded result before it is written, and what
-was written is read back and held against the model.
+The store keeps a cell's adapter if it is small. Otherwise the cell is run again, which gives the same bits. Either way
+the model is scored on the cell's test images and compared with the recorded result before it is saved. The saved model
+is read back and compared with the one in memory.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from orchestrator.artifacts.loaded import LoadedArtifacts
     from orchestrator.store.results import Evaluation, Manifest
 
-COMPARED = 16
-"""Test images whose logits are compared after reading a model back."""
+COMPARED_IMAGES = 16
+"""Test images whose logits are compared after a model is read back."""
 
-CLOSE = 1e-5
-"""How far the logits of a model read back may be from those in memory, relative to the largest."""
+LOGIT_TOLERANCE = 1e-5
+"""Largest difference of logits between a model read back and the one in memory, relative to the largest logit."""
 
 
 @dataclass(frozen=True)
-class Made:
-    """A finished cell's model, scored again.
+class RestoredModel:
+    """The model of a finished cell, scored again.
 
     Attributes:
-        how: ``kept`` with the result, or made ``again`` by running the cell.
-        accuracy: per cent, as scored now.
-        warnings: where it is not the recorded one, and what may explain that.
+        how: ``kept`` if the store had its adapter, ``again`` if the cell was run again.
+        accuracy: per cent, scored now.
+        warnings: differences from the recorded accuracy, and what may explain them.
     """
 
     model: Model
@@ -53,8 +53,8 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Written:
-    """A model on disk: how many images' logits were compared after reading it back, and their largest difference."""
+class SavedModel:
+    """A model on disk, how many images were compared after reading it back, and their largest difference."""
 
     folder: Path
     compared: int
@@ -62,9 +62,9 @@ class Written:
 
 
 def find_result(store: Store, wanted: str) -> Result:
-    """The finished cell of an id, or of the beginning of one that no other id has.
+    """The result of a finished cell, found by its id or by a prefix that only one id has.
 
-    Raises ``UserError`` with the nearest ids, or those that begin so; or for a result that cannot be read.
+    Raises ``UserError`` for an unknown id (naming the nearest), an ambiguous prefix, and an unreadable result.
     """
     ids = sorted(store.result_ids())
     found = [wanted] if wanted in ids else [name for name in ids if name.startswith(wanted)]
@@ -79,11 +79,11 @@ def find_result(store: Store, wanted: str) -> Result:
         raise UserError(f"the result of {found[0]} cannot be read: {error}", hint="run its grid again") from None
 
 
-def make_model(result: Result, loaded: LoadedArtifacts) -> Made:
-    """What a finished cell made: as it was kept, or made again; held against the recorded result.
+def restore_model(result: Result, loaded: LoadedArtifacts) -> RestoredModel:
+    """Restore a finished cell's model from the kept adapter, or by running the cell again, and compare its accuracy.
 
-    Raises ``UserError`` when an artifact of the cell is gone, its classifier cannot be written down, or the accuracy
-    is not the recorded one on the device and under the versions that measured it.
+    Raises ``UserError`` when an artifact of the cell is missing, its classifier cannot be saved, or the accuracy
+    differs from the recorded one on the same device and package versions.
     """
     if result.cell.dataset.name not in loaded.catalog.datasets:
         raise UserError(
@@ -94,25 +94,25 @@ def make_model(result: Result, loaded: LoadedArtifacts) -> Made:
         model, evaluations, how = _make(result, loaded)
     except FileNotFoundError as error:
         raise UserError(
-            f"something that {result.cell.id} was made from is gone: {error}",
+            f"an input of {result.cell.id} is missing: {error}",
             hint="run its grid on an empty --store, which builds it again, and export from there",
         ) from None
     warnings = _compare(result, evaluations, loaded)
-    return Made(model, how, accuracies(replace(result, evaluations=evaluations))[0], warnings)
+    return RestoredModel(model, how, accuracies(replace(result, evaluations=evaluations))[0], warnings)
 
 
-def write_model(
-    made: Made,
+def save_model(
+    made: RestoredModel,
     result: Result,
     loaded: LoadedArtifacts,
     folder: Path,
     form: Form = "adapter",
     *,
     with_basis: bool = False,
-) -> Written:
-    """Write a model into a new folder, read it back and compare the logits of a few test images.
+) -> SavedModel:
+    """Save a model into a new folder, read it back and compare the logits of a few test images.
 
-    Raises ``UserError`` when something is there already, and where the logits differ by more than ``CLOSE``.
+    Raises ``UserError`` when the folder exists, and when the logits differ by more than ``LOGIT_TOLERANCE``.
     """
     try:
         made.model.save(folder, form, with_basis=with_basis)
@@ -121,10 +121,10 @@ def write_model(
     except OSError as error:
         raise UserError(f"the model cannot be written: {error.strerror or error}", where=f"-o {folder}") from None
     compared, difference = _read_back(made.model, folder, result, loaded)
-    return Written(folder, compared, difference)
+    return SavedModel(folder, compared, difference)
 
 
-def example_of(result: Result, loaded: LoadedArtifacts) -> bytes:
+def example_image(result: Result, loaded: LoadedArtifacts) -> bytes:
     """The first test image as the tower sees it, as a PNG file."""
     (pixels_3SS,) = _some_images(result, loaded, 1)
     stream = io.BytesIO()
@@ -133,7 +133,7 @@ def example_of(result: Result, loaded: LoadedArtifacts) -> bytes:
 
 
 def _make(result: Result, loaded: LoadedArtifacts) -> tuple[Model, tuple[Evaluation, ...], str]:
-    """The model, its score on what the cell was scored on, and where it came from."""
+    """The model, its scores on the cell's test splits, and ``kept`` or ``again``."""
     from bolt.task.task import Adapted
     from orchestrator.cells.evaluation import evaluate
     from orchestrator.cells.trial import measure
@@ -149,7 +149,7 @@ def _make(result: Result, loaded: LoadedArtifacts) -> tuple[Model, tuple[Evaluat
 
 
 def _kept(result: Result, loaded: LoadedArtifacts) -> Model | None:
-    """The model of the adapter that the store keeps; ``None`` where there is none, or no whole one."""
+    """The model of the adapter that the store keeps; ``None`` if there is no complete one."""
     from bolt.model.loading import OtherBackbone, UnreadableModel, load_model
     from bolt.spectral.updates import OtherBasis
 
@@ -160,11 +160,11 @@ def _kept(result: Result, loaded: LoadedArtifacts) -> Model | None:
     try:
         return load_model(folder, loaded.backbone(cell.backbone), _sources(result, loaded))
     except (UnreadableModel, OtherBackbone, OtherBasis):
-        return None  # damaged, or of another version of the format: the cell can be run again
+        return None  # damaged, or of another version of the format: the cell is run again instead
 
 
 def _sources(result: Result, loaded: LoadedArtifacts) -> Sources | None:
-    """The cell's source models; ``None`` where it has none, or has images instead."""
+    """The cell's source models; ``None`` for a method that uses none, or that uses datasets instead."""
     from bolt.methods import METHODS
 
     method = METHODS[result.cell.method.name]
@@ -182,7 +182,7 @@ def _writable(result: Result, adapted: Adapted, loaded: LoadedArtifacts) -> Mode
 
 
 def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: LoadedArtifacts) -> tuple[str, ...]:
-    """Hold the model's score against the recorded one; a warning where the machine may explain a difference."""
+    """Compare the model's scores with the recorded ones; warn if another machine may explain a difference."""
     from orchestrator.cells.manifest import make_manifest
 
     found = [(scored.dataset, scored.correct, scored.total) for scored in evaluations]
@@ -208,7 +208,7 @@ def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: Loaded
         return (f"{what} ({'; '.join(differing)})",)
     raise UserError(
         f"the model does not score as its cell did: {what}",
-        hint="device and versions are those of the measurement, so the store or the code has changed since then",
+        hint="device and package versions are the same, so the store or the code has changed since then",
     )
 
 
@@ -217,10 +217,10 @@ def _packages(then: Manifest, now: Manifest) -> list[str]:
 
 
 def _read_back(model: Model, folder: Path, result: Result, loaded: LoadedArtifacts) -> tuple[int, float]:
-    """Read what was written, and compare its logits on a few test images: how many, and the largest difference.
+    """Read the model back and compare logits on a few test images: the number of images and the largest difference.
 
-    Raises ``UserError`` where they differ by more than ``CLOSE``. That the numbers are the same ones is what the
-    checksums say; the last bit of a product can depend on where in memory they lie.
+    Raises ``UserError`` when they differ by more than ``LOGIT_TOLERANCE``. Checksums guarantee equal weights; the
+    last bit of a product can still depend on where in memory they lie.
     """
     import torch
 
@@ -232,15 +232,15 @@ def _read_back(model: Model, folder: Path, result: Result, loaded: LoadedArtifac
     pixels = _some_images(result, loaded)
     ours, theirs = model.logits(pixels), again.logits(pixels)
     difference = float((ours - theirs).abs().max())
-    if not difference <= CLOSE * float(ours.abs().max()) or not torch.isfinite(theirs).all():
+    if not difference <= LOGIT_TOLERANCE * float(ours.abs().max()) or not torch.isfinite(theirs).all():
         raise UserError(
             f"the model read back from {folder} gives other logits: they differ by up to {difference:g}",
-            hint="do not use it; this is a defect of the project or of the disk",
+            hint="do not use it; this is a bug of the project or a fault of the disk",
         )
     return len(pixels), difference
 
 
-def _some_images(result: Result, loaded: LoadedArtifacts, count: int = COMPARED) -> torch.Tensor:
+def _some_images(result: Result, loaded: LoadedArtifacts, count: int = COMPARED_IMAGES) -> torch.Tensor:
     """The first test images, uint8 (B, 3, S, S)."""
     cell = result.cell
     images = loaded.images(cell.evaluate_on[0], "test", loaded.image_size(cell.backbone))

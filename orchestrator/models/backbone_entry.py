@@ -1,4 +1,4 @@
-"""Filling a catalog entry from what open_clip knows of a model: sizes, activation, cost. No weights are fetched."""
+"""Make a backbone's catalog entry from open_clip's model list: sizes, activation, cost. No weights are fetched."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from orchestrator.catalog.load_backbone import load_backbone, tag_uses_quick_gel
 from orchestrator.util.errors import UserError, unknown_name
 
 QUICK = "-quickgelu"
-"""Ends the names under which open_clip has a model once more with QuickGELU; an entry says it by ``quick_gelu``."""
+"""Suffix of open_clip's names of models with QuickGELU. A catalog entry has the field ``quick_gelu`` instead."""
 
 _SMALL_TEXT = {"context_length": 8, "vocab_size": 8, "width": 8, "heads": 1, "layers": 1}
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is to become a backbone.
+class BackboneOptions:
+    """What the user says about a new backbone.
 
     Attributes:
         architecture: a model name of open_clip, or the path of a model-config json.
-        pretrained: a tag of open_clip, or ``None`` for a file.
-        file: open_clip weights (a whole CLIP's), or ``None`` for a tag.
-        name: its key; ``None`` makes one of architecture and tag or file.
-        quick_gelu: ``None`` where the tag or a configuration beside the file says it.
+        pretrained: a tag of open_clip; ``None`` if ``file`` is given.
+        file: a whole CLIP's weights in open_clip's layout; ``None`` if ``pretrained`` is given.
+        name: its key; ``None`` makes one from the architecture and the tag or file.
+        quick_gelu: the activation; ``None`` if the tag, or a configuration beside the file, says it.
     """
 
     architecture: str
@@ -42,11 +42,11 @@ class Wanted:
     quick_gelu: bool | None = None
 
 
-def make_entry(wanted: Wanted) -> BackboneEntry:
-    """The catalog entry of a backbone; the weights of a file are loaded once, to see that they fit.
+def backbone_entry(wanted: BackboneOptions) -> BackboneEntry:
+    """Make a backbone's catalog entry. The weights of a file are loaded once, to check that they fit.
 
-    Raises ``UserError`` for an unknown model or tag (with the nearest ones), a tower that cannot be adapted, an
-    activation that is not known or contradicts what is, and for a file that does not fit.
+    Raises ``UserError`` for an unknown model or tag (naming the nearest), a tower that cannot be adapted, an
+    activation that is unknown or contradicts the weights, and a file that does not fit.
     """
     if (wanted.pretrained is None) == (wanted.file is None):
         raise UserError("a backbone needs weights of open_clip or a file", hint="--pretrained TAG or --file PATH")
@@ -55,14 +55,13 @@ def make_entry(wanted: Wanted) -> BackboneEntry:
     weights, words, known, said_by = _weights(wanted, architecture)
     if known is None and wanted.quick_gelu is None:
         raise UserError(
-            "nothing says which activation these weights were trained with, and under the other one they are wrong "
-            "without a sign of it",
+            "the activation of these weights is not known; with the wrong one, features are wrong without an error",
             where=str(wanted.file),
             hint="--quick-gelu (OpenAI's weights and what descends from them) or --gelu (LAION's and most others)",
         )
     if known is not None and wanted.quick_gelu not in (None, known):
         stated = "quick_gelu" if known else "gelu"
-        raise UserError(f"these weights were trained with {stated}, says {said_by}", where="--quick-gelu/--gelu")
+        raise UserError(f"{said_by} says that these weights were trained with {stated}", where="--quick-gelu/--gelu")
     name = wanted.name or f"{Path(architecture).stem}-{words}".lower()
     if wrong := key_problem(name):
         raise UserError(wrong, where="--name")
@@ -88,9 +87,9 @@ def make_entry(wanted: Wanted) -> BackboneEntry:
 
 
 def tower_shape(config: dict[str, Any], name: str) -> TowerShape:
-    """The shape of the image tower that an open_clip model configuration describes, built without memory.
+    """The shape of the image tower of an open_clip model configuration; no weights are allocated.
 
-    Raises ``UserError`` with the reason for a tower that has no equal in :mod:`bolt.clip.tower`.
+    Raises ``UserError`` for a tower that :mod:`bolt.clip.tower` cannot represent.
     """
     import open_clip
 
@@ -127,13 +126,13 @@ def parameters(shape: TowerShape) -> int:
         return sum(tensor.numel() for tensor in ImageTower(shape).parameters())
 
 
-def fields_of(entry: BackboneEntry) -> dict[str, Any]:
-    """The entry as a catalog file holds it: without its key, and without what is left at its default."""
+def entry_fields(entry: BackboneEntry) -> dict[str, Any]:
+    """The entry's fields as a catalog file holds them: without the key and without default values."""
     return entry.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
 
 
-def _architecture(wanted: Wanted) -> tuple[str, dict[str, Any]]:
-    """The name or path of the architecture as the entry says it, and its configuration."""
+def _architecture(wanted: BackboneOptions) -> tuple[str, dict[str, Any]]:
+    """The architecture as the entry states it (a name or a path), and its configuration."""
     import open_clip
 
     name = wanted.architecture
@@ -150,12 +149,12 @@ def _architecture(wanted: Wanted) -> tuple[str, dict[str, Any]]:
     if plain in known and (
         wanted.pretrained is None or wanted.pretrained in open_clip.list_pretrained_tags_by_model(plain)
     ):
-        name = plain  # the name alone would fix the activation; an entry states it, and a protocol can swap it
+        name = plain  # without the suffix: the entry states the activation, and a protocol can swap it
     return name, dict(open_clip.get_model_config(name))
 
 
-def _weights(wanted: Wanted, architecture: str) -> tuple[dict[str, str], str, bool | None, str]:
-    """The entry's ``weights``, a word for them, whether they need QuickGELU if that is known, and who says so."""
+def _weights(wanted: BackboneOptions, architecture: str) -> tuple[dict[str, str], str, bool | None, str]:
+    """The entry's ``weights``, a short name for them, whether they need QuickGELU (if known), and who says so."""
     import open_clip
 
     if wanted.pretrained is not None:
@@ -170,13 +169,16 @@ def _weights(wanted: Wanted, architecture: str) -> tuple[dict[str, str], str, bo
     except UnreadableCheckpoint as error:
         raise UserError(str(error), where="--file") from None
     if len(files) > 1:
-        raise UserError("open_clip reads a backbone from one file, and this one is in parts", where="--file")
+        raise UserError("these weights are in several files; open_clip reads a backbone from one", where="--file")
     known, said_by = _stated_beside(files[0])
     return {"file": str(files[0].absolute())}, files[0].stem, known, said_by
 
 
 def _stated_beside(file: Path) -> tuple[bool | None, str]:
-    """Whether a configuration beside a file says QuickGELU, and which one; ``None`` where there is none."""
+    """What a configuration beside the file says about QuickGELU, and the path of that configuration.
+
+    ``None`` and an empty path if there is no such configuration.
+    """
     ours, theirs = file.parent / "open_clip_config.json", file.parent / "config.json"
     try:
         if ours.is_file():
@@ -186,5 +188,5 @@ def _stated_beside(file: Path) -> tuple[bool | None, str]:
             shape = shape_from_config(json.loads(theirs.read_text(encoding="utf-8")))
             return shape.activation == "quick_gelu", str(theirs)
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return None, ""  # a configuration of something else
+        return None, ""  # a configuration of another kind of model
     return None, ""

@@ -1,4 +1,4 @@
-"""What ``sources list`` prints: where each backbone's model of each dataset comes from."""
+"""The table of ``sources list``: where each backbone's source model of each dataset comes from."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from orchestrator.store import CorruptArtifact, Store
 SHOWN_OPEN = 8
 
 
-def sources_view(catalog: Catalog, store: Store, backbone: str | None) -> RenderableType:
-    """Per backbone, a row for every adopted or fine-tuned source, and a line on those there are not yet.
+def source_table(catalog: Catalog, store: Store, backbone: str | None) -> RenderableType:
+    """Per backbone, a row for every adopted or fine-tuned source model, and a line with the missing ones.
 
     Raises ``UserError`` for an unknown backbone.
     """
@@ -52,18 +52,18 @@ def _of_one(
         parts.append(table)
     if left:
         names = ", ".join(left[:SHOWN_OPEN]) + (f" and {len(left) - SHOWN_OPEN} more" * (len(left) > SHOWN_OPEN))
-        parts.append(Text(f"would be fine-tuned: {names}"))
+        parts.append(Text(f"not fine-tuned yet: {names}"))
     return [*parts, Text()]
 
 
 def _fine_tuned(store: Store) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
-    """(backbone's digest, dataset) -> recipe and accuracies of the models fine-tuned in a store."""
+    """``(backbone digest, dataset) -> recipe and accuracies`` of the models fine-tuned in a store."""
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for address in store.addresses("sources"):
         try:
             artifact = store.artifact(address)
         except CorruptArtifact:
-            continue  # a grid that needs it sets it aside and builds it anew
+            continue  # a grid that needs it moves it aside and builds it again
         if artifact is None or artifact.identity["kind"] != "SourceModel":
             continue
         identity, meta = artifact.identity, artifact.meta
