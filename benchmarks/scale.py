@@ -320,9 +320,9 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
 
     from orchestrator.cli.mlflow_sync import label_runs, open_tracker
     from orchestrator.execution.cluster import Cluster
-    from orchestrator.planning.estimate import cell_gflops
     from orchestrator.planning.plan import make_plan
-    from orchestrator.progress.progress import Progress
+    from orchestrator.progress.counter import ProgressCounter
+    from orchestrator.progress.display import ProgressDisplay
     from orchestrator.progress.status_file import StatusFile, status_place
     from orchestrator.tracking.background import BackgroundTracker
 
@@ -331,7 +331,7 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
     found = {"replan_s": time.perf_counter() - begun}
 
     def on_event(event: CellEvent) -> None:
-        progress.on_event(event)
+        counter.on_event(event)
         if event.kind == "finished":
             writer.put(event.cell.id)
 
@@ -340,12 +340,15 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
 
     with ExitStack() as stack:
         screen = stack.enter_context(open(os.devnull, "w"))
-        progress = Progress(
+        counter = ProgressCounter(
             plan.todo,
             {spec.address: spec.gflops(catalog) for spec in plan.missing},
-            size_of=lambda cell: cell_gflops(cell, catalog),
-            measured=plan.done,
-            places=WORKERS,
+            plan.costs,
+            finished_before=len(plan.done),
+            slots=WORKERS,
+        )
+        progress = ProgressDisplay(
+            counter,
             console=Console(file=screen, force_terminal=True),
             status=StatusFile(status_place(store.files, grid.name), grid.name),
         )

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import RunSettings
-from orchestrator.planning.packing import RESERVED, hold_to_share
+from orchestrator.planning.cost import RESERVED
+from orchestrator.planning.packing import hold_to_share
 from orchestrator.store import Store
 from orchestrator.store.failure_kind import FailureKind, classify_error, retry_store, store_error
 from orchestrator.store.results import Failure, Result, Timings

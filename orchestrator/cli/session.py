@@ -16,10 +16,11 @@ from orchestrator.cli.workspace import Workspace
 from orchestrator.core.events import CellEvent
 from orchestrator.execution.run import RunOptions, RunSummary, execute
 from orchestrator.planning.disk import check_room
-from orchestrator.planning.estimate import CORE_TFLOPS, GPU_TFLOPS, cell_gflops
+from orchestrator.planning.estimate import CORE_TFLOPS, GPU_TFLOPS
 from orchestrator.planning.plan import Plan, check_inputs
 from orchestrator.planning.plan_view import counts_line, estimate_line
-from orchestrator.progress.progress import Progress
+from orchestrator.progress.counter import ProgressCounter
+from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.status_file import StatusFile, status_place
 from orchestrator.report.grid_report import report_location, write_grid_report
 from orchestrator.store.lease import grid_lease
@@ -81,12 +82,13 @@ def _run(plan: Plan, workspace: Workspace, options: RunOptions, console: Console
     """Execute the plan. The terminal shows progress, and MLflow gets every finished cell from a background thread."""
     store, grid = workspace.store, plan.grid
     progress = _progress(plan, workspace, options, console)
+    counter = progress.counter
 
     def warn(line: str) -> None:
         console.print(f"MLflow: {line}", style="yellow", highlight=False, markup=False, soft_wrap=True)
 
     def on_event(event: CellEvent) -> None:
-        progress.on_event(event)
+        counter.on_event(event)
         if event.kind == "finished":
             tracker.put(event.cell.id)
 
@@ -102,9 +104,9 @@ def _run(plan: Plan, workspace: Workspace, options: RunOptions, console: Console
             workspace.catalog,
             workspace.settings,
             options,
-            on_task=progress.on_task,
+            on_task=counter.on_task,
             on_event=on_event,
-            on_slots=progress.set_places,
+            on_slots=counter.set_slots,
         )
         problem = tracker.close()
     if problem:
@@ -112,25 +114,23 @@ def _run(plan: Plan, workspace: Workspace, options: RunOptions, console: Console
     return ran
 
 
-def _progress(plan: Plan, workspace: Workspace, options: RunOptions, console: Console) -> Progress:
+def _progress(plan: Plan, workspace: Workspace, options: RunOptions, console: Console) -> ProgressDisplay:
     """The progress of a run, shown on the console and written to the status file."""
     store, settings, catalog = workspace.store, workspace.settings, workspace.catalog
     title, resume = f"{plan.grid.name}: {plan.grid.title}", command_line()
     on_gpu = settings.device != "cpu" and bool(local_gpus())
-    return Progress(
+    counter = ProgressCounter(
         plan.todo,
         {spec.address: spec.gflops(catalog) for spec in plan.missing},
-        size_of=lambda cell: cell_gflops(cell, catalog),
-        measured=plan.done,
-        places=1 if options.local else max(1, usable_processors() // settings.threads),
+        plan.costs,
+        finished_before=len(plan.done),
+        slots=1 if options.local else max(1, usable_processors() // settings.threads),
         gflops=1e3 * (GPU_TFLOPS if on_gpu else CORE_TFLOPS),
-        title=title,
-        console=console,
-        status=StatusFile(status_place(store.files, plan.grid.name), plan.grid.name, plan.grid.title, resume),
         build_progress=store.build_progress,
         log_of=lambda failed: failure.log if (failure := store.read_failure(failed)) else "",
-        resume=resume,
     )
+    status = StatusFile(status_place(store.files, plan.grid.name), plan.grid.name, plan.grid.title, resume)
+    return ProgressDisplay(counter, title=title, console=console, status=status, resume_command=resume)
 
 
 def _print_end(

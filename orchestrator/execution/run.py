@@ -134,7 +134,7 @@ def _connect(
         return contextlib.nullcontext(LocalBackend(settings))
     from orchestrator.execution.ray_backend import connect_to_ray
 
-    return connect_to_ray(options.address, Packing(catalog, plan.done), settings, options.cell_limit)
+    return connect_to_ray(options.address, Packing(catalog, plan.costs), settings, options.cell_limit)
 
 
 def build_artifacts(

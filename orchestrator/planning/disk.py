@@ -9,14 +9,9 @@ from pathlib import Path
 from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
-from orchestrator.util.units import human_bytes, parse_bytes
+from orchestrator.util.units import human_bytes
 
 SHOWN = 4
-
-
-def parse_disk_budget(text: str) -> int:
-    """Bytes of ``200GB`` (10^9), ``1.5TiB`` (2^40) and the like. Raises ``UserError``."""
-    return parse_bytes(text, "--disk-budget")
 
 
 def free_bytes(store: Store) -> int | None:

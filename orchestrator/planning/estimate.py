@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import fmean
 from typing import Any
 
 from bolt.methods import METHODS
 from orchestrator.artifacts.kinds import TRAINING_FACTOR, ArtifactSpec
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import Cell, MethodRef
-from orchestrator.store.results import Result
+from orchestrator.planning.cost import CostModel
 from orchestrator.tracks import TRACKS
 
 GPU_TFLOPS = 20.0
@@ -26,11 +24,11 @@ CORE_TFLOPS = 0.02
 
 @dataclass(frozen=True)
 class Estimate:
-    """How long the open part of a plan takes.
+    """How long the cells to do and the missing artifacts take.
 
     Attributes:
-        measured_seconds: of the cells whose backbone, method and k have finished cells, by the mean of those.
-        measured_on: the devices those ran on.
+        measured_seconds: of the cells that have measured relatives (``cost.py``).
+        measured_on: the devices of the measurements.
         measured_cells: how many cells that is.
         computed_tflop: 10^12 operations of all other cells and of the artifacts to build.
         computed_cells: how many cells that is.
@@ -43,13 +41,13 @@ class Estimate:
     computed_cells: int
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """The estimate, and what it is based on."""
         parts = []
         if self.measured_cells:
             parts.append(
                 f"{_duration(self.measured_seconds)} on one device for {self.measured_cells:,} cells, by finished "
-                f"cells of the same backbone, method and k on {', '.join(self.measured_on)}"
+                f"cells like them on {', '.join(self.measured_on)}"
             )
         if self.computed_cells or self.computed_tflop:
             what = f"{self.computed_cells:,} cells and the artifacts" if self.computed_cells else "the artifacts"
@@ -69,24 +67,23 @@ def _duration(seconds: float) -> str:
 
 
 def estimate(
-    cells: Sequence[Cell], specs: Iterable[ArtifactSpec], done: Sequence[Result], catalog: Catalog
+    cells: Iterable[Cell], artifacts: Iterable[ArtifactSpec], costs: CostModel, devices: Iterable[str], catalog: Catalog
 ) -> Estimate:
-    """Estimate the open part of a plan."""
-    measured: dict[tuple[str, str, int], list[Result]] = defaultdict(list)
-    for result in done:
-        measured[_kind(result.cell)].append(result)
-    known = {kind: count for kind, count in Counter(map(_kind, cells)).items() if kind in measured}
-    seconds = sum(count * fmean(result.timings.total for result in measured[kind]) for kind, count in known.items())
-    devices = {result.manifest.device for kind in known for result in measured[kind]}
-    from_measured = sum(known.values())
-    gflop = sum(cell_gflops(cell, catalog) for cell in cells if _kind(cell) not in known)
-    gflop += sum(spec.gflops(catalog) for spec in specs)
-    return Estimate(seconds, tuple(sorted(devices)), from_measured, gflop / 1e3, len(cells) - from_measured)
+    """Estimate the time of cells and artifacts.
 
-
-def _kind(cell: Cell) -> tuple[str, str, int]:
-    """Cells of one kind take about as long."""
-    return cell.backbone.name, cell.method.name, cell.shots
+    Args:
+        cells: the cells to do.
+        artifacts: the artifacts to build; their operations are counted, never measured.
+        costs: predicts the cells' seconds.
+        devices: where the finished cells ran that ``costs`` has learned from.
+        catalog: sizes of datasets and backbones.
+    """
+    work = [costs.work(cell) for cell in cells]
+    seconds = [costs.seconds(one) for one in work]
+    measured = [found for found in seconds if found is not None]
+    gflop = sum(one.gflop for one, found in zip(work, seconds, strict=True) if found is None)
+    gflop += sum(artifact.gflops(catalog) for artifact in artifacts)
+    return Estimate(sum(measured), tuple(sorted(devices)), len(measured), gflop / 1e3, len(work) - len(measured))
 
 
 def cell_gflops(cell: Cell, catalog: Catalog) -> float:

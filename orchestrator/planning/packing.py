@@ -7,8 +7,7 @@ tried once more with a whole GPU.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from bolt.methods import METHODS
@@ -16,7 +15,7 @@ from orchestrator.catalog import Catalog
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import Resources
 from orchestrator.core.settings import RunSettings
-from orchestrator.store.results import Result
+from orchestrator.planning.cost import CostModel, same_but_seed
 from orchestrator.util.units import human_bytes
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
@@ -34,9 +33,6 @@ FROZEN_SHARE = 0.25
 
 ASSUMED_GPU_MIB = 80.0 * 1024
 """Memory of a GPU that is not here, to show a plan by. An assumption, printed as one."""
-
-RESERVED = "reserved_memory_mib"
-"""Under this name a result's details say what torch had set aside on an accelerator at most."""
 
 
 @dataclass(frozen=True)
@@ -57,33 +53,26 @@ class Demand:
         return int(1 / self.share)
 
     @property
-    def words(self) -> str:
-        """As a cell of a table."""
+    def summary(self) -> str:
+        """How many cells one GPU holds, and whether that is measured."""
         return f"{self.per_gpu} " + (f"({human_bytes(self.mib * 2**20)} measured)" if self.mib else "(assumed)")
 
 
-NOTHING = Demand(0.0)
-
-
 class Packing:
-    """The demands of cells, learned from finished ones.
+    """Decides what share of a GPU each cell asks for.
 
     Args:
-        catalog: for the sizes of what nothing was measured of.
-        done: finished cells; those that ran on an accelerator are learned from.
-        gpu_mib: memory of the smallest GPU, ``None`` where that is unknown; shares are assumed then.
+        catalog: sizes of the backbones and datasets, for cells without measured relatives.
+        costs: predicts the memory of cells; it learns while they run.
+        gpu_mib: memory of the smallest GPU; ``None`` where that is unknown, and shares are assumed.
 
-    One thread may learn while another asks: a demand asked for in between is the old or the new one.
+    One thread may teach it while another asks; the answer is then the old one or the new one.
     """
 
-    def __init__(self, catalog: Catalog, done: Iterable[Result] = (), gpu_mib: float | None = None) -> None:
-        self._catalog, self._gpu_mib = catalog, gpu_mib
-        self._exact: dict[Hashable, float] = {}
-        self._by_shots: dict[Hashable, dict[int, float]] = defaultdict(dict)
+    def __init__(self, catalog: Catalog, costs: CostModel | None = None, gpu_mib: float | None = None) -> None:
+        self._catalog, self._costs, self._gpu_mib = catalog, costs or CostModel(), gpu_mib
         self._too_small: dict[Hashable, float] = {}
-        self._known: dict[Hashable, Demand] = {}
-        for result in done:
-            self.learn(result.cell, held_mib(result))
+        self._assumed: dict[Hashable, float] = {}
 
     @property
     def gpu_mib(self) -> float | None:
@@ -92,83 +81,46 @@ class Packing:
 
     @gpu_mib.setter
     def gpu_mib(self, mebibytes: float | None) -> None:
-        self._gpu_mib, self._known = mebibytes, {}
+        self._gpu_mib, self._assumed = mebibytes, {}
 
     def learn(self, cell: Cell, mebibytes: float) -> None:
-        """A cell has finished that held so much of its GPU, as far as torch knows; 0 teaches nothing."""
-        if mebibytes <= 0:
-            return
-        held, changed = mebibytes + CONTEXT_MIB, False
-        if held > self._exact.get(_exactly(cell), 0.0):
-            self._exact[_exactly(cell)], changed = held, True
-        for kind in _kinds(cell):
-            if held > self._by_shots[kind].get(cell.shots, 0.0):
-                self._by_shots[kind][cell.shots], changed = held, True
-        if changed:
-            self._known = {}
+        """Learn how much of its GPU a finished cell held, by torch's account; 0 teaches nothing."""
+        self._costs.learn_memory(cell, mebibytes)
 
     def outgrew(self, cell: Cell, share: float) -> None:
-        """A cell ran out of memory in its share: those like it are not given so little again."""
-        key = _exactly(cell)
+        """Learn that a cell ran out of memory in its share; cells that differ in their seed alone get more."""
+        key = same_but_seed(cell)
         self._too_small[key] = max(share, self._too_small.get(key, 0.0))
-        self._known = {}
 
     def demand(self, cell: Cell) -> Demand:
-        """What a cell takes, by the most that cells of its kind were measured to take, the closest kind first."""
-        known, key = self._known, _exactly(cell)
+        """What a cell takes, by the most that its nearest measured relatives took."""
+        held, share = self._costs.memory_mib(cell), self._assumed_share(cell)
+        mib = None if held is None else held + CONTEXT_MIB
+        if mib is not None and self._gpu_mib is not None:
+            share = smallest_share(mib * HEADROOM, self._gpu_mib)
+        too_small = self._too_small.get(same_but_seed(cell), 0.0)
+        if share <= too_small:
+            share = next((larger for larger in SHARES if larger > too_small), 1.0)
+        return Demand(share, mib)
+
+    def _assumed_share(self, cell: Cell) -> float:
+        """The share of a cell without measured relatives, or on GPUs of unknown size."""
+        key, known = same_but_seed(cell), self._assumed
         if key not in known:
-            known[key] = self._work_out(cell, key)
+            if METHODS[cell.method.name].changes_tower:
+                known[key] = 1.0
+            elif self._gpu_mib is None:
+                known[key] = FROZEN_SHARE
+            else:
+                least = smallest_share(frozen_mib(cell, self._catalog) * HEADROOM, self._gpu_mib)
+                known[key] = max(FROZEN_SHARE, least)
         return known[key]
-
-    def _work_out(self, cell: Cell, key: Hashable) -> Demand:
-        mib = self._measured(cell, key)
-        if mib is None or self._gpu_mib is None:
-            found = Demand(self._assumed(cell), mib)
-        else:
-            found = Demand(smallest_share(mib * HEADROOM, self._gpu_mib), mib)
-        outgrown = self._too_small.get(key, 0.0)
-        if found.share <= outgrown:
-            return Demand(next((share for share in SHARES if share > outgrown), 1.0), mib)
-        return found
-
-    def _measured(self, cell: Cell, key: Hashable) -> float | None:
-        if key in self._exact:
-            return self._exact[key]
-        for kind in _kinds(cell):
-            if by_shots := self._by_shots.get(kind):
-                return by_shots[min(by_shots, key=lambda shots: (abs(shots - cell.shots), -shots))]
-        return None
-
-    def _assumed(self, cell: Cell) -> float:
-        if METHODS[cell.method.name].changes_tower:
-            return 1.0
-        if self._gpu_mib is None:
-            return FROZEN_SHARE
-        return max(FROZEN_SHARE, smallest_share(frozen_mib(cell, self._catalog) * HEADROOM, self._gpu_mib))
 
     def resources(self, cell: Cell, settings: RunSettings, gpus: float) -> Resources:
         """What a cell occupies on a cluster that has, or can have, so many GPUs."""
         if not uses_gpus(settings, gpus):
             return Resources(cpus=settings.threads)
         return Resources(cpus=settings.threads, gpus=self.demand(cell).share)
-
-
-def _exactly(cell: Cell) -> Hashable:
-    """Cells that differ in their seed alone."""
-    return (cell.backbone.name, cell.track, cell.method, cell.domain, cell.dataset.name, cell.shots)
-
-
-def _kinds(cell: Cell) -> tuple[Hashable, ...]:
-    """Wider kinds, the closest first: the same but for dataset and k; the same but for settings and domain, too."""
-    at = (cell.backbone.name, cell.track)
-    return (*at, cell.method, cell.domain), (*at, cell.method.name)
-
-
-def held_mib(result: Result) -> float:
-    """What a finished cell's process held of its accelerator by torch's account; 0 for one on a CPU."""
-    if result.manifest.device.startswith(("cpu", "none")):
-        return 0.0
-    return float(result.details.get(RESERVED, result.peak_memory_mib))
 
 
 def smallest_share(mebibytes: float, gpu_mib: float) -> float:

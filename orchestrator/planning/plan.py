@@ -22,7 +22,8 @@ from orchestrator.catalog import (
 )
 from orchestrator.core.cell import Cell, SourceRef
 from orchestrator.grid import Grid
-from orchestrator.planning.estimate import Estimate, estimate
+from orchestrator.planning.cost import CostModel
+from orchestrator.planning.estimate import Estimate, cell_gflops, estimate
 from orchestrator.store import Store
 from orchestrator.store.results import Failure, Result
 from orchestrator.util.errors import UserError
@@ -82,9 +83,15 @@ class Plan:
         return tuple(planned.spec for planned in self.artifacts if not planned.built)
 
     @cached_property
+    def costs(self) -> CostModel:
+        """What cells take, learned from the finished ones. A run of the plan teaches it more."""
+        return CostModel(lambda cell: cell_gflops(cell, self.catalog), self.done)
+
+    @cached_property
     def estimate(self) -> Estimate:
         """How long the cells to do and the missing artifacts will take."""
-        return estimate(self.todo, self.missing, self.done, self.catalog)
+        devices = {result.manifest.device for result in self.done}
+        return estimate(self.todo, self.missing, self.costs, devices, self.catalog)
 
     def updated(self, store: Store) -> Plan:
         """The plan with the results, failures and artifacts that the store has now, for example after a run.

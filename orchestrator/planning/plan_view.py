@@ -11,7 +11,7 @@ from rich.text import Text
 
 from orchestrator.catalog import Catalog, missing_checkpoint, missing_data, missing_weights
 from orchestrator.planning.disk import check_room, room_line
-from orchestrator.planning.packing import ASSUMED_GPU_MIB, CONTEXT_MIB, HEADROOM, NOTHING, Demand, Packing
+from orchestrator.planning.packing import ASSUMED_GPU_MIB, CONTEXT_MIB, HEADROOM, Demand, Packing
 from orchestrator.planning.plan import Plan, artifact_counts
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
@@ -69,7 +69,7 @@ def estimate_line(plan: Plan) -> str:
     """What is left, in device time, and what the figure is based on."""
     if not plan.todo:
         return "nothing to do"
-    return f"estimate: {plan.estimate.words}"
+    return f"estimate: {plan.estimate.summary}"
 
 
 def _cell_table(plan: Plan) -> Table:
@@ -110,11 +110,11 @@ def _artifact_table(plan: Plan) -> Table:
 def packing_view(plan: Plan, catalog: Catalog, gpu_bytes: int | None = None) -> RenderableType:
     """How many of the open cells one GPU holds at a time, by method and backbone, and by what memory."""
     size, whose = _gpu(gpu_bytes)
-    packing = Packing(catalog, plan.done, size)
+    packing = Packing(catalog, plan.costs, size)
     demands: dict[tuple[str, str], Demand] = {}
     for cell in plan.todo:
         key = plan.grid.label(cell), cell.backbone.name
-        demands[key] = max(packing.demand(cell), demands.get(key, NOTHING), key=lambda demand: demand.share)
+        demands[key] = max(packing.demand(cell), demands.get(key, Demand(0.0)), key=lambda demand: demand.share)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(f"one GPU of {human_bytes(size * 2**20)}{whose} holds")
     backbones = list(dict.fromkeys(backbone for _, backbone in demands))
@@ -123,7 +123,7 @@ def packing_view(plan: Plan, catalog: Catalog, gpu_bytes: int | None = None) -> 
     alike: dict[tuple[str, ...], list[str]] = {}
     for method in dict.fromkeys(method for method, _ in demands):
         shown = (demands.get((method, backbone)) for backbone in backbones)
-        alike.setdefault(tuple(demand.words if demand else "-" for demand in shown), []).append(method)
+        alike.setdefault(tuple(demand.summary if demand else "-" for demand in shown), []).append(method)
     for row, methods in alike.items():
         more = f" and {len(methods) - SHOWN_ALIKE} more" * (len(methods) > SHOWN_ALIKE)
         table.add_row(f"  {', '.join(methods[:SHOWN_ALIKE])}{more}", *row)

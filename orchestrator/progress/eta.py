@@ -1,205 +1,110 @@
-"""How long open work will take, from how long finished work took. Pure arithmetic, no clock.
-
-A piece of work (a :class:`Job`) has a kind and a size: the 10^9 operations in the backbone that the plan counts for it.
-Within a kind, seconds grow with size, so a large dataset is not judged by a small one. A kind that was never measured
-borrows from its nearest relative, and before anything was measured from the plan's assumption about the machine.
-"""
+"""When a run will be done: plays the waiting work through on the slots there are. Pure arithmetic, no clock."""
 
 from __future__ import annotations
 
 import heapq
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from orchestrator.core.cell import Cell
+from orchestrator.planning.cost import Work
 
 OVERDUE = 0.1
-"""What has taken longer than expected is taken to need this share of its age on top."""
+"""Work that has taken longer than predicted is assumed to need this share of its age on top."""
 
-REMEMBERED = 20
-"""About so many of the last jobs of a kind count."""
-
-FOLLOWED, FOLLOWED_PER_PLACE = 256, 4
-"""So many of the last waiting jobs are put on places one by one; those before them keep all places busy."""
+SCHEDULED, SCHEDULED_PER_SLOT = 256, 4
+"""At least so many of the last waiting pieces of work are put on slots one by one; those before keep all slots busy."""
 
 
-class Kind(NamedTuple):
-    """What a duration depends on most, next to size."""
-
-    track: str
-    backbone: str
-    method: str
-    shots: int
-
-
-class Job(NamedTuple):
-    """A piece of work: its kind, and its size in 10^9 operations, 0 where next to none are counted."""
-
-    kind: Kind
-    size: float
-
-
-def kind_of(cell: Cell) -> Kind:
-    """The kind of a cell."""
-    return Kind(cell.track, cell.backbone.name, cell.method.name, cell.shots)
-
-
-class Expected(NamedTuple):
-    """How long a job should take, in seconds, and whether that rests on anything measured."""
+class Prediction(NamedTuple):
+    """How long a piece of work should take, in seconds, and whether that rests on a measurement."""
 
     seconds: float
     measured: bool
 
 
-@dataclass
-class _Sum:
-    """Of finished jobs; older ones fade, so that a machine that became slower, or another one, is noticed."""
-
-    count: float = 0.0
-    seconds: float = 0.0
-    size: float = 0.0
-
-    def add(self, seconds: float, size: float) -> None:
-        """Count one more."""
-        kept = min(1.0, (REMEMBERED - 1) / self.count) if self.count else 1.0
-        self.count = kept * self.count + 1
-        self.seconds = kept * self.seconds + seconds
-        self.size = kept * self.size + size
-
-    def expected(self, size: float) -> float:
-        """The mean, in proportion to the size where there is one."""
-        return self.seconds * size / self.size if size and self.size else self.seconds / self.count
+Predict = Callable[[Work], Prediction]
 
 
-@dataclass
-class Durations:
-    """Seconds per job, learned from finished ones.
+class Running(NamedTuple):
+    """A piece of work under way: its age in seconds and, where its builder tells, the share of it that is done."""
 
-    Args:
-        gflops: 10^9 operations a second, assumed for what has no measured relative.
-    """
+    work: Work
+    age: float
+    share_done: float | None = None
 
-    gflops: float = 20.0
-    _sums: dict[tuple[object, ...], _Sum] = field(default_factory=lambda: defaultdict(_Sum))
-    _shots: dict[tuple[object, ...], set[int]] = field(default_factory=lambda: defaultdict(set))
-    _known: dict[Job, Expected] = field(default_factory=dict)
+    def remaining(self, predicted: float) -> float:
+        """Seconds that it still needs, always more than none.
 
-    def add(self, job: Job, seconds: float) -> None:
-        """Count a finished job."""
-        kind, sized = job.kind, job.size > 0
-        keys = [(sized, *family) for family in _families(kind)]
-        for key in (*keys, *((*key, kind.shots) for key in keys)):
-            self._sums[key].add(seconds, job.size)
-        for key in keys:
-            self._shots[key].add(kind.shots)
-        self._known.clear()
-
-    def expected(self, job: Job) -> Expected:
-        """From the nearest relatives that were measured; else the counted operations at the assumed speed.
-
-        Nearest means: the same kind; then the same method at the nearest k, on this track and backbone, on this
-        backbone, on any; then any method on this backbone, on any. Jobs that count operations and jobs that count
-        none are no relatives.
+        Follows from the share that is done where that is known, else from the prediction for the whole.
         """
-        if job not in self._known:
-            self._known[job] = self._expected(job)
-        return self._known[job]
-
-    def _expected(self, job: Job) -> Expected:
-        kind = job.kind
-        for family in _families(kind):
-            key = (job.size > 0, *family)
-            if key in self._shots:
-                nearest = min(self._shots[key], key=lambda shots: (_apart(shots, kind.shots), shots))
-                return Expected(self._sums[(*key, nearest)].expected(job.size), True)
-        return Expected(job.size / self.gflops, False)
+        if self.share_done:
+            return self.age * (1 - self.share_done) / self.share_done
+        return max(predicted - self.age, OVERDUE * self.age)
 
 
-def _families(kind: Kind) -> tuple[tuple[object, ...], ...]:
-    """Whom a kind is related to, closest first; each name says which family it is, so that none are mixed."""
-    track, backbone, method, _ = kind
-    return (
-        ("track", track, backbone, method),
-        ("backbone, method", backbone, method),
-        ("method", method),
-        ("backbone", backbone),
-        ("all",),
-    )
-
-
-def _apart(one: int, other: int) -> float:
-    """How far two numbers of shots are apart, as a ratio."""
-    return abs(math.log2(one + 1) - math.log2(other + 1))
-
-
-def rest(expected: float, age: float) -> float:
-    """Seconds that a job under way still needs: never none, since one that is overdue has not ended."""
-    return max(expected - age, OVERDUE * age)
-
-
-class Waiting:
-    """Jobs that have not begun, in the order they will: what they take in all is known without going through them.
+class WaitingWork:
+    """Work that has not started, in the order it will. Knows the sum of durations without going through all of it.
 
     Args:
-        jobs: by name, in that order.
+        work: by name, in that order.
     """
 
-    def __init__(self, jobs: Mapping[str, Job]) -> None:
-        self._jobs = dict(jobs)
-        self._count: dict[tuple[Kind, bool], int] = defaultdict(int)
-        self._size: dict[tuple[Kind, bool], float] = defaultdict(float)
-        for job in self._jobs.values():
-            self._add(job, 1)
+    def __init__(self, work: Mapping[str, Work]) -> None:
+        self._work = dict(work)
+        self._count: dict[Hashable, int] = defaultdict(int)
+        self._sum: dict[Hashable, Work] = {}
+        for one in self._work.values():
+            self._add(one, 1)
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return len(self._work)
 
-    def begin(self, name: str) -> None:
-        """A job waits no longer; it is nothing new that some have begun before."""
-        job = self._jobs.pop(name, None)
-        if job is not None:
-            self._add(job, -1)
+    def start(self, name: str) -> None:
+        """A piece of work waits no longer; one that has started before is ignored."""
+        work = self._work.pop(name, None)
+        if work is not None:
+            self._add(work, -1)
 
-    def _add(self, job: Job, count: int) -> None:
-        key = (job.kind, job.size > 0)
+    def _add(self, work: Work, count: int) -> None:
+        key = (work.groups, work.shots)
+        before = self._sum[key].gflop if key in self._sum else 0.0
         self._count[key] += count
-        self._size[key] += count * job.size
+        self._sum[key] = work._replace(gflop=before + count * work.gflop)
         if not self._count[key]:
-            del self._count[key], self._size[key]  # what rounding has left of the sum goes with the last job
+            del self._count[key], self._sum[key]  # the rounding error of the sum goes with the last piece
 
-    def last(self, count: int) -> list[Job]:
-        """The last so many, in order."""
-        return list(islice(reversed(self._jobs.values()), count))[::-1]
+    def last(self, count: int) -> list[Work]:
+        """The last ``count`` pieces, in order."""
+        return list(islice(reversed(self._work.values()), count))[::-1]
 
-    def seconds(self, durations: Durations) -> tuple[float, float]:
-        """What all of them take one after the other, and how much of that rests on anything measured."""
+    def seconds(self, predict: Predict) -> tuple[float, float]:
+        """What all of it takes one after the other, and how much of that rests on measurements."""
         total = measured = 0.0
-        for (kind, sized), count in self._count.items():
-            # In proportion to the size where there is one: the sum of sizes takes the sum of times.
-            expected = durations.expected(Job(kind, self._size[kind, sized] if sized else 0.0))
-            seconds = expected.seconds * (1 if sized else count)
+        for key, work in self._sum.items():
+            # Where there are operations, durations are in proportion to them, so the sums are as well.
+            prediction = predict(work)
+            seconds = prediction.seconds * (1 if work.gflop else self._count[key])
             total += seconds
-            measured += seconds if expected.measured else 0.0
+            measured += seconds if prediction.measured else 0.0
         return total, measured
 
 
-def schedule(rests: Iterable[float], lengths: Iterable[float], places: int, before: float = 0.0) -> float:
-    """Seconds until the last job ends, when each of the waiting ones takes the first place that becomes free.
+def schedule(remaining: Iterable[float], lengths: Iterable[float], slots: int, before: float = 0.0) -> float:
+    """Seconds until the last piece of work ends, when each waiting one takes the first slot that becomes free.
 
     Args:
-        rests: what the jobs under way still need.
-        lengths: the waiting ones, in the order they will be started.
-        places: how many can be under way at a time.
-        before: seconds of other work that is started before all of ``lengths``, in jobs short enough to end together.
+        remaining: what the pieces under way still need.
+        lengths: durations of the waiting ones, in the order they will start.
+        slots: how many can run at a time.
+        before: seconds of other work that starts before all of ``lengths``, in pieces short enough to end together.
     """
-    free = sorted(rests)
-    free = [0.0] * (max(places, 1) - len(free)) + free
+    free = sorted(remaining)
+    free = [0.0] * (max(slots, 1) - len(free)) + free
     if before:
-        free = _poured(before, free)
+        free = _filled(before, free)
     last = max(free)
     for length in lengths:
         end = free[0] + length
@@ -208,8 +113,8 @@ def schedule(rests: Iterable[float], lengths: Iterable[float], places: int, befo
     return last
 
 
-def _poured(seconds: float, free: Sequence[float]) -> list[float]:
-    """When places are free that were free at such times, in order, after sharing out so much work among them."""
+def _filled(seconds: float, free: Sequence[float]) -> list[float]:
+    """When slots become free after so much work is spread over them; ``free``: when they were before, ascending."""
     level, total = 0.0, seconds
     for filled, begins in enumerate(free):
         if filled and begins >= level:
@@ -221,11 +126,11 @@ def _poured(seconds: float, free: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Eta:
-    """How long it will take.
+    """Estimated time until a run is done.
 
     Attributes:
         seconds: wall clock, from now.
-        measured: the share of that work whose expected length rests on measured work, 0 to 1.
+        measured: the share of the work whose predicted length rests on measurements, 0 to 1.
     """
 
     seconds: float
@@ -233,30 +138,24 @@ class Eta:
 
 
 def eta(
-    waiting: Waiting,
-    running: Iterable[tuple[Job, float, float | None]],
-    durations: Durations,
-    *,
-    places: int,
-    drag: float = 1.0,
+    waiting: WaitingWork, running: Iterable[Running], predict: Predict, *, slots: int, overhead: float = 1.0
 ) -> Eta:
-    """When all of it is done.
+    """When all of the work is done.
 
     Args:
-        waiting: what has not begun.
-        running: what has, with its age in seconds and, where it tells, the share of it that is done.
-        durations: what was measured.
-        places: how many can be under way at a time.
-        drag: wall clock per second of work at a place, 1 where no time is lost between jobs.
+        waiting: what has not started.
+        running: what is under way.
+        predict: how long a piece of work should take.
+        slots: how many pieces can run at a time.
+        overhead: wall clock per second of work on a slot, 1 where no time is lost between pieces.
     """
-    total, known = waiting.seconds(durations)
-    lengths = [durations.expected(job).seconds for job in waiting.last(max(FOLLOWED, FOLLOWED_PER_PLACE * places))]
+    total, measured = waiting.seconds(predict)
+    lengths = [predict(work).seconds for work in waiting.last(max(SCHEDULED, SCHEDULED_PER_SLOT * slots))]
     before = max(0.0, total - sum(lengths)) if len(waiting) > len(lengths) else 0.0
-    rests = []
-    for job, age, done in running:
-        expected = durations.expected(job)
-        told = age * (1 - done) / done if done else None
-        rests.append(rest(expected.seconds, age) if told is None else told)
-        total += rests[-1]
-        known += rests[-1] if expected.measured or told is not None else 0.0
-    return Eta(drag * schedule(rests, lengths, places, before), known / total if total else 1.0)
+    remaining = []
+    for one in running:
+        prediction = predict(one.work)
+        remaining.append(one.remaining(prediction.seconds))
+        total += remaining[-1]
+        measured += remaining[-1] if prediction.measured or one.share_done else 0.0
+    return Eta(overhead * schedule(remaining, lengths, slots, before), measured / total if total else 1.0)

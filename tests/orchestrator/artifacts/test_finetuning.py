@@ -25,7 +25,7 @@ from orchestrator.core.events import TaskEvent
 from orchestrator.core.settings import RunSettings
 from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
-from orchestrator.progress.progress import Progress
+from orchestrator.progress.counter import ProgressCounter
 from orchestrator.store import Builder, Store
 from orchestrator.store.files import Files
 from orchestrator.store.snapshots import SNAPSHOT_FILE, Snapshots
@@ -268,7 +268,7 @@ def test_the_builder_is_told_how_far_and_the_store_can_say_so(tmp_path: Path, mo
     def half_way(builder: Builder) -> None:
         builder.progress(1500, 3000)
         assert Store(tmp_path).build_progress(address) == "1,500 of 3,000"
-        shown = Progress([], {address: 1.0}, build_progress=Store(tmp_path).build_progress)
+        shown = ProgressCounter([], {address: 1.0}, build_progress=Store(tmp_path).build_progress)
         shown.on_task(TaskEvent(address, "started"))
         assert shown.snapshot().line.startswith(f"artifacts 0/1, {address}: 1,500 of 3,000, ")
 

@@ -12,7 +12,8 @@ from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell, MethodRef
 from orchestrator.core.events import Resources
 from orchestrator.core.settings import RunSettings
-from orchestrator.planning.packing import CONTEXT_MIB, RESERVED, Packing, held_mib, smallest_share
+from orchestrator.planning.cost import RESERVED, CostModel, held_mib
+from orchestrator.planning.packing import CONTEXT_MIB, Packing, smallest_share
 from orchestrator.store.results import Result
 from tests.helpers import cells as samples
 
@@ -36,10 +37,15 @@ def on_gpu(of: Cell, held: float) -> Result:
     return replace(made, manifest=replace(made.manifest, device="NVIDIA H100"), details={RESERVED: held})
 
 
+def learned(*done: Result) -> CostModel:
+    """A cost model that has learned from finished cells."""
+    return CostModel(done=done)
+
+
 def test_nothing_measured_is_assumed_and_said_to_be(catalog: Catalog) -> None:
     packing = Packing(catalog, gpu_mib=GPU)
     assert [packing.demand(cell(method)).share for method in ("linear_probe", "bolt")] == [0.25, 1.0]
-    assert packing.demand(cell()).words == "4 (assumed)"
+    assert packing.demand(cell()).summary == "4 (assumed)"
     assert Packing(catalog).demand(cell()).share == 0.25
 
 
@@ -53,13 +59,13 @@ def test_a_frozen_backbone_too_large_for_a_quarter_of_a_small_gpu_gets_more(cata
 def test_the_smallest_share_that_holds_what_was_measured_and_some_more(
     catalog: Catalog, held: float, share: float
 ) -> None:
-    demand = Packing(catalog, [on_gpu(cell("bolt"), held)], GPU).demand(cell("bolt", seed=2))
+    demand = Packing(catalog, learned(on_gpu(cell("bolt"), held)), GPU).demand(cell("bolt", seed=2))
     assert (demand.share, demand.mib) == (share, held + CONTEXT_MIB)
 
 
 def test_the_closest_measured_cell_counts(catalog: Catalog) -> None:
     done = [on_gpu(cell("bolt", 4), 4000), on_gpu(cell("bolt", 16), 12_000), on_gpu(cell("lora", 4), 30_000)]
-    packing = Packing(catalog, done, GPU)
+    packing = Packing(catalog, learned(*done), GPU)
     assert packing.demand(cell("bolt", 4, dataset="glyph-inks")).share == 1 / 8
     assert packing.demand(cell("bolt", 12)).share == 1 / 4
     other_settings = replace(cell("bolt", 16), method=MethodRef("bolt", 1, (("top_k", 99),)))
@@ -80,7 +86,7 @@ def test_finished_cells_teach_and_cells_that_ran_out_get_more(catalog: Catalog) 
 def test_what_was_measured_on_a_cpu_says_nothing_of_a_gpu(catalog: Catalog) -> None:
     on_cpu = samples.result(cell("bolt"))
     assert held_mib(on_cpu) == 0.0
-    assert Packing(catalog, [on_cpu], GPU).demand(cell("bolt")).mib is None
+    assert Packing(catalog, learned(on_cpu), GPU).demand(cell("bolt")).mib is None
 
 
 def test_a_share_holds_all_there_is_at_most() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.grid import Grid, load_grid
+from orchestrator.planning.cost import CostModel
 from orchestrator.planning.estimate import cell_gflops, estimate
 from orchestrator.planning.plan import make_plan
 from orchestrator.store import Store
@@ -55,17 +56,20 @@ def test_a_failure_that_was_not_the_cells_own_is_tried_again_by_the_same_command
     assert set(plan.todo) == set(grid.cells) - {own}
 
 
-def test_the_estimate_is_the_mean_of_like_cells_and_counted_operations_for_the_others(
+def test_the_estimate_is_measured_for_cells_with_finished_relatives_and_counted_for_the_others(
     grid: Grid, catalog: Catalog
 ) -> None:
     by_method = {name: [cell for cell in grid.cells if cell.method.name == name] for name in ("bolt", "linear_probe")}
     done = [drawn(cell, grid.label(cell), catalog) for cell in by_method["bolt"][:2]]
     todo = [*by_method["bolt"][2:], *by_method["linear_probe"]]
-    found = estimate(todo, [], done, catalog)
+    costs = CostModel(lambda cell: cell_gflops(cell, catalog), done)
+    found = estimate(todo, [], costs, ["drawn"], catalog)
     assert (found.measured_cells, found.computed_cells) == (1, 3)
-    assert found.measured_seconds == pytest.approx(sum(result.timings.total for result in done) / 2)
+    seconds, gflop = sum(result.timings.total for result in done), sum(cell_gflops(r.cell, catalog) for r in done)
+    assert found.measured_seconds == pytest.approx(seconds * cell_gflops(todo[0], catalog) / gflop)
     assert found.measured_on == ("drawn",)
     assert found.computed_tflop == pytest.approx(
         sum(cell_gflops(cell, catalog) for cell in by_method["linear_probe"]) / 1e3
     )
-    assert estimate(by_method["bolt"], [], [], catalog).computed_tflop > 0
+    unmeasured = CostModel(lambda cell: cell_gflops(cell, catalog))
+    assert estimate(by_method["bolt"], [], unmeasured, [], catalog).computed_tflop > 0

@@ -10,7 +10,9 @@ import pytest
 from rich.console import Console
 
 from orchestrator.core.events import CellEvent, TaskEvent
-from orchestrator.progress.progress import STOPPING, Progress
+from orchestrator.planning.cost import CostModel
+from orchestrator.progress.counter import ProgressCounter
+from orchestrator.progress.display import STOPPING, ProgressDisplay
 from orchestrator.progress.snapshot import Failed, Snapshot, Stage, UnderWay
 from orchestrator.progress.status_file import StatusFile, read_status
 from orchestrator.progress.view import LiveView
@@ -32,7 +34,7 @@ def test_counts_follow_the_events_and_a_second_attempt_counts_once() -> None:
     cells = [samples.cell(number) for number in range(5)]
     stages = {"images/a": 0.0, "features/b": 10.0, "spectra/c": 0.0}
     logs = {"features/b": "/store/logs/b.log"}
-    progress = Progress(cells, stages, console=quiet(), clock=lambda: 0.0, log_of=lambda name: logs.get(name, ""))
+    progress = ProgressCounter(cells, stages, clock=lambda: 0.0, log_of=lambda name: logs.get(name, ""))
     progress.on_task(TaskEvent("images/a", "started"))
     progress.on_task(TaskEvent("images/a", "finished"))
     progress.on_task(TaskEvent("features/b", "started"))
@@ -56,8 +58,8 @@ def test_counts_follow_the_events_and_a_second_attempt_counts_once() -> None:
 
 
 def test_earlier_runs_give_an_estimate_from_the_start_and_count_as_done() -> None:
-    earlier = [samples.result(samples.cell(seed)) for seed in (1, 2)]  # 2.4 s each
-    progress = Progress([samples.cell(seed) for seed in range(3, 13)], measured=earlier, places=2, console=quiet())
+    costs = CostModel(done=[samples.result(samples.cell(seed)) for seed in (1, 2)])  # 2.4 s each
+    progress = ProgressCounter([samples.cell(seed) for seed in range(3, 13)], costs=costs, finished_before=2, slots=2)
     shot = progress.snapshot()
     assert shot.eta == pytest.approx(10 / 2 * 2.4)
     assert shot.line == "cells 2/12: 0 running, 10 waiting, about 12 s left"
@@ -66,8 +68,8 @@ def test_earlier_runs_give_an_estimate_from_the_start_and_count_as_done() -> Non
 def test_artifacts_count_into_the_estimate_and_say_how_far_they_are() -> None:
     now = 0.0
     told = {"sources/b": "3 of 4"}
-    progress = Progress(
-        [], {"sources/a": 10.0, "sources/b": 20.0, "sources/c": 20.0}, gflops=1.0, console=quiet(),
+    progress = ProgressCounter(
+        [], {"sources/a": 10.0, "sources/b": 20.0, "sources/c": 20.0}, gflops=1.0,
         build_progress=lambda address: told.get(address, ""), clock=lambda: now,
     )  # fmt: skip
     assert progress.snapshot().eta == 50.0
@@ -85,7 +87,7 @@ def test_artifacts_count_into_the_estimate_and_say_how_far_they_are() -> None:
 def test_cells_a_minute_are_those_of_the_last_minutes() -> None:
     now = 0.0
     cells = [samples.cell(number) for number in range(700)]
-    progress = Progress(cells, console=quiet(), clock=lambda: now)
+    progress = ProgressCounter(cells, clock=lambda: now)
     for number, cell in enumerate(cells):
         progress.on_event(CellEvent(cell, "started"))
         now += 1.0 if number < 600 else 10.0
@@ -96,7 +98,8 @@ def test_cells_a_minute_are_those_of_the_last_minutes() -> None:
 
 def test_without_a_terminal_it_says_plain_lines_failures_and_a_last_one() -> None:
     console, cells = quiet(), [samples.cell(number) for number in range(2)]
-    with Progress(cells, console=console) as progress:
+    progress = ProgressCounter(cells)
+    with ProgressDisplay(progress, console=console):
         progress.on_event(CellEvent(cells[0], "started"))
         progress.on_event(CellEvent(cells[0], "finished", seconds=1.0))
         progress.on_event(CellEvent(cells[1], "failed", error="ValueError: [odd]", log="/logs/1"))
@@ -112,12 +115,13 @@ def test_without_a_terminal_it_says_plain_lines_failures_and_a_last_one() -> Non
 def test_a_terminal_sees_the_running_cells_and_the_last_failures() -> None:
     console = Console(file=io.StringIO(), width=100, height=30, force_terminal=True)
     cells = [samples.cell(number) for number in range(30)]
-    with Progress(cells, {"images/a": 0.0}, title="demo: Demo", console=console) as progress:
+    progress = ProgressCounter(cells, {"images/a": 0.0})
+    with ProgressDisplay(progress, title="demo: Demo", console=console) as display:
         for cell in cells[:20]:
             progress.on_event(CellEvent(cell, "started"))
         progress.on_event(CellEvent(cells[0], "failed", error="ValueError: odd", log="/logs/0.err"))
         wait_for(lambda: "/logs/0.err" in said(console))
-        progress.stopping()
+        display.stopping()
         wait_for(lambda: STOPPING[:40] in said(console))
     text = said(console)
     assert "demo: Demo" in text
@@ -165,7 +169,12 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path) -> None:
     file = StatusFile(tmp_path / "s.json", "demo", "Demo", "python -m orchestrator grid demo")
     with (
         pytest.raises(KeyboardInterrupt),
-        Progress([samples.cell()], console=console, status=file, resume="python -m orchestrator grid demo"),
+        ProgressDisplay(
+            ProgressCounter([samples.cell()]),
+            console=console,
+            status=file,
+            resume_command="python -m orchestrator grid demo",
+        ),
     ):
         raise KeyboardInterrupt
     assert "stopped: 0 cells finished, 1 not done" in said(console)
@@ -178,14 +187,14 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path) -> None:
 def test_a_status_that_cannot_be_written_does_not_end_the_run(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with Progress([], console=quiet(), status=StatusFile(blocked / "status.json")):
+    with ProgressDisplay(ProgressCounter([]), console=quiet(), status=StatusFile(blocked / "status.json")):
         pass
     assert blocked.read_text() == ""
 
 
 def test_events_from_many_threads_are_all_counted() -> None:
     cells = [samples.cell(number) for number in range(400)]
-    progress = Progress(cells, console=quiet())
+    progress = ProgressCounter(cells)
 
     def work(part: int) -> None:
         for cell in cells[part::8]:

@@ -15,7 +15,8 @@ from pydantic import TypeAdapter
 from rich.console import Console
 
 from orchestrator.core.events import CellEvent
-from orchestrator.progress.progress import Progress
+from orchestrator.progress.counter import ProgressCounter
+from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.snapshot import Snapshot
 from orchestrator.progress.status_file import StatusFile, read_status, read_statuses
 from orchestrator.progress.status_view import store_view, watch
@@ -65,7 +66,8 @@ def test_another_shell_sees_what_the_run_itself_shows(tmp_path: Path) -> None:
     path, file = file_in(tmp_path)
     assert read_status(path) is None
     cells = [samples.cell(1), samples.cell(2)]
-    with Progress(cells, console=quiet(), status=file) as progress:
+    progress = ProgressCounter(cells)
+    with ProgressDisplay(progress, console=quiet(), status=file):
         progress.on_event(CellEvent(cells[0], "started"))
         wait_for(lambda: bool((found := read_status(path)) and found.shot.running))
         found = read_status(path)
@@ -145,7 +147,8 @@ def test_a_store_lists_its_runs(tmp_path: Path) -> None:
 def test_watching_follows_a_run_to_its_end(tmp_path: Path) -> None:
     path, file = file_in(tmp_path)
     console, cell = quiet(), samples.cell(1)
-    with Progress([cell], console=quiet(), status=file) as progress:
+    progress = ProgressCounter([cell])
+    with ProgressDisplay(progress, console=quiet(), status=file):
         watcher = threading.Thread(target=watch, args=(Store(str(tmp_path)), "demo", console))
         watcher.start()
         progress.on_event(CellEvent(cell, "started"))

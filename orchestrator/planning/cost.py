@@ -1,0 +1,177 @@
+"""What a cell takes, in seconds and in accelerator memory, learned from finished cells.
+
+A cell that was never measured borrows from its nearest relatives. The rungs of the ladder, nearest first:
+
+1. the same cell with another seed,
+2. the same method and settings in the same domain, on another dataset or at another k,
+3. the same method on the same track and backbone,
+4. the same method on the same backbone,
+5. the same method,
+6. any method on the same backbone,
+7. any cell.
+
+Memory uses rungs 1 to 3: another track, backbone or method says too little, and a cell whose share of a GPU is too
+small fails. Seconds use rungs 3 to 7: within a rung they grow with the operations that a cell counts, so a large
+dataset is not judged by a small one. On every rung the cells at the nearest k count. Where no rung has a measurement,
+the model answers ``None``; the caller then assumes something, and says so.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+from orchestrator.core.cell import Cell
+from orchestrator.store.results import Result
+
+WINDOW = 20
+"""The mean duration of a group follows about this many of the last measurements, so that it notices a machine that
+became slower, or another machine."""
+
+RESERVED = "reserved_memory_mib"
+"""Under this name a result's details say how much memory torch had reserved on an accelerator at most."""
+
+T = TypeVar("T")
+
+
+class Work(NamedTuple):
+    """A piece of work whose duration the model learns or predicts.
+
+    Attributes:
+        groups: the groups of like work that it belongs to, the narrowest first.
+        shots: k of a cell, 0 for other work.
+        gflop: 10^9 operations, 0 where next to none are counted. Work with and without operations is never compared.
+    """
+
+    groups: tuple[Hashable, ...]
+    shots: int
+    gflop: float
+
+
+def artifact_work(address: str, gflop: float) -> Work:
+    """The work of building an artifact: like that of its kind, else like that of any artifact."""
+    return Work((("artifact", address.partition("/")[0], gflop > 0), ("artifacts", gflop > 0)), 0, gflop)
+
+
+@dataclass
+class _RecentMean:
+    """Mean duration of the last measurements of a group."""
+
+    count: float = 0.0
+    seconds: float = 0.0
+    gflop: float = 0.0
+
+    def add(self, seconds: float, gflop: float) -> None:
+        """Add a measurement; older ones weigh less."""
+        kept = min(1.0, (WINDOW - 1) / self.count) if self.count else 1.0
+        self.count = kept * self.count + 1
+        self.seconds = kept * self.seconds + seconds
+        self.gflop = kept * self.gflop + gflop
+
+    def scaled_to(self, gflop: float) -> float:
+        """The mean in seconds, in proportion to the operations where there are any."""
+        return self.seconds * gflop / self.gflop if gflop and self.gflop else self.seconds / self.count
+
+
+class CostModel:
+    """Predicts seconds and accelerator memory from what was measured. Its methods may be called from any thread.
+
+    Args:
+        gflops_of: 10^9 operations of a cell, 0 for a cell that only reads cached features.
+        done: finished cells to learn from.
+    """
+
+    def __init__(self, gflops_of: Callable[[Cell], float] = lambda cell: 0.0, done: Iterable[Result] = ()) -> None:
+        self._gflops_of = gflops_of
+        self._lock = threading.Lock()
+        self._seconds: dict[Hashable, dict[int, _RecentMean]] = defaultdict(lambda: defaultdict(_RecentMean))
+        self._memory: dict[Hashable, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+        self._known_seconds: dict[Work, float | None] = {}
+        self._known_memory: dict[Hashable, float | None] = {}
+        for result in done:
+            self.learn_seconds(self.work(result.cell), result.timings.total)
+            self.learn_memory(result.cell, held_mib(result))
+
+    def work(self, cell: Cell) -> Work:
+        """The work of running a cell."""
+        gflop = self._gflops_of(cell)
+        return Work(_time_groups(cell.track, cell.backbone.name, cell.method.name, gflop > 0), cell.shots, gflop)
+
+    def learn_seconds(self, work: Work, seconds: float) -> None:
+        """Learn how long a finished piece of work took."""
+        with self._lock:
+            for group in work.groups:
+                self._seconds[group][work.shots].add(seconds, work.gflop)
+            self._known_seconds.clear()
+
+    def learn_memory(self, cell: Cell, mebibytes: float) -> None:
+        """Learn how much of an accelerator's memory a finished cell took at most; 0 for a cell on a CPU is ignored."""
+        if mebibytes <= 0:
+            return
+        with self._lock:
+            for group in _memory_groups(cell):
+                if mebibytes > self._memory[group][cell.shots]:
+                    self._memory[group][cell.shots] = mebibytes
+                    self._known_memory.clear()
+
+    def seconds(self, work: Work) -> float | None:
+        """How long a piece of work takes, by the mean of its nearest measured relatives; ``None`` without any."""
+        with self._lock:
+            if work not in self._known_seconds:
+                mean = _nearest(self._seconds, work.groups, work.shots)
+                self._known_seconds[work] = mean.scaled_to(work.gflop) if mean else None
+            return self._known_seconds[work]
+
+    def memory_mib(self, cell: Cell) -> float | None:
+        """MiB of an accelerator that a cell takes: the most that its nearest measured relatives took, else ``None``."""
+        with self._lock:
+            groups = _memory_groups(cell)
+            if groups[0] not in self._known_memory:
+                self._known_memory[groups[0]] = _nearest(self._memory, groups, cell.shots) or None
+            return self._known_memory[groups[0]]
+
+
+def same_but_seed(cell: Cell) -> Hashable:
+    """Equal for cells that differ in their seed alone (rung 1)."""
+    return cell.backbone.name, cell.track, cell.method, cell.domain, cell.dataset.name, cell.shots
+
+
+def _memory_groups(cell: Cell) -> tuple[Hashable, ...]:
+    """Rungs 1 to 3."""
+    place = cell.backbone.name, cell.track
+    return same_but_seed(cell), (*place, cell.method, cell.domain), (*place, cell.method.name)
+
+
+@lru_cache(maxsize=4096)
+def _time_groups(track: str, backbone: str, method: str, counts_operations: bool) -> tuple[Hashable, ...]:
+    """Rungs 3 to 7."""
+    return tuple(
+        (*group, counts_operations)
+        for group in (
+            ("track, backbone, method", track, backbone, method),
+            ("backbone, method", backbone, method),
+            ("method", method),
+            ("backbone", backbone),
+            ("cells",),
+        )
+    )
+
+
+def _nearest(table: Mapping[Hashable, Mapping[int, T]], groups: Iterable[Hashable], shots: int) -> T | None:
+    """What was measured in the first group that has a measurement, at the nearest k by ratio; the larger k in a tie."""
+    for group in groups:
+        if by_shots := table.get(group):
+            return by_shots[min(by_shots, key=lambda k: (abs(math.log2((k + 1) / (shots + 1))), -k))]
+    return None
+
+
+def held_mib(result: Result) -> float:
+    """What a finished cell's process held of its accelerator by torch's account; 0 for one on a CPU."""
+    if result.manifest.device.startswith(("cpu", "none")):
+        return 0.0
+    return float(result.details.get(RESERVED, result.peak_memory_mib))

@@ -1,0 +1,236 @@
+"""Counts what happens while a grid runs and estimates when it will be done."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+
+from orchestrator.core.cell import Cell
+from orchestrator.core.events import CellEvent, TaskEvent
+from orchestrator.planning.cost import CostModel, Work, artifact_work
+from orchestrator.progress.eta import Eta, Prediction, Running, WaitingWork, eta
+from orchestrator.progress.snapshot import Failed, Snapshot, Stage, UnderWay
+from orchestrator.store.build_progress import fraction_done
+
+RATE_SECONDS = 300.0
+"""The rate counts the cells that ended in this many of the last seconds."""
+
+SNAPSHOT_FAILURES = 2
+"""A snapshot shows this many of the last failures."""
+
+OVERHEAD_CELLS = 4
+"""This many cells must have finished before the time lost between cells enters the estimate."""
+
+
+class ProgressCounter:
+    """Counts the events of a run. Its methods may be called from any thread.
+
+    Args:
+        cells: the cells that will run, in that order.
+        artifacts: address -> 10^9 operations of the artifacts that will be built, in that order.
+        costs: predicts durations; it learns from every finished cell and artifact.
+        finished_before: how many cells of the grid earlier runs have finished.
+        slots: how many cells can run at a time, as far as known.
+        gflops: 10^9 operations a second assumed for work that is unlike anything measured.
+        build_progress: address of an artifact under way -> what its builder said last (``3 of 8``), or nothing.
+        log_of: id of a failed cell or artifact -> path of its log in the store, or nothing.
+        clock: seconds; only differences count.
+    """
+
+    def __init__(
+        self,
+        cells: Iterable[Cell],
+        artifacts: Mapping[str, float] | None = None,
+        costs: CostModel | None = None,
+        *,
+        finished_before: int = 0,
+        slots: int = 1,
+        gflops: float = 20.0,
+        build_progress: Callable[[str], str] = lambda address: "",
+        log_of: Callable[[str], str] = lambda failed: "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._costs = costs or CostModel()
+        self._build_progress, self._log_of, self._clock = build_progress, log_of, clock
+        self._slots, self._gflops = max(1, slots), gflops
+        self._lock = threading.RLock()
+        self._cells = {cell.id: self._costs.work(cell) for cell in cells}
+        self._artifacts = {address: artifact_work(address, gflop) for address, gflop in (artifacts or {}).items()}
+        self._waiting, self._unbuilt = WaitingWork(self._cells), dict(self._artifacts)
+        self._running: dict[str, float] = {}
+        self._building: dict[str, float] = {}
+        self._built: Counter[str] = Counter()
+        self._broken: Counter[str] = Counter()
+        self._finished_before = finished_before
+        self._finished = self._failed = 0
+        self._ends: deque[float] = deque()
+        self._overhead = _Overhead()
+        self._failures: list[Failed] = []
+        self._start = clock()
+        self._first_cell: float | None = None
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def set_slots(self, slots: int) -> None:
+        """Set how many cells can run at a time, once that is known."""
+        with self._lock:
+            self._slots = max(1, slots)
+
+    def on_event(self, event: CellEvent) -> None:
+        """Count what happened to a cell."""
+        now, name = self._clock(), event.cell.id
+        with self._lock:
+            self._overhead.advance(now, self._busy_slots)
+            self._waiting.start(name)
+            if event.kind == "started":
+                self._first_cell = now if self._first_cell is None else self._first_cell
+                self._running[name] = now
+                return
+            self._running.pop(name, None)
+            self._ends.append(now)
+            if event.kind == "finished":
+                self._finished += 1
+                self._overhead.finished(now, event.seconds)
+                self._costs.learn_seconds(self._cells[name], event.seconds)
+            else:
+                self._failed += 1
+                self._fail(name, event.error, event.log)
+
+    def on_task(self, event: TaskEvent) -> None:
+        """Count what happened to an artifact."""
+        with self._lock:
+            if event.kind == "started":
+                self._building[event.key] = self._clock()
+                return
+            self._building.pop(event.key, None)
+            work = self._unbuilt.pop(event.key, None)
+            if event.kind == "finished":
+                self._built[_folder(event.key)] += 1
+                if work is not None:
+                    self._costs.learn_seconds(work, event.seconds)
+                return
+            self._broken[_folder(event.key)] += 1
+            if event.kind == "failed":
+                self._fail(event.key, event.error, event.log)
+
+    def _fail(self, name: str, error: str, log: str) -> None:
+        self._failures.append(Failed(name, error, self._log_of(name) or log))
+
+    # -- what they add up to -------------------------------------------------------------------------------------------
+
+    def failures(self, first: int = 0) -> list[Failed]:
+        """The failures of this run in their order, from number ``first`` on."""
+        with self._lock:
+            return self._failures[first:]
+
+    def snapshot(self) -> Snapshot:
+        """Counts and estimate at this moment; memory and GPUs are left empty."""
+        now = self._clock()
+        with self._lock:
+            told = {address: self._build_progress(address) for address in self._building}
+            remaining = self._eta(now, told)
+            totals = Counter(map(_folder, self._artifacts))
+            running = sorted(self._running.items(), key=lambda item: item[1])
+            return Snapshot(
+                elapsed=now - self._start,
+                stages=tuple(
+                    Stage(name, self._built[name], self._broken[name], total) for name, total in totals.items()
+                ),
+                building=tuple(
+                    UnderWay(address, now - start, told=told[address]) for address, start in self._building.items()
+                ),
+                before=self._finished_before,
+                finished=self._finished,
+                failed=self._failed,
+                waiting=len(self._waiting),
+                running=tuple(
+                    UnderWay(name, now - start, self._costs.seconds(self._cells[name])) for name, start in running
+                ),
+                rate=self._rate(now),
+                eta=remaining.seconds,
+                measured=remaining.measured,
+                failures=tuple(self._failures[-SNAPSHOT_FAILURES:]),
+            )
+
+    @property
+    def _busy_slots(self) -> int:
+        """How many slots there are cells for."""
+        return min(self._slots, len(self._running) + len(self._waiting))
+
+    def _predict(self, work: Work) -> Prediction:
+        seconds = self._costs.seconds(work)
+        return Prediction(work.gflop / self._gflops, False) if seconds is None else Prediction(seconds, True)
+
+    def _eta(self, now: float, told: Mapping[str, str]) -> Eta:
+        """Time until the artifacts are built, plus time for the cells after them."""
+        cells = eta(
+            self._waiting,
+            [Running(self._cells[name], now - start) for name, start in self._running.items()],
+            self._predict,
+            slots=self._slots,
+            overhead=self._overhead.factor(now, self._busy_slots, self._running.values()),
+        )
+        if not self._unbuilt:
+            return cells
+        artifacts = eta(
+            WaitingWork({name: work for name, work in self._unbuilt.items() if name not in self._building}),
+            [
+                Running(self._artifacts[address], now - start, fraction_done(told[address]))
+                for address, start in self._building.items()
+                if address in self._artifacts
+            ],
+            self._predict,
+            slots=self._slots,
+        )
+        both = cells.seconds + artifacts.seconds
+        share = (cells.seconds * cells.measured + artifacts.seconds * artifacts.measured) / both if both else 1.0
+        return Eta(both, share)
+
+    def _rate(self, now: float) -> float:
+        """Cells ended per second, over the last :data:`RATE_SECONDS`."""
+        while self._ends and self._ends[0] < now - RATE_SECONDS:
+            self._ends.popleft()
+        if self._first_cell is None or now <= self._first_cell:
+            return 0.0
+        return len(self._ends) / min(RATE_SECONDS, now - self._first_cell)
+
+
+class _Overhead:
+    """Measures the time lost between cells: the time slots were available, over the time cells used.
+
+    Counts from the first finished cell on; before that, workers start and load their backbones.
+    """
+
+    def __init__(self) -> None:
+        self._since = self._until = 0.0
+        self._available = self._used = 0.0
+        self._count = 0
+
+    def advance(self, now: float, slots: int) -> None:
+        """Count the time since the last call, in which so many slots were available."""
+        if self._count:
+            self._available += slots * (now - self._until)
+            self._until = now
+
+    def finished(self, now: float, seconds: float) -> None:
+        """Count a finished cell; :meth:`advance` is called first."""
+        if self._count:
+            self._used += min(seconds, now - self._since)
+        else:
+            self._since = self._until = now
+        self._count += 1
+
+    def factor(self, now: float, slots: int, starts: Iterable[float]) -> float:
+        """Wall clock per second of work on a slot, at least 1; ``starts`` are those of the running cells."""
+        if self._count < OVERHEAD_CELLS:
+            return 1.0
+        self.advance(now, slots)
+        used = self._used + sum(now - max(start, self._since) for start in starts)
+        return max(1.0, self._available / used) if used else 1.0
+
+
+def _folder(address: str) -> str:
+    """The folder of an artifact, which is its kind."""
+    return address.partition("/")[0]

@@ -1,0 +1,159 @@
+"""Shows the progress of a run and writes it to the status file.
+
+A terminal gets a live view. Anything else gets plain lines without control characters: one now and then, and one for
+every failure.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+from orchestrator.progress.counter import ProgressCounter
+from orchestrator.progress.snapshot import Snapshot
+from orchestrator.progress.status_file import State, StatusFile
+from orchestrator.progress.view import LiveView
+from orchestrator.util.machine import Gpu, Memory, local_gpus, process_tree_memory
+from orchestrator.util.units import human_duration
+
+TICK_SECONDS = 0.5
+STATUS_SECONDS = 2.0
+MACHINE_SECONDS = 5.0
+"""Intervals of the display's thread, of writing the status file, and of measuring memory and GPUs."""
+
+REFRESHES = 2
+"""Refreshes of the live view per second."""
+
+FIRST_LINES, LATER_LINES = 5.0, 60.0
+"""Seconds between plain lines: a twentieth of the time so far, within these bounds."""
+
+LAST_FAILURES = 5
+"""This many of the last failures are printed after the live view has closed."""
+
+STOPPING = "stopping: work under way is given up, finished work is kept; Ctrl-C again leaves at once"
+
+
+class ProgressDisplay:
+    """Shows the counts of a run while its ``with`` block runs, and a summary when it ends.
+
+    Args:
+        counter: counts the events of the run.
+        title: stands above the live view.
+        console: where to show it.
+        status: where to write it for other shells.
+        resume_command: the command that continues the run, for those who stop it.
+    """
+
+    def __init__(
+        self,
+        counter: ProgressCounter,
+        *,
+        title: str = "",
+        console: Console | None = None,
+        status: StatusFile | None = None,
+        resume_command: str = "the same command",
+    ) -> None:
+        self.counter, self._title, self._resume_command = counter, title, resume_command
+        self._console, self._status = console or Console(), status or StatusFile(None)
+        self._memory: Memory | None = None
+        self._gpus: tuple[Gpu, ...] | None = None
+        self._live: Live | None = None
+        self._printed_line, self._printed_failures = "", 0
+        self._stopping = False
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+
+    def stopping(self) -> None:
+        """Show that the run is being stopped. May be called from a signal handler: it takes no lock."""
+        self._stopping = True
+
+    def __enter__(self) -> ProgressDisplay:
+        if self._console.is_terminal:
+            self._live = Live(
+                get_renderable=self._view, console=self._console, refresh_per_second=REFRESHES, transient=True
+            )
+            self._live.start()
+        self._status.write("running", self._snapshot())
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._thread.join()
+        if self._live is not None:
+            self._live.stop()
+            self._printed_failures = max(0, len(self.counter.failures()) - LAST_FAILURES)  # the report has all of them
+        state: State = "ended"
+        if kind is not None:
+            state = "stopped" if issubclass(kind, KeyboardInterrupt) else "failed"
+        snapshot = self._snapshot()
+        self._status.write(state, snapshot)
+        self._print_failures()
+        line = summary(snapshot)
+        self._print(f"stopped: {line}; go on with: {self._resume_command}" if state == "stopped" else line)
+
+    def _run(self) -> None:
+        """Until the run ends: measure the machine, write the status file and print plain lines when they are due."""
+        due = dict.fromkeys(("status", "machine", "line"), 0.0)
+        start = time.monotonic()
+        while not self._end.wait(TICK_SECONDS):
+            now = time.monotonic()
+            if now >= due["machine"]:
+                due["machine"] = now + MACHINE_SECONDS
+                self._measure_machine()
+            if now >= due["status"]:
+                due["status"] = now + STATUS_SECONDS
+                self._status.write("running", self._snapshot())
+            if self._live is not None:
+                continue
+            self._print_failures()
+            if self._stopping:
+                line = STOPPING
+            elif now >= due["line"]:
+                due["line"] = now + min(max(FIRST_LINES, (now - start) / 20), LATER_LINES)
+                line = self._snapshot().line
+            else:
+                continue
+            if line != self._printed_line:
+                self._print(line)
+
+    def _measure_machine(self) -> None:
+        with suppress(Exception):  # what the system does not tell is not shown
+            self._memory = process_tree_memory()
+            self._gpus = local_gpus() if self._gpus != () else ()  # a machine without any is asked once
+
+    def _snapshot(self) -> Snapshot:
+        return replace(self.counter.snapshot(), memory=self._memory, gpus=self._gpus or ())
+
+    def _view(self) -> RenderableType:
+        return LiveView(self._title, self._snapshot(), time.time(), STOPPING if self._stopping else "")
+
+    def _print_failures(self) -> None:
+        for failure in self.counter.failures(self._printed_failures):
+            log = f" (log: {failure.log})" if failure.log else ""
+            self._print(f"failed: {failure.name}: {failure.error}{log}")
+            self._printed_failures += 1
+
+    def _print(self, line: str) -> None:
+        self._printed_line = line
+        self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def summary(snapshot: Snapshot) -> str:
+    """What a run has done, in one line."""
+    parts = [f"{snapshot.finished} cells finished"]
+    if snapshot.artifacts:
+        parts.insert(0, f"{snapshot.built} of {snapshot.artifacts} artifacts built")
+    if snapshot.failed:
+        parts.append(f"{snapshot.failed} failed")
+    if left := len(snapshot.running) + snapshot.waiting:
+        parts.append(f"{left} not done")
+    return f"{', '.join(parts)} in {human_duration(snapshot.elapsed)}"

@@ -1,0 +1,102 @@
+"""What a cell takes, by the nearest finished cells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.core.cell import Cell, MethodRef
+from orchestrator.planning.cost import RESERVED, CostModel, artifact_work, held_mib
+from orchestrator.store.results import Result
+from tests.helpers import cells as samples
+
+BOLT, LORA, PROBE = (samples.cell(method=method) for method in ("bolt", "lora", "linear_probe"))
+
+
+def seconds_of(costs: CostModel, cell: Cell, gflop: float) -> float | None:
+    """What the model predicts for a cell that counts so many operations."""
+    return costs.seconds(CostModel(lambda cell: gflop).work(cell))
+
+
+def measured(*done: tuple[Cell, float, float]) -> CostModel:
+    """A cost model that has learned: cell, operations, seconds."""
+    costs = CostModel()
+    for cell, gflop, seconds in done:
+        costs.learn_seconds(CostModel(lambda cell, gflop=gflop: gflop).work(cell), seconds)
+    return costs
+
+
+def on_gpu(cell: Cell, mebibytes: float) -> Result:
+    """A result of a cell that ran on a GPU."""
+    result = samples.result(cell)
+    manifest = replace(result.manifest, device="NVIDIA H100")
+    return replace(result, manifest=manifest, details={RESERVED: mebibytes})
+
+
+def test_seconds_grow_with_the_operations_within_a_group() -> None:
+    costs = measured((BOLT, 10, 1.0), (BOLT, 30, 3.0), (PROBE, 0, 0.1), (PROBE, 0, 0.3))
+    assert seconds_of(costs, BOLT, 200) == pytest.approx(20.0)
+    assert seconds_of(costs, PROBE, 0) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("cell", "gflop", "seconds"),
+    [
+        (BOLT, 10, 1.0),
+        (replace(BOLT, shots=2), 10, 2.0),  # k = 1 is nearer to 2 than 4 is, as ratios go
+        (replace(BOLT, shots=16), 10, 1.0),  # k = 4 is the nearest
+        (replace(BOLT, track="ood"), 10, 1.0),  # the same method at the same k on another track
+        (samples.cell(backbone="large"), 100, 10.0),  # on another backbone, by operations
+        (LORA, 12, 1.2),  # another method on this backbone, at this k
+        (samples.cell(method="tip_adapter"), 0, 0.5),  # one that reads features is like others that do
+        (samples.cell(method="lora", backbone="large"), 10, 1.0),  # any cell
+    ],
+)
+def test_what_was_never_measured_borrows_from_its_nearest_relative(cell: Cell, gflop: float, seconds: float) -> None:
+    costs = measured((BOLT, 10, 1.0), (replace(BOLT, shots=1), 5, 1.0), (PROBE, 0, 0.5))
+    assert seconds_of(costs, cell, gflop) == pytest.approx(seconds)
+
+
+def test_without_relatives_there_is_no_prediction() -> None:
+    assert seconds_of(CostModel(), BOLT, 100) is None
+    assert seconds_of(measured((PROBE, 0, 9.0)), BOLT, 100) is None  # cached features say nothing about towers
+    assert CostModel().memory_mib(BOLT) is None
+
+
+def test_old_measurements_fade() -> None:
+    """Earlier results may be of another machine; this run's own soon outweigh them."""
+    costs = measured(*[(BOLT, 10, 100.0)] * 200, *[(BOLT, 10, 1.0)] * 60)
+    predicted = seconds_of(costs, BOLT, 10)
+    assert predicted is not None
+    assert predicted < 10
+
+
+def test_artifacts_are_predicted_by_artifacts() -> None:
+    costs = measured((BOLT, 10, 1.0))
+    assert costs.seconds(artifact_work("sources/a", 10)) is None
+    costs.learn_seconds(artifact_work("sources/a", 10), 4.0)
+    assert costs.seconds(artifact_work("sources/b", 20)) == pytest.approx(8.0)
+    assert costs.seconds(artifact_work("features/b", 20)) == pytest.approx(8.0)
+    assert seconds_of(costs, BOLT, 10) == pytest.approx(1.0)
+
+
+def test_memory_is_the_most_of_the_nearest_relatives() -> None:
+    inks = samples.cell(dataset="inks", shots=16)
+    other_settings = replace(BOLT, method=MethodRef("bolt", 1, (("top_k", 99),)))
+    costs = CostModel(done=[on_gpu(BOLT, 300.0), on_gpu(replace(BOLT, seed=7), 400.0), on_gpu(inks, 900.0)])
+    assert costs.memory_mib(replace(BOLT, seed=9)) == 400.0
+    assert costs.memory_mib(samples.cell(dataset="greek", shots=2)) == 400.0
+    assert costs.memory_mib(samples.cell(dataset="greek", shots=12)) == 900.0
+    assert costs.memory_mib(other_settings) == 400.0
+
+
+@pytest.mark.parametrize("cell", [replace(BOLT, track="ood"), samples.cell(backbone="large"), LORA])
+def test_memory_is_not_borrowed_from_another_track_backbone_or_method(cell: Cell) -> None:
+    assert CostModel(done=[on_gpu(BOLT, 300.0)]).memory_mib(cell) is None
+
+
+def test_memory_measured_on_a_cpu_says_nothing_about_a_gpu() -> None:
+    on_cpu = samples.result(BOLT)
+    assert held_mib(on_cpu) == 0.0
+    assert CostModel(done=[on_cpu]).memory_mib(BOLT) is None
