@@ -36,7 +36,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from bolt.clip.preprocess import evaluation_pixels, normalised
+from bolt.clip.preprocess import evaluation_pixels, normalise
 from orchestrator.datasets.images import Images, read_images, write_images
 from orchestrator.datasets.part import Part, file_part
 from orchestrator.store import Store
@@ -100,7 +100,7 @@ def open_split(store: Store) -> Images:
 
 
 def tower_input(pixels_B3SS: Tensor) -> Tensor:
-    return normalised(pixels_B3SS, MEAN, STD, "cpu")
+    return normalise(pixels_B3SS, MEAN, STD, "cpu")
 
 
 def read(images: Images, prepare: Callable[[Tensor], Tensor]) -> None:

@@ -32,15 +32,17 @@ from numpy.typing import NDArray
 from step import SHAPES, make_step, random_bases, random_tower, rebuild
 from torch import Tensor, nn
 
-from bolt.clip.backbone import Backbone, layer_norm_names
-from bolt.clip.tower import ImageTower, TowerShape, tensor_names
+from bolt.clip.backbone import Backbone
+from bolt.clip.tensor_names import layer_norm_names, tensor_names
+from bolt.clip.tower import ImageTower
+from bolt.clip.tower_shape import TowerShape
 from bolt.methods import METHODS
 from bolt.methods.atlas import tensors_by_open_clip_name, trainable_composition
 from bolt.methods.common.adapters import AdapterSettings, attach_to_tower, bolt_coefficient_count, parameters_per_block
 from bolt.methods.common.composition import Composition, compose_by_autograd
 from bolt.protocol import STRICT
 from bolt.seeds import torch_generator
-from bolt.spectral.coefficients import attach
+from bolt.spectral.spectral_linear import attach_coefficients
 from bolt.task.support import batch_order, draw_support
 from bolt.task.task import Support, Task
 
@@ -69,7 +71,7 @@ def bolt(tower: ImageTower, written: bool = False) -> Ready:
     bases, start = random_bases(tower, SOURCES, TOP_K)
 
     def begin() -> tuple[Forward, list[Tensor]]:
-        spectral, coefficients = attach(tower, bases, start)
+        spectral, coefficients = attach_coefficients(tower, bases, start)
         if written:
             spectral, coefficients = rebuild(tower, spectral, tower.shape.layers, as_written=True)
         spectral.class_embedding.requires_grad_()

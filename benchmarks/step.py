@@ -5,7 +5,7 @@
 
 Compared, interleaved round by round, medians:
     limit     the frozen network's forward and input gradient: no method that trains inside the tower can do less
-    bolt      merged forward, factored gradient (bolt.spectral.coefficients), clipping and AdamW included
+    bolt      merged forward, factored gradient (bolt.spectral.spectral_linear), clipping and AdamW included
     dense     W0 + (U * s) V^T rebuilt under plain autograd, the best way to write it; clipping and AdamW included
     written   W0 + U diag(s) V^T with diag(s) as a matrix, as the formula and the authors' released code have it
     full      full fine-tuning of the tower, clipping and AdamW included
@@ -23,10 +23,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bolt.clip.tower import ImageTower, TowerShape, matrix_modules, matrix_paths
+from bolt.clip.tensor_names import matrix_module_paths
+from bolt.clip.tower import ImageTower, matrix_modules
+from bolt.clip.tower_shape import TowerShape
 from bolt.spectral.bases import Basis
-from bolt.spectral.coefficients import SpectralLinear, attach
 from bolt.spectral.directions import directions_per_source
+from bolt.spectral.spectral_linear import SpectralLinear, attach_coefficients
 
 SHAPES = {
     "B/32": (TowerShape(224, 32, 768, 12, 12, 3072, 512, "quick_gelu"), 32, 4, {"limit": 1.4, "dense": 0.7}),
@@ -54,7 +56,7 @@ def rebuild(
 ) -> tuple[ImageTower, dict[str, nn.Parameter]]:
     """A tower whose matrices are :class:`DenseLinear`, with the coefficients of ``spectral``."""
     twin, coefficients = tower.copy(), {}
-    for matrix, path in matrix_paths(blocks).items():
+    for matrix, path in matrix_module_paths(blocks).items():
         owner, _, attribute = path.rpartition(".")
         module = DenseLinear(cast(SpectralLinear, spectral.get_submodule(path)), as_written)
         setattr(twin.get_submodule(owner), attribute, module)
@@ -124,7 +126,7 @@ def measure(name: str, arguments: argparse.Namespace) -> None:
     # gradient (that of the class embedding), or leaving it out would flatter whoever need not.
     embedded = tower.copy(["class_embedding"])
     limit = embedded.copy(["class_embedding"])
-    spectral, coefficients = attach(embedded, bases, start)
+    spectral, coefficients = attach_coefficients(embedded, bases, start)
     dense, rebuilt = rebuild(embedded, spectral, blocks, as_written=False)
     written, rewritten = rebuild(embedded, spectral, blocks, as_written=True)
     if blocks < SHAPES[name][0].layers:

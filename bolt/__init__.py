@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bolt.clip.backbone import Backbone
     from bolt.methods import METHODS
-    from bolt.model.library import adapt, load_backbone, load_sources, read_folder
+    from bolt.model.api import adapt, load_backbone, load_sources, read_folder
     from bolt.model.loading import load_model
     from bolt.model.model import Model, Prediction
 
@@ -21,11 +21,11 @@ _HOME = {
     "Backbone": "bolt.clip.backbone",
     "Model": "bolt.model.model",
     "Prediction": "bolt.model.model",
-    "adapt": "bolt.model.library",
-    "load_backbone": "bolt.model.library",
+    "adapt": "bolt.model.api",
+    "load_backbone": "bolt.model.api",
     "load_model": "bolt.model.loading",
-    "load_sources": "bolt.model.library",
-    "read_folder": "bolt.model.library",
+    "load_sources": "bolt.model.api",
+    "read_folder": "bolt.model.api",
 }
 
 __all__ = [

@@ -39,7 +39,7 @@ def torch_generator(*axes: str | int) -> torch.Generator:
 
 
 @contextlib.contextmanager
-def isolated(*axes: str | int) -> Iterator[None]:
+def isolated_torch_rng(*axes: str | int) -> Iterator[None]:
     """The global torch generators keyed by the axes inside, and as they were before outside.
 
     For libraries that draw from them and take no generator (initialisation and dropout in ``peft`` and ``nn``).

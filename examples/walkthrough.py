@@ -25,10 +25,10 @@ from adapt_to_my_images import DIGITS, PROMPTS, TINY, draw
 from torch.nn import functional as F
 
 import bolt
-from bolt.clip.backbone import matrix_names
+from bolt.clip.tensor_names import matrix_names
 from bolt.spectral.bases import diagonal_coefficients, orthonormal_basis
-from bolt.spectral.coefficients import attach, merged
-from bolt.spectral.directions import leading, top_directions
+from bolt.spectral.directions import top_directions, truncate_directions
+from bolt.spectral.spectral_linear import attach_coefficients, merge_coefficients
 from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
 
 FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1] / "docs" / "images"
@@ -97,7 +97,7 @@ figure.savefig(FOLDER / "walkthrough-2-spectra.png")
 
 # %% 3. Directions of several sources overlap; their polar factor does not
 rest = [task for task in TASKS if task != TARGET]
-directions = leading([top_directions(vectors[task][matrix], TOP_K) for task in rest], TOP_K)
+directions = truncate_directions([top_directions(vectors[task][matrix], TOP_K) for task in rest], TOP_K)
 stacked = torch.cat([direction.u for direction in directions], dim=1)
 basis = orthonormal_basis(directions, (m, n))
 figure, pair = plt.subplots(1, 2, figsize=(8.4, 3.6), layout="constrained")
@@ -145,7 +145,7 @@ for name in matrices:
     found = [top_directions(vectors[task][name], TOP_K) for task in rest]
     bases[name] = orthonormal_basis(found, tuple(frozen[name].shape))
 starts = {name: diagonal_coefficients(bases[name], means[name]) for name in matrices}
-tower, coefficients = attach(backbone.tower, bases, starts)
+tower, coefficients = attach_coefficients(backbone.tower, bases, starts)
 head = backbone.zero_shot_head(list(DIGITS), PROMPTS)
 support, support_labels = draw(DIGITS, 8, "support")
 unseen, unseen_labels = draw(DIGITS, 40, "unseen")
@@ -157,7 +157,7 @@ few_labels, many_labels = torch.tensor(support_labels), torch.tensor(unseen_labe
 def accuracy(batch: torch.Tensor, answers: torch.Tensor) -> float:
     """Per cent, of the tower as its coefficients stand."""
     with torch.inference_mode():
-        features = F.normalize(merged(tower)(batch), dim=-1)
+        features = F.normalize(merge_coefficients(tower)(batch), dim=-1)
     return 100 * float(((features @ head.T).argmax(dim=-1) == answers).float().mean())
 
 

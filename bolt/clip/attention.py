@@ -1,7 +1,7 @@
 """Query, key and value as three linear modules, in the place of the fused projection.
 
 An adapter hung on the fused (3W, W) matrix has one factor A for all three and cannot leave one of them out. Here each
-of the three is an ``nn.Linear`` of its own that shares the fused matrix's storage; :func:`folded_weight` is the way
+of the three is an ``nn.Linear`` of its own that shares the fused matrix's storage; :func:`merged_weight` is the way
 back, with whatever adapters ``peft`` has put on the parts.
 
 Shape legend: B images, T tokens, W width.
@@ -39,7 +39,7 @@ def _third(fused: nn.Linear, part: int) -> nn.Linear:
     return linear
 
 
-def folded_weight(module: nn.Module) -> Tensor:
+def merged_weight(module: nn.Module) -> Tensor:
     """The (out, in) weight of a linear module: plain, split, or under an adapter of ``peft`` (which is merged).
 
     The module stays as it is. A plain module's own weight is returned, in every other case a new tensor.
@@ -47,7 +47,7 @@ def folded_weight(module: nn.Module) -> Tensor:
     from peft.tuners.lora import LoraLayer  # seconds to import
 
     if isinstance(module, SplitProjection):
-        return torch.cat([folded_weight(part) for part in (module.q, module.k, module.v)])
+        return torch.cat([merged_weight(part) for part in (module.q, module.k, module.v)])
     if isinstance(module, LoraLayer):
         # peft merges in place and undoes it with a rounding error, so a copy is merged; the frozen weight under the
         # adapter is the backbone's own.

@@ -1,4 +1,4 @@
-"""A frozen CLIP: image tower, text head, preprocessing, and the census of its tensors.
+"""A frozen CLIP: image tower, text head and preprocessing.
 
 Shape legend: B images, S image side, D joint embedding width, P prompts, C classes, T templates.
 """
@@ -6,18 +6,17 @@ Shape legend: B images, S image side, D joint embedding width, P prompts, C clas
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bolt.clip.preprocess import normalised
-from bolt.clip.tower import Activation, ImageTower, tower_digest
+from bolt.clip.preprocess import normalise
+from bolt.clip.tower import ImageTower, tower_digest
+from bolt.clip.tower_shape import Activation
 
-_NOT_A_MATRIX = ("text_projection", "positional", "token_embedding")
 _PROMPT_BATCH = 256
 
 
@@ -62,7 +61,7 @@ class Backbone:
     def from_open_clip(cls, model: nn.Module, tokenizer: Callable[[list[str]], Tensor], name: str) -> Backbone:
         """A backbone from an open_clip model, whose image tensors it shares and whose text tower it copies.
 
-        Raises ``bolt.clip.tower.UnsupportedTower`` for an image tower other than a plain vision transformer.
+        Raises ``bolt.clip.tower_shape.UnsupportedTower`` for an image tower other than a plain vision transformer.
         """
         import open_clip  # seconds to import, and only a model that came from it gets here
 
@@ -91,7 +90,7 @@ class Backbone:
 
     def normalise(self, pixels_B3SS: Tensor) -> Tensor:
         """uint8 pixels (B, 3, S, S) -> float32 tower input on the backbone's device."""
-        return normalised(pixels_B3SS, self.mean, self.std, self.device)
+        return normalise(pixels_B3SS, self.mean, self.std, self.device)
 
     def encode_images(self, pixels_B3SS: Tensor, tower: ImageTower | None = None, batch_size: int = 256) -> Tensor:
         """Raw (not normalised) float32 features (B, D) of uint8 pixels, by the frozen tower or the one given.
@@ -137,54 +136,3 @@ class Backbone:
 def average_prompts(embeddings_CTD: Tensor) -> Tensor:
     """Class embeddings (C, D) from prompt embeddings (C, T, D): normalise, average over templates, normalise."""
     return F.normalize(F.normalize(embeddings_CTD, dim=-1).mean(dim=1), dim=-1)
-
-
-def matrix_names(state: Mapping[str, Tensor]) -> list[str]:
-    """Names of the weight matrices that get a basis, in the order of ``state``.
-
-    A tensor counts if it is two-dimensional and neither an embedding nor the text projection: per block the fused
-    query-key-value, attention output and two feed-forward matrices, plus the visual projection; 49 in ViT-B, 97 in
-    ViT-L/14. ``state`` is a visual tower's dictionary or a whole CLIP's, of which only ``visual.`` names count.
-    """
-    return [
-        name
-        for name, tensor in _of_the_image_tower(state).items()
-        if tensor.ndim == 2 and not any(part in name for part in _NOT_A_MATRIX)
-    ]
-
-
-def layer_norm_names(state: Mapping[str, Tensor]) -> list[str]:
-    """Names of the gains and biases of the image tower's layer norms; ``state`` as in :func:`matrix_names`."""
-    return [name for name in _of_the_image_tower(state) if any(part.startswith("ln_") for part in name.split("."))]
-
-
-@dataclass(frozen=True)
-class Census:
-    """Counts of a dictionary of tensors.
-
-    Attributes:
-        tensors: how many there are (aTLAS calls them blocks).
-        two_dimensional: how many are two-dimensional, embeddings included.
-        matrices: how many of the image tower's get a basis.
-        layer_norm_numbers: gains and biases of the image tower's layer norms together.
-    """
-
-    tensors: int
-    two_dimensional: int
-    matrices: int
-    layer_norm_numbers: int
-
-
-def census(state: Mapping[str, Tensor]) -> Census:
-    """Count the tensors of an image tower's (or a whole CLIP's) dictionary."""
-    return Census(
-        tensors=len(state),
-        two_dimensional=sum(tensor.ndim == 2 for tensor in state.values()),
-        matrices=len(matrix_names(state)),
-        layer_norm_numbers=sum(state[name].numel() for name in layer_norm_names(state)),
-    )
-
-
-def _of_the_image_tower(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    whole = any(name.startswith("visual.") for name in state)
-    return {name: tensor for name, tensor in state.items() if not whole or name.startswith("visual.")}

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bolt.clip.tower import PROJECTION, TensorMismatch, TowerShape
+from bolt.clip.tensor_names import PROJECTION, TensorMismatch
+from bolt.clip.tower_shape import TowerShape
 
 VISION = "vision_model."
 """What precedes the names of the tower, except in a ``CLIPVisionModel`` written by transformers 5."""

@@ -52,24 +52,24 @@ def evaluation_pixels(image: Image.Image, size: int, *, exif_rotation: bool = Fa
     from torchvision.transforms import InterpolationMode
     from torchvision.transforms import functional as F
 
-    resized = F.resize(rgb_or_grey(image, exif_rotation), size, interpolation=InterpolationMode.BICUBIC)
+    resized = F.resize(to_rgb_or_grey(image, exif_rotation), size, interpolation=InterpolationMode.BICUBIC)
     return rgb_pixels(F.center_crop(resized, [size, size]))
 
 
 def rgb_pixels(image: Image.Image, *, exif_rotation: bool = False) -> NDArray[np.uint8]:
     """uint8 (3, H, W): the image in RGB at its own size."""
-    rgb = rgb_or_grey(image, exif_rotation).convert("RGB")
+    rgb = to_rgb_or_grey(image, exif_rotation).convert("RGB")
     return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
 
 
-def normalised(pixels_B3SS: Tensor, mean: Sequence[float], std: Sequence[float], device: torch.device | str) -> Tensor:
+def normalise(pixels_B3SS: Tensor, mean: Sequence[float], std: Sequence[float], device: torch.device | str) -> Tensor:
     """uint8 pixels (B, 3, S, S) -> float32 tower input on a device; the steps of CLIP's own, per channel."""
     images = pixels_B3SS.to(device, non_blocking=True).float().div_(255)
     mean_311, std_311 = (images.new_tensor(values).view(3, 1, 1) for values in (mean, std))
     return images.sub_(mean_311).div_(std_311)
 
 
-def opened(image: Image.Image | str | Path) -> Image.Image:
+def open_image(image: Image.Image | str | Path) -> Image.Image:
     """An image, read if it is the path of a file. Raises ``OSError`` for a file that is no whole image."""
     if isinstance(image, Image.Image):
         return image
@@ -78,7 +78,7 @@ def opened(image: Image.Image | str | Path) -> Image.Image:
         return found
 
 
-def rgb_or_grey(image: Image.Image, exif_rotation: bool = False) -> Image.Image:
+def to_rgb_or_grey(image: Image.Image, exif_rotation: bool = False) -> Image.Image:
     """The image in mode ``RGB`` or ``L``, by the rules above. Raises one of ``UNREADABLE`` when it is refused."""
     if exif_rotation:
         image = ImageOps.exif_transpose(image)

@@ -13,41 +13,15 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-Activation = Literal["gelu", "quick_gelu"]
-
-PROJECTION = "proj"
-"""The one matrix that open_clip stores as (in, out) and applies as ``x @ proj``; all others are (out, in)."""
-
-
-class UnsupportedTower(ValueError):
-    """An image tower this project has no equal for."""
-
-
-class TensorMismatch(ValueError):
-    """A dictionary of tensors that does not fit the tower."""
-
-
-@dataclass(frozen=True)
-class TowerShape:
-    """What fixes a tower's tensors and its arithmetic."""
-
-    image_size: int
-    patch_size: int
-    width: int
-    layers: int
-    heads: int
-    mlp_width: int
-    embed_dim: int
-    activation: Activation
-    epsilon: float = 1e-5
+from bolt.clip.tensor_names import PROJECTION, check_tensors, matrix_module_paths, tensor_names
+from bolt.clip.tower_shape import TowerShape, shape_from_open_clip
 
 
 class QuickGELU(nn.Module):
@@ -129,7 +103,7 @@ class ImageTower(nn.Module):
 
         The tower is frozen and in evaluation mode. Raises ``UnsupportedTower`` for any other architecture.
         """
-        shape = _shape_of(visual)
+        shape = shape_from_open_clip(visual)
         with torch.device("meta"):  # no memory, and no draw from a global random generator
             tower = cls(shape)
         tower._assign({name: tensor.detach() for name, tensor in visual.state_dict().items()})
@@ -186,7 +160,7 @@ class ImageTower(nn.Module):
             theirs: own[ours][::-1] if theirs == PROJECTION else own[ours]
             for theirs, ours in tensor_names(self.shape.layers).items()
         }
-        check_fit(tensors, expected)
+        check_tensors(tensors, expected)
 
     def _assign(self, tensors: Mapping[str, Tensor]) -> None:
         """Make the given tensors this tower's own, without copying their values where the layout is the same."""
@@ -206,137 +180,22 @@ def tower_digest(tower: ImageTower) -> str:
     return digest.hexdigest()[:16]
 
 
-def tensor_names(layers: int) -> dict[str, str]:
-    """open_clip's tensor name -> this tower's, in open_clip's order."""
-    names = {name: name for name in ("class_embedding", "positional_embedding")}
-    names[PROJECTION] = "proj.weight"
-    names |= {name: name for name in ("conv1.weight", "ln_pre.weight", "ln_pre.bias")}
-    for index in range(layers):
-        theirs, ours = f"transformer.resblocks.{index}.", f"blocks.{index}."
-        for their_part, our_part in _BLOCK_TENSORS.items():
-            names[theirs + their_part] = ours + our_part
-    return names | {name: name for name in ("ln_post.weight", "ln_post.bias")}
-
-
-_BLOCK_MATRICES = {
-    "attn.in_proj_weight": "attn.qkv",
-    "attn.out_proj.weight": "attn.out",
-    "mlp.c_fc.weight": "c_fc",
-    "mlp.c_proj.weight": "c_proj",
-}
-_BLOCK_TENSORS = {
-    "ln_1.weight": "ln_1.weight",
-    "ln_1.bias": "ln_1.bias",
-    "attn.in_proj_weight": "attn.qkv.weight",
-    "attn.in_proj_bias": "attn.qkv.bias",
-    "attn.out_proj.weight": "attn.out.weight",
-    "attn.out_proj.bias": "attn.out.bias",
-    "ln_2.weight": "ln_2.weight",
-    "ln_2.bias": "ln_2.bias",
-    "mlp.c_fc.weight": "c_fc.weight",
-    "mlp.c_fc.bias": "c_fc.bias",
-    "mlp.c_proj.weight": "c_proj.weight",
-    "mlp.c_proj.bias": "c_proj.bias",
-}
-
-
-def matrix_paths(layers: int) -> dict[str, str]:
-    """open_clip's matrix name -> path of the module that holds it, in network order."""
-    paths = {
-        f"transformer.resblocks.{index}.{theirs}": f"blocks.{index}.{ours}"
-        for index in range(layers)
-        for theirs, ours in _BLOCK_MATRICES.items()
-    }
-    return paths | {PROJECTION: "proj"}
-
-
 def matrix_modules(tower: ImageTower) -> dict[str, nn.Linear]:
     """open_clip's matrix name -> the linear module that holds it, in network order.
 
     A matrix of task-vector space is open_clip's own tensor. For every name but ``proj`` that is the module's
     ``weight`` (out, in); ``proj`` is stored as (width, embed), the transpose of the module's weight.
     """
-    return {name: cast(nn.Linear, tower.get_submodule(path)) for name, path in matrix_paths(tower.shape.layers).items()}
+    return {
+        name: cast(nn.Linear, tower.get_submodule(path))
+        for name, path in matrix_module_paths(tower.shape.layers).items()
+    }
 
 
 def replace_matrix(tower: ImageTower, name: str, make: Callable[[nn.Linear], nn.Module]) -> nn.Module:
     """Put ``make(linear)`` in the place of one matrix's linear module; returns the new module."""
-    owner, _, attribute = matrix_paths(tower.shape.layers)[name].rpartition(".")
+    owner, _, attribute = matrix_module_paths(tower.shape.layers)[name].rpartition(".")
     holder = tower.get_submodule(owner)
     module = make(cast(nn.Linear, getattr(holder, attribute)))
     setattr(holder, attribute, module)
     return module
-
-
-def check_fit(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise ``TensorMismatch`` that lists the first missing, unexpected and wrongly shaped tensors.
-
-    ``expected`` maps each open_clip visual name to its shape.
-    """
-    complaints = [
-        *_first("missing", [name for name in expected if name not in tensors]),
-        *_first("unexpected", [name for name in tensors if name not in expected]),
-        *_first(
-            "of another shape",
-            [
-                f"{name} {tuple(tensors[name].shape)} instead of {size}"
-                for name, size in expected.items()
-                if name in tensors and tuple(tensors[name].shape) != size
-            ],
-        ),
-    ]
-    if complaints:
-        raise TensorMismatch("tensors do not fit the image tower: " + "; ".join(complaints))
-
-
-def _first(what: str, names: list[str], shown: int = 3) -> list[str]:
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return [f"{what}: {', '.join(names[:shown])}{more}"] if names else []
-
-
-def _shape_of(visual: nn.Module) -> TowerShape:
-    """The shape of an open_clip vision transformer, or ``UnsupportedTower`` naming what has no equal here."""
-    import open_clip.transformer as open_clip_transformer  # seconds to import; a plan never gets here
-
-    if not isinstance(visual, open_clip_transformer.VisionTransformer):
-        raise UnsupportedTower(
-            f"only open_clip's VisionTransformer can be adapted, this image tower is a {type(visual).__name__}"
-        )
-    blocks = list(visual.transformer.resblocks)
-    strange = [
-        what
-        for what, found in {
-            "pooling other than the class token": visual.attn_pool is not None or visual.pool_type != "tok",
-            "patch dropout": not isinstance(visual.patch_dropout, nn.Identity),
-            "no layer norm before the blocks": not isinstance(visual.ln_pre, nn.LayerNorm),
-            "no output projection": visual.proj is None,
-            "images or patches that are not square": len({*visual.image_size}) + len({*visual.patch_size}) != 2,
-            "blocks of a custom kind": any(
-                type(block) is not open_clip_transformer.ResidualAttentionBlock for block in blocks
-            ),
-        }.items()
-        if found
-    ]
-    if strange:
-        raise UnsupportedTower(f"this image tower cannot be adapted: it has {', '.join(strange)}")
-    first = blocks[0]
-    if any(not isinstance(scale, nn.Identity) for block in blocks for scale in (block.ls_1, block.ls_2)):
-        raise UnsupportedTower("this image tower cannot be adapted: it has layer scale")
-    activation: Activation
-    if isinstance(first.mlp.gelu, open_clip_transformer.QuickGELU):
-        activation = "quick_gelu"
-    elif isinstance(first.mlp.gelu, nn.GELU) and first.mlp.gelu.approximate == "none":
-        activation = "gelu"
-    else:
-        raise UnsupportedTower(f"this image tower cannot be adapted: its activation is {first.mlp.gelu}")
-    return TowerShape(
-        image_size=visual.image_size[0],
-        patch_size=visual.patch_size[0],
-        width=visual.conv1.out_channels,
-        layers=len(blocks),
-        heads=first.attn.num_heads,
-        mlp_width=first.mlp.c_fc.out_features,
-        embed_dim=visual.proj.shape[1],
-        activation=activation,
-        epsilon=first.ln_1.eps,
-    )

@@ -31,7 +31,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bolt.clip.tower import PROJECTION, ImageTower, tensor_names
+from bolt.clip.tensor_names import PROJECTION, tensor_names
+from bolt.clip.tower import ImageTower
 from bolt.methods.base import Method, TowerPasses, register
 from bolt.methods.common.composition import Composition
 from bolt.seeds import torch_generator

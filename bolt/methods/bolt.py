@@ -15,7 +15,7 @@ from torch import Tensor
 from bolt.methods.base import Method, TowerPasses, register
 from bolt.methods.common.pooled_start import PooledStart, PooledStartSettings, pooled_start
 from bolt.methods.common.scale_selection import images_scored
-from bolt.spectral.coefficients import merged
+from bolt.spectral.spectral_linear import merge_coefficients
 from bolt.task.task import Adapted, Task, cosine_classifier
 from bolt.training.adaptation import adapted, train
 from bolt.training.loop import ReferenceQuirks, TrainingRecipe
@@ -41,7 +41,7 @@ def adapt_pooled(task: Task, settings: BoltPooledSettings) -> Adapted:
     start = pooled_start(task, settings)
     return Adapted(
         classify=cosine_classifier(task.head_CD, task.backbone.logit_scale),
-        tower=merged(start.tower),
+        tower=merge_coefficients(start.tower),
         details=start.details,
         coefficients=_pooled(start),
         change=start.change(),
@@ -54,13 +54,13 @@ def adapt(task: Task, settings: BoltSettings) -> Adapted:
     trainable = Trainable(
         encode=start.tower,
         parameters=list(start.coefficients.values()),
-        current=lambda: merged(start.tower),
+        current=lambda: merge_coefficients(start.tower),
     )
     train(
         task,
         trainable,
         settings,
-        start=None if task.unlabelled is None else merged(start.tower),
+        start=None if task.unlabelled is None else merge_coefficients(start.tower),
         quirks=ReferenceQuirks(late_schedule=task.protocol.schedule_offset),
     )
     trained = {f"trained/{name}": value.detach().clone() for name, value in start.coefficients.items()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bolt.clip.backbone import layer_norm_names
+from bolt.clip.tensor_names import layer_norm_names
 from bolt.methods.base import Method, TowerPasses, register
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, train, trainable_tower

@@ -24,11 +24,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from bolt.clip.attention import folded_weight
-from bolt.clip.tower import ImageTower, tensor_names
+from bolt.clip.attention import merged_weight
+from bolt.clip.tensor_names import tensor_names
+from bolt.clip.tower import ImageTower
 from bolt.methods.base import Method, TowerPasses, register
 from bolt.methods.common.adapters import AdapterSettings, adapted_blocks, attach_to_tower
-from bolt.seeds import isolated
+from bolt.seeds import isolated_torch_rng
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, train
@@ -72,12 +73,12 @@ def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, p
     def encode(images_B3SS: Tensor) -> Tensor:
         if not settings.dropout:
             return cast(Tensor, tower(images_B3SS))
-        with isolated("lora", "dropout", task.dataset, task.seed, next(steps)):
+        with isolated_torch_rng("lora", "dropout", task.dataset, task.seed, next(steps)):
             return cast(Tensor, tower(images_B3SS))
 
     def current() -> ImageTower:
         plain = base.copy(trainable=[*matrices, *unfrozen]).requires_grad_(False)
-        values = {ours[name]: folded_weight(tower.get_submodule(path)) for name, path in matrices.items()}
+        values = {ours[name]: merged_weight(tower.get_submodule(path)) for name, path in matrices.items()}
         values |= {ours[name]: tower.get_parameter(ours[name]).detach() for name in unfrozen}
         for name, value in values.items():
             plain.get_parameter(name).copy_(value)

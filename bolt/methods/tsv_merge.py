@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bolt.clip.backbone import matrix_names
+from bolt.clip.tensor_names import matrix_names
 from bolt.methods.base import Method, TowerPasses, register
 from bolt.methods.common.merging import adapt_by_merging, mean_task_vectors, required_sources
 from bolt.methods.common.scale_selection import images_scored

@@ -12,9 +12,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bolt.clip.backbone import Backbone, matrix_names
+from bolt.clip.backbone import Backbone
+from bolt.clip.checkpoint_conversion import convert_image_tower
 from bolt.clip.checkpoint_files import SUFFIXES
-from bolt.clip.checkpoints import image_tower, read_tensors
+from bolt.clip.checkpoint_reading import read_tensors
+from bolt.clip.tensor_names import matrix_names
 from bolt.spectral.directions import Directions, top_directions
 from bolt.spectral.sources import Sources
 from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
@@ -24,7 +26,7 @@ _FIRST = 12
 
 
 class CheckpointSources(Sources):
-    """Sources read from checkpoints of any layout that :mod:`bolt.clip.checkpoints` knows.
+    """Sources read from checkpoints of any layout that :mod:`bolt.clip.checkpoint_conversion` knows.
 
     What is kept is the leading directions of every source and the sum of the task vectors; a method that asks for more
     directions, or for whole task vectors, has the files read again.
@@ -61,8 +63,8 @@ class CheckpointSources(Sources):
         return leave_out_mean(self._total[matrix], [], len(self._files))
 
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
-        """One source's task vector, read anew. Raises as :func:`bolt.clip.checkpoints.image_tower`."""
-        tuned = image_tower(read_tensors(self._files[source]), self._frozen).tensors
+        """One source's task vector. Raises as :func:`bolt.clip.checkpoint_conversion.convert_image_tower`."""
+        tuned = convert_image_tower(read_tensors(self._files[source]), self._frozen).tensors
         return {name: tuned[name] - before for name, before in self._frozen.items()}
 
     @cached_property

@@ -14,14 +14,17 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bolt.clip.huggingface import from_huggingface
-from bolt.clip.tower import ImageTower, TensorMismatch, TowerShape
+from bolt.clip.tensor_names import TensorMismatch
+from bolt.clip.tower import ImageTower
+from bolt.clip.tower_changes import replace_tensors
+from bolt.clip.tower_shape import TowerShape
 from bolt.model.model import Model
 from bolt.model.parts import About
-from bolt.model.saving import ADAPTER, CLASSIFIER, FORMAT, FORMS, INDEX, THEIRS, VISUAL, file_digest
+from bolt.model.saving import ADAPTER, CLASSIFIER, FORMAT, FORMS, HUGGINGFACE_WEIGHTS, INDEX, VISUAL, file_digest
 from bolt.spectral.bases import Basis
 from bolt.spectral.sources import BasisRecipe
-from bolt.spectral.updates import SpectralChange, rebuilt, with_tensors
-from bolt.task.classifiers import Classifier, UnknownClassifier, restored
+from bolt.spectral.spectral_change import SpectralChange, rebuild_change
+from bolt.task.classifiers import Classifier, UnknownClassifier, build_classifier
 
 if TYPE_CHECKING:
     from bolt.clip.backbone import Backbone
@@ -32,7 +35,7 @@ class UnreadableModel(ValueError):
     """A folder that holds no whole model of this format."""
 
 
-class OtherBackbone(ValueError):
+class BackboneMismatch(ValueError):
     """A model that was adapted from other weights than those at hand."""
 
 
@@ -51,15 +54,15 @@ def load_model(
 
     Raises:
         UnreadableModel: for what is no whole model of this format, or when what it needs is not given.
-        OtherBackbone: when the backbone's weights are not those it was adapted from; both digests are named.
-        bolt.spectral.updates.OtherBasis: when the sources are not those of its basis.
+        BackboneMismatch: when the backbone's weights are not those it was adapted from; both digests are named.
+        bolt.spectral.spectral_change.BasisMismatch: when the sources are not those of its basis.
     """
     folder = Path(folder)
     index = read_index(folder)
     try:
         about = _about(index)
         if backbone is not None and backbone.digest != about.backbone_digest:
-            raise OtherBackbone(
+            raise BackboneMismatch(
                 f"{folder} was adapted from {about.backbone} with the digest {about.backbone_digest}, and the backbone "
                 f"given is {backbone.name} with the digest {backbone.digest}"
             )
@@ -103,12 +106,12 @@ def _check_files(folder: Path, digests: Mapping[str, str]) -> None:
 
 
 def _classifier(index: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Classifier:
-    return restored(index["classifier"]["kind"], tensors, index["classifier"]["numbers"])
+    return build_classifier(index["classifier"]["kind"], tensors, index["classifier"]["numbers"])
 
 
 def _whole_tower(folder: Path, index: Mapping[str, Any]) -> ImageTower:
     if index["form"] == "huggingface":
-        tensors = from_huggingface(load_file(folder / THEIRS))
+        tensors = from_huggingface(load_file(folder / HUGGINGFACE_WEIGHTS))
     else:
         tensors = load_file(folder / VISUAL)
     with torch.device("meta"):  # no memory, and no draw from a global random generator
@@ -135,11 +138,11 @@ def _read_adapter(
     groups = _grouped(_aligned(load_file(folder / ADAPTER), device))
     classifier = _classifier(index, groups["classifier"])
     changed = groups.get("tower", {})
-    tower = with_tensors(frozen, changed) if changed else frozen
+    tower = replace_tensors(frozen, changed) if changed else frozen
     change = None
     if "basis" in index:
         change = _spectral_change(folder, index["basis"], groups, sources, frozen)
-        tower = change.applied(tower)
+        tower = change.apply_to(tower)
     return Model(tower, classifier, about, frozen, change)
 
 
@@ -159,7 +162,7 @@ def _spectral_change(
             f"{folder} holds coefficients without their basis, which is made of the source models "
             f"{', '.join(basis['sources'])}; give them, or save it with its basis"
         )
-    return rebuilt(coefficients, groups["probe"], recipe, sources, frozen.state_dict_open_clip())
+    return rebuild_change(coefficients, groups["probe"], recipe, sources, frozen.state_dict_open_clip())
 
 
 def _aligned(tensors: Mapping[str, Tensor], device: torch.device | str) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from bolt.clip.augment import evaluation_view
-from bolt.clip.preprocess import evaluation_pixels, normalised, opened
+from bolt.clip.preprocess import evaluation_pixels, normalise, open_image
 from bolt.model.parts import About, ModelParts
 from bolt.model.saving import Form, save
 from bolt.task.classifiers import Classifier, UnknownClassifier
@@ -50,7 +50,7 @@ class Model(ModelParts):
     """A classifier of images; its attributes are those of :class:`bolt.model.parts.ModelParts`."""
 
     @classmethod
-    def of(
+    def from_adapted(
         cls,
         backbone: Backbone,
         adapted: Adapted,
@@ -93,7 +93,7 @@ class Model(ModelParts):
     def _pixels(self, image: ImageInput, size: int) -> Tensor:
         if isinstance(image, Tensor):
             return evaluation_view(image, size)
-        return torch.from_numpy(evaluation_pixels(opened(image), size, exif_rotation=self.about.exif_rotation))
+        return torch.from_numpy(evaluation_pixels(open_image(image), size, exif_rotation=self.about.exif_rotation))
 
     def logits(self, images: Sequence[ImageInput] | Tensor) -> Tensor:
         """Logits (B, C) of pictures, or of uint8 pixels (B, 3, S, S) that :meth:`pixels` has made."""
@@ -101,7 +101,7 @@ class Model(ModelParts):
         about, parts = self.about, []
         with torch.inference_mode():
             for batch in torch.split(pixels_B3SS, _BATCH):
-                features_BD = self.tower(normalised(batch, about.mean, about.std, self.device))
+                features_BD = self.tower(normalise(batch, about.mean, about.std, self.device))
                 parts.append(self.classifier(features_BD))
         return torch.cat(parts)
 

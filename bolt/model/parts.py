@@ -12,7 +12,8 @@ from typing import Any
 from torch import Tensor
 
 from bolt.clip.tower import ImageTower
-from bolt.spectral.updates import SpectralChange, changed_tensors
+from bolt.clip.tower_changes import changed_tensors
+from bolt.spectral.spectral_change import SpectralChange
 from bolt.task.classifiers import Classifier
 
 
@@ -65,7 +66,7 @@ class ModelParts:
                 f"{len(self.about.class_names)} class names for a classifier of {self.classifier.class_count} classes"
             )
 
-    def changed(self) -> dict[str, Tensor]:
+    def changed_tensors(self) -> dict[str, Tensor]:
         """The tower's tensors that differ from the frozen one's and are no part of ``change``, by open_clip's names.
 
         Raises ``ValueError`` for a model read in a merged form without its backbone.

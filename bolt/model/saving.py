@@ -1,8 +1,8 @@
 """A model on disk: safetensors and one JSON file, in one of three forms. No pickle is written or read.
 
 ``adapter``
-    the classifier and the tower's change in its smallest form (:mod:`bolt.spectral.updates`): it needs its backbone,
-    and coefficients without their basis need the source models. ``bolt.json``, ``adapter.safetensors``.
+    the classifier and the tower's change in its smallest form (:mod:`bolt.spectral.spectral_change`): it needs its
+    backbone, and coefficients without their basis need the source models. ``bolt.json``, ``adapter.safetensors``.
 ``state_dict``
     the whole image tower by open_clip's visual names, and the classifier: it needs nothing. ``bolt.json``,
     ``visual.safetensors``, ``classifier.safetensors``.
@@ -33,7 +33,7 @@ from torch import Tensor
 from bolt.clip.huggingface import config_from_shape, to_huggingface
 from bolt.clip.tensor_files import save_tensors
 from bolt.model.parts import ModelParts
-from bolt.spectral.coefficients import NotFinite
+from bolt.spectral.spectral_linear import NonFiniteTensor
 
 Form = Literal["adapter", "state_dict", "huggingface"]
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -45,7 +45,7 @@ INDEX = "bolt.json"
 ADAPTER = "adapter.safetensors"
 VISUAL = "visual.safetensors"
 CLASSIFIER = "classifier.safetensors"
-THEIRS = "model.safetensors"
+HUGGINGFACE_WEIGHTS = "model.safetensors"
 _BICUBIC = 3
 """Pillow's number of the filter."""
 
@@ -57,7 +57,7 @@ def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_
         with_basis: an adapter's coefficients with their basis, so that no source model is needed to read it.
 
     Raises:
-        bolt.spectral.coefficients.NotFinite: for NaN or infinite entries; nothing is written.
+        bolt.spectral.spectral_linear.NonFiniteTensor: for NaN or infinite entries; nothing is written.
         FileExistsError: when something is there already.
         ValueError: for a form that does not exist, or an adapter of a model whose backbone is not known.
     """
@@ -107,7 +107,7 @@ def _index(model: ModelParts, form: Form, body: Mapping[str, Any], files: Mappin
 
 def _adapter(model: ModelParts, with_basis: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors of an adapter by their stored names, and what the index says of them."""
-    tensors = _prefixed("classifier", model.classifier.tensors()) | _prefixed("tower", model.changed())
+    tensors = _prefixed("classifier", model.classifier.tensors()) | _prefixed("tower", model.changed_tensors())
     if model.change is None:
         return tensors, {}
     tensors |= _prefixed("coefficients", model.change.coefficients) | _prefixed("probe", model.change.probes())
@@ -132,7 +132,7 @@ def _write_state_dict(model: ModelParts, folder: Path, with_basis: bool) -> dict
 
 def _write_huggingface(model: ModelParts, folder: Path, with_basis: bool) -> dict[str, Any]:
     tensors = to_huggingface(model.tower.state_dict_open_clip())
-    save_tensors(_packed(tensors), folder / THEIRS, metadata={"format": "pt"})
+    save_tensors(_packed(tensors), folder / HUGGINGFACE_WEIGHTS, metadata={"format": "pt"})
     save_tensors(_packed(model.classifier.tensors()), folder / CLASSIFIER)
     for name, content in {
         "config.json": config_from_shape(model.tower.shape),
@@ -169,10 +169,10 @@ def _preprocessor(model: ModelParts) -> dict[str, Any]:
 
 
 def _packed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies on the CPU that share no memory, as safetensors wants them. Raises ``NotFinite`` naming a tensor."""
+    """Copies on the CPU that share no memory, as safetensors wants them. Raises ``NonFiniteTensor`` naming a tensor."""
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
-            raise NotFinite(f"{name} has NaN or infinite entries; the model is not written")
+            raise NonFiniteTensor(f"{name} has NaN or infinite entries; the model is not written")
     return {
         name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()

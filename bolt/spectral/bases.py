@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bolt.spectral.directions import Directions, leading
-from bolt.spectral.orthogonal import completed, paired_polar_factors, whitened
+from bolt.spectral.directions import Directions, truncate_directions
+from bolt.spectral.orthogonal import complete_columns, paired_polar_factors, whiten
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ def orthonormal_basis(directions: Sequence[Directions], matrix_shape: tuple[int,
 def whitened_basis(directions: Sequence[Directions], matrix_shape: tuple[int, int], epsilon: float) -> Basis:
     """The paper's other form of the basis: both stacks whitened, X (X^T X + epsilon I)^(-1/2).
 
-    It has a column for every direction, dependent ones included; see :func:`bolt.spectral.orthogonal.whitened` for how
+    It has a column for every direction, dependent ones included; see :func:`bolt.spectral.orthogonal.whiten` for how
     far from orthonormal the columns then are.
     """
     u, _, v = _stacked(directions, matrix_shape)
-    return Basis(whitened(u, epsilon), whitened(v, epsilon))
+    return Basis(whiten(u, epsilon), whiten(v, epsilon))
 
 
-def padded(basis: Basis, width: int, generator: torch.Generator) -> Basis:
+def padded_basis(basis: Basis, width: int, generator: torch.Generator) -> Basis:
     """An orthonormal basis followed by arbitrary directions, ``width`` columns in all or min(m, n) if that is fewer.
 
     An empty basis stays empty: a matrix that no source has changed is not adapted.
@@ -62,7 +62,7 @@ def padded(basis: Basis, width: int, generator: torch.Generator) -> Basis:
     wanted = min(width, basis.u.shape[0], basis.v.shape[0])
     if not 0 < basis.rank < wanted:
         return basis
-    return Basis(completed(basis.u, wanted, generator), completed(basis.v, wanted, generator))
+    return Basis(complete_columns(basis.u, wanted, generator), complete_columns(basis.v, wanted, generator))
 
 
 def _stacked(directions: Sequence[Directions], matrix_shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
@@ -92,6 +92,8 @@ def tsv_merge(directions: Sequence[Directions], matrix_shape: tuple[int, int]) -
     (Gargiulo et al., "Task Singular Vectors", 2025). Directions that others span are left out with their singular
     values, as in :func:`orthonormal_basis`: a task given twice counts once.
     """
-    u, s, v = _stacked(leading(directions, max(1, min(matrix_shape) // max(1, len(directions)))), matrix_shape)
+    u, s, v = _stacked(
+        truncate_directions(directions, max(1, min(matrix_shape) // max(1, len(directions)))), matrix_shape
+    )
     u_factor, v_factor, kept = paired_polar_factors(u, v)
     return u_factor * s[kept] @ v_factor.mT

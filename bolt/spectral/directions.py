@@ -71,7 +71,7 @@ def directions_per_source(top_k: int, rank_limit: int, sources: int) -> int:
     return min(top_k, max(1, rank_limit // sources))
 
 
-def leading(directions: Sequence[Directions], k: int) -> list[Directions]:
+def truncate_directions(directions: Sequence[Directions], k: int) -> list[Directions]:
     """The first ``k`` directions of each source.
 
     A method asks its sources for equally many directions of every matrix, which is what is stored, and cuts them here.

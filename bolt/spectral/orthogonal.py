@@ -46,7 +46,7 @@ def paired_polar_factors(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, list[int
     return u_factor.to(u.dtype).contiguous(), v_factor.to(v.dtype).contiguous(), kept
 
 
-def whitened(stack: Tensor, epsilon: float) -> Tensor:
+def whiten(stack: Tensor, epsilon: float) -> Tensor:
     """X (X^T X + epsilon I)^(-1/2) of a stack (m, r), for a positive epsilon.
 
     With X = P S Q^T this is P S (S^2 + epsilon)^(-1/2) Q^T: the polar factor where the singular values are far above
@@ -61,7 +61,7 @@ def whitened(stack: Tensor, epsilon: float) -> Tensor:
     return torch.mm(wide, inverse_root).to(stack.dtype).contiguous()
 
 
-def completed(columns: Tensor, width: int, generator: torch.Generator) -> Tensor:
+def complete_columns(columns: Tensor, width: int, generator: torch.Generator) -> Tensor:
     """Orthonormal columns (m, r) followed by random ones, orthonormal to them and to one another, ``width`` in all.
 
     ``generator`` is a CPU one; ``width`` lies between r and m.

@@ -13,8 +13,8 @@ from typing import Protocol as Interface
 from torch import Tensor
 
 from bolt.seeds import torch_generator
-from bolt.spectral.bases import Basis, diagonal_coefficients, orthonormal_basis, padded, whitened_basis
-from bolt.spectral.directions import Directions, directions_per_source, leading
+from bolt.spectral.bases import Basis, diagonal_coefficients, orthonormal_basis, padded_basis, whitened_basis
+from bolt.spectral.directions import Directions, directions_per_source, truncate_directions
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,11 @@ def pooled_basis(sources: Sources, matrix: str, top_k: int) -> PooledBasis:
     mean = sources.mean_task_vector(matrix)
     m, n = mean.shape
     per_source = directions_per_source(top_k, min(m, n), len(sources.names))
-    basis = orthonormal_basis(leading(sources.directions(matrix, top_k), per_source), (m, n))
+    basis = orthonormal_basis(truncate_directions(sources.directions(matrix, top_k), per_source), (m, n))
     return PooledBasis(basis, diagonal_coefficients(basis, mean))
 
 
-def basis_of(sources: Sources, recipe: BasisRecipe, matrix: str, shape: Sequence[int]) -> PooledBasis:
+def build_basis(sources: Sources, recipe: BasisRecipe, matrix: str, shape: Sequence[int]) -> PooledBasis:
     """The basis of one matrix (m, n) in the form that the recipe asks for, and the mean coefficients in it.
 
     What everyone uses is asked of the sources, who may keep it from cell to cell; the rest is made here.
@@ -97,11 +97,11 @@ def basis_of(sources: Sources, recipe: BasisRecipe, matrix: str, shape: Sequence
             return start
         basis = start.basis
     else:
-        directions = leading(sources.directions(matrix, recipe.top_k), per_source)
+        directions = truncate_directions(sources.directions(matrix, recipe.top_k), per_source)
         if whitening:
             basis = whitened_basis(directions, (m, n), recipe.whitening_epsilon)
         else:
             basis = orthonormal_basis(directions, (m, n))
     if padding and not whitening:  # whitening leaves the missing columns zero, and zero columns do nothing
-        basis = padded(basis, per_source * room, torch_generator("padding", matrix))
+        basis = padded_basis(basis, per_source * room, torch_generator("padding", matrix))
     return PooledBasis(basis, diagonal_coefficients(basis, sources.mean_task_vector(matrix)))

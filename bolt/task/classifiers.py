@@ -146,7 +146,7 @@ class BlendClassifier(Classifier):
 
     def logits(self, unit_BD: Tensor) -> Tensor:
         """Unit features -> logits (B, C)."""
-        return with_one(unit_BD) @ self.weight_CE.T + self.alpha_C * (unit_BD @ self.head_CD.T)
+        return append_one(unit_BD) @ self.weight_CE.T + self.alpha_C * (unit_BD @ self.head_CD.T)
 
     @property
     def class_count(self) -> int:
@@ -158,7 +158,7 @@ def cache_logits(affinity_BN: Tensor, values_NC: Tensor, beta: float | Tensor) -
     return torch.exp(-beta * (1 - affinity_BN)) @ values_NC
 
 
-def with_one(features_BD: Tensor) -> Tensor:
+def append_one(features_BD: Tensor) -> Tensor:
     """A one appended to every feature, for the bias to multiply: (B, E)."""
     return F.pad(features_BD, (0, 1), value=1.0)
 
@@ -169,7 +169,7 @@ KINDS: Mapping[str, type[Classifier]] = {
 """The kinds that can be stored, by name."""
 
 
-def restored(kind: str, tensors: Mapping[str, Tensor], numbers: Mapping[str, float]) -> Classifier:
+def build_classifier(kind: str, tensors: Mapping[str, Tensor], numbers: Mapping[str, float]) -> Classifier:
     """The classifier of a kind with these tensors and numbers: the inverse of what a classifier says of itself.
 
     Raises ``UnknownClassifier`` for a kind that does not exist, and for parts that are not those of the kind.

@@ -15,7 +15,7 @@ SCORING_BATCH = 256
 """Images are scored in batches of this size, cut from the start, so that equal towers give equal bits."""
 
 
-class NotFinite(ArithmeticError):
+class NonFiniteLogits(ArithmeticError):
     """A classifier gave NaN or infinite logits: the run diverged, and its accuracy would mean nothing."""
 
 
@@ -24,15 +24,15 @@ class Predictions:
     """The predicted class of each image, on the CPU.
 
     Attributes:
-        of_all: among all classes of the head, (N,).
-        of_own: among the classes the split holds, (N,); equal to ``of_all`` where those are all.
+        all_classes: among all classes of the head, (N,).
+        own_classes: among the classes the split holds, (N,); equal to ``all_classes`` where those are all.
     """
 
-    of_all: Tensor
-    of_own: Tensor
+    all_classes: Tensor
+    own_classes: Tensor
 
 
-def predictions(
+def predict_classes(
     total: int,
     features_of: Callable[[int, int], Tensor],
     classify: Callable[[Tensor], Tensor],
@@ -46,14 +46,14 @@ def predictions(
         own_C: which classes the split holds, booleans; all by default.
 
     Raises:
-        NotFinite: a logit is NaN or infinite.
+        NonFiniteLogits: a logit is NaN or infinite.
     """
     of_all, of_own = [], []
     with torch.inference_mode():
         for start in range(0, total, SCORING_BATCH):
             logits_BC = classify(features_of(start, min(start + SCORING_BATCH, total)))
             if not torch.isfinite(logits_BC).all():
-                raise NotFinite(f"NaN or infinite logits among images {start} to {start + len(logits_BC)}")
+                raise NonFiniteLogits(f"NaN or infinite logits among images {start} to {start + len(logits_BC)}")
             of_all.append(logits_BC.argmax(-1).cpu())
             if own_C is not None:
                 among = logits_BC.masked_fill(~own_C.to(logits_BC.device), -torch.inf)

@@ -22,7 +22,7 @@ from bolt.task.classifiers import CosineClassifier
 if TYPE_CHECKING:
     from bolt.clip.backbone import Backbone
     from bolt.clip.tower import ImageTower
-    from bolt.spectral.updates import SpectralChange
+    from bolt.spectral.spectral_change import SpectralChange
 
 EVALUATION_VIEW = 0
 """View number of the un-augmented image; views 1, 2, ... are the augmented ones, one per epoch."""

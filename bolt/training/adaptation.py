@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bolt.clip.tower import ImageTower, tensor_names
+from bolt.clip.tensor_names import tensor_names
+from bolt.clip.tower import ImageTower
 from bolt.task.task import Adapted, Task, cosine_classifier
 from bolt.training.loop import NO_QUIRKS, Curve, ReferenceQuirks, TrainingRecipe, fit
 from bolt.training.objectives import cross_entropy

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bolt.task.scoring import accuracy, predictions
+from bolt.task.scoring import accuracy, predict_classes
 from bolt.task.task import cosine_classifier
 from orchestrator.artifacts.kinds import ArtifactSpec, Head, TestFeatures
 from orchestrator.artifacts.loaded import LoadedArtifacts
@@ -42,11 +42,11 @@ def source_accuracy(
     def tuned_features(start: int, stop: int) -> Tensor:
         return frozen.encode_images(test.batch(start, stop), tower)
 
-    of_tower = predictions(len(test), tuned_features, classify)
-    of_frozen = predictions(len(test), lambda start, stop: frozen_ND[start:stop].to(loaded.device), classify)
+    of_tower = predict_classes(len(test), tuned_features, classify)
+    of_frozen = predict_classes(len(test), lambda start, stop: frozen_ND[start:stop].to(loaded.device), classify)
     labels = torch.from_numpy(test.labels)
     return {
-        "accuracy_fine_tuned": accuracy(of_tower.of_all, labels),
-        "accuracy_zero_shot": accuracy(of_frozen.of_all, labels),
+        "accuracy_fine_tuned": accuracy(of_tower.all_classes, labels),
+        "accuracy_zero_shot": accuracy(of_frozen.all_classes, labels),
         "test_images": len(test),
     }

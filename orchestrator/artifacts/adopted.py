@@ -10,11 +10,13 @@ from pathlib import Path
 
 from torch import Tensor
 
-from bolt.clip.checkpoint_files import config_file
-from bolt.clip.checkpoints import Converted, UnreadableCheckpoint, image_tower, read_tensors
+from bolt.clip.checkpoint_conversion import ConvertedTower, convert_image_tower
+from bolt.clip.checkpoint_files import UnreadableCheckpoint, config_file
+from bolt.clip.checkpoint_reading import read_tensors
 from bolt.clip.huggingface import shape_from_config
 from bolt.clip.tensor_files import save_tensors
-from bolt.clip.tower import TensorMismatch, TowerShape
+from bolt.clip.tensor_names import TensorMismatch
+from bolt.clip.tower_shape import TowerShape
 from orchestrator.artifacts.kinds import AdoptedSource
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.catalog import CheckpointEntry, checkpoint_digest
@@ -35,7 +37,7 @@ class Examined:
         notes: the conversion's, and a warning where the distance is that of another pre-training.
     """
 
-    converted: Converted
+    converted: ConvertedTower
     distance: float
     notes: tuple[str, ...]
 
@@ -77,7 +79,7 @@ def examine(path: Path, frozen: Mapping[str, Tensor], shape: TowerShape) -> Exam
     """Read and convert a checkpoint, and check that it is a fine-tuned tower of this backbone.
 
     Args:
-        path: as for :func:`bolt.clip.checkpoints.read_tensors`.
+        path: as for :func:`bolt.clip.checkpoint_reading.read_tensors`.
         frozen: the pre-trained tower's tensors by open_clip's visual names.
         shape: the pre-trained tower's, against which a Hugging Face configuration is held.
 
@@ -86,7 +88,7 @@ def examine(path: Path, frozen: Mapping[str, Tensor], shape: TowerShape) -> Exam
             activation or number of heads.
     """
     try:
-        converted = image_tower(read_tensors(path), frozen)
+        converted = convert_image_tower(read_tensors(path), frozen)
     except (UnreadableCheckpoint, TensorMismatch) as error:
         raise UserError(str(error), where="" if str(path) in str(error) else str(path)) from None
     if converted.layout.startswith("Hugging Face"):

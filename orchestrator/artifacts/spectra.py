@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from safetensors import safe_open
 
-from bolt.clip.backbone import matrix_names
 from bolt.clip.tensor_files import save_tensors
+from bolt.clip.tensor_names import matrix_names
 from bolt.spectral.directions import top_directions
 from bolt.spectral.task_vector_sum import add_task_vector
 from orchestrator.artifacts.kinds import DomainTotal, Source, SourceDirections

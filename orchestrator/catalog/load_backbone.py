@@ -16,7 +16,7 @@ from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
     from bolt.clip.backbone import Backbone
-    from bolt.clip.tower import TowerShape
+    from bolt.clip.tower_shape import TowerShape
 
 
 def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False) -> Backbone:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bolt.clip.augment import evaluation_view
 from bolt.methods import METHODS
-from bolt.task.scoring import accuracy, predictions
+from bolt.task.scoring import accuracy, predict_classes
 from bolt.task.support import validation_tenth
 from bolt.task.task import Adapted, cosine_classifier
 from orchestrator.artifacts import kinds as artifacts
@@ -44,7 +44,7 @@ def evaluate(cell: Cell, dataset: DatasetRef, adapted: Adapted, loaded: LoadedAr
     """Score a classifier on one split; the frozen backbone's own score stands beside it, on the same images.
 
     Where the split holds fewer classes than the head, the score among its own classes stands beside the one among
-    all. Raises :class:`bolt.task.scoring.NotFinite` for logits that are not numbers.
+    all. Raises :class:`bolt.task.scoring.NonFiniteLogits` for logits that are not numbers.
     """
     backbone, head_CD = loaded.backbone(cell.backbone), loaded.head(cell.backbone, cell.dataset)
     split = _split(cell, dataset, loaded)
@@ -58,18 +58,18 @@ def evaluate(cell: Cell, dataset: DatasetRef, adapted: Adapted, loaded: LoadedAr
             return split.frozen(start, stop)
         return backbone.encode_images(split.pixels(start, stop), adapted.tower)
 
-    found = predictions(len(labels), adapted_features, adapted.classify, own_C)
-    zero_shot = predictions(len(labels), split.frozen, cosine_classifier(head_CD, backbone.logit_scale), own_C)
-    correct_C = torch.bincount(labels[found.of_all == labels], minlength=len(head_CD))
+    found = predict_classes(len(labels), adapted_features, adapted.classify, own_C)
+    zero_shot = predict_classes(len(labels), split.frozen, cosine_classifier(head_CD, backbone.logit_scale), own_C)
+    correct_C = torch.bincount(labels[found.all_classes == labels], minlength=len(head_CD))
     return Evaluation(
         dataset=dataset.name,
-        accuracy=accuracy(found.of_all, labels),
+        accuracy=accuracy(found.all_classes, labels),
         correct=int(correct_C.sum()),
         total=len(labels),
-        accuracy_zero_shot=accuracy(zero_shot.of_all, labels),
+        accuracy_zero_shot=accuracy(zero_shot.all_classes, labels),
         per_class=tuple((int(c), int(n)) for c, n in zip(correct_C, total_C, strict=True)),
-        accuracy_own_classes=accuracy(found.of_own, labels) if partial else None,
-        accuracy_zero_shot_own_classes=accuracy(zero_shot.of_own, labels) if partial else None,
+        accuracy_own_classes=accuracy(found.own_classes, labels) if partial else None,
+        accuracy_zero_shot_own_classes=accuracy(zero_shot.own_classes, labels) if partial else None,
     )
 
 

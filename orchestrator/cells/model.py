@@ -20,7 +20,7 @@ def model_of(result: Result, adapted: Adapted, loaded: LoadedArtifacts) -> Model
     cell = result.cell
     entry = loaded.catalog.dataset(cell.dataset.name)
     names = loaded.class_names(cell.dataset, loaded.image_size(cell.backbone))
-    return Model.of(
+    return Model.from_adapted(
         loaded.backbone(cell.backbone), adapted, names, exif_rotation=entry.exif_rotation, notes=_notes(result, loaded)
     )
 

@@ -148,7 +148,7 @@ def run_cell(cell: Cell, loaded: LoadedArtifacts) -> Result:
 def measure(cell: Cell, loaded: LoadedArtifacts) -> Measured:
     """Measure one cell.
 
-    Raises what the method raises, :class:`bolt.task.scoring.NotFinite` for logits that are not numbers,
+    Raises what the method raises, :class:`bolt.task.scoring.NonFiniteLogits` for logits that are not numbers,
     ``FileNotFoundError`` for an artifact that is not built, ``ValueError`` for details that are no numbers or texts.
     """
     from bolt.methods import METHODS

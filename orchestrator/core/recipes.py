@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bolt.clip.checkpoints import CONVERSION_VERSION
+from bolt.clip.checkpoint_conversion import CONVERSION_VERSION
 from orchestrator.core.cell import BackboneRef, DatasetRef, SourceRef
 from orchestrator.util.errors import UserError, unknown_name
 from orchestrator.util.identity import fingerprint

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from bolt.clip.preprocess import UNREADABLE, evaluation_pixels, rgb_or_grey, rgb_pixels
+from bolt.clip.preprocess import UNREADABLE, evaluation_pixels, rgb_pixels, to_rgb_or_grey
 from orchestrator.datasets.part import Part
 from orchestrator.datasets.thread_map import thread_map
 from orchestrator.util.errors import UserError, one_line
@@ -42,7 +42,7 @@ SHORT_SIDE_CAP = 2
 
 def training_pixels(image: Image.Image, size: int, *, exif_rotation: bool = False) -> NDArray[np.uint8]:
     """uint8 (3, H, W): the image in RGB with its shortest side at most ``SHORT_SIDE_CAP * size``."""
-    image = rgb_or_grey(image, exif_rotation)
+    image = to_rgb_or_grey(image, exif_rotation)
     cap, shortest = SHORT_SIDE_CAP * size, min(image.size)
     if shortest > cap:
         width, height = (round(side * cap / shortest) for side in image.size)

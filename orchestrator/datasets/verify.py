@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import ExifTags
 
-from bolt.clip.preprocess import UNREADABLE, rgb_or_grey
+from bolt.clip.preprocess import UNREADABLE, to_rgb_or_grey
 from orchestrator.catalog import BUNDLED_ROUTES, DatasetEntry, excluded_file, excluded_images
 from orchestrator.datasets.images import why_unreadable
 from orchestrator.datasets.opening import open_dataset
@@ -86,7 +86,7 @@ def check_images(part: Part, advance: Callable[[], None] = lambda: None) -> Iter
         try:
             image = part.read(index)
             turned = image.getexif().get(ExifTags.Base.Orientation, UPRIGHT) != UPRIGHT
-            plain = rgb_or_grey(image)
+            plain = to_rgb_or_grey(image)
             digest = hashlib.blake2b(f"{plain.mode} {plain.size}".encode(), digest_size=16)
             digest.update(plain.tobytes())
             return ImageCheck("", digest.digest(), turned)

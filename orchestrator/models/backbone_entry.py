@@ -11,7 +11,8 @@ import torch
 
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
 from bolt.clip.huggingface import shape_from_config
-from bolt.clip.tower import ImageTower, TowerShape, UnsupportedTower
+from bolt.clip.tower import ImageTower
+from bolt.clip.tower_shape import TowerShape, UnsupportedTower
 from orchestrator.catalog import BackboneEntry
 from orchestrator.catalog.fields import key_problem
 from orchestrator.catalog.load_backbone import load_backbone, tag_uses_quick_gelu

@@ -150,8 +150,8 @@ def _make(result: Result, loaded: LoadedArtifacts) -> tuple[Model, tuple[Evaluat
 
 def _kept(result: Result, loaded: LoadedArtifacts) -> Model | None:
     """The model of the adapter that the store keeps; ``None`` if there is no complete one."""
-    from bolt.model.loading import OtherBackbone, UnreadableModel, load_model
-    from bolt.spectral.updates import OtherBasis
+    from bolt.model.loading import BackboneMismatch, UnreadableModel, load_model
+    from bolt.spectral.spectral_change import BasisMismatch
 
     cell = result.cell
     folder = loaded.store.adapter_folder(cell.id)
@@ -159,7 +159,7 @@ def _kept(result: Result, loaded: LoadedArtifacts) -> Model | None:
         return None
     try:
         return load_model(folder, loaded.backbone(cell.backbone), _sources(result, loaded))
-    except (UnreadableModel, OtherBackbone, OtherBasis):
+    except (UnreadableModel, BackboneMismatch, BasisMismatch):
         return None  # damaged, or of another version of the format: the cell is run again instead
 
 

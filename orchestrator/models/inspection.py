@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bolt.spectral.sources import basis_of
-from bolt.task.scoring import SCORING_BATCH, predictions
+from bolt.spectral.sources import build_basis
+from bolt.task.scoring import SCORING_BATCH, predict_classes
 from bolt.task.task import cosine_classifier
 from orchestrator.models.export import restore_model
 from orchestrator.store.results import Result
@@ -117,10 +117,10 @@ def _predicted(model: Model, result: Result, index: int, loaded: LoadedArtifacts
         truth_probability.append(probabilities_BC.gather(1, labels_N[start:stop, None])[:, 0])
     backbone, frozen = loaded.backbone(cell.backbone), loaded.test_features(cell.backbone, dataset)
     head = cosine_classifier(loaded.head(cell.backbone, cell.dataset), backbone.logit_scale)
-    zero_shot = predictions(len(labels_N), lambda start, stop: frozen[start:stop].to(loaded.device), head)
+    zero_shot = predict_classes(len(labels_N), lambda start, stop: frozen[start:stop].to(loaded.device), head)
     return SplitPredictions(
         dataset.name,
-        *(tensor.numpy() for tensor in (labels_N, torch.cat(predicted), zero_shot.of_all)),
+        *(tensor.numpy() for tensor in (labels_N, torch.cat(predicted), zero_shot.all_classes)),
         *(torch.cat(parts).numpy() for parts in (confidence, truth_probability)),
     )
 
@@ -138,14 +138,14 @@ def _coefficients(
         basis = model.change.bases[name]
         before = None
         if plain:
-            pooled = basis_of(sources, model.change.recipe, name, (len(basis.u), len(basis.v))).pooled
+            pooled = build_basis(sources, model.change.recipe, name, (len(basis.u), len(basis.v))).pooled
             before = (float(alpha or 0) * pooled.double().cpu()).numpy()
         found[name] = (before, s.detach().double().cpu().numpy())
     return found
 
 
 def _overlap(model: Model, loaded: LoadedArtifacts, result: Result) -> tuple[tuple[str, ...], NDArray[np.float64], int]:
-    from bolt.clip.backbone import matrix_names
+    from bolt.clip.tensor_names import matrix_names
     from bolt.methods import METHODS
 
     method = METHODS[result.cell.method.name]

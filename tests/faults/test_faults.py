@@ -111,7 +111,7 @@ blocks:
       - misbehaving: {how: hangs, as: hangs}
       - misbehaving: {how: eats, as: eats}
 """
-WORDS = {"raises": "made to fail", "nan": "NotFinite", "hangs": "limit", "eats": "memory"}
+WORDS = {"raises": "made to fail", "nan": "NonFiniteLogits", "hangs": "limit", "eats": "memory"}
 
 
 def test_methods_that_misbehave_fail_alone_and_say_why(

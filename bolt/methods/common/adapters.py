@@ -12,8 +12,10 @@ import torch
 from torch import nn
 
 from bolt.clip.attention import SplitProjection
-from bolt.clip.tower import ImageTower, TowerShape, matrix_modules, matrix_paths, replace_matrix
-from bolt.seeds import isolated
+from bolt.clip.tensor_names import matrix_module_paths
+from bolt.clip.tower import ImageTower, matrix_modules, replace_matrix
+from bolt.clip.tower_shape import TowerShape
+from bolt.seeds import isolated_torch_rng
 from bolt.spectral.directions import directions_per_source
 
 _BOLT_DIRECTIONS = 12
@@ -107,7 +109,7 @@ def attach_adapters(
         use_dora=dora,
         target_modules=list(paths),
     )
-    with isolated("lora", "adapters", *axes):
+    with isolated_torch_rng("lora", "adapters", *axes):
         inject_adapter_in_model(config, root)
 
 
@@ -117,7 +119,7 @@ def attach_to_tower(tower: ImageTower, settings: AdapterSettings, dora: bool, *a
     Raises ``ValueError`` as :func:`adapted_blocks`.
     """
     layers = tower.shape.layers
-    known = matrix_paths(layers)
+    known = matrix_module_paths(layers)
     paths: list[str] = []
     matrices: dict[str, str] = {}
     for index in range(layers - adapted_blocks(tower.shape, settings, dora), layers):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bolt.task.classifiers import BlendClassifier, with_one
+from bolt.task.classifiers import BlendClassifier, append_one
 from bolt.task.task import Adapted
 from bolt.training.objectives import cross_entropy
 
@@ -30,7 +30,7 @@ class Blend(BlendClassifier):
         logits_NC = self.logits(unit_ND)
         excess_NC = (logits_NC.softmax(dim=-1) - F.one_hot(labels_N, logits_NC.shape[1])) / len(labels_N)
         by_alpha_C = (excess_NC * (unit_ND @ self.head_CD.T)).sum(dim=0)
-        return cross_entropy(logits_NC, labels_N), excess_NC.T @ with_one(unit_ND), by_alpha_C
+        return cross_entropy(logits_NC, labels_N), excess_NC.T @ append_one(unit_ND), by_alpha_C
 
     def adapted(self) -> Adapted:
         """The classifier of raw features as it now stands."""
@@ -59,7 +59,7 @@ def initial_blend(unit_ND: Tensor, labels_N: Tensor, head_CD: Tensor, weights: L
 def safe_steps(unit_ND: Tensor, head_CD: Tensor) -> tuple[float, float]:
     """Sizes of gradient steps in (w, b) and in alpha that cannot raise the loss: the inverse Lipschitz constants."""
     size = len(unit_ND)
-    return 2 * size / _curvature(with_one(unit_ND)), 2 * size / _text_energy(unit_ND, head_CD)
+    return 2 * size / _curvature(append_one(unit_ND)), 2 * size / _text_energy(unit_ND, head_CD)
 
 
 def official_steps(unit_ND: Tensor, head_CD: Tensor) -> tuple[float, float]:

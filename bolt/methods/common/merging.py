@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from bolt.clip.tower import PROJECTION, ImageTower, tensor_names
+from bolt.clip.tensor_names import PROJECTION, tensor_names
+from bolt.clip.tower import ImageTower
 from bolt.methods.common.scale_selection import choose_scale
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task, cosine_classifier

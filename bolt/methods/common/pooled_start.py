@@ -12,14 +12,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from bolt.clip.backbone import matrix_names
-from bolt.clip.tower import PROJECTION, ImageTower
+from bolt.clip.tensor_names import PROJECTION, matrix_names
+from bolt.clip.tower import ImageTower
 from bolt.methods.common.merging import mean_task_vectors, required_sources, with_update
 from bolt.methods.common.scale_selection import ScaleBy, choose_scale
 from bolt.spectral.bases import Basis, diagonal_coefficients
-from bolt.spectral.coefficients import Sign, attach, merged
-from bolt.spectral.sources import BasisRecipe, PooledBasis, Sources, basis_of
-from bolt.spectral.updates import SpectralChange
+from bolt.spectral.sources import BasisRecipe, PooledBasis, Sources, build_basis
+from bolt.spectral.spectral_change import SpectralChange
+from bolt.spectral.spectral_linear import Sign, attach_coefficients, merge_coefficients
 from bolt.task.task import Task
 
 _KINDS = {
@@ -132,7 +132,7 @@ def pooled_start(task: Task, settings: PooledStartSettings) -> PooledStart:
     matrices = matrix_names(state)
     recipe = _recipe(task, settings, len(sources.names))
     starts = {
-        name: basis_of(sources, recipe, name, state[name].shape)
+        name: build_basis(sources, recipe, name, state[name].shape)
         for name in matrices
         if name.endswith(tuple(_KINDS[kind] for kind in settings.matrices))
     }
@@ -144,7 +144,9 @@ def pooled_start(task: Task, settings: PooledStartSettings) -> PooledStart:
         tower = with_update(tower, mean_task_vectors(sources, [name for name in state if name not in matrices]))
     sign: Sign = "relu" if "relu" in (settings.sign, task.protocol.sigma_sign) else "free"
     bases = {name: start.basis for name, start in starts.items()}
-    adapted, coefficients = attach(tower, bases, {name: start.pooled for name, start in starts.items()}, sign)
+    adapted, coefficients = attach_coefficients(
+        tower, bases, {name: start.pooled for name, start in starts.items()}, sign
+    )
     if not coefficients:
         raise ValueError("every task vector of the sources is zero; there is nothing to build a basis of")
     pooled = {name: coefficient.detach().clone() for name, coefficient in coefficients.items()}
@@ -155,7 +157,7 @@ def pooled_start(task: Task, settings: PooledStartSettings) -> PooledStart:
                 torch.mul(pooled[name], alpha, out=coefficient)
         return adapted
 
-    choice = choose_scale(task, settings.alphas, lambda alpha: merged(scale_by(alpha)), settings.alpha_by)
+    choice = choose_scale(task, settings.alphas, lambda alpha: merge_coefficients(scale_by(alpha)), settings.alpha_by)
     start = scale_by(choice.scale)
     return PooledStart(start, coefficients, pooled, choice.scale, choice.by, bases, recipe, sources.names, sign)
 

@@ -14,10 +14,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import CLIPConfig, CLIPModel, CLIPVisionConfig, CLIPVisionModel, CLIPVisionModelWithProjection
 
-from bolt.clip.checkpoint_files import config_file
-from bolt.clip.checkpoints import UnreadableCheckpoint, image_tower, read_tensors
+from bolt.clip.checkpoint_conversion import convert_image_tower
+from bolt.clip.checkpoint_files import UnreadableCheckpoint, config_file
+from bolt.clip.checkpoint_reading import read_tensors
 from bolt.clip.huggingface import config_from_shape, from_huggingface, shape_from_config, to_huggingface
-from bolt.clip.tower import PROJECTION, ImageTower, TensorMismatch
+from bolt.clip.tensor_names import PROJECTION, TensorMismatch
+from bolt.clip.tower import ImageTower
 from bolt.seeds import torch_generator
 from tests.helpers.towers import random_clip
 
@@ -108,7 +110,7 @@ def test_a_hugging_face_model_gives_its_own_embeddings(
 ) -> None:
     model = their_model(kind)
     model.save_pretrained(tmp_path)
-    converted = image_tower(read_tensors(tmp_path), frozen)
+    converted = convert_image_tower(read_tensors(tmp_path), frozen)
     difference = run(frozen, converted.tensors, images_B3SS) - embeddings_of(model, images_B3SS, frozen)
     assert difference.abs().max() < 1e-5
     assert converted.layout.startswith("Hugging Face")
@@ -120,7 +122,7 @@ def test_names_of_older_hugging_face_versions(frozen: ImageTower) -> None:
     bare = {n.removeprefix("vision_model."): t for n, t in their_model("CLIPVisionModel").state_dict().items()}
     older = {f"vision_model.{name}": tensor for name, tensor in bare.items()}
     older["vision_model.embeddings.position_ids"] = torch.arange(17)[None]
-    ours, theirs = image_tower(bare, frozen), image_tower(older, frozen)
+    ours, theirs = convert_image_tower(bare, frozen), convert_image_tower(older, frozen)
     assert all(torch.equal(ours.tensors[name], theirs.tensors[name]) for name in ours.tensors)
 
 
@@ -209,7 +211,7 @@ def test_open_clip_layouts_come_back_bit_for_bit(
     images_B3SS: Tensor,
     tmp_path: Path,
 ) -> None:
-    converted = image_tower(read_tensors(save(tuned, tuned_clip, tmp_path)), frozen)
+    converted = convert_image_tower(read_tensors(save(tuned, tuned_clip, tmp_path)), frozen)
     assert converted.layout == WAYS[save]
     assert list(converted.tensors) == list(tuned)
     assert all(torch.equal(converted.tensors[name], tuned[name]) for name in tuned)
@@ -225,19 +227,19 @@ def test_a_checkpoint_in_parts(frozen: ImageTower, tuned: dict[str, Tensor], tmp
         save_file({name: tuned[name] for name in held}, tmp_path / file)
     index = {"weight_map": {name: file for file, held in parts.items() for name in held}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    converted = image_tower(read_tensors(tmp_path), frozen)
+    converted = convert_image_tower(read_tensors(tmp_path), frozen)
     assert all(torch.equal(converted.tensors[name], tuned[name]) for name in tuned)
 
 
 def test_half_precision_is_widened_and_said(frozen: ImageTower, tuned: dict[str, Tensor]) -> None:
-    converted = image_tower({name: tensor.half() for name, tensor in tuned.items()}, frozen)
+    converted = convert_image_tower({name: tensor.half() for name, tensor in tuned.items()}, frozen)
     assert all(tensor.dtype == torch.float32 for tensor in converted.tensors.values())
     assert converted.notes == ("float16 numbers were converted to float32",)
 
 
 def test_what_comes_out_shares_nothing_with_the_frozen_tower(frozen: ImageTower) -> None:
     state = frozen.state_dict_open_clip()
-    converted = image_tower(state, state)
+    converted = convert_image_tower(state, state)
     assert all(converted.tensors[name].data_ptr() != state[name].data_ptr() for name in state)
 
 
@@ -270,13 +272,13 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Tensor]], dict[str, Tensor]], str]]
 def test_what_does_not_fit_is_refused(case: str, frozen: ImageTower, tuned: dict[str, Tensor]) -> None:
     spoil, complaint = REFUSED[case]
     with pytest.raises(TensorMismatch, match=complaint):
-        image_tower(spoil(tuned), frozen)
+        convert_image_tower(spoil(tuned), frozen)
 
 
 def test_a_difference_of_towers_is_no_tower(frozen: ImageTower, tuned: dict[str, Tensor]) -> None:
     before = frozen.state_dict_open_clip()
     with pytest.raises(TensorMismatch, match="a task vector"):
-        image_tower({name: tuned[name] - before[name] for name in tuned}, frozen)
+        convert_image_tower({name: tuned[name] - before[name] for name in tuned}, frozen)
 
 
 def test_a_pickled_module_is_refused_with_the_way_out(tuned_clip: open_clip.CLIP, tmp_path: Path) -> None:

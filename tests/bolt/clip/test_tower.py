@@ -9,16 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from bolt.clip.backbone import matrix_names
-from bolt.clip.tower import (
-    PROJECTION,
-    ImageTower,
-    QuickGELU,
-    TensorMismatch,
-    UnsupportedTower,
-    matrix_modules,
-    replace_matrix,
-)
+from bolt.clip.tensor_names import PROJECTION, TensorMismatch, matrix_names
+from bolt.clip.tower import ImageTower, QuickGELU, matrix_modules, replace_matrix
+from bolt.clip.tower_shape import UnsupportedTower
 from tests.helpers.towers import random_clip
 
 B32_IN_TWO_LAYERS = {

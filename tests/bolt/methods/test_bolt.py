@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bolt.clip.backbone import Backbone, matrix_names
-from bolt.clip.tower import PROJECTION
+from bolt.clip.backbone import Backbone
+from bolt.clip.tensor_names import PROJECTION, matrix_names
 from bolt.methods import METHODS
 from bolt.methods.bolt import BoltPooledSettings, BoltSettings
 from bolt.methods.common.pooled_start import PooledStartSettings, pooled_start

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bolt.clip.attention import SplitProjection, folded_weight
+from bolt.clip.attention import SplitProjection, merged_weight
 from bolt.clip.backbone import Backbone
-from bolt.clip.tower import ImageTower, SelfAttention, TowerShape
+from bolt.clip.tower import ImageTower, SelfAttention
+from bolt.clip.tower_shape import TowerShape
 from bolt.methods import METHODS
 from bolt.methods.base import Method
 from bolt.methods.common.adapters import (
@@ -80,7 +81,7 @@ def test_the_split_projection_is_the_fused_one_on_the_same_memory() -> None:
     x = wave(5, 8, 0.9, 0.35, 0.25)
     torch.testing.assert_close(split(x), fused(x), rtol=1e-6, atol=1e-7)
     assert split.q.weight.data_ptr() == fused.weight.data_ptr()
-    assert torch.equal(folded_weight(split), fused.weight)
+    assert torch.equal(merged_weight(split), fused.weight)
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -110,7 +111,7 @@ def test_adapters_on_query_key_and_value_give_clip_loras_numbers() -> None:
     torch.testing.assert_close(unmerged[0, 0], torch.tensor(expected), rtol=0, atol=2e-6)
 
     plain = wave_attention()
-    plain.qkv.weight.copy_(folded_weight(attention.qkv))
+    plain.qkv.weight.copy_(merged_weight(attention.qkv))
     torch.testing.assert_close(plain(x_LBW.transpose(0, 1), 3), unmerged, rtol=1e-5, atol=1e-7)
 
 

@@ -15,7 +15,7 @@ from bolt.methods import METHODS
 from bolt.methods.common.blend import Blend, initial_blend, official_steps, safe_steps
 from bolt.methods.lp_plus_plus import LpPlusPlusSettings, adapt, official_step, random_bias
 from bolt.protocol import PUBLISHED, STRICT
-from bolt.task.classifiers import with_one
+from bolt.task.classifiers import append_one
 from tests.bolt.methods.test_tip_adapter import HEAD, KEYS, LABELS
 from tests.helpers.frozen_tasks import clip_like
 
@@ -86,7 +86,7 @@ def test_the_safe_steps_invert_a_bound_on_the_curvature() -> None:
             sharpest[name] = max(sharpest[name], float(torch.linalg.eigvalsh(hessian)[-1]))
     assert 0.5 / of_w < sharpest["w"] <= 1 / of_w
     assert 0.1 / of_alpha < sharpest["alpha"] <= 1 / of_alpha
-    assert of_w == pytest.approx(12 / float(torch.linalg.matrix_norm(with_one(features), ord=2) ** 2), rel=1e-6)
+    assert of_w == pytest.approx(12 / float(torch.linalg.matrix_norm(append_one(features), ord=2) ** 2), rel=1e-6)
 
 
 @pytest.mark.parametrize("shots", [1, 4, 16])

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bolt.clip.backbone import Backbone, matrix_names
-from bolt.clip.tower import PROJECTION
+from bolt.clip.backbone import Backbone
+from bolt.clip.tensor_names import PROJECTION, matrix_names
 from bolt.methods import METHODS
 from bolt.methods.common.merging import with_update
 from bolt.methods.common.scale_selection import mutual_information

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bolt.seeds import torch_generator
-from bolt.spectral.bases import Basis, diagonal_coefficients, orthonormal_basis, padded, tsv_merge, whitened_basis
+from bolt.spectral.bases import Basis, diagonal_coefficients, orthonormal_basis, padded_basis, tsv_merge, whitened_basis
 from bolt.spectral.directions import Directions, directions_per_source, top_directions
-from bolt.spectral.orthogonal import completed, polar_factor, whitened
+from bolt.spectral.orthogonal import complete_columns, polar_factor, whiten
 from bolt.spectral.sources import PooledBasis, pooled_basis
 from bolt.spectral.task_vector_sum import GRID, add_task_vector, leave_out_mean
 from tests.helpers.spectral import merge
@@ -315,20 +315,20 @@ def test_whitening_tends_to_the_polar_factor(m: int, data: st.DataObject) -> Non
     values = torch.tensor(data.draw(st.lists(st.floats(0.5, 2), min_size=r, max_size=r)), dtype=torch.float64)
     stack = p * values @ q[:, :r].mT if r else torch.zeros(m, 0, dtype=torch.float64)
     for epsilon in (1e-2, 1e-5, 1e-9):
-        torch.testing.assert_close(whitened(stack, epsilon), polar_factor(stack), rtol=0, atol=2 * epsilon + 1e-12)
+        torch.testing.assert_close(whiten(stack, epsilon), polar_factor(stack), rtol=0, atol=2 * epsilon + 1e-12)
 
 
 def test_whitening_shrinks_each_singular_value_as_it_says() -> None:
     stack, epsilon = random_matrix(9, 4, 0, torch.float64), 0.3
     p, s, qh = torch.linalg.svd(stack, full_matrices=False)
-    torch.testing.assert_close(whitened(stack, epsilon), p * (s / (s**2 + epsilon).sqrt()) @ qh)
+    torch.testing.assert_close(whiten(stack, epsilon), p * (s / (s**2 + epsilon).sqrt()) @ qh)
 
 
 @pytest.mark.parametrize("epsilon", [1e-10, 1e-4])
 def test_a_direction_given_twice_is_whitened_into_two_halves(epsilon: float) -> None:
     unit = torch.nn.functional.normalize(random_matrix(7, 1, 0, torch.float64), dim=0)
     expected = unit / math.sqrt(2 + epsilon)
-    torch.testing.assert_close(whitened(torch.cat([unit, unit], dim=1), epsilon), expected.expand(7, 2))
+    torch.testing.assert_close(whiten(torch.cat([unit, unit], dim=1), epsilon), expected.expand(7, 2))
 
 
 @given(stacks())
@@ -349,7 +349,7 @@ def test_a_padded_basis_is_orthonormal_and_begins_with_its_own(
 ) -> None:
     directions, shape = stack
     basis = orthonormal_basis(directions, shape)
-    wide = padded(basis, width, torch_generator("test"))
+    wide = padded_basis(basis, width, torch_generator("test"))
     assert wide.rank == (max(basis.rank, min(width, *shape)) if basis.rank else 0)
     assert torch.equal(wide.u[:, : basis.rank], basis.u)
     assert torch.equal(wide.v[:, : basis.rank], basis.v)
@@ -359,7 +359,7 @@ def test_a_padded_basis_is_orthonormal_and_begins_with_its_own(
 
 def test_padding_follows_its_generator() -> None:
     columns = torch.linalg.qr(random_matrix(9, 3, 0))[0]
-    one, again, other = (completed(columns, 7, torch_generator("test", key)) for key in ("a", "a", "b"))
+    one, again, other = (complete_columns(columns, 7, torch_generator("test", key)) for key in ("a", "a", "b"))
     assert torch.equal(one, again)
     assert not torch.equal(one[:, 3:], other[:, 3:])
 

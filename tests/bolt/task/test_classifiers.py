@@ -20,7 +20,7 @@ from bolt.task.classifiers import (
     CosineClassifier,
     LinearClassifier,
     UnknownClassifier,
-    restored,
+    build_classifier,
 )
 from tests.helpers.towers import make_task
 
@@ -73,7 +73,7 @@ def test_logits_are_those_of_the_formula(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_classifier_made_of_its_parts_gives_the_same_bits(kind: str) -> None:
     of = EXAMPLES[kind]
-    again = restored(of.kind, of.tensors(), of.numbers())
+    again = build_classifier(of.kind, of.tensors(), of.numbers())
     assert type(again) is type(of)
     assert torch.equal(again(QUERIES), of(QUERIES))
     assert torch.equal(of.to("cpu")(QUERIES), of(QUERIES))
@@ -81,7 +81,7 @@ def test_a_classifier_made_of_its_parts_gives_the_same_bits(kind: str) -> None:
 
 def test_a_bias_that_is_left_out_stays_out() -> None:
     plain = LinearClassifier(HEAD)
-    again = restored("linear", plain.tensors(), plain.numbers())
+    again = build_classifier("linear", plain.tensors(), plain.numbers())
     assert isinstance(again, LinearClassifier)
     assert again.bias_C is None
     assert torch.equal(again(QUERIES), F.linear(F.normalize(QUERIES, dim=-1), HEAD))
@@ -92,14 +92,16 @@ def test_numbers_that_are_still_trained_are_tensors_and_keep_their_bits() -> Non
     trained = replace(EXAMPLES["cache"], alpha=alpha)
     assert "alpha" in trained.tensors()
     assert not trained.tensors()["alpha"].requires_grad
-    assert torch.equal(restored("cache", trained.tensors(), trained.numbers())(QUERIES), trained(QUERIES).detach())
+    assert torch.equal(
+        build_classifier("cache", trained.tensors(), trained.numbers())(QUERIES), trained(QUERIES).detach()
+    )
 
 
 def test_what_is_no_classifier_is_refused() -> None:
     with pytest.raises(UnknownClassifier, match="'forest'; there are cosine, linear"):
-        restored("forest", {}, {})
+        build_classifier("forest", {}, {})
     with pytest.raises(UnknownClassifier, match="parts of a cosine classifier"):
-        restored("cosine", {"weight_CD": HEAD}, {"scale": 1.0})
+        build_classifier("cosine", {"weight_CD": HEAD}, {"scale": 1.0})
 
 
 @pytest.mark.parametrize("protocol", [STRICT, PUBLISHED], ids=lambda protocol: protocol.name)
@@ -112,6 +114,6 @@ def test_what_every_method_returns_can_be_written_down(name: str, protocol: Prot
     assert isinstance(adapted.classify, Classifier)
     seen = task.unlabelled or task.support
     features = backbone.encode_images(seen.pixels(0, torch.arange(len(seen))), adapted.tower)
-    again = restored(adapted.classify.kind, adapted.classify.tensors(), adapted.classify.numbers())
+    again = build_classifier(adapted.classify.kind, adapted.classify.tensors(), adapted.classify.numbers())
     assert not any(tensor.requires_grad for tensor in adapted.classify.tensors().values())
     assert torch.equal(again(features), adapted.classify(features).detach())

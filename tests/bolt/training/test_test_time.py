@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bolt.clip.backbone import Backbone, layer_norm_names
+from bolt.clip.backbone import Backbone
+from bolt.clip.tensor_names import layer_norm_names
 from bolt.methods import METHODS
 from bolt.protocol import PUBLISHED, STRICT
 from bolt.seeds import torch_generator

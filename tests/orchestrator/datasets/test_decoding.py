@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from bolt.clip.preprocess import UNREADABLE, evaluation_pixels, rgb_or_grey, rgb_pixels
+from bolt.clip.preprocess import UNREADABLE, evaluation_pixels, rgb_pixels, to_rgb_or_grey
 from orchestrator.datasets.images import training_pixels
 
 SHAPES = [(100, 75), (75, 100), (31, 90), (32, 32), (28, 28), (33, 47), (1, 5), (227, 401), (640, 224), (337, 336)]
@@ -197,7 +197,7 @@ def test_training_pixels_keep_the_shape_and_cap_the_short_side() -> None:
 def test_rgb_and_grey_images_pass_as_they_are() -> None:
     for mode in ("RGB", "L"):
         image = noise(5, 5).convert(mode)
-        assert rgb_or_grey(image) is image
+        assert to_rgb_or_grey(image) is image
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP"])

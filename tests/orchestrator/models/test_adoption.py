@@ -21,7 +21,7 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from bolt.clip.checkpoints import read_tensors
+from bolt.clip.checkpoint_reading import read_tensors
 from bolt.clip.huggingface import config_from_shape, to_huggingface
 from orchestrator.artifacts.build import build
 from orchestrator.artifacts.kinds import AdoptedSource, Images, SourceModel

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bolt.clip.tower import PROJECTION, ImageTower, check_fit, tensor_names
+from bolt.clip.tower import ImageTower
 from bolt.seeds import torch_generator
 from bolt.spectral.bases import Basis
-from bolt.spectral.coefficients import attach, merged
-from bolt.spectral.sources import BasisRecipe, Sources, basis_of
+from bolt.spectral.sources import BasisRecipe, Sources, build_basis
+from bolt.spectral.spectral_linear import attach_coefficients, merge_coefficients
 
 _PROBED = 16
 _CLOSE = 1e-3
 """Relative difference of two probes of one change: a basis made on another processor differs in its last digits."""
 
 
-class OtherBasis(ValueError):
+class BasisMismatch(ValueError):
     """Coefficients under a basis that they are not of."""
 
 
@@ -44,9 +44,9 @@ class SpectralChange:
     recipe: BasisRecipe
     sources: tuple[str, ...]
 
-    def applied(self, tower: ImageTower) -> ImageTower:
-        """The tower with the change folded in. Raises ``bolt.spectral.coefficients.NotFinite``."""
-        return merged(attach(tower, self.bases, self.coefficients)[0])
+    def apply_to(self, tower: ImageTower) -> ImageTower:
+        """The tower with the change folded in. Raises ``bolt.spectral.spectral_linear.NonFiniteTensor``."""
+        return merge_coefficients(attach_coefficients(tower, self.bases, self.coefficients)[0])
 
     def probes(self) -> dict[str, Tensor]:
         """A few numbers (P,) per matrix that any other change of it would give differently."""
@@ -60,7 +60,7 @@ def _probe(matrix: str, basis: Basis, s: Tensor) -> Tensor:
     return (u @ (s.double().cpu() * (v.mT @ x_n)))[:_PROBED].float()
 
 
-def rebuilt(
+def rebuild_change(
     coefficients: Mapping[str, Tensor],
     probes: Mapping[str, Tensor],
     recipe: BasisRecipe,
@@ -69,48 +69,19 @@ def rebuilt(
 ) -> SpectralChange:
     """The change whose basis is made again of the sources; ``state`` has the matrices by open_clip's names.
 
-    Raises ``OtherBasis`` where the sources are not those the coefficients were trained with.
+    Raises ``BasisMismatch`` where the sources are not those the coefficients were trained with.
     """
-    bases = {name: basis_of(sources, recipe, name, state[name].shape).basis for name in coefficients}
+    bases = {name: build_basis(sources, recipe, name, state[name].shape).basis for name in coefficients}
     for name, s in coefficients.items():
         if bases[name].rank != len(s):
-            raise OtherBasis(
+            raise BasisMismatch(
                 f"{name} has {len(s)} coefficients, and the basis made of {', '.join(sources.names)} has "
                 f"{bases[name].rank} columns; it takes the models the coefficients were trained with"
             )
         found, expected = _probe(name, bases[name], s), probes[name]
         if float((found - expected).norm()) > _CLOSE * max(float(expected.norm()), 1e-12):
-            raise OtherBasis(
+            raise BasisMismatch(
                 f"the basis made of {', '.join(sources.names)} is not the one the coefficients of {name} were trained "
                 "in; it takes the same models in the same order"
             )
     return SpectralChange(coefficients, bases, recipe, sources.names)
-
-
-def changed_tensors(tower: ImageTower, frozen: ImageTower) -> dict[str, Tensor]:
-    """The tensors in which a tower differs from the one it came from, by open_clip's names and in its orientation.
-
-    Tensors that the two share are not looked at, so this is cheap where little was trained.
-    """
-    own, before = dict(tower.named_parameters()), dict(frozen.named_parameters())
-    changed = [
-        theirs
-        for theirs, ours in tensor_names(tower.shape.layers).items()
-        if own[ours].data_ptr() != before[ours].data_ptr() and not torch.equal(own[ours], before[ours])
-    ]
-    state = tower.state_dict_open_clip()
-    return {name: state[name] for name in changed}
-
-
-def with_tensors(frozen: ImageTower, tensors: Mapping[str, Tensor]) -> ImageTower:
-    """A frozen tower that has these tensors, by open_clip's names, in the place of its own; it shares the others.
-
-    Raises ``bolt.clip.tower.TensorMismatch`` for tensors that do not fit.
-    """
-    state = frozen.state_dict_open_clip()
-    check_fit({**state, **tensors}, {name: tuple(tensor.shape) for name, tensor in state.items()})
-    twin = frozen.copy(tensors).requires_grad_(False)
-    own, names = dict(twin.named_parameters()), tensor_names(frozen.shape.layers)
-    for name, tensor in tensors.items():
-        own[names[name]].copy_(tensor.T if name == PROJECTION else tensor)
-    return twin

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from bolt.clip.backbone import Backbone
-from bolt.clip.tower import PROJECTION, matrix_modules
+from bolt.clip.tensor_names import PROJECTION
+from bolt.clip.tower import matrix_modules
 from bolt.spectral.bases import Basis
-from bolt.spectral.coefficients import NotFinite, SpectralLinear, attach, merged
+from bolt.spectral.spectral_linear import NonFiniteTensor, SpectralLinear, attach_coefficients, merge_coefficients
 from tests.helpers.spectral import merge
 from tests.helpers.towers import RandomSources, random_backbone
 
@@ -80,7 +81,7 @@ def test_whole_tower_gradients_equal_dense_autograd(dtype: torch.dtype, toleranc
     tower = backbone.tower.to(dtype)
     bases = {name: sources.pooled_basis(name, 2) for name in matrix_modules(tower)}
     start = {name: 0.3 * start.pooled.to(dtype) for name, start in bases.items()}
-    adapted, coefficients = attach(tower, {name: start.basis for name, start in bases.items()}, start)
+    adapted, coefficients = attach_coefficients(tower, {name: start.basis for name, start in bases.items()}, start)
     images = torch.randn(4, 3, 32, 32, dtype=dtype)
     adapted(images).square().sum().backward()
 
@@ -160,15 +161,15 @@ def attached(backbone: Backbone, scale: float = 1.0) -> tuple[dict[str, Basis], 
 
 def test_zero_coefficients_leave_the_tower_as_it_is(backbone: Backbone) -> None:
     bases, s0 = attached(backbone, 0.0)
-    adapted, _ = attach(backbone.tower, bases, s0)
+    adapted, _ = attach_coefficients(backbone.tower, bases, s0)
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(adapted(images), backbone.tower(images))
 
 
 def test_merged_weights_are_open_clips_plus_the_update(backbone: Backbone) -> None:
     bases, s0 = attached(backbone)
-    adapted, _ = attach(backbone.tower, bases, s0)
-    state, before = merged(adapted).state_dict_open_clip(), backbone.tower.state_dict_open_clip()
+    adapted, _ = attach_coefficients(backbone.tower, bases, s0)
+    state, before = merge_coefficients(adapted).state_dict_open_clip(), backbone.tower.state_dict_open_clip()
     for name, tensor in state.items():
         if name in bases:
             torch.testing.assert_close(tensor, merge(before[name], bases[name], s0[name]))
@@ -179,8 +180,8 @@ def test_merged_weights_are_open_clips_plus_the_update(backbone: Backbone) -> No
 
 def test_a_merged_tower_computes_what_the_attached_one_does(backbone: Backbone) -> None:
     bases, s0 = attached(backbone)
-    adapted, _ = attach(backbone.tower, bases, s0, "relu")
-    plain = merged(adapted)
+    adapted, _ = attach_coefficients(backbone.tower, bases, s0, "relu")
+    plain = merge_coefficients(adapted)
     images = torch.randn(2, 3, 32, 32)
     torch.testing.assert_close(plain(images), adapted(images))
     assert not any(isinstance(module, SpectralLinear) for module in plain.modules())
@@ -189,7 +190,7 @@ def test_a_merged_tower_computes_what_the_attached_one_does(backbone: Backbone) 
 
 def test_frozen_tensors_are_shared(backbone: Backbone) -> None:
     bases, s0 = attached(backbone)
-    adapted, coefficients = attach(backbone.tower, bases, s0)
+    adapted, coefficients = attach_coefficients(backbone.tower, bases, s0)
     theirs = {parameter.data_ptr() for parameter in backbone.tower.parameters()}
     own = [parameter for parameter in adapted.parameters() if parameter.data_ptr() not in theirs]
     assert {id(parameter) for parameter in own} == {id(parameter) for parameter in coefficients.values()}
@@ -200,7 +201,7 @@ def test_frozen_tensors_are_shared(backbone: Backbone) -> None:
 def test_a_matrix_without_directions_stays_plain(backbone: Backbone) -> None:
     bases, s0 = attached(backbone)
     bases[PROJECTION], s0[PROJECTION] = Basis(torch.zeros(32, 0), torch.zeros(16, 0)), torch.zeros(0)
-    adapted, coefficients = attach(backbone.tower, bases, s0)
+    adapted, coefficients = attach_coefficients(backbone.tower, bases, s0)
     assert PROJECTION not in coefficients
     assert type(adapted.proj) is nn.Linear
 
@@ -209,6 +210,6 @@ def test_a_matrix_without_directions_stays_plain(backbone: Backbone) -> None:
 def test_coefficients_that_are_not_finite_never_become_weights(backbone: Backbone, value: float) -> None:
     bases, s0 = attached(backbone)
     s0[PROJECTION][0] = value
-    adapted, _ = attach(backbone.tower, bases, s0)
-    with pytest.raises(NotFinite):
-        merged(adapted)
+    adapted, _ = attach_coefficients(backbone.tower, bases, s0)
+    with pytest.raises(NonFiniteTensor):
+        merge_coefficients(adapted)

@@ -50,7 +50,7 @@ def load_backbone(
         name: as it is called in saved models; the architecture by default.
 
     Raises:
-        bolt.clip.tower.UnsupportedTower: for an image tower other than a plain vision transformer.
+        bolt.clip.tower_shape.UnsupportedTower: for an image tower other than a plain vision transformer.
     """
     import open_clip  # seconds to import
 
@@ -164,7 +164,7 @@ def adapt(
     configured = chosen.configure(settings, track)
     adapted = chosen.run(task, configured)
     notes = {"method": chosen.title, "name": name, "images": len(images), **adapted.details}
-    return Model.of(backbone, adapted, class_names, exif_rotation=exif_rotation, notes=notes)
+    return Model.from_adapted(backbone, adapted, class_names, exif_rotation=exif_rotation, notes=notes)
 
 
 def _warn_of_twins(head_CD: Tensor, class_names: Sequence[str]) -> None:

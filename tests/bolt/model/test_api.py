@@ -18,16 +18,17 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import bolt
-from bolt.clip.backbone import Backbone, matrix_names
-from bolt.clip.preprocess import evaluation_pixels, normalised
+from bolt.clip.backbone import Backbone
+from bolt.clip.preprocess import evaluation_pixels, normalise
+from bolt.clip.tensor_names import matrix_names
 from bolt.methods import METHODS, UnknownName
 from bolt.model.checkpoint_sources import CheckpointSources
-from bolt.model.loading import OtherBackbone, UnreadableModel, load_model
+from bolt.model.loading import BackboneMismatch, UnreadableModel, load_model
 from bolt.model.model import Model
 from bolt.model.saving import FORMS, Form, adapter_files
-from bolt.spectral.coefficients import NotFinite
 from bolt.spectral.directions import top_directions
-from bolt.spectral.updates import OtherBasis
+from bolt.spectral.spectral_change import BasisMismatch
+from bolt.spectral.spectral_linear import NonFiniteTensor
 from bolt.task.task import Adapted
 from tests.helpers.towers import SIZE, RandomSources, random_backbone, random_clip
 from tests.helpers.waiting import PATIENCE
@@ -251,7 +252,7 @@ def test_coefficients_find_their_basis_again_or_bring_it(
     first, second, third = (checkpoints / f"source_{index}.safetensors" for index in range(3))
     others = ({"a": first, "b": second}, {"c": third, "b": second, "a": first}, {"a": first, "b": second, "c": second})
     for other in others:
-        with pytest.raises(OtherBasis, match=", ".join(other)):
+        with pytest.raises(BasisMismatch, match=", ".join(other)):
             load_model(tmp_path / "alone", backbone, CheckpointSources(backbone, other))
 
 
@@ -302,7 +303,7 @@ def test_transformers_loads_the_hugging_face_folder(
     model.save(tmp_path / "model", "huggingface")
     tower = CLIPVisionModelWithProjection.from_pretrained(tmp_path / "model").eval()
     processor = CLIPImageProcessor.from_pretrained(tmp_path / "model")
-    ours = normalised(model.pixels(IMAGES), model.about.mean, model.about.std, "cpu")
+    ours = normalise(model.pixels(IMAGES), model.about.mean, model.about.std, "cpu")
     # Their processor resizes with another library than Pillow: a pixel may come out a step of 1 / 255 away.
     theirs = processor(IMAGES, return_tensors="pt")["pixel_values"]
     torch.testing.assert_close(theirs, ours, rtol=0, atol=1.01 / 255 / min(model.about.std))
@@ -323,7 +324,7 @@ def test_other_weights_are_refused_with_both_digests(
     for form in FORMS:
         model.save(tmp_path / form, form)
         for wrong in (other, swapped):
-            with pytest.raises(OtherBackbone) as caught:
+            with pytest.raises(BackboneMismatch) as caught:
                 load_model(tmp_path / form, wrong, sources)
             assert backbone.digest in str(caught.value)
             assert wrong.digest in str(caught.value)
@@ -336,7 +337,7 @@ def test_nothing_that_is_not_finite_is_written(backbone: Backbone, sources: Chec
     broken = model.tower.copy(trainable=["ln_post.bias"]).requires_grad_(False)
     broken.ln_post.bias[3] = torch.inf
     for form in FORMS:
-        with pytest.raises(NotFinite, match=r"ln_post\.|post_layernorm"):
+        with pytest.raises(NonFiniteTensor, match=r"ln_post\.|post_layernorm"):
             replace(model, tower=broken).save(tmp_path / "model", form)
     assert list(tmp_path.iterdir()) == []
 
@@ -390,6 +391,6 @@ def test_damaged_and_foreign_folders_are_refused(backbone: Backbone, tmp_path: P
 
 def test_a_plain_function_as_classifier_can_be_measured_and_not_kept(backbone: Backbone) -> None:
     with pytest.raises(ValueError, match="plain function"):
-        Model.of(backbone, Adapted(classify=lambda features: features), NAMES)
+        Model.from_adapted(backbone, Adapted(classify=lambda features: features), NAMES)
     with pytest.raises(ValueError, match="2 class names for a classifier of 3 classes"):
-        Model.of(backbone, Adapted(adapted(backbone, "zero_shot").classifier), NAMES[:2])
+        Model.from_adapted(backbone, Adapted(adapted(backbone, "zero_shot").classifier), NAMES[:2])

@@ -12,36 +12,25 @@ Any of them may stand under the ``module.`` of a data-parallel wrapper.
 
 from __future__ import annotations
 
-import pickle
-import warnings
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
-from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
 from bolt.clip.huggingface import VISUAL_PROJECTION, from_huggingface
-from bolt.clip.tower import PROJECTION, ImageTower, TensorMismatch, check_fit
-
-__all__ = ["CONVERSION_VERSION", "Converted", "UnreadableCheckpoint", "image_tower", "read_tensors"]
+from bolt.clip.tensor_names import PROJECTION, TensorMismatch, check_tensors
+from bolt.clip.tower import ImageTower
 
 CONVERSION_VERSION = 1
 """Raised whenever a conversion gives other numbers for the same file."""
 
-_WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
-_DEEPEST = 4
 _MARK = "class_embedding"
 _THEIR_MARK = "embeddings.class_embedding"
 
 
 @dataclass(frozen=True)
-class Converted:
+class ConvertedTower:
     """An image tower that came in from outside.
 
     Attributes:
@@ -55,23 +44,7 @@ class Converted:
     notes: tuple[str, ...]
 
 
-def read_tensors(path: Path | str) -> dict[str, Tensor]:
-    """Every tensor of a checkpoint by its own name, on the CPU.
-
-    Args:
-        path: ``.safetensors``; ``.pt``, ``.pth``, ``.bin`` or ``.ckpt`` of ``torch.save``, of which only tensors are
-            read; the index of a checkpoint in parts; or a folder that holds one of these.
-
-    Raises:
-        UnreadableCheckpoint: for anything else, with what its owner can do about it. No code of a file is ever run.
-    """
-    tensors: dict[str, Tensor] = {}
-    for file in checkpoint_files(Path(path)):
-        tensors |= _read_safetensors(file) if file.suffix == ".safetensors" else _read_torch(file)
-    return tensors
-
-
-def image_tower(tensors: Mapping[str, Tensor], frozen: ImageTower | Mapping[str, Tensor]) -> Converted:
+def convert_image_tower(tensors: Mapping[str, Tensor], frozen: ImageTower | Mapping[str, Tensor]) -> ConvertedTower:
     """The image tower in a checkpoint's tensors, whatever their layout, checked against the frozen one.
 
     Args:
@@ -99,7 +72,7 @@ def image_tower(tensors: Mapping[str, Tensor], frozen: ImageTower | Mapping[str,
         outside = len(tensors) - len(converted)
         if outside:
             notes.append(f"{outside} tensors outside the image tower were left out")
-    check_fit(converted, {name: tuple(tensor.shape) for name, tensor in state.items()})
+    check_tensors(converted, {name: tuple(tensor.shape) for name, tensor in state.items()})
     _check_numbers(converted, state)
     kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in converted.values()} - {"float32"})
     if kinds:
@@ -109,7 +82,7 @@ def image_tower(tensors: Mapping[str, Tensor], frozen: ImageTower | Mapping[str,
         name: converted[name].detach().to("cpu", torch.float32, copy=True, memory_format=torch.contiguous_format)
         for name in state
     }
-    return Converted(ordered, layout, tuple(notes))
+    return ConvertedTower(ordered, layout, tuple(notes))
 
 
 def _place_of_the_tower(tensors: Mapping[str, Tensor]) -> tuple[str, bool]:
@@ -155,78 +128,3 @@ def _check_numbers(tensors: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) 
             "the gains of every layer norm are near zero: this is a difference of two towers (a task vector), not a "
             "tower; add the pre-trained weights before saving"
         )
-
-
-def _read_safetensors(file: Path) -> dict[str, Tensor]:
-    try:
-        return dict(load_file(file))
-    except (SafetensorError, OSError) as error:
-        raise UnreadableCheckpoint(f"{file} is not a whole safetensors file{_pointer(file)}: {error}") from None
-
-
-def _read_torch(file: Path) -> dict[str, Tensor]:
-    """Tensors that ``torch.save`` wrote, found through the wrappers training scripts put around them."""
-    zipped = zipfile.is_zipfile(file)
-    if zipped and _is_torchscript(file):
-        raise UnreadableCheckpoint(
-            f"{file} is a TorchScript program, not a dictionary of tensors; its owner turns it into one with "
-            "torch.save(torch.jit.load(FILE).state_dict(), NEW)"
-        )
-    try:
-        # A file that is not a zip archive has the format before torch 1.6, which cannot be mapped into memory.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of plain pickles, which are refused below
-            loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=zipped)
-    except pickle.UnpicklingError as error:
-        raise UnreadableCheckpoint(_refusal(file, zipped, error)) from None
-    except (RuntimeError, OSError, EOFError, ValueError, KeyError) as error:
-        first = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UnreadableCheckpoint(f"{file} is not a whole file of torch.save{_pointer(file)}: {first}") from None
-    return _unwrapped(loaded, file)
-
-
-def _unwrapped(loaded: Any, file: Path) -> dict[str, Tensor]:
-    where = loaded
-    for _ in range(_DEEPEST):
-        if not isinstance(where, Mapping):
-            break
-        tensors = {name: value for name, value in where.items() if isinstance(value, Tensor) and isinstance(name, str)}
-        inner = next((where[key] for key in _WRAPPERS if isinstance(where.get(key), Mapping)), None)
-        if inner is None and tensors:
-            return tensors
-        if inner is None:
-            break
-        where = inner
-    found = (
-        f"a mapping of {', '.join(map(str, list(where)[:5]))}"
-        if isinstance(where, Mapping)
-        else f"a {type(where).__name__}"
-    )
-    raise UnreadableCheckpoint(f"{file} holds no dictionary of tensors, but {found}")
-
-
-def _refusal(file: Path, zipped: bool, error: Exception) -> str:
-    """Why a file that wants to import code is refused, and how its owner makes one that is read."""
-    classes: list[str] = []
-    if zipped:
-        classes = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(str(file)))
-    elif "Unsupported global" not in str(error):
-        return f"{file} is not a file of torch.save{_pointer(file)}"
-    what = f" ({', '.join(classes[:3])}{', ...' if len(classes) > 3 else ''})" if classes else ""
-    return (
-        f"{file} holds pickled Python objects{what}, and reading those can run any code; whoever trusts the file turns "
-        "it into tensors, where its classes can be imported: torch.save(torch.load(FILE, "
-        "weights_only=False).state_dict(), NEW)"
-    )
-
-
-def _is_torchscript(file: Path) -> bool:
-    with zipfile.ZipFile(file) as archive:
-        return any(name.endswith("/constants.pkl") for name in archive.namelist())
-
-
-def _pointer(file: Path) -> str:
-    """A word on the most common cause of a file that is too short."""
-    with file.open("rb") as stream:
-        pointer = stream.read(40).startswith(b"version https://git-lfs")
-    return " (it is a git-lfs pointer: run git lfs pull)" if pointer else ""

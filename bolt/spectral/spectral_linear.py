@@ -21,13 +21,14 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from bolt.clip.tower import PROJECTION, ImageTower, replace_matrix
+from bolt.clip.tensor_names import PROJECTION
+from bolt.clip.tower import ImageTower, replace_matrix
 from bolt.spectral.bases import Basis
 
 Sign = Literal["free", "relu"]
 
 
-class NotFinite(ValueError):
+class NonFiniteTensor(ValueError):
     """Coefficients with NaN or infinite entries, which must not become weights."""
 
 
@@ -40,21 +41,21 @@ class _SpectralMap(torch.autograd.Function):
         if torch.is_autocast_enabled(x.device.type):
             compute = torch.get_autocast_dtype(x.device.type)
         with torch.autocast(x.device.type, enabled=False):
-            merged = torch.addmm(weight, u * s, v.mT).to(compute)
+            merge_coefficients = torch.addmm(weight, u * s, v.mT).to(compute)
             x = x.to(compute)
             if ctx.needs_input_grad[1]:
                 # Kept instead of x itself, which is the larger by n / r and which nothing else keeps alive.
-                ctx.save_for_backward(merged, x.reshape(-1, x.shape[-1]) @ v.to(compute), u)
+                ctx.save_for_backward(merge_coefficients, x.reshape(-1, x.shape[-1]) @ v.to(compute), u)
             elif ctx.needs_input_grad[0]:
-                ctx.save_for_backward(merged)
-            return F.linear(x, merged, None if bias is None else bias.to(compute))
+                ctx.save_for_backward(merge_coefficients)
+            return F.linear(x, merge_coefficients, None if bias is None else bias.to(compute))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (d,) = gradients
-        merged, *thin = ctx.saved_tensors
-        grad_x = d @ merged if ctx.needs_input_grad[0] else None
+        merge_coefficients, *thin = ctx.saved_tensors
+        grad_x = d @ merge_coefficients if ctx.needs_input_grad[0] else None
         grad_s = None
         if thin:
             x_v, u = thin
@@ -92,9 +93,9 @@ class SpectralLinear(nn.Module):
         return cast(Tensor, _SpectralMap.apply(x, self._effective(), self.weight, self.bias, self.u, self.v))
 
     def merged(self) -> nn.Linear:
-        """A plain frozen linear module with the update folded in. Raises ``NotFinite``."""
+        """A plain frozen linear module with the update folded in. Raises ``NonFiniteTensor``."""
         if not torch.isfinite(self.coefficients).all():
-            raise NotFinite("coefficients are NaN or infinite; they are not merged")
+            raise NonFiniteTensor("coefficients are NaN or infinite; they are not merged")
         with torch.no_grad():
             weight = torch.addmm(self.weight, self.u * self._effective(), self.v.mT)
         m, n = weight.shape
@@ -107,7 +108,7 @@ class SpectralLinear(nn.Module):
         return self.coefficients.relu() if self.sign == "relu" else self.coefficients
 
 
-def attach(
+def attach_coefficients(
     tower: ImageTower, bases: Mapping[str, Basis], s0: Mapping[str, Tensor], sign: Sign = "free"
 ) -> tuple[ImageTower, dict[str, nn.Parameter]]:
     """A tower with trainable coefficients on the named matrices, sharing every frozen tensor with ``tower``.
@@ -131,10 +132,10 @@ def attach(
     return adapted, coefficients
 
 
-def merged(tower: ImageTower) -> ImageTower:
+def merge_coefficients(tower: ImageTower) -> ImageTower:
     """A plain frozen tower with all coefficients folded into its weights; shares the other tensors.
 
-    Raises ``NotFinite`` where a coefficient is NaN or infinite.
+    Raises ``NonFiniteTensor`` where a coefficient is NaN or infinite.
     """
     memo: dict[int, Any] = {id(tensor): tensor for tensor in tower.parameters()}
     for module in tower.modules():

@@ -1,0 +1,114 @@
+"""open_clip's names for the tensors of an image tower, and the names of the same tensors in :mod:`bolt.clip.tower`.
+
+A task vector, a checkpoint and a saved model name tensors as open_clip's *visual* tower does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+PROJECTION = "proj"
+"""The one matrix that open_clip stores as (in, out) and applies as ``x @ proj``; all others are (out, in)."""
+
+
+_NOT_A_MATRIX = ("text_projection", "positional", "token_embedding")
+
+
+class TensorMismatch(ValueError):
+    """A dictionary of tensors that does not fit the tower."""
+
+
+def tensor_names(layers: int) -> dict[str, str]:
+    """open_clip's tensor name -> this tower's, in open_clip's order."""
+    names = {name: name for name in ("class_embedding", "positional_embedding")}
+    names[PROJECTION] = "proj.weight"
+    names |= {name: name for name in ("conv1.weight", "ln_pre.weight", "ln_pre.bias")}
+    for index in range(layers):
+        theirs, ours = f"transformer.resblocks.{index}.", f"blocks.{index}."
+        for their_part, our_part in _BLOCK_TENSORS.items():
+            names[theirs + their_part] = ours + our_part
+    return names | {name: name for name in ("ln_post.weight", "ln_post.bias")}
+
+
+_BLOCK_MATRICES = {
+    "attn.in_proj_weight": "attn.qkv",
+    "attn.out_proj.weight": "attn.out",
+    "mlp.c_fc.weight": "c_fc",
+    "mlp.c_proj.weight": "c_proj",
+}
+_BLOCK_TENSORS = {
+    "ln_1.weight": "ln_1.weight",
+    "ln_1.bias": "ln_1.bias",
+    "attn.in_proj_weight": "attn.qkv.weight",
+    "attn.in_proj_bias": "attn.qkv.bias",
+    "attn.out_proj.weight": "attn.out.weight",
+    "attn.out_proj.bias": "attn.out.bias",
+    "ln_2.weight": "ln_2.weight",
+    "ln_2.bias": "ln_2.bias",
+    "mlp.c_fc.weight": "c_fc.weight",
+    "mlp.c_fc.bias": "c_fc.bias",
+    "mlp.c_proj.weight": "c_proj.weight",
+    "mlp.c_proj.bias": "c_proj.bias",
+}
+
+
+def matrix_module_paths(layers: int) -> dict[str, str]:
+    """open_clip's matrix name -> path of the module that holds it, in network order."""
+    paths = {
+        f"transformer.resblocks.{index}.{theirs}": f"blocks.{index}.{ours}"
+        for index in range(layers)
+        for theirs, ours in _BLOCK_MATRICES.items()
+    }
+    return paths | {PROJECTION: "proj"}
+
+
+def matrix_names(state: Mapping[str, Tensor]) -> list[str]:
+    """Names of the weight matrices that get a basis, in the order of ``state``.
+
+    A tensor counts if it is two-dimensional and neither an embedding nor the text projection: per block the fused
+    query-key-value, attention output and two feed-forward matrices, plus the visual projection; 49 in ViT-B, 97 in
+    ViT-L/14. ``state`` is a visual tower's dictionary or a whole CLIP's, of which only ``visual.`` names count.
+    """
+    return [
+        name
+        for name, tensor in _of_the_image_tower(state).items()
+        if tensor.ndim == 2 and not any(part in name for part in _NOT_A_MATRIX)
+    ]
+
+
+def layer_norm_names(state: Mapping[str, Tensor]) -> list[str]:
+    """Names of the gains and biases of the image tower's layer norms; ``state`` as in :func:`matrix_names`."""
+    return [name for name in _of_the_image_tower(state) if any(part.startswith("ln_") for part in name.split("."))]
+
+
+def _of_the_image_tower(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    whole = any(name.startswith("visual.") for name in state)
+    return {name: tensor for name, tensor in state.items() if not whole or name.startswith("visual.")}
+
+
+def check_tensors(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise ``TensorMismatch`` that lists the first missing, unexpected and wrongly shaped tensors.
+
+    ``expected`` maps each open_clip visual name to its shape.
+    """
+    complaints = [
+        *_first("missing", [name for name in expected if name not in tensors]),
+        *_first("unexpected", [name for name in tensors if name not in expected]),
+        *_first(
+            "of another shape",
+            [
+                f"{name} {tuple(tensors[name].shape)} instead of {size}"
+                for name, size in expected.items()
+                if name in tensors and tuple(tensors[name].shape) != size
+            ],
+        ),
+    ]
+    if complaints:
+        raise TensorMismatch("tensors do not fit the image tower: " + "; ".join(complaints))
+
+
+def _first(what: str, names: list[str], shown: int = 3) -> list[str]:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return [f"{what}: {', '.join(names[:shown])}{more}"] if names else []

@@ -1,0 +1,40 @@
+"""The tensors in which a trained tower differs from the frozen one, and putting such tensors into a frozen tower."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from bolt.clip.tensor_names import PROJECTION, check_tensors, tensor_names
+from bolt.clip.tower import ImageTower
+
+
+def changed_tensors(tower: ImageTower, frozen: ImageTower) -> dict[str, Tensor]:
+    """The tensors in which a tower differs from the one it came from, by open_clip's names and in its orientation.
+
+    Tensors that the two share are not looked at, so this is cheap where little was trained.
+    """
+    own, before = dict(tower.named_parameters()), dict(frozen.named_parameters())
+    changed = [
+        theirs
+        for theirs, ours in tensor_names(tower.shape.layers).items()
+        if own[ours].data_ptr() != before[ours].data_ptr() and not torch.equal(own[ours], before[ours])
+    ]
+    state = tower.state_dict_open_clip()
+    return {name: state[name] for name in changed}
+
+
+def replace_tensors(frozen: ImageTower, tensors: Mapping[str, Tensor]) -> ImageTower:
+    """A frozen tower that has these tensors, by open_clip's names, in the place of its own; it shares the others.
+
+    Raises ``bolt.clip.tensor_names.TensorMismatch`` for tensors that do not fit.
+    """
+    state = frozen.state_dict_open_clip()
+    check_tensors({**state, **tensors}, {name: tuple(tensor.shape) for name, tensor in state.items()})
+    twin = frozen.copy(tensors).requires_grad_(False)
+    own, names = dict(twin.named_parameters()), tensor_names(frozen.shape.layers)
+    for name, tensor in tensors.items():
+        own[names[name]].copy_(tensor.T if name == PROJECTION else tensor)
+    return twin
