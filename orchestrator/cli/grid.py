@@ -96,4 +96,4 @@ def _print_plan(workspace: Workspace, retry_failed: bool, disk_budget: int | Non
 
     gpu = parse_bytes(gpu_memory, "--gpu-memory") if gpu_memory else None
     made = workspace.plan(retry_failed=retry_failed)
-    Console().print(plan_view(made, workspace.catalog, workspace.store, workspace.data_root, disk_budget, gpu))
+    Console().print(plan_view(made, workspace.store, disk_budget, gpu))

@@ -15,9 +15,10 @@ from orchestrator.cli.mlflow_sync import label_runs, open_tracker, sync_grid
 from orchestrator.cli.workspace import Workspace
 from orchestrator.core.events import CellEvent
 from orchestrator.execution.run import RunOptions, RunSummary, execute
-from orchestrator.planning.disk import check_room
+from orchestrator.planning.disk import check_disk_space
 from orchestrator.planning.estimate import CORE_TFLOPS, GPU_TFLOPS
-from orchestrator.planning.plan import Plan, check_inputs
+from orchestrator.planning.inputs import check_inputs
+from orchestrator.planning.plan import Plan
 from orchestrator.planning.plan_view import counts_line, estimate_line
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
@@ -66,8 +67,8 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
 
 def _check(plan: Plan, workspace: Workspace, options: RunOptions) -> None:
     """Raise ``UserError`` for missing inputs, too little disk, or a wrong tracking address, before any work."""
-    check_inputs(plan, workspace.catalog, workspace.data_root)
-    check_room(plan, workspace.store, options.disk_budget)
+    check_inputs(plan)
+    check_disk_space(plan, workspace.store, options.disk_budget)
     tracking_location(workspace.store)
 
 

@@ -1,37 +1,27 @@
-"""The plan of a grid: what is done, what is to do, what it takes. Nothing runs, and nothing heavy is imported."""
+"""The plan of a grid: which cells are done, which will run, and which artifacts they need. Imports nothing heavy."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from bolt.methods import METHODS
-from orchestrator.artifacts.kinds import AdoptedSource, ArtifactSpec, Images, Source, SourceModel, SupportImages
+from orchestrator.artifacts.kinds import AdoptedSource, ArtifactSpec, Source, SourceModel
 from orchestrator.artifacts.requirements import required_artifacts
-from orchestrator.catalog import (
-    Catalog,
-    CheckpointEntry,
-    backbone_ref,
-    dataset_ref,
-    missing_checkpoint,
-    missing_data,
-    missing_weights,
-)
+from orchestrator.catalog import Catalog, CheckpointEntry, backbone_ref, dataset_ref
 from orchestrator.core.cell import Cell, SourceRef
 from orchestrator.grid import Grid
 from orchestrator.planning.cost import CostModel
 from orchestrator.planning.estimate import Estimate, cell_gflops, estimate
 from orchestrator.store import Store
 from orchestrator.store.results import Failure, Result
-from orchestrator.util.errors import UserError
 
 
 @dataclass(frozen=True)
 class PlannedArtifact:
-    """One artifact the grid specs: whether it is there, and about how large it is or will be."""
+    """An artifact that the cells to do need: whether it is built, and about how many bytes it takes."""
 
     spec: ArtifactSpec
     built: bool
@@ -84,7 +74,7 @@ class Plan:
 
     @cached_property
     def costs(self) -> CostModel:
-        """What cells take, learned from the finished ones. A run of the plan teaches it more."""
+        """Predicts the seconds and memory of cells from the finished ones; learns more during a run."""
         return CostModel(lambda cell: cell_gflops(cell, self.catalog), self.done)
 
     @cached_property
@@ -119,9 +109,9 @@ def make_plan(
 
 
 def in_running_order(cells: Iterable[Cell]) -> list[Cell]:
-    """Cells sorted so that a worker keeps its backbone, its dataset and its sources from one cell to the next.
+    """Cells sorted by backbone, domain and dataset, so that a worker loads few things from one cell to the next.
 
-    Within a dataset the longest come first, so that no worker is left with a long cell at the end of it.
+    Within a dataset the longest cells come first, so that no worker ends with a long cell while the others wait.
     """
 
     def key(cell: Cell) -> tuple[str, str, str, int, str, str, int]:
@@ -137,9 +127,8 @@ def source_models(grid: Grid, catalog: Catalog, data_root: Path | None) -> dict[
 
     A source keeps its own backbone, even where a cell's protocol swaps the activation of the cell's backbone.
     """
-    backbones = {
-        name: backbone_ref(catalog.backbone(name)) for name in {made.backbone for made in grid.sources.values()}
-    }
+    names = {made.backbone for made in grid.sources.values()}
+    backbones = {name: backbone_ref(catalog.backbone(name)) for name in names}
     models: dict[SourceRef, Source] = {}
     for source, made in grid.sources.items():
         backbone = backbones[made.backbone]
@@ -152,29 +141,11 @@ def source_models(grid: Grid, catalog: Catalog, data_root: Path | None) -> dict[
     return models
 
 
-def check_inputs(plan: Plan, catalog: Catalog, data_root: Path | None) -> None:
-    """Raise ``UserError`` naming every dataset, backbone and checkpoint that the plan needs and that is not here."""
-    backbones = {cell.backbone.name for cell in plan.todo}
-    datasets = {spec.dataset.name for spec in plan.missing if isinstance(spec, Images | SupportImages)}
-    absent = [missing_weights(catalog.backbone(name)) for name in sorted(backbones)]
-    absent += [missing_data(catalog.dataset(name), data_root) for name in sorted(datasets)]
-    adopted = [spec for spec in plan.missing if isinstance(spec, AdoptedSource)]
-    absent += [missing_checkpoint(catalog.checkpoints[spec.backbone.name, spec.dataset]) for spec in adopted]
-    errors = [error for error in absent if error is not None]
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        shown = "\n".join(f"- {error}" for error in errors[:4])
-        more = f"\n- ... and {len(errors) - 4} more" if len(errors) > 4 else ""
-        raise UserError(f"{len(errors)} inputs are missing; nothing was started:\n{shown}{more}")
-
-
 def artifact_counts(plan: Plan) -> dict[str, tuple[int, int, int]]:
-    """By the title of the kind of artifact: how many there are, how many are to build, and the bytes of those."""
-    every = Counter(a.spec.title for a in plan.artifacts)
-    todo = Counter(a.spec.title for a in plan.artifacts if not a.built)
-    size: Counter[str] = Counter()
+    """Title of a kind of artifact -> how many the plan has, how many of them to build, and the bytes of these."""
+    counts: dict[str, tuple[int, int, int]] = {}
     for planned in plan.artifacts:
-        if not planned.built:
-            size[planned.spec.title] += planned.bytes
-    return {title: (every[title], todo[title], size[title]) for title in every}
+        count, missing, size = counts.get(planned.spec.title, (0, 0, 0))
+        new = not planned.built
+        counts[planned.spec.title] = (count + 1, missing + new, size + new * planned.bytes)
+    return counts

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.catalog import Catalog, missing_checkpoint, missing_data, missing_weights
-from orchestrator.planning.disk import check_room, room_line
+from orchestrator.planning.disk import check_disk_space, disk_line
+from orchestrator.planning.inputs import missing_inputs
 from orchestrator.planning.packing import ASSUMED_GPU_MIB, CONTEXT_MIB, HEADROOM, Demand, Packing
 from orchestrator.planning.plan import Plan, artifact_counts
 from orchestrator.store import Store
@@ -22,31 +21,27 @@ SHOWN_MISSING = 6
 SHOWN_ALIKE = 4
 
 
-def plan_view(
-    plan: Plan,
-    catalog: Catalog,
-    store: Store,
-    data_root: Path | None,
-    disk_budget: int | None = None,
-    gpu_bytes: int | None = None,
-) -> RenderableType:
-    """Cells per track, backbone and method; artifacts and the room for them; packed GPUs; the estimate, its grounds.
+def plan_view(plan: Plan, store: Store, disk_budget: int | None = None, gpu_bytes: int | None = None) -> RenderableType:
+    """Tables of cells, artifacts and GPU packing, and the estimate with what it is based on.
 
-    ``gpu_bytes`` is the memory of the GPUs to show the packing of; those of this machine by default.
+    Args:
+        plan: what to show.
+        store: where its artifacts will be.
+        disk_budget: bytes that the artifacts to build may take; ``None`` for the free space.
+        gpu_bytes: memory of the GPUs to show the packing for; ``None`` for the GPUs of this machine.
     """
     grid = plan.grid
     parts: list[RenderableType] = [Text(f"{grid.name}: {grid.title}", style="bold"), Text(counts_line(plan))]
     parts += [Text(), _cell_table(plan), Text(), _artifact_table(plan)]
-    parts += [Text(room_line(plan, store)), Text()]
+    parts += [Text(disk_line(plan, store)), Text()]
     if plan.todo:
-        parts += [packing_view(plan, catalog, gpu_bytes), Text()]
+        parts += [packing_view(plan, gpu_bytes), Text()]
     parts.append(Text(estimate_line(plan)))
     try:
-        check_room(plan, store, disk_budget)
+        check_disk_space(plan, store, disk_budget)
     except UserError as error:
         parts.append(Text(f"\n{error}", style="yellow"))
-    absent = _absent(plan, catalog, data_root)
-    if absent:
+    if absent := list(missing_inputs(plan)):
         shown = ", ".join(absent[:SHOWN_MISSING]) + (
             f" and {len(absent) - SHOWN_MISSING} more" * (len(absent) > SHOWN_MISSING)
         )
@@ -107,10 +102,10 @@ def _artifact_table(plan: Plan) -> Table:
     return table
 
 
-def packing_view(plan: Plan, catalog: Catalog, gpu_bytes: int | None = None) -> RenderableType:
+def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
     """How many of the open cells one GPU holds at a time, by method and backbone, and by what memory."""
     size, whose = _gpu(gpu_bytes)
-    packing = Packing(catalog, plan.costs, size)
+    packing = Packing(plan.catalog, plan.costs, size)
     demands: dict[tuple[str, str], Demand] = {}
     for cell in plan.todo:
         key = plan.grid.label(cell), cell.backbone.name
@@ -140,14 +135,3 @@ def _gpu(gpu_bytes: int | None) -> tuple[float, str]:
     if here := local_gpus():
         return min(gpu.total for gpu in here) / 2**20, ""
     return ASSUMED_GPU_MIB, " (assumed, --gpu-memory says another)"
-
-
-def _absent(plan: Plan, catalog: Catalog, data_root: Path | None) -> list[str]:
-    """Names of the backbones and datasets that are not here."""
-    datasets = {ref.name for cell in plan.todo for ref in (cell.dataset, *cell.evaluate_on)}
-    sources = {source for cell in plan.todo for source in cell.sources}
-    datasets |= {source.dataset for source in sources if source not in plan.grid.adopted_checkpoints}
-    checkpoints = [entry for source, entry in plan.grid.adopted_checkpoints.items() if source in sources]
-    absent = [name for name in sorted({c.backbone.name for c in plan.todo}) if missing_weights(catalog.backbone(name))]
-    absent += [name for name in sorted(datasets) if missing_data(catalog.dataset(name), data_root)]
-    return absent + [f"checkpoint of {entry.dataset}" for entry in checkpoints if missing_checkpoint(entry)]

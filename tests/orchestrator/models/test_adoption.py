@@ -33,7 +33,8 @@ from orchestrator.core.settings import RunSettings
 from orchestrator.grid import Grid, load_grid
 from orchestrator.models.adoption import adopt_checkpoints, guess_dataset, verify_checkpoints
 from orchestrator.models.source_table import source_table
-from orchestrator.planning.plan import check_inputs, make_plan
+from orchestrator.planning.inputs import check_inputs
+from orchestrator.planning.plan import make_plan
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 from tests.helpers.waiting import PATIENCE
@@ -192,7 +193,7 @@ def test_a_missing_checkpoint_is_named_before_anything_runs(grid_file: Path, tmp
     catalog = load_catalog([tmp_path / "mine.yaml"])
     plan = make_plan(load_grid(grid_file, catalog), catalog, Store(tmp_path / "store"))
     with pytest.raises(UserError, match=r"(?s)gone\.safetensors does not exist.*sources adopt PATH"):
-        check_inputs(plan, catalog, None)
+        check_inputs(plan)
 
 
 def test_a_file_that_has_changed_is_not_built_from(

@@ -113,7 +113,7 @@ def test_a_plan_says_how_a_gpu_is_packed_and_by_what(catalog: Catalog, tmp_path:
     probe = next(cell for cell in plan.todo if cell.method.name == "linear_probe")
     measured = replace(plan, done=(on_gpu(probe, 400),))
     with open(tmp_path / "out", "w") as stream:
-        Console(width=200, file=stream).print(packing_view(measured, catalog, 40 * 2**30))
+        Console(width=200, file=stream).print(packing_view(measured, 40 * 2**30))
     text = Path(tmp_path, "out").read_text()
     assert "one GPU of 40.0 GiB holds" in text
     assert "16 (1000.0 MiB measured)" in text  # 400 and what CUDA takes, and a quarter more, sixteen times
