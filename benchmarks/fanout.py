@@ -129,7 +129,6 @@ def ours(cells: list[Cell], folder: Path) -> Measured:
                 todo,
                 settings,
                 resources=lambda cell: Resources(),
-                slots=WORKERS,
                 max_attempts=1,
                 on_event=on_event,
                 runner=RUNNER,

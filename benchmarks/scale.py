@@ -239,7 +239,6 @@ class Clock:
                 cells,
                 RunSettings(store.url),
                 resources=lambda cell: Resources(),
-                slots=WORKERS,
                 max_attempts=1,
                 on_event=note,
                 runner=RUNNER,

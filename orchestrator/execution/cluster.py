@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from orchestrator.execution import ray_private
 from orchestrator.execution.autoscaler import AutoscalerLimits
@@ -140,9 +139,7 @@ class Cluster:
     def __enter__(self) -> Cluster:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -153,7 +150,8 @@ def _start_instance(cpus: int | None, gpus: int | None, worker_env: Mapping[str,
     root = str(Path(__file__).resolve().parents[2])
     # Workers import this project from where this process did, installed or not.
     python_path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    scratch = ScratchFolder("ray", _short_temporary_folder())
+    base = tempfile.gettempdir()
+    scratch = ScratchFolder("ray", Path(base if len(base) < _MAX_FOLDER_LENGTH - 17 else "/tmp"))
     try:
         with (
             ray_private.loopback_only(),
@@ -175,11 +173,6 @@ def _start_instance(cpus: int | None, gpus: int | None, worker_env: Mapping[str,
         raise
     scratch.path.chmod(0o700)  # Ray opens it to every user, and it holds sockets and workers' logs
     return scratch
-
-
-def _short_temporary_folder() -> Path:
-    base = tempfile.gettempdir()
-    return Path(base if len(base) < _MAX_FOLDER_LENGTH - 17 else "/tmp")
 
 
 @contextlib.contextmanager

@@ -1,15 +1,14 @@
-"""Run tasks and cells in this process, one after the other, without Ray: for ``--local``, tests and debuggers."""
+"""Run cells in this process, one after the other, without Ray: for ``--local``, tests and debuggers."""
 
 from __future__ import annotations
 
 import importlib
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
 from orchestrator.core.cell import Cell
-from orchestrator.core.events import CellEvent, TaskEvent
-from orchestrator.execution.task_graph import GraphTask, run_graph_locally
+from orchestrator.core.events import CellEvent
 from orchestrator.store.failure_kind import RunStopped
 from orchestrator.util.errors import one_line
 
@@ -30,27 +29,6 @@ def load_runner(path: str) -> Runner:
     """The function that a ``module:function`` path names. Raises ``ImportError`` or ``AttributeError``."""
     module, _, name = path.partition(":")
     return cast("Runner", getattr(importlib.import_module(module), name))
-
-
-class LocalBackend:
-    """Runs tasks and cells in this process; see :class:`orchestrator.execution.run.Backend`."""
-
-    gpus = 0.0
-
-    def __init__(self, settings: RunSettings) -> None:
-        self._settings = settings
-
-    def slots(self, cells: Iterable[Cell]) -> int:
-        """Cells run one at a time."""
-        return 1
-
-    def run_graph(self, tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:
-        """Run a graph of tasks, yielding events."""
-        return run_graph_locally(tasks)
-
-    def run_cells(self, cells: Iterable[Cell], on_event: Callable[[CellEvent], None]) -> None:
-        """Run cells; see :func:`run_cells_locally`."""
-        run_cells_locally(cells, self._settings, on_event=on_event)
 
 
 def run_cells_locally(

@@ -15,19 +15,12 @@ TASK_RETRIES = 3
 """How often a task whose worker died is started again. A task that raises is not retried."""
 
 
-def run_graph(
-    tasks: Mapping[str, GraphTask], *, in_flight: int | None = None, retries: int = TASK_RETRIES
-) -> Iterator[TaskEvent]:
-    """Run a graph as Ray tasks, yielding events as they happen.
+def run_graph(tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:
+    """Run a graph as Ray tasks, yielding events as they happen; as many at a time as there are CPUs, at least 4.
 
     A task that raises fails, and the tasks that depend on it are skipped; the others continue. A task whose worker
-    dies is started again up to ``retries`` times. When the iterator is left early (on Ctrl-C, for example), running
-    tasks end with the connection: cancelling a task by force can bring Ray down when it ends at that moment.
-
-    Args:
-        tasks: the graph; ready tasks are submitted in its order.
-        in_flight: at most so many tasks are submitted at a time; by default one per CPU, at least 4.
-        retries: see above.
+    dies is started again. When the iterator is left early (on Ctrl-C, for example), running tasks end with the
+    connection: cancelling a task by force can bring Ray down when it ends at that moment.
 
     Raises ``ValueError`` for a graph that cannot run, :class:`~orchestrator.execution.health.ClusterLost` when the
     cluster is lost.
@@ -36,14 +29,14 @@ def run_graph(
     from ray.exceptions import RayError
 
     frontier = Frontier(tasks)
-    limit = in_flight or max(4, int(ray.cluster_resources().get("CPU", 0)))
+    limit = max(4, int(ray.cluster_resources().get("CPU", 0)))
     remote = ray.remote(_call_in_worker)
     running: dict[Any, str] = {}
     while True:
         while len(running) < limit and (key := frontier.take()) is not None:
             task = tasks[key]
             options = remote.options(
-                num_cpus=task.cpus, num_gpus=task.gpus, max_retries=retries, retry_exceptions=False, name=key
+                num_cpus=task.cpus, num_gpus=task.gpus, max_retries=TASK_RETRIES, retry_exceptions=False, name=key
             )
             running[options.remote(key, task.function, task.args)] = key
             yield TaskEvent(key, "started")

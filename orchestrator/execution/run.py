@@ -7,10 +7,9 @@ continues it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from orchestrator.artifacts.build import build
 from orchestrator.artifacts.kinds import ArtifactSpec
@@ -19,7 +18,7 @@ from orchestrator.cells.trial import record_failure
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, TaskEvent
 from orchestrator.core.settings import RunSettings
-from orchestrator.execution.local import LocalBackend
+from orchestrator.execution.backend import Backend, CellListener, local_backend, ray_backend
 from orchestrator.execution.task_graph import GraphTask
 from orchestrator.planning.packing import Packing, uses_gpus
 from orchestrator.planning.plan import Plan
@@ -75,23 +74,6 @@ class BlockedBy:
     again: bool
 
 
-class Backend(Protocol):
-    """Where tasks and cells run: this process, or Ray."""
-
-    @property
-    def gpus(self) -> float:
-        """GPUs that there are or can be."""
-
-    def slots(self, cells: Sequence[Cell]) -> int:
-        """How many of these cells can run at a time."""
-
-    def run_graph(self, tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:
-        """Run a graph of tasks, yielding events."""
-
-    def run_cells(self, cells: Sequence[Cell], on_event: Callable[[CellEvent], None]) -> None:
-        """Run cells and report every event. Raises ``RunStopped`` when the store cannot be used."""
-
-
 def execute(
     plan: Plan,
     catalog: Catalog,
@@ -129,12 +111,9 @@ def execute(
 def _connect(
     plan: Plan, catalog: Catalog, settings: RunSettings, options: RunOptions
 ) -> contextlib.AbstractContextManager[Backend]:
-    """The backend that the options ask for."""
     if options.local:
-        return contextlib.nullcontext(LocalBackend(settings))
-    from orchestrator.execution.ray_backend import connect_to_ray
-
-    return connect_to_ray(options.address, Packing(catalog, plan.costs), settings, options.cell_limit)
+        return local_backend(settings)
+    return ray_backend(settings, options.address, Packing(catalog, plan.costs), options.cell_limit)
 
 
 def build_artifacts(
@@ -190,7 +169,7 @@ def find_blocked(plan: Plan, catalog: Catalog, failed: Mapping[str, BlockedBy]) 
     return blocked
 
 
-def recording(on_event: Callable[[CellEvent], None], store: Store) -> Callable[[CellEvent], None]:
+def recording(on_event: CellListener, store: Store) -> CellListener:
     """A listener that records a cell's failure, unless its worker has done so, before it calls ``on_event``."""
 
     def listen(event: CellEvent) -> None:

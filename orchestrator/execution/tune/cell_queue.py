@@ -45,7 +45,6 @@ class CellQueue:
         request_of: what a cell requests now.
         capacity: CPUs and GPUs of the cluster, or of what it can grow to. Asked again every :data:`REFRESH_SECONDS`,
             so that nodes that join are used.
-        slots: at most so many cells are given out at a time; ``None`` for no such limit.
     """
 
     def __init__(
@@ -53,9 +52,8 @@ class CellQueue:
         count: int,
         request_of: Callable[[int], Resources],
         capacity: Callable[[], tuple[float, float]],
-        slots: int | None = None,
     ) -> None:
-        self._count, self._request_of, self._capacity, self._slots = count, request_of, capacity, slots
+        self._count, self._request_of, self._capacity = count, request_of, capacity
         self._window: OrderedDict[int, None] = OrderedDict()
         self._next = 0
         self._retry_first: deque[Assignment] = deque()
@@ -81,7 +79,7 @@ class CellQueue:
 
     def take(self, trial_id: str) -> Assignment | None:
         """Give out the next cell to a trial; ``None`` while nothing fits."""
-        if self._stopped or (self._slots is not None and len(self._running) >= self._slots):
+        if self._stopped:
             return None
         self._refresh()
         if self._full:

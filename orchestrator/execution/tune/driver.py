@@ -55,7 +55,6 @@ def run_cells(
     resources: Callable[[Cell], Resources],
     max_attempts: int,
     on_event: Callable[[CellEvent], None],
-    slots: int | None = None,
     capacity: Callable[[], tuple[float, float]] | None = None,
     on_gpu_oom: Callable[[Cell, float], None] = lambda cell, share: None,
     cell_limit: float = 0.0,
@@ -72,7 +71,6 @@ def run_cells(
             not count, unless it happens to one cell ten times. A cell that runs out of memory is started once more,
             with a whole GPU or, for main memory, alone on a node.
         on_event: called in the thread that called ``run_cells``, one event at a time.
-        slots: at most so many cells run or wait for a worker; by default as many as fit.
         capacity: CPUs and GPUs of the cluster, or of what it can grow to; called every few seconds in Tune's thread.
             By default what the cluster has now.
         on_gpu_oom: called in Tune's thread with a cell that ran out of GPU memory, and the share of a GPU it had.
@@ -86,9 +84,7 @@ def run_cells(
     """
     if not cells:
         return
-    if (slots is not None and slots < 1) or max_attempts < 1:
-        raise ValueError(f"slots and max_attempts start at 1, not {slots} and {max_attempts}")
-    waiting = CellQueue(len(cells), lambda number: resources(cells[number]), capacity or cluster_size, slots)
+    waiting = CellQueue(len(cells), lambda number: resources(cells[number]), capacity or cluster_size)
     callback = TuneCallback(cells, waiting, max_attempts, on_gpu_oom)
     stop = threading.Event()
     with _quiet(), ScratchFolder("tune") as folder:

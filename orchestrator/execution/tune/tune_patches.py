@@ -55,13 +55,7 @@ def remove_finished_trials(controller: Any) -> None:
 class SilentReporter(TrialProgressCallback):  # type: ignore[misc]
     """Replaces the callback that prints trials, which Tune otherwise adds, and which keeps every trial."""
 
-    def on_trial_result(
-        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
-    ) -> None:
-        """Print nothing."""
+    def _print_nothing(self, *args: Any, **info: Any) -> None:
+        """Ignore the event."""
 
-    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """Print nothing."""
-
-    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """Print nothing."""
+    on_trial_result = on_trial_error = on_trial_complete = _print_nothing

@@ -44,7 +44,7 @@ def test_a_graph_on_ray_keeps_order_retries_dead_workers_and_skips_after_a_failu
         "dying": GraphTask(die_once, (str(tmp_path / "died"),), cpus=0.5),
         "dead": GraphTask(os._exit, (1,), cpus=0.5),
     }
-    events = list(run_graph(tasks, in_flight=2))
+    events = list(run_graph(tasks))
     last = {event.key: event for event in events if event.kind != "started"}
     assert {key: event.kind for key, event in last.items()} == {
         "images": "finished",
