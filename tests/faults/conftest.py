@@ -1,4 +1,4 @@
-"""A grid of few cells, and what it comes to when nothing goes wrong."""
+"""A small grid, and its results in a run without faults."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ import pytest
 
 from bolt.seeds import numpy_generator
 from tests.conftest import GiveDatabase
-from tests.helpers.grid_run import FEW_CELLS, FEW_CELLS_COUNT, World, scores
+from tests.helpers.grid_run import SMALL_GRID, SMALL_GRID_CELLS, GridRun, scores
 from tests.helpers.ray_nodes import MultiNodeCluster
 
 SECONDS = 900.0
-"""Longer than anything here takes on a busy machine."""
+"""Longer than any command here takes on a busy machine."""
 
 
 @pytest.fixture(scope="session")
-def reference(tmp_path_factory: pytest.TempPathFactory, give_database: GiveDatabase) -> World:
-    """A run without faults, in one process and without Ray, at its end."""
+def reference(tmp_path_factory: pytest.TempPathFactory, give_database: GiveDatabase) -> GridRun:
+    """A finished run without faults, in one process and without Ray."""
     folder = tmp_path_factory.mktemp("reference")
-    world = World(folder, MultiNodeCluster(folder / "none", workers=0), grid=FEW_CELLS, cells=FEW_CELLS_COUNT)
-    give_database(world.store / "mlflow" / "mlflow.db")
-    command = world.command("--local")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=world.environment)
+    grid_run = GridRun(folder, MultiNodeCluster(folder / "none", workers=0), grid=SMALL_GRID, cells=SMALL_GRID_CELLS)
+    give_database(grid_run.store / "mlflow" / "mlflow.db")
+    command = grid_run.command("--local")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=grid_run.environment)
     assert done.returncode == 0, done.stdout + done.stderr
-    return world
+    return grid_run
 
 
 @pytest.fixture(scope="session")
-def expected(reference: World) -> dict[str, object]:
+def expected(reference: GridRun) -> dict[str, object]:
     """The scores of the run without faults."""
     found = scores(reference.store)
-    assert len(found) == FEW_CELLS_COUNT
+    assert len(found) == SMALL_GRID_CELLS
     return found
 
 

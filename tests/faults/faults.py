@@ -1,6 +1,6 @@
-"""The faults, one function each: it strikes, sees that it was effective, and says what it hit, ``None`` for nothing.
+"""The faults, one function each. A function injects its fault, checks that it took effect, and returns its target.
 
-``needs`` says when one can strike:
+It returns ``None`` when there was no target. ``when`` says when a fault can be injected:
 
 ``cell``, ``build``
     while a worker measures a cell, or builds an artifact;
@@ -9,12 +9,12 @@
 ``driver``
     while the command runs, from its first moment;
 ``tracking``
-    while the command runs and tracks its cells on a server.
+    while the command runs and tracks its cells on a server;
 ``disk``
-    while a worker does either, and its store has a disk of its own.
-``rest``
-    while neither the command nor any worker runs: what a disk or an interrupted copy does between two commands. A
-    command that is under way is killed for it.
+    while a worker does either, and the store has a disk of its own;
+``idle``
+    while neither the command nor any worker runs. These are what a disk or an interrupted copy does between two
+    commands. A running command is killed first.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from tests.helpers.grid_run import ARTIFACTS, BUILD_TITLES, CELL_TITLES, World
+from tests.helpers.grid_run import ARTIFACTS, BUILD_TITLES, CELL_TITLES, GridRun
 from tests.helpers.ray_nodes import Node, Process, alive, kill
 from tests.helpers.waiting import until
 
-Need = Literal["cell", "build", "work", "driver", "tracking", "disk", "rest"]
+When = Literal["cell", "build", "work", "driver", "tracking", "disk", "idle"]
 Item = TypeVar("Item")
 
-DRIVER_ENDS = 120.0
-"""Seconds that a command may take to notice that its cluster is gone, and to end."""
+DRIVER_SECONDS = 120.0
+"""How long a command may take to notice that its cluster is gone, and to end."""
 
 
 @dataclass(frozen=True)
@@ -49,117 +49,116 @@ class Fault:
     """One kind of fault.
 
     Attributes:
-        needs: see the module's docstring.
-        strike: does it. Raises ``AssertionError`` when it was not effective.
-        weight: how often it is drawn, against the others.
+        when: see the module's docstring.
+        inject: injects it. Raises ``AssertionError`` when it took no effect.
+        weight: how often it is drawn, relative to the others.
     """
 
     name: str
-    needs: Need
-    strike: Callable[[World, np.random.Generator], str | None]
+    when: When
+    inject: Callable[[GridRun, np.random.Generator], str | None]
     weight: float
 
 
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(needs: Need, weight: float = 1.0) -> Callable[[Callable[..., str | None]], Callable[..., str | None]]:
-    """Register a function as the fault of its name."""
+def fault(when: When, weight: float = 1.0) -> Callable[[Callable[..., str | None]], Callable[..., str | None]]:
+    """Register a function as the fault with its name."""
 
-    def register(strike: Callable[..., str | None]) -> Callable[..., str | None]:
-        FAULTS[strike.__name__] = Fault(strike.__name__, needs, strike, weight)
-        return strike
+    def register(inject: Callable[..., str | None]) -> Callable[..., str | None]:
+        FAULTS[inject.__name__] = Fault(inject.__name__, when, inject, weight)
+        return inject
 
     return register
 
 
-def ready(world: World, needs: Need) -> bool:
-    """Whether a fault that needs this can strike now."""
-    titles = {"cell": CELL_TITLES, "build": BUILD_TITLES, "work": CELL_TITLES + BUILD_TITLES}.get(needs)
-    if needs == "disk":
-        titles = CELL_TITLES + BUILD_TITLES
-    if (needs == "tracking" and world.server is None) or (needs == "disk" and not world.disk):
+def can_inject(grid_run: GridRun, when: When) -> bool:
+    """Whether a fault with this ``when`` can be injected now."""
+    work = CELL_TITLES + BUILD_TITLES
+    titles = {"cell": CELL_TITLES, "build": BUILD_TITLES, "work": work, "disk": work}.get(when)
+    if (when == "tracking" and grid_run.server is None) or (when == "disk" and not grid_run.disk):
         return False
-    return world.running and (titles is None or bool(world.cluster.working(titles)))
+    return grid_run.running and (titles is None or bool(grid_run.cluster.find_workers(titles)))
 
 
 def pick(rng: np.random.Generator, items: Sequence[Item]) -> Item | None:
-    """One of them, ``None`` of none."""
+    """A random item; ``None`` when there are none."""
     return items[int(rng.integers(len(items)))] if items else None
 
 
 # -- processes -----------------------------------------------------------------------------------------------------
 
 
-def _kill_worker(world: World, rng: np.random.Generator, titles: tuple[str, ...]) -> str | None:
-    struck = pick(rng, world.cluster.working(titles))
-    return _killed(struck) if struck is not None else None
+def _kill_worker(grid_run: GridRun, rng: np.random.Generator, titles: tuple[str, ...]) -> str | None:
+    worker = pick(rng, grid_run.cluster.find_workers(titles))
+    return _kill_process(worker) if worker is not None else None
 
 
-def _killed(struck: Process) -> str:
-    kill(struck.pid)
-    assert until(lambda: not struck.alive), f"{struck} is still there"
-    return f"{struck.title.split()[0]} ({struck.pid})"
+def _kill_process(process: Process) -> str:
+    kill(process.pid)
+    assert until(lambda: not process.alive), f"{process} is still there"
+    return f"{process.title.split()[0]} ({process.pid})"
 
 
 @fault("cell", weight=3)
-def kill_cell_worker(world: World, rng: np.random.Generator) -> str | None:
-    """``kill -9`` of a worker that measures a cell."""
-    return _kill_worker(world, rng, CELL_TITLES)
+def kill_cell_worker(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Kill a worker that measures a cell (``kill -9``)."""
+    return _kill_worker(grid_run, rng, CELL_TITLES)
 
 
 @fault("build", weight=3)
-def kill_builder(world: World, rng: np.random.Generator) -> str | None:
-    """``kill -9`` of a worker that builds an artifact."""
-    return _kill_worker(world, rng, BUILD_TITLES)
+def kill_builder(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Kill a worker that builds an artifact (``kill -9``)."""
+    return _kill_worker(grid_run, rng, BUILD_TITLES)
 
 
 @fault("driver", weight=3)
-def kill_driver(world: World, rng: np.random.Generator) -> str | None:
-    """``kill -9`` of the command itself."""
-    return f"process {world.kill_driver()}"
+def kill_driver(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Kill the command itself (``kill -9``)."""
+    return f"process {grid_run.kill_driver()}"
 
 
-def _some_node(world: World, rng: np.random.Generator) -> Node | None:
-    return pick(rng, [node for node in world.cluster.nodes if node.raylet is not None])
+def _random_node(grid_run: GridRun, rng: np.random.Generator) -> Node | None:
+    return pick(rng, [node for node in grid_run.cluster.nodes if node.raylet is not None])
 
 
 @fault("work", weight=1.5)
-def kill_raylet(world: World, rng: np.random.Generator) -> str | None:
-    """``kill -9`` of the process that makes a machine a node; its workers end by themselves. It joins again."""
-    node = _some_node(world, rng)
+def kill_raylet(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Kill a node's ``raylet`` (``kill -9``); its workers end by themselves. The node joins again."""
+    node = _random_node(grid_run, rng)
     raylet = node.raylet if node else None
     if node is None or raylet is None:
         return None
     kill(raylet.pid)
     assert until(lambda: not raylet.alive), f"{raylet} is still there"
-    _join_again(world, rng)
+    _join_again(grid_run, rng)
     return f"{node.name} ({raylet.pid})"
 
 
 @fault("work", weight=1.5)
-def kill_node(world: World, rng: np.random.Generator) -> str | None:
-    """Every process of a worker node at once, as when its power fails. It joins again."""
-    node = _some_node(world, rng)
+def kill_node(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Kill all processes of a worker node at once, as a power failure does. The node joins again."""
+    node = _random_node(grid_run, rng)
     if node is None:
         return None
-    there = node.processes()
+    processes = node.processes()
     node.kill()
-    assert not (left := [process for process in there if process.alive]), f"{left} are still there"
-    _join_again(world, rng)
-    return f"{node.name}, {len(there)} processes"
+    assert not (left := [process for process in processes if process.alive]), f"{left} are still there"
+    _join_again(grid_run, rng)
+    return f"{node.name}, {len(processes)} processes"
 
 
-def _join_again(world: World, rng: np.random.Generator) -> None:
+def _join_again(grid_run: GridRun, rng: np.random.Generator) -> None:
     time.sleep(float(rng.uniform(0, 3)))
-    if world.cluster.head_works:
-        world.cluster.mend()
+    if grid_run.cluster.head_is_up:
+        grid_run.cluster.restart_dead_nodes()
 
 
 @fault("work", weight=1)
-def freeze_node(world: World, rng: np.random.Generator) -> str | None:
-    """SIGSTOP to every process of a worker node for a while; a long one has it given up before it wakes."""
-    node = _some_node(world, rng)
+def freeze_node(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Freeze all processes of a worker node (SIGSTOP); after a long freeze the cluster has given the node up."""
+    node = _random_node(grid_run, rng)
     if node is None:
         return None
     seconds = float(rng.choice([1.0, 4.0, 18.0], p=[0.4, 0.4, 0.2]))
@@ -181,59 +180,59 @@ def _state(pid: int) -> str:
 
 
 @fault("work", weight=0.5)
-def kill_head(world: World, rng: np.random.Generator) -> str | None:
-    """Every process of the head node; the command has to end by itself, without a traceback."""
-    head = world.cluster.head
-    if head is None or world.driver is None:
+def kill_head(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Kill all processes of the head; the command has to end by itself, without a traceback."""
+    head = grid_run.cluster.head
+    if head is None or grid_run.driver is None:
         return None
-    there = head.processes()
+    processes = head.processes()
     head.kill()
-    assert not (left := [process for process in there if process.alive]), f"{left} are still there"
-    ended = world.collect(DRIVER_ENDS)
-    assert ended.code != 0, "the command ended well without a cluster"
-    return f"{len(there)} processes; the command ended with {ended.code}"
+    assert not (left := [process for process in processes if process.alive]), f"{left} are still there"
+    ended = grid_run.wait_for_end(DRIVER_SECONDS)
+    assert ended.code != 0, "the command ended with 0 without a cluster"
+    return f"{len(processes)} processes; the command ended with {ended.code}"
 
 
 @fault("work", weight=0.7)
-def kill_control_service(world: World, rng: np.random.Generator) -> str | None:
-    """``kill -9`` of the head's ``gcs_server`` alone; the command has to end by itself."""
-    head = world.cluster.head
-    if head is None or world.driver is None:
+def kill_control_service(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Kill only the head's ``gcs_server`` (``kill -9``); the command has to end by itself."""
+    head = grid_run.cluster.head
+    if head is None or grid_run.driver is None:
         return None
     service = next((p for p in head.processes() if p.title.split(" ")[0].endswith("/gcs_server")), None)
     if service is None:
         return None
     kill(service.pid)
     assert until(lambda: not service.alive), f"{service} is still there"
-    ended = world.collect(DRIVER_ENDS)
+    ended = grid_run.wait_for_end(DRIVER_SECONDS)
     head.kill()
     return f"process {service.pid}; the command ended with {ended.code}"
 
 
-# -- what a run leans on -------------------------------------------------------------------------------------------
+# -- servers and disks ---------------------------------------------------------------------------------------------
 
 
-def _kill_server(world: World, word: str) -> str | None:
-    struck = world.server.child(word) if world.server is not None else None
-    return _killed(struck) if struck is not None else None
+def _kill_server(grid_run: GridRun, word: str) -> str | None:
+    server = grid_run.server.child(word) if grid_run.server is not None else None
+    return _kill_process(server) if server is not None else None
 
 
 @fault("tracking", weight=2)
-def kill_tracking_server(world: World, rng: np.random.Generator) -> str | None:
+def kill_tracking_server(grid_run: GridRun, rng: np.random.Generator) -> str | None:
     """``kill -9`` of MLflow's server, which what supervises it starts again."""
-    return _kill_server(world, "mlflow")
+    return _kill_server(grid_run, "mlflow")
 
 
 @fault("tracking", weight=2)
-def kill_database(world: World, rng: np.random.Generator) -> str | None:
+def kill_database(grid_run: GridRun, rng: np.random.Generator) -> str | None:
     """``kill -9`` of PostgreSQL, which what supervises it starts again."""
-    return _kill_server(world, "postgres")
+    return _kill_server(grid_run, "postgres")
 
 
 @fault("tracking", weight=1)
-def freeze_tracking_server(world: World, rng: np.random.Generator) -> str | None:
-    """SIGSTOP to MLflow's server for a while: it is there and does not answer."""
-    if world.server is None or not (tree := world.server.tree("mlflow")):
+def freeze_tracking_server(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Freeze MLflow's server (SIGSTOP): it is there and does not answer."""
+    if grid_run.server is None or not (tree := grid_run.server.tree("mlflow")):
         return None
     seconds = float(rng.uniform(2, 10))
     for process in tree:
@@ -248,9 +247,9 @@ def freeze_tracking_server(world: World, rng: np.random.Generator) -> str | None
 
 
 @fault("disk", weight=3)
-def fill_disk(world: World, rng: np.random.Generator) -> str | None:
-    """Not a byte left under the store, until the command has ended or some seconds have passed."""
-    ballast = world.store / "ballast"
+def fill_disk(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Fill the store's disk, until the command has ended or some seconds have passed."""
+    ballast = grid_run.store / "ballast"
     try:
         with open(ballast, "wb") as stream:
             while True:
@@ -259,23 +258,23 @@ def fill_disk(world: World, rng: np.random.Generator) -> str | None:
         if error.errno != errno.ENOSPC:
             raise
     seconds = float(rng.uniform(1, 15))
-    until(lambda: not world.running, seconds)
-    ended = not world.running
+    until(lambda: not grid_run.running, seconds)
+    ended = not grid_run.running
     ballast.unlink()
     return f"{seconds:.0f} s; the command {'ended' if ended else 'went on'}"
 
 
-# -- what lies in the store ----------------------------------------------------------------------------------------
+# -- files of the store --------------------------------------------------------------------------------------------
 
 
-def _results(world: World) -> list[Path]:
-    return sorted((world.store / "results").glob("[!.]*.json"))
+def _results(grid_run: GridRun) -> list[Path]:
+    return sorted((grid_run.store / "results").glob("[!.]*.json"))
 
 
-@fault("rest", weight=2)
-def truncate_result(world: World, rng: np.random.Generator) -> str | None:
-    """A result of which only the beginning is there."""
-    path = pick(rng, _results(world))
+@fault("idle", weight=2)
+def truncate_result(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Cut a result off after a random number of bytes."""
+    path = pick(rng, _results(grid_run))
     if path is None:
         return None
     size = path.stat().st_size
@@ -284,10 +283,10 @@ def truncate_result(world: World, rng: np.random.Generator) -> str | None:
     return path.stem
 
 
-@fault("rest", weight=1)
-def alter_result(world: World, rng: np.random.Generator) -> str | None:
-    """A result with another number in it: one right answer more than were given."""
-    path = pick(rng, _results(world))
+@fault("idle", weight=1)
+def alter_result(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Change a number in a result: one more correct answer."""
+    path = pick(rng, _results(grid_run))
     if path is None:
         return None
     data = json.loads(path.read_text())
@@ -296,10 +295,10 @@ def alter_result(world: World, rng: np.random.Generator) -> str | None:
     return path.stem
 
 
-@fault("rest", weight=1)
-def swap_result(world: World, rng: np.random.Generator) -> str | None:
-    """Under a cell's name, the result of another one."""
-    paths = _results(world)
+@fault("idle", weight=1)
+def swap_result(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Copy the result of one cell over that of another."""
+    paths = _results(grid_run)
     if len(paths) < 2:
         return None
     one, other = (paths[int(i)] for i in rng.choice(len(paths), 2, replace=False))
@@ -308,25 +307,25 @@ def swap_result(world: World, rng: np.random.Generator) -> str | None:
     return other.stem
 
 
-def _manifests(world: World) -> list[Path]:
-    return sorted(path for kind in ARTIFACTS for path in (world.store / kind).glob("*/manifest.json"))
+def _manifests(grid_run: GridRun) -> list[Path]:
+    return sorted(path for kind in ARTIFACTS for path in (grid_run.store / kind).glob("*/manifest.json"))
 
 
-def _file_of(world: World, rng: np.random.Generator) -> Path | None:
-    manifest = pick(rng, _manifests(world))
+def _file_of(grid_run: GridRun, rng: np.random.Generator) -> Path | None:
+    manifest = pick(rng, _manifests(grid_run))
     if manifest is None:
         return None
     try:
         files = json.loads(manifest.read_text())["files"]
-    except ValueError:  # cut short by another fault
+    except ValueError:  # cut off by another fault
         return None
-    return world.store / str(files[sorted(files)[int(rng.integers(len(files)))]][0])
+    return grid_run.store / str(files[sorted(files)[int(rng.integers(len(files)))]][0])
 
 
-@fault("rest", weight=2)
-def flip_bytes(world: World, rng: np.random.Generator) -> str | None:
-    """A file of an artifact with some bytes turned over; its size stays."""
-    path = _file_of(world, rng)
+@fault("idle", weight=2)
+def flip_bytes(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Flip some bytes of an artifact's file; its size stays the same."""
+    path = _file_of(grid_run, rng)
     if path is None or not path.exists() or not path.stat().st_size:
         return None
     content = bytearray(path.read_bytes())
@@ -335,56 +334,56 @@ def flip_bytes(world: World, rng: np.random.Generator) -> str | None:
     if bytes(content) == path.read_bytes():
         return None
     path.write_bytes(content)
-    return str(path.relative_to(world.store))
+    return str(path.relative_to(grid_run.store))
 
 
-@fault("rest", weight=1)
-def truncate_artifact(world: World, rng: np.random.Generator) -> str | None:
-    """A file of an artifact of which only the beginning is there."""
-    path = _file_of(world, rng)
+@fault("idle", weight=1)
+def truncate_artifact(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Cut a file of an artifact off after a random number of bytes."""
+    path = _file_of(grid_run, rng)
     if path is None or not path.exists() or not path.stat().st_size:
         return None
     os.truncate(path, int(rng.integers(path.stat().st_size)))
-    return str(path.relative_to(world.store))
+    return str(path.relative_to(grid_run.store))
 
 
-@fault("rest", weight=1)
-def cut_manifest(world: World, rng: np.random.Generator) -> str | None:
-    """A manifest of which only the beginning is there."""
-    path = pick(rng, _manifests(world))
+@fault("idle", weight=1)
+def cut_manifest(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Cut an artifact's manifest off after a random number of bytes."""
+    path = pick(rng, _manifests(grid_run))
     if path is None or path.stat().st_size < 2:
         return None
     os.truncate(path, int(rng.integers(1, path.stat().st_size)))
-    return str(path.parent.relative_to(world.store))
+    return str(path.parent.relative_to(grid_run.store))
 
 
-@fault("rest", weight=1)
-def lose_file(world: World, rng: np.random.Generator) -> str | None:
-    """A file of an artifact that is gone while its manifest is there."""
-    path = _file_of(world, rng)
+@fault("idle", weight=1)
+def lose_file(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Delete a file of an artifact and leave its manifest."""
+    path = _file_of(grid_run, rng)
     if path is None or not path.exists():
         return None
     path.unlink()
-    return str(path.relative_to(world.store))
+    return str(path.relative_to(grid_run.store))
 
 
-@fault("rest", weight=1)
-def half_written_attempt(world: World, rng: np.random.Generator) -> str | None:
-    """What a builder leaves that was killed while it wrote: files without a manifest that names them."""
-    manifest = pick(rng, _manifests(world))
+@fault("idle", weight=1)
+def half_written_attempt(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Leave what a killed builder leaves: files that no manifest names."""
+    manifest = pick(rng, _manifests(grid_run))
     if manifest is None:
         return None
     folder = manifest.parent / f"{int(time.time())}-{uuid.uuid4().hex[:8]}"
     folder.mkdir()
     (folder / "features.safetensors").write_bytes(rng.bytes(1000))
     manifest.unlink()
-    return str(folder.relative_to(world.store))
+    return str(folder.relative_to(grid_run.store))
 
 
-@fault("rest", weight=0.7)
-def stale_lock(world: World, rng: np.random.Generator) -> str | None:
-    """A lock file that names a process which is gone."""
-    lock = world.store / "locks" / f"{world.grid_file.stem}.lock"
+@fault("idle", weight=0.7)
+def stale_lock(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Leave a lock file that names a process which does not exist."""
+    lock = grid_run.store / "locks" / f"{grid_run.grid_file.stem}.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
     gone = next(pid for pid in range(99_999, 1, -1) if not alive(pid))
     lock.write_text(str(gone))

@@ -1,10 +1,10 @@
-"""Seeded random faults over small grids, each round repeated to its end and judged against a run without faults.
+"""Seeded random faults over small grids; the outcome of each round is compared with a run without faults.
 
     python tests/faults/soak.py --faults 200 --seed 0
-    python tests/faults/soak.py --seed 0 --round 17        one round alone, as it was drawn
+    python tests/faults/soak.py --seed 0 --round 17        run this round only
 
-A round is a grid in a store of its own; faults strike at drawn moments while the command runs, or between two of them;
-then the same command is repeated until it says that all is done. What is asked of a round is in :func:`judge`.
+A round is a grid in a store of its own. Faults are injected at random moments while the command runs, or between two
+commands. Then the same command is repeated until the grid is done. :func:`check_round` says what is checked.
 """
 
 from __future__ import annotations
@@ -29,49 +29,50 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bolt.seeds import numpy_generator
-from tests.faults.faults import FAULTS, Fault, ready
+from tests.faults.faults import FAULTS, Fault, can_inject
 from tests.helpers.grid_run import (
     ARTIFACTS,
     CELLS,
-    REST_SECONDS,
-    Watch,
-    World,
+    IDLE_SECONDS,
+    GridRun,
+    StoreWatcher,
     copy_artifacts,
-    leftovers,
+    damaged_artifacts,
+    leftover_files,
     scores,
-    unsound_artifacts,
 )
-from tests.helpers.ray_nodes import MultiNodeCluster, ended_by_sigterm
+from tests.helpers.ray_nodes import MultiNodeCluster, exit_on_sigterm
 from tests.helpers.tracking_server import TrackingServer, lacking
 from tests.helpers.waiting import until
 
 REPEATS = 6
 COMMAND_SECONDS = 420.0
 WAIT_SECONDS = 60.0
-"""How long a fault waits for its moment, e.g. for a worker that builds something."""
+"""How long to wait until a fault can be injected, e.g. for a worker that builds an artifact."""
 
-LEFT_BY_EACH = 1
-"""Attempts, parts of files and passing folders that a killed process may leave behind, of each fault and command."""
+LEFTOVERS_ALLOWED = 1
+"""Attempts, partial files and temporary folders that killed processes may leave behind, per fault and per command."""
 
 DISK_BYTES = 256 * 2**20
 
-ENDING = frozenset({"kill_driver", "kill_head", "kill_control_service"})
+ENDS_COMMAND = frozenset({"kill_driver", "kill_head", "kill_control_service"})
 """Faults that end the command."""
 
-KILLS = frozenset(name for name in FAULTS if name.startswith(("kill", "freeze", "fill")))
+INTERRUPTIONS = frozenset(name for name in FAULTS if name.startswith(("kill", "freeze", "fill")))
+"""Faults that are followed by a recovery, whose time is measured."""
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """One round as it was drawn.
+class RoundPlan:
+    """What happens in one round.
 
     Attributes:
-        start: how much is built before it begins: ``empty``, ``half`` or ``built``.
-        faults: names, in the order they strike.
-        after: how many cells are finished before each strikes; those of builders do not wait for any.
-        waits: seconds before each, from then on.
-        tracking: whether it tracks on a server, instead of in its store.
+        start: how many artifacts are built before it: ``empty``, ``half`` or ``built``.
+        tracking: whether it tracks its cells on a server, instead of in its store.
         disk: whether its store has a small disk of its own.
+        faults: names, in the order of injection.
+        after: number of finished cells before each fault; faults of builders do not wait for cells.
+        waits: further seconds before each fault.
     """
 
     start: str
@@ -83,154 +84,161 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Strike:
-    """A fault that was effective: when it struck, and seconds until another cell was finished."""
+class Injection:
+    """A fault that took effect: its target, its moment, and the seconds until the next cell was finished."""
 
     fault: str
-    hit: str
+    target: str
     moment: float
     recovered: float | None = None
 
 
 @dataclass
-class Outcome:
-    """What came of a round."""
+class RoundOutcome:
+    """What happened in a round, and the problems that were found."""
 
     number: int
     start: str
-    strikes: list[Strike] = field(default_factory=list)
+    injections: list[Injection] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     synced: bool = False
     seconds: float = 0.0
     leftovers: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
-def draw(seed: int, number: int, only: tuple[str, ...] = ()) -> Drawn:
-    """A round's faults; a function of the seed, the round and the kinds alone."""
+def draw_round(seed: int, number: int, only: tuple[str, ...] = ()) -> RoundPlan:
+    """Draw a round's faults. The result depends on the seed, the round and the kinds of faults only."""
     rng = numpy_generator("faults", seed, number)
     tracking, disk = bool(rng.random() < 0.4), bool(rng.random() < 0.2)
     without = {need for need, there in (("tracking", tracking), ("disk", disk)) if not there}
-    kinds = [f for name, f in FAULTS.items() if (not only or name in only) and f.needs not in without]
+    kinds = [f for name, f in FAULTS.items() if (not only or name in only) and f.when not in without]
     weights = np.array([fault.weight for fault in kinds])
     count = int(rng.integers(5, 10))
     names = [kinds[int(i)].name for i in rng.choice(len(kinds), count, p=weights / weights.sum())]
     start = str(rng.choice(["empty", "half", "built"], p=[0.2, 0.5, 0.3]))
-    # Faults of builders strike first, as there is nothing to build later on.
-    names.sort(key=lambda name: FAULTS[name].needs != "build")
-    # A quarter come before the first cell is finished, the others as the cells go by.
+    # Faults of builders come first, because nothing is left to build later.
+    names.sort(key=lambda name: FAULTS[name].when != "build")
+    # A quarter are injected before the first cell is finished, the others at later cells.
     after = sorted(int(a) for a in rng.integers(1, int(0.9 * CELLS), count) * (rng.random(count) > 0.25))
-    return Drawn(
+    return RoundPlan(
         start, tracking, disk, tuple(names), tuple(after), tuple(float(w) for w in rng.exponential(0.7, count))
     )
 
 
-def prepare(world: World, drawn: Drawn, reference: Path, rng: np.random.Generator) -> None:
-    """Fill the round's store as far as it was drawn."""
-    if drawn.start == "empty":
+def prepare(grid_run: GridRun, plan: RoundPlan, reference: Path, rng: np.random.Generator) -> None:
+    """Copy artifacts of the reference run into the round's store, as many as its plan says."""
+    if plan.start == "empty":
         return
-    copy_artifacts(reference, world.store)
-    (world.store / "mlflow").mkdir()
-    shutil.copyfile(reference.parent / "empty.db", world.store / "mlflow" / "mlflow.db")
-    if drawn.start == "half":
+    copy_artifacts(reference, grid_run.store)
+    (grid_run.store / "mlflow").mkdir()
+    shutil.copyfile(reference.parent / "empty.db", grid_run.store / "mlflow" / "mlflow.db")
+    if plan.start == "half":
         for kind in ARTIFACTS:
-            for folder in sorted((world.store / kind).glob("*")):
+            for folder in sorted((grid_run.store / kind).glob("*")):
                 if rng.random() < 0.4:
                     shutil.rmtree(folder)
 
 
-def strike_all(world: World, drawn: Drawn, rng: np.random.Generator, outcome: Outcome) -> None:
-    """Let the round's faults strike, one after the other."""
-    for name, after, wait in zip(drawn.faults, drawn.after, drawn.waits, strict=True):
+def inject_all(grid_run: GridRun, plan: RoundPlan, rng: np.random.Generator, outcome: RoundOutcome) -> None:
+    """Inject the round's faults, one after the other."""
+    for name, after, wait in zip(plan.faults, plan.after, plan.waits, strict=True):
         fault = FAULTS[name]
-        if not _come_to(world, fault, after, wait):
+        if not _wait_until_possible(grid_run, fault, after, wait):
             outcome.missed.append(name)
             continue
-        if fault.needs == "rest":
-            if world.running:
-                note(outcome, FAULTS["kill_driver"], FAULTS["kill_driver"].strike(world, rng))
-            world.collect_ended()
-            if not world.at_rest():
-                outcome.problems.append(f"workers of a killed command did not end in {REST_SECONDS:.0f} s")
+        if fault.when == "idle":
+            if grid_run.running:
+                record(outcome, FAULTS["kill_driver"], FAULTS["kill_driver"].inject(grid_run, rng))
+            grid_run.note_end()
+            if not grid_run.wait_until_idle():
+                outcome.problems.append(f"workers of a killed command did not end in {IDLE_SECONDS:.0f} s")
         moment = time.time()
-        note(outcome, fault, fault.strike(world, rng), moment)
-        world.collect_ended()
+        record(outcome, fault, fault.inject(grid_run, rng), moment)
+        grid_run.note_end()
 
 
-def _come_to(world: World, fault: Fault, after: int, wait: float) -> bool:
-    """Wait for the moment of a fault; ``False`` if it does not come."""
-    if (fault.needs == "tracking" and world.server is None) or (fault.needs == "disk" and not world.disk):
+def _wait_until_possible(grid_run: GridRun, fault: Fault, after: int, wait: float) -> bool:
+    """Wait until a fault can be injected; ``False`` if that moment does not come."""
+    if (fault.when == "tracking" and grid_run.server is None) or (fault.when == "disk" and not grid_run.disk):
         return False
-    world.collect_ended()
-    enough = world.finished() >= after
-    if fault.needs == "rest" and enough and not world.running:
-        return True  # the command before was killed as well, and nothing has happened since
-    if not world.running and world.finished() < world.cells:
-        world.start()
+    grid_run.note_end()
+    enough = grid_run.result_count() >= after
+    if fault.when == "idle" and enough and not grid_run.running:
+        return True  # the previous command was killed, and none has run since
+    if not grid_run.running and grid_run.result_count() < grid_run.cells:
+        grid_run.start()
 
-    def over() -> bool:
-        return not world.running or (fault.needs == "build" and ready(world, "cell"))
+    def too_late() -> bool:
+        return not grid_run.running or (fault.when == "build" and can_inject(grid_run, "cell"))
 
-    until(lambda: fault.needs == "build" or world.finished() >= after or over(), COMMAND_SECONDS)
-    until(lambda: ready(world, fault.needs) or over(), WAIT_SECONDS)
-    until(over, wait)
-    if fault.needs == "rest":
+    until(lambda: fault.when == "build" or grid_run.result_count() >= after or too_late(), COMMAND_SECONDS)
+    until(lambda: can_inject(grid_run, fault.when) or too_late(), WAIT_SECONDS)
+    until(too_late, wait)
+    if fault.when == "idle":
         return True
-    return until(lambda: ready(world, fault.needs) or over(), WAIT_SECONDS) and ready(world, fault.needs)
+    return until(lambda: can_inject(grid_run, fault.when) or too_late(), WAIT_SECONDS) and can_inject(
+        grid_run, fault.when
+    )
 
 
-def note(outcome: Outcome, fault: Fault, hit: str | None, moment: float | None = None) -> None:
-    """Note what a fault hit, if it hit anything."""
-    if hit is None:
+def record(outcome: RoundOutcome, fault: Fault, target: str | None, moment: float | None = None) -> None:
+    """Record an injection, or that the fault found no target."""
+    if target is None:
         outcome.missed.append(fault.name)
     else:
-        outcome.strikes.append(Strike(fault.name, hit, moment or time.time()))
+        outcome.injections.append(Injection(fault.name, target, moment or time.time()))
 
 
-def judge(world: World, expected: dict[str, object], hits: list[str]) -> list[str]:
-    """What is wrong with a round that was repeated to its end; nothing should be.
+def check_round(grid_run: GridRun, expected: dict[str, object], targets: list[str]) -> list[str]:
+    """The problems of a round after its last command; there should be none.
 
-    ``hits`` is what each fault has hit.
+    Args:
+        grid_run: the round's grid.
+        expected: the scores of the run without faults.
+        targets: the targets of the faults.
     """
     problems = []
-    found = scores(world.store)
+    found = scores(grid_run.store)
     if missing := expected.keys() - found.keys():
         problems.append(f"{len(missing)} cells without a result, first {min(missing)}")
     if more := found.keys() - expected.keys():
         problems.append(f"{len(more)} results too many, first {min(more)}")
     if other := [cell for cell in found if cell in expected and found[cell] != expected[cell]]:
         problems.append(f"{len(other)} results differ from the run without faults, first {other[0]}")
-    # What a fault has damaged and no open cell has needed since is still damaged; whatever needs it finds that out.
-    damaged = {"/".join(hit.split("/")[:2]) for hit in hits}
-    if unsound := [why for address, why in unsound_artifacts(world.store).items() if address not in damaged]:
-        problems.append(f"{len(unsound)} artifacts are not what they say, first {unsound[0]}")
-    if not until(lambda: not world.left(), 30):
-        problems.append(f"processes are left: {world.left()[:3]}")
-    kept = leftovers(world.store, world.scratch)
-    if sum(kept.values()) > LEFT_BY_EACH * (len(world.ends) + len(hits)):
-        problems.append(f"{len(world.ends)} commands and {len(hits)} faults have left too much behind: {kept}")
-    if not world.tracks(expected):
-        runs, wanted = world.runs(), {(cell, "FINISHED"): 1 for cell in expected}
+    # An artifact that a fault has damaged stays damaged until a cell when it; then it is noticed and built again.
+    known = {"/".join(target.split("/")[:2]) for target in targets}
+    if damaged := [why for address, why in damaged_artifacts(grid_run.store).items() if address not in known]:
+        problems.append(f"{len(damaged)} artifacts differ from their manifests, first {damaged[0]}")
+    if not until(lambda: not grid_run.leftover_processes(), 30):
+        problems.append(f"processes are left: {grid_run.leftover_processes()[:3]}")
+    leftovers = leftover_files(grid_run.store, grid_run.scratch)
+    if sum(leftovers.values()) > LEFTOVERS_ALLOWED * (len(grid_run.ends) + len(targets)):
+        problems.append(
+            f"{len(grid_run.ends)} commands and {len(targets)} faults have left too much behind: {leftovers}"
+        )
+    if not grid_run.is_tracked(expected):
+        runs, wanted = grid_run.tracked_runs(), {(cell, "FINISHED"): 1 for cell in expected}
         wrong = {key: runs.get(key, 0) for key in runs.keys() | wanted.keys() if runs.get(key, 0) != wanted.get(key, 0)}
         problems.append(f"MLflow has not one finished run per cell: {dict(list(wrong.items())[:3])}")
-    if torn := [end.said for end in world.ends if "Traceback (most recent" in end.said]:
-        problems.append(f"{len(torn)} commands showed a traceback: {torn[0][-600:]}")
-    if failures := list((world.store / "failures").glob("[!.]*.json")):
+    if crashed := [end.output for end in grid_run.ends if "Traceback (most recent" in end.output]:
+        problems.append(f"{len(crashed)} commands showed a traceback: {crashed[0][-600:]}")
+    if failures := list((grid_run.store / "failures").glob("[!.]*.json")):
         problems.append(f"{len(failures)} failures are on record, first {failures[0].name}")
     return problems
 
 
-def recovery(strike: Strike, world: World, watch: Watch) -> float | None:
-    """Seconds from a fault to the next finished cell; of the next command, where it ended the one under way."""
-    if strike.fault not in KILLS:
+def recovery(injection: Injection, grid_run: GridRun, watch: StoreWatcher) -> float | None:
+    """Seconds from a fault to the next finished cell; to that of the next command, if the fault ended the command."""
+    if injection.fault not in INTERRUPTIONS:
         return None
-    ending = strike.fault in ENDING or strike.hit.endswith("the command ended")
-    starts = [driver.started for driver in world.begun if driver.started > strike.moment]
-    since = min(starts, default=None) if ending else strike.moment
+    ended = injection.fault in ENDS_COMMAND or injection.target.endswith("the command ended")
+    starts = [driver.started for driver in grid_run.drivers if driver.started > injection.moment]
+    since = min(starts, default=None) if ended else injection.moment
     seconds = watch.next_cell(since) if since is not None else None
-    return None if seconds is None or since is None else since + seconds - strike.moment
+    return None if seconds is None or since is None else since + seconds - injection.moment
 
 
 def run_round(
@@ -240,90 +248,91 @@ def run_round(
     seed: int,
     number: int,
     only: tuple[str, ...] = (),
-) -> Outcome:
-    """One round, from an empty or half-built store to its judgement.
-
-    Without a server, or without the right to mount a disk, the faults of these are left out.
-    """
-    drawn, rng = draw(seed, number, only), numpy_generator("strikes", seed, number)
-    outcome, begun = Outcome(number, drawn.start), time.monotonic()
+) -> RoundOutcome:
+    """Run one round and check it. Faults of a server or a disk are left out where this machine has none."""
+    plan, rng = draw_round(seed, number, only), numpy_generator("strikes", seed, number)
+    outcome, begun = RoundOutcome(number, plan.start), time.monotonic()
     place = folder / f"round-{number}"
     shutil.rmtree(place, ignore_errors=True)
-    disk = DISK_BYTES if drawn.disk and os.geteuid() == 0 else 0
-    world = World(place, cluster, server if drawn.tracking else None, disk)
+    disk = DISK_BYTES if plan.disk and os.geteuid() == 0 else 0
+    grid_run = GridRun(place, cluster, server if plan.tracking else None, disk)
     reference = folder / "reference" / "store"
     expected = scores(reference)
     try:
-        prepare(world, drawn, reference, rng)
-        with Watch(world.store) as watch:
-            strike_all(world, drawn, rng, outcome)
-            world.finish(REPEATS, COMMAND_SECONDS)
-            time.sleep(0.3)  # the watch sees the last result
-        outcome.strikes = [replace(strike, recovered=recovery(strike, world, watch)) for strike in outcome.strikes]
-        if world.server is not None and not world.tracks(expected):
+        prepare(grid_run, plan, reference, rng)
+        with StoreWatcher(grid_run.store) as watch:
+            inject_all(grid_run, plan, rng, outcome)
+            grid_run.repeat_until_done(REPEATS, COMMAND_SECONDS)
+            time.sleep(0.3)  # the watcher sees the last result
+        outcome.injections = [
+            replace(injection, recovered=recovery(injection, grid_run, watch)) for injection in outcome.injections
+        ]
+        if grid_run.server is not None and not grid_run.is_tracked(expected):
             outcome.synced = True
-            world.sync()
-        outcome.problems += judge(world, expected, [strike.hit for strike in outcome.strikes])
+            grid_run.sync()
+        outcome.problems += check_round(grid_run, expected, [injection.target for injection in outcome.injections])
     except (AssertionError, TimeoutError, RuntimeError) as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         outcome.problems.append(f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})")
     finally:
-        world.close()
-        outcome.leftovers = leftovers(world.store, world.scratch)
-        world.unmount()
-    outcome.codes = [end.code for end in world.ends]
-    outcome.said = [last_words(end.said) for end in world.ends if end.code not in (0, -9)]
+        grid_run.close()
+        outcome.leftovers = leftover_files(grid_run.store, grid_run.scratch)
+        grid_run.unmount()
+    outcome.codes = [end.code for end in grid_run.ends]
+    outcome.errors = [error_line(end.output) for end in grid_run.ends if end.code not in (0, -9)]
     outcome.seconds = time.monotonic() - begun
     if not outcome.problems:
         shutil.rmtree(place)
     return outcome
 
 
-def last_words(said: str) -> str:
-    """What a command said of its error, or the last that it said."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def error_line(output: str) -> str:
+    """The error message in a command's output, or its last line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     return next((line for line in reversed(lines) if line.startswith("error:")), lines[-1] if lines else "")
 
 
 def make_reference(folder: Path) -> None:
-    """The run without faults, in one process without Ray, and an empty tracking database."""
+    """Run the grid without faults, in one process without Ray, and make an empty tracking database."""
     from orchestrator.tracking.client import open_client
 
     place = folder / "reference"
     if (place / "store" / "reports").exists():
         return
     cluster = MultiNodeCluster(folder / "none", workers=0)  # never started
-    world = World(place, cluster)
-    command = [*world.command("--local")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=world.environment)
+    grid_run = GridRun(place, cluster)
+    command = [*grid_run.command("--local")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=grid_run.environment)
     if done.returncode:
         raise RuntimeError(f"the run without faults fails: {done.stdout}{done.stderr}")
     open_client(f"sqlite:///{place}/empty.db")
 
 
-def table(outcomes: list[Outcome]) -> str:
-    """How often each fault struck, and seconds to the next finished cell: median and worst."""
-    found: dict[str, list[Strike]] = defaultdict(list)
+def table(outcomes: list[RoundOutcome]) -> str:
+    """How often each fault was injected, and the seconds to the next finished cell: median and worst."""
+    found: dict[str, list[Injection]] = defaultdict(list)
     for outcome in outcomes:
-        for strike in outcome.strikes:
-            found[strike.fault].append(strike)
-    lines = [f"{'fault':22} {'struck':>6} {'median s':>9} {'worst s':>8}"]
-    for name, strikes in sorted(found.items()):
-        times = [strike.recovered for strike in strikes if strike.recovered is not None]
-        said = f"{statistics.median(times):9.1f} {max(times):8.1f}" if times else f"{'-':>9} {'-':>8}"
-        lines.append(f"{name:22} {len(strikes):6} {said}")
+        for injection in outcome.injections:
+            found[injection.fault].append(injection)
+    lines = [f"{'fault':22} {'count':>6} {'median s':>9} {'worst s':>8}"]
+    for name, injections in sorted(found.items()):
+        times = [injection.recovered for injection in injections if injection.recovered is not None]
+        seconds = f"{statistics.median(times):9.1f} {max(times):8.1f}" if times else f"{'-':>9} {'-':>8}"
+        lines.append(f"{name:22} {len(injections):6} {seconds}")
     return "\n".join(lines)
 
 
 def main() -> int:
-    """Run rounds until enough faults have struck; 1 when any round had a problem."""
+    """Run rounds until enough faults were injected; returns 1 when any round had a problem."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--minutes", type=float, default=None, help="begin no round after so long")
-    parser.add_argument("--round", type=int, default=None, help="this one alone")
+    parser.add_argument("--minutes", type=float, default=None, help="start no round after so many minutes")
+    parser.add_argument("--round", type=int, default=None, help="run this round only")
     parser.add_argument("--kinds", default="", help="only these, e.g. kill_driver,truncate_result")
-    parser.add_argument("--folder", type=Path, default=None, help="where to work; kept, with the reference run in it")
+    parser.add_argument(
+        "--folder", type=Path, default=None, help="working folder; it is kept, with the reference run in it"
+    )
     given = parser.parse_args()
     only = tuple(filter(None, given.kinds.split(",")))
     if unknown := set(only) - FAULTS.keys():
@@ -332,44 +341,44 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o711)  # PostgreSQL is another user when this one is root
     print(f"in {folder}", flush=True)
-    outcomes: list[Outcome] = []
-    with ended_by_sigterm():
+    outcomes: list[RoundOutcome] = []
+    with exit_on_sigterm():
         make_reference(folder)
         begun = time.monotonic()
         with MultiNodeCluster(folder / "ray") as cluster, contextlib.ExitStack() as stack:
             if why := lacking(folder):
-                print(f"no tracking server, and none of its faults: {why}")
+                print(f"no tracking server, so its faults are left out: {why}")
             server = None if why else stack.enter_context(TrackingServer(folder / "tracking"))
             numbers = [given.round] if given.round is not None else range(10_000)
             for number in numbers:
-                struck = sum(len(outcome.strikes) for outcome in outcomes)
+                injected = sum(len(outcome.injections) for outcome in outcomes)
                 spent = time.monotonic() - begun
-                if struck >= given.faults or (given.minutes and spent > 60 * given.minutes):
+                if injected >= given.faults or (given.minutes and spent > 60 * given.minutes):
                     break
-                cluster.mend()
+                cluster.restart_dead_nodes()
                 outcome = run_round(folder, cluster, server, given.seed, number, only)
                 outcomes.append(outcome)
                 print(progress(outcomes, given.faults, time.monotonic() - begun), flush=True)
                 if outcome.problems:
                     print(f"  repeat it: python tests/faults/soak.py --seed {given.seed} --round {number}", flush=True)
-    struck = sum(len(outcome.strikes) for outcome in outcomes)
+    injected = sum(len(outcome.injections) for outcome in outcomes)
     bad = [outcome.number for outcome in outcomes if outcome.problems]
-    print(f"\n{table(outcomes)}\n\n{struck} faults in {len(outcomes)} rounds, {len(bad)} with a problem {bad}")
+    print(f"\n{table(outcomes)}\n\n{injected} faults in {len(outcomes)} rounds, {len(bad)} with a problem {bad}")
     (folder / "soak.json").write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
     return 1 if bad else 0
 
 
-def progress(outcomes: list[Outcome], wanted: int, spent: float) -> str:
+def progress(outcomes: list[RoundOutcome], wanted: int, spent: float) -> str:
     """One line on the last round, with what is left."""
     last = outcomes[-1]
-    struck = sum(len(outcome.strikes) for outcome in outcomes)
-    left = spent / max(struck, 1) * max(wanted - struck, 0)
-    names = ", ".join(strike.fault for strike in last.strikes)
+    injected = sum(len(outcome.injections) for outcome in outcomes)
+    left = spent / max(injected, 1) * max(wanted - injected, 0)
+    names = ", ".join(injection.fault for injection in last.injections)
     line = f"round {last.number} ({last.start}) {last.seconds:.0f} s: {names}; exit codes {last.codes}; "
     line += f"left {last.leftovers}"
-    line += f"; {struck} of {wanted} faults, about {left / 60:.0f} min left"
+    line += f"; {injected} of {wanted} faults, about {left / 60:.0f} min left"
     return "\n".join(
-        [line, *(f"  it said: {said}" for said in last.said), *(f"  PROBLEM {problem}" for problem in last.problems)]
+        [line, *(f"  error: {error}" for error in last.errors), *(f"  PROBLEM {problem}" for problem in last.problems)]
     )
 
 

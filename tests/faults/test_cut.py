@@ -1,4 +1,4 @@
-"""A node whose cable is pulled while it works: three hosts with networks of their own, one of them cut off and back.
+"""A node that loses its network while it works: three hosts with networks of their own, one of which is cut off.
 
 Takes minutes and needs root: ``BOLT_TEST_HOSTS=1 python -m pytest tests/faults/test_cut.py``.
 """
@@ -16,7 +16,7 @@ import pytest
 
 from tests.faults import soak
 from tests.faults.conftest import SECONDS
-from tests.helpers.grid_run import FEW_CELLS, FEW_CELLS_COUNT, World, scores
+from tests.helpers.grid_run import SMALL_GRID, SMALL_GRID_CELLS, GridRun, scores
 from tests.helpers.hosts import Hosts, missing
 from tests.helpers.ray_nodes import HEALTH, ROOT, MultiNodeCluster
 from tests.helpers.waiting import PATIENCE, until
@@ -27,12 +27,14 @@ pytestmark = [
 ]
 
 GIVEN_UP_SECONDS = 40.0
-"""Long enough for the head to give up a node that does not answer."""
+"""Longer than the head takes to give up a node that does not answer."""
 
 
-def test_a_node_that_is_cut_off_is_done_without_and_taken_back(tmp_path: Path, expected: dict[str, object]) -> None:
-    world = World(
-        tmp_path / "cut", MultiNodeCluster(tmp_path / "none", workers=0), grid=FEW_CELLS, cells=FEW_CELLS_COUNT
+def test_the_grid_is_finished_without_a_node_that_is_cut_off_and_the_node_can_join_again(
+    tmp_path: Path, expected: dict[str, object]
+) -> None:
+    grid_run = GridRun(
+        tmp_path / "cut", MultiNodeCluster(tmp_path / "none", workers=0), grid=SMALL_GRID, cells=SMALL_GRID_CELLS
     )
     env = {
         **HEALTH,
@@ -62,8 +64,7 @@ def test_a_node_that_is_cut_off_is_done_without_and_taken_back(tmp_path: Path, e
             return any("ray::_Inner.train" in line for line in hosts.processes(name).values())
 
         def command() -> subprocess.Popen[str]:
-            words = world.command("--address", address)
-            return hosts.start("head", words, env=env, output=output)
+            return hosts.start("head", grid_run.command("--address", address), env=env, output=output)
 
         try:
             node("head", "--head --port=6379 --num-cpus=0 --include-dashboard=false")
@@ -76,14 +77,14 @@ def test_a_node_that_is_cut_off_is_done_without_and_taken_back(tmp_path: Path, e
             assert hosts.run("two", f"ping -c 1 -W 1 {head.address} || echo away", check=False).stdout.endswith(
                 "away\n"
             )
-            before = len(scores(world.store))
+            before = len(scores(grid_run.store))
             time.sleep(GIVEN_UP_SECONDS)
-            assert len(scores(world.store)) > before or driver.poll() is not None
+            assert len(scores(grid_run.store)) > before or driver.poll() is not None
             hosts.heal("two")
             node("two", f"--address={address} --num-cpus=1")
             if driver.wait(SECONDS):
                 assert command().wait(SECONDS) == 0
-            assert soak.judge(world, expected, hits=["two"]) == []
+            assert soak.check_round(grid_run, expected, targets=["two"]) == []
         finally:
             print((tmp_path / "hosts.txt").read_text()[-3000:])
     for process in started:

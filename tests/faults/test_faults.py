@@ -1,4 +1,4 @@
-"""The most telling faults, on one cluster of three nodes; ``soak.py`` draws them by the hundred."""
+"""The most important faults, on one cluster of three nodes; ``soak.py`` injects random ones by the hundred."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from orchestrator.store import Store
 from tests.conftest import GiveDatabase
 from tests.faults import soak
 from tests.faults.conftest import SECONDS
-from tests.faults.faults import FAULTS, ready
+from tests.faults.faults import FAULTS, can_inject
 from tests.helpers import misbehaving
-from tests.helpers.grid_run import FEW_CELLS, FEW_CELLS_COUNT, World, scores
+from tests.helpers.grid_run import SMALL_GRID, SMALL_GRID_CELLS, GridRun, scores
 from tests.helpers.ray_nodes import MultiNodeCluster, alive
 from tests.helpers.waiting import until
 
@@ -36,50 +36,48 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MultiNodeClust
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def strike(world: World, name: str, rng: np.random.Generator) -> str:
-    """Wait for a fault's moment and have it strike; every fault sees for itself that it was effective."""
-    fault, hits = FAULTS[name], list[str]()
+def inject(grid_run: GridRun, name: str, rng: np.random.Generator) -> str:
+    """Wait until a fault can be injected, and inject it; returns its target."""
+    fault, targets = FAULTS[name], list[str]()
 
-    def struck() -> bool:
-        if fault.needs == "rest" or ready(world, fault.needs):
-            hit = fault.strike(world, rng)  # nothing, where what was at work has just finished
-            hits.extend([] if hit is None else [hit])
-        return bool(hits)
+    def injected() -> bool:
+        if fault.when == "idle" or can_inject(grid_run, fault.when):
+            target = fault.inject(grid_run, rng)  # None if the target has just finished
+            targets.extend([] if target is None else [target])
+        return bool(targets)
 
-    assert until(struck, SECONDS), f"{name} could not strike: {world.ends}"
-    return hits[0]
+    assert until(injected, SECONDS), f"{name} could not be injected: {grid_run.ends}"
+    return targets[0]
 
 
-def test_one_grid_through_one_fault_after_the_other(
+def test_a_grid_is_finished_with_the_right_results_after_many_faults(
     tmp_path: Path, cluster: MultiNodeCluster, expected: dict[str, object], rng: np.random.Generator
 ) -> None:
-    world = World(tmp_path / "hurt", cluster, grid=FEW_CELLS, cells=FEW_CELLS_COUNT)
+    grid_run = GridRun(tmp_path / "faults", cluster, grid=SMALL_GRID, cells=SMALL_GRID_CELLS)
     try:
-        driver = world.start()
-        hits = [strike(world, name, rng) for name in ("kill_builder", "kill_raylet", "kill_cell_worker")]
-        assert until(lambda: len(scores(world.store)) >= 4, SECONDS)
-        assert driver.alive, driver.said()
+        driver = grid_run.start()
+        targets = [inject(grid_run, name, rng) for name in ("kill_builder", "kill_raylet", "kill_cell_worker")]
+        assert until(lambda: len(scores(grid_run.store)) >= 4, SECONDS)
+        assert driver.alive, driver.output()
 
-        hits.append(strike(world, "kill_driver", rng))
+        targets.append(inject(grid_run, "kill_driver", rng))
         assert not alive(driver.pid)
-        assert world.at_rest()
+        assert grid_run.wait_until_idle()
         for damage in ("truncate_result", "swap_result", "flip_bytes", "cut_manifest", "half_written_attempt"):
-            hits.append(strike(world, damage, rng))
-        hits.append(strike(world, "stale_lock", rng))
+            targets.append(inject(grid_run, damage, rng))
+        targets.append(inject(grid_run, "stale_lock", rng))
 
-        assert world.finish(repeats=2, seconds=SECONDS) <= 2
-        assert soak.judge(world, expected, hits) == []
+        assert grid_run.repeat_until_done(repeats=2, seconds=SECONDS) <= 2
+        assert soak.check_round(grid_run, expected, targets) == []
     finally:
-        world.close()
+        grid_run.close()
 
 
-# -- what the soak has found, each with a test of its own ------------------------------------------------------------
+# -- defects that the soak has found ---------------------------------------------------------------------------------
 
 
-def test_a_cut_manifest_of_a_source_that_no_open_cell_needs_is_no_end_of_the_report(
-    tmp_path: Path, reference: World
-) -> None:
-    """The plan looks at what open cells need; of a finished grid, the report was the first to read it, and fell."""
+def test_the_report_leaves_out_a_source_model_whose_manifest_is_damaged(tmp_path: Path, reference: GridRun) -> None:
+    """The plan reads only what open cells need. Of a finished grid, the report is the first to read the manifest."""
     shutil.copytree(reference.store, tmp_path / "store")
     store, catalog = Store(tmp_path / "store"), load_catalog()
     plan = make_plan(load_grid(reference.grid_file, catalog), catalog, store)
@@ -95,7 +93,7 @@ def test_a_cut_manifest_of_a_source_that_no_open_cell_needs_is_no_end_of_the_rep
 
 MISBEHAVING = """
 title: Misbehaving methods
-description: One that raises, one that gives NaN, one that hangs, one that eats memory, among proper cells.
+description: Methods that raise, return NaN, hang, or use up memory, among proper ones.
 blocks:
   - track: fewshot
     backbones: [tiny-clip]
@@ -111,13 +109,13 @@ blocks:
       - misbehaving: {how: hangs, as: hangs}
       - misbehaving: {how: eats, as: eats}
 """
-WORDS = {"raises": "made to fail", "nan": "NonFiniteLogits", "hangs": "limit", "eats": "memory"}
+ERRORS = ("made to fail", "NonFiniteLogits", "limit", "memory")
 
 
-def test_methods_that_misbehave_fail_alone_and_say_why(
+def test_a_method_that_misbehaves_fails_with_its_reason_and_stops_no_other_cell(
     tmp_path: Path, cluster: MultiNodeCluster, give_database: GiveDatabase
 ) -> None:
-    world = World(
+    grid_run = GridRun(
         tmp_path / "odd",
         cluster,
         grid=MISBEHAVING,
@@ -126,16 +124,16 @@ def test_methods_that_misbehave_fail_alone_and_say_why(
         options=("--cell-limit", "45s"),
         variables=misbehaving.HOOK,
     )
-    give_database(world.store / "mlflow" / "mlflow.db")
+    give_database(grid_run.store / "mlflow" / "mlflow.db")
     try:
-        world.start()
-        ended = world.collect(SECONDS)
-        assert ended.code == 1, ended.said
-        assert "Traceback" not in ended.said
-        assert len(scores(world.store)) == 2
-        said = [failure.error for failure in Store(world.store).read_failures().values()]
-        assert len(said) == 4, said
-        for word in WORDS.values():
-            assert any(word in line for line in said), f"no failure says {word!r}: {said}"
+        grid_run.start()
+        ended = grid_run.wait_for_end(SECONDS)
+        assert ended.code == 1, ended.output
+        assert "Traceback" not in ended.output
+        assert len(scores(grid_run.store)) == 2
+        errors = [failure.error for failure in Store(grid_run.store).read_failures().values()]
+        assert len(errors) == 4, errors
+        for expected in ERRORS:
+            assert any(expected in error for error in errors), f"no failure mentions {expected!r}: {errors}"
     finally:
-        world.close()
+        grid_run.close()

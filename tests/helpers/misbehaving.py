@@ -1,7 +1,7 @@
-"""A method that misbehaves, for grids of tests alone.
+"""A method that misbehaves, for tests.
 
-It is known to a command started by ``python -m tests.helpers.misbehaving`` and, through Ray's own hooks, to the workers
-of that command; nothing of ``bolt.methods`` is touched.
+It is registered in a command started by ``python -m tests.helpers.misbehaving`` and, through Ray's own hooks, in the
+workers of that command. ``bolt.methods`` is not changed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from bolt.methods.base import Method, register
 from bolt.task.classifiers import Classifier
 from bolt.task.task import Adapted, Task
 
-HOOK = {"RAY_RUNTIME_ENV_HOOK": "tests.helpers.misbehaving.in_every_worker"}
-"""Environment of the command, which makes Ray register the method in its workers."""
+HOOK = {"RAY_RUNTIME_ENV_HOOK": "tests.helpers.misbehaving.worker_environment"}
+"""Environment of the command, which makes Ray register the method in the command's workers."""
 
 HEADROOM = 200 * 2**20
-"""Bytes that a worker which eats memory may still take before the system refuses it more."""
+"""Bytes that a worker can still allocate before the system refuses more."""
 
 
 @dataclass(frozen=True)
@@ -33,58 +33,58 @@ class MisbehavingSettings:
     """How it misbehaves.
 
     Attributes:
-        how: ``raises``, ``nan``, ``hangs`` or ``eats`` memory.
+        how: ``raises``, ``nan`` (logits), ``hangs`` or ``eats`` (memory).
     """
 
     how: str = "raises"
 
 
-class NotNumbers:
-    """A classifier whose logits are no numbers, whatever it is given."""
+class NanClassifier:
+    """A classifier whose logits are all NaN."""
 
     def __init__(self, inner: Classifier) -> None:
         self._inner = inner
 
     def __call__(self, *inputs: Any) -> Tensor:
-        """Logits of the right shape, all of them NaN."""
+        """Logits of the right shape, all NaN."""
         return torch.full_like(self._inner(*inputs), float("nan"))
 
 
 def adapt(task: Task, settings: MisbehavingSettings) -> Adapted:
-    """Misbehave."""
+    """Misbehave as the settings say."""
     if settings.how == "raises":
         raise RuntimeError("this method was made to fail")
     if settings.how == "nan":
         proper = METHODS["zero_shot"].adapt(task, None)
         assert isinstance(proper.classify, Classifier)
-        return dataclasses.replace(proper, classify=NotNumbers(proper.classify))
+        return dataclasses.replace(proper, classify=NanClassifier(proper.classify))
     if settings.how == "hangs":
         time.sleep(24 * 3600)
-    _eat()
-    raise AssertionError("there was no end of memory")
+    _use_up_memory()
+    raise AssertionError("memory did not run out")
 
 
-def _eat() -> None:
-    """Take memory until there is none: the address space of this process is limited for it, not the machine's."""
+def _use_up_memory() -> None:
+    """Allocate memory until it runs out; the address space of this process is limited first, not the machine's."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + HEADROOM, before[1]))
-    eaten = []
+    blocks = []
     try:
         while True:
-            eaten.append(bytearray(16 * 2**20))
+            blocks.append(bytearray(16 * 2**20))
     finally:
-        eaten.clear()
+        blocks.clear()
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def in_every_worker(environment: dict[str, Any] | None) -> dict[str, Any]:
-    """Ray's hook: the runtime environment of a driver, with the method known in its workers."""
-    return {**(environment or {}), "worker_process_setup_hook": "tests.helpers.misbehaving.known"}
+def worker_environment(environment: dict[str, Any] | None) -> dict[str, Any]:
+    """Ray's hook: a driver's runtime environment, extended to register the method in its workers."""
+    return {**(environment or {}), "worker_process_setup_hook": "tests.helpers.misbehaving.register_method"}
 
 
-def known() -> None:
-    """Register the method in this process. Importing this module does not: the suite looks at every method there is."""
+def register_method() -> None:
+    """Register the method in this process. Importing this module does not, because some tests check every method."""
     register(
         Method(
             name="misbehaving",
@@ -100,5 +100,5 @@ def known() -> None:
 if __name__ == "__main__":
     from orchestrator.__main__ import main
 
-    known()
+    register_method()
     main()

@@ -1,8 +1,8 @@
-"""A Ray cluster of several nodes on this machine, made to be hurt: every node a session of its own processes.
+"""A Ray cluster of several nodes on this machine, whose nodes tests can freeze and kill.
 
-The nodes are real (``ray start``), have one CPU each but for the head, which has none, listen on the loopback interface
-only and want a token. All of a node's processes, workers included, share the session of the process that was started,
-so that a node can be found, frozen and killed whole without touching anybody else's Ray.
+The nodes are real (``ray start``). Each has one CPU, except the head, which has none. They listen on the loopback
+interface only and require a token. All processes of a node, workers included, are in one session of processes. So a
+node can be found, frozen and killed as a whole, and other instances of Ray are not touched.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ START_SECONDS = 180.0
 OBJECT_STORE_BYTES = 100_000_000
 
 HEALTH = {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "10"}
-"""A node that does not answer is given up after some ten seconds; after a minute with Ray's own numbers."""
+"""A node that does not answer is given up after about ten seconds; with Ray's defaults, after a minute."""
 
 _LAUNCH = (
     "import sys; from ray._private import services; "
-    # Ray takes the address of a network card instead of the loopback interface, and then listens everywhere.
+    # Ray would take the address of a network card instead of the loopback interface, and listen on all interfaces.
     "services.get_node_ip_address = lambda address=None: '127.0.0.1'; "
     "from ray.scripts.scripts import main; sys.argv[0] = 'ray'; main()"
 )
@@ -40,10 +40,10 @@ _LAUNCH = (
 
 @dataclass(frozen=True)
 class Process:
-    """A process as ``/proc`` shows it.
+    """A process in ``/proc``.
 
     Attributes:
-        title: its command line; Ray's workers put there what they are doing, e.g. ``ray::Worker.train()``.
+        title: its command line. Ray's workers write there what they run, e.g. ``ray::Worker.train()``.
     """
 
     pid: int
@@ -63,7 +63,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def session(leader: int) -> list[Process]:
+def session_processes(leader: int) -> list[Process]:
     """The living processes of a session."""
     found = []
     for name in os.listdir("/proc"):
@@ -77,30 +77,30 @@ def session(leader: int) -> list[Process]:
 
 
 def kill_session(leader: int) -> None:
-    """``kill -9`` a whole session, also what it starts meanwhile."""
-    until(lambda: not _kill_all(session(leader)), 20)
+    """Kill all processes of a session (``kill -9``), including those it starts meanwhile."""
+    until(lambda: not _kill_processes(session_processes(leader)), 20)
 
 
-def _kill_all(processes: list[Process]) -> int:
+def _kill_processes(processes: list[Process]) -> int:
     for process in processes:
         kill(process.pid)
     return len(processes)
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    """Send a signal to one process; one that is gone needs none."""
+    """Send a signal to one process, if it still exists."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
+    """A port of the loopback interface that no process listens on."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
 
 class Node:
-    """One node: a session of processes, the ``raylet`` among them and, on the head, the control service."""
+    """One node: a session of processes with a ``raylet`` and, on the head, the control service."""
 
     def __init__(self, name: str, arguments: list[str], environment: dict[str, str], log: Path) -> None:
         self.name, self.log = name, log
@@ -116,12 +116,12 @@ class Node:
             )
 
     def processes(self, of: str = "") -> list[Process]:
-        """Its processes, of those whose title says so."""
-        return [process for process in session(self.process.pid) if of in process.title]
+        """Its processes whose title contains ``of``."""
+        return [process for process in session_processes(self.process.pid) if of in process.title]
 
     @property
     def raylet(self) -> Process | None:
-        """The process that makes it a node."""
+        """Its main process; ``None`` when it has ended."""
         return next((p for p in self.processes() if p.title.split(" ")[0].endswith("/raylet")), None)
 
     @property
@@ -132,33 +132,33 @@ class Node:
             return b"Ray runtime started" in stream.read()
 
     @property
-    def works(self) -> bool:
-        """Whether it is on its way up, or there."""
+    def is_up(self) -> bool:
+        """Whether it is starting or running."""
         return self.process.poll() is None and (not self.started or self.raylet is not None)
 
     def signal(self, number: int) -> int:
-        """Send a signal to all its processes; how many there were."""
-        there = self.processes()
-        for process in there:
+        """Send a signal to all its processes; returns how many there were."""
+        processes = self.processes()
+        for process in processes:
             kill(process.pid, number)
-        return len(there)
+        return len(processes)
 
     def kill(self) -> None:
-        """Kill all its processes at once, as a power cut would."""
+        """Kill all its processes at once, as a power failure does."""
         kill_session(self.process.pid)
         self.process.wait()
 
 
-class Started(ABC):
-    """Something that a ``with`` block starts and closes, closed too where starting it fails."""
+class Service(ABC):
+    """A service that a ``with`` block starts and closes. It is closed as well when its start fails."""
 
     @abstractmethod
     def start(self) -> None:
-        """Start it and wait until it can be used."""
+        """Start the service and wait until it can be used."""
 
     @abstractmethod
     def close(self) -> None:
-        """End all of it."""
+        """End the service and all its processes."""
 
     def __enter__(self) -> Self:
         try:
@@ -172,16 +172,16 @@ class Started(ABC):
         self.close()
 
 
-class MultiNodeCluster(Started):
-    """A head and some worker nodes; a context manager at whose end all of them are gone.
+class MultiNodeCluster(Service):
+    """A head and some worker nodes; a context manager that kills all of them at its end.
 
     Args:
-        folder: for Ray's files; its path must be short, since sockets lie in it.
+        folder: for Ray's files; its path must be short, because it contains sockets.
         workers: how many worker nodes.
     """
 
     def __init__(self, folder: Path, workers: int = 2) -> None:
-        self.folder, self.workers = folder, workers
+        self.folder, self._worker_count = folder, workers
         self.head: Node | None = None
         self.nodes: list[Node] = []
         self.started = 0
@@ -203,12 +203,12 @@ class MultiNodeCluster(Started):
 
     @property
     def address(self) -> str:
-        """Where drivers join it."""
+        """The address at which drivers join."""
         return f"127.0.0.1:{self._port}"
 
     @property
     def driver_environment(self) -> dict[str, str]:
-        """What a driver needs to join: the token, and the loopback address left as it is."""
+        """The environment a driver needs to join: the token, and a setting that keeps the loopback address."""
         return {**self._environment, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
     def start(self) -> None:
@@ -219,38 +219,38 @@ class MultiNodeCluster(Started):
         self.head = self._node(
             "head", "--head", *ports, f"--temp-dir={ray}", "--num-cpus=0", "--include-dashboard=false"
         )
-        if not until(lambda: self._answers() or not self.head_works, START_SECONDS) or not self.head_works:
+        if not until(lambda: self._answers() or not self.head_is_up, START_SECONDS) or not self.head_is_up:
             raise RuntimeError(f"Ray's head does not start: {self.head.log}")
-        self.nodes = [self._worker() for _ in range(self.workers)]
+        self.nodes = [self._worker() for _ in range(self._worker_count)]
         self.wait()
 
     @property
-    def head_works(self) -> bool:
-        return self.head is not None and self.head.works
+    def head_is_up(self) -> bool:
+        return self.head is not None and self.head.is_up
 
     def wait(self) -> None:
-        """Wait until every node that is on its way up is there."""
+        """Wait until every node that is starting has joined."""
         nodes = [node for node in (self.head, *self.nodes) if node is not None]
-        if not until(lambda: all(node.started or not node.works for node in nodes), START_SECONDS, 0.1):
+        if not until(lambda: all(node.started or not node.is_up for node in nodes), START_SECONDS, 0.1):
             raise RuntimeError(f"a Ray node does not start: {self.folder}/*.log")
 
-    def mend(self) -> None:
-        """Bring up what is down: a worker node joins again, a lost head means a new cluster."""
-        if not self.head_works:
+    def restart_dead_nodes(self) -> None:
+        """Start dead worker nodes again; a dead head means a new cluster."""
+        if not self.head_is_up:
             self.close()
             self.start()
             return
         for position, node in enumerate(self.nodes):
-            if not node.works:
+            if not node.is_up:
                 node.kill()
                 self.nodes[position] = self._worker()
 
     def join(self) -> None:
-        """Have one more worker node come."""
+        """Start one more worker node."""
         self.nodes.append(self._worker())
 
-    def working(self, titles: tuple[str, ...]) -> list[Process]:
-        """Workers of any node whose title begins in one of these ways."""
+    def find_workers(self, titles: tuple[str, ...]) -> list[Process]:
+        """Processes of worker nodes whose title begins with one of these."""
         return [process for node in self.nodes for process in node.processes() if process.title.startswith(titles)]
 
     def close(self) -> None:
@@ -284,8 +284,8 @@ class MultiNodeCluster(Started):
 
 
 @contextlib.contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end this process as an exception does, so that what it started ends with it."""
+def exit_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM raise ``SystemExit`` during the block, so that what this process has started is ended."""
 
     def leave(number: int, frame: object) -> None:
         raise SystemExit(143)

@@ -13,7 +13,7 @@ import psutil
 
 from orchestrator.tracking.database import find_postgres
 from orchestrator.util.errors import UserError
-from tests.helpers.ray_nodes import ROOT, Process, Started, free_port, kill
+from tests.helpers.ray_nodes import ROOT, Process, Service, free_port, kill
 from tests.helpers.waiting import PATIENCE, until
 
 READY_SECONDS = 180.0
@@ -28,7 +28,7 @@ def lacking(folder: Path) -> str:
     return ""
 
 
-class TrackingServer(Started):
+class TrackingServer(Service):
     """The command, supervising both servers; a context manager that ends them.
 
     Args:

@@ -65,7 +65,7 @@ def test_a_node_that_joins_while_cells_run_gets_cells(tmp_path: Path) -> None:
         )
         try:
             assert until((tmp_path / "begun").exists)
-            nodes.join()
+            nodes.add_node()
             output, _ = driver.communicate(timeout=PATIENCE)
         finally:
             driver.kill()
@@ -111,7 +111,7 @@ def test_a_cell_that_loses_its_node_again_and_again_fails_in_the_end(tmp_path: P
                 assert until(lambda count=begun: notes.exists() and len(notes.read_text().splitlines()) == count)
                 nodes.nodes[0].kill()
                 if begun < losses:
-                    nodes.mend()
+                    nodes.restart_dead_nodes()
             output, _ = driver.communicate(timeout=PATIENCE)
         finally:
             driver.kill()
