@@ -1,0 +1,51 @@
+"""The page on adding a command holds a command that runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.helpers.waiting import PATIENCE
+
+ROOT = Path(__file__).resolve().parents[2]
+
+START = """
+import sys
+sys.path.insert(0, ".")
+import seconds
+from orchestrator.cli.app import app
+from orchestrator.__main__ import main
+
+LINE
+sys.argv = ["orchestrator", *sys.argv[1:]]
+main()
+"""
+
+
+def test_the_page_on_adding_a_command_holds_a_command_that_runs(tmp_path: Path) -> None:
+    """Run in a process of its own, so that the command line of the other tests stays as it is."""
+    page = (ROOT / "docs" / "adding-a-command.md").read_text(encoding="utf-8")
+    code = re.search(r"```python\n(.*?)```", page, re.DOTALL)
+    line = re.search(r"^app\.command.*$", page, re.MULTILINE)
+    assert code is not None
+    assert line is not None
+    (tmp_path / "seconds.py").write_text(code[1], encoding="utf-8")
+    (tmp_path / "start.py").write_text(START.replace("LINE", line[0]), encoding="utf-8")
+
+    def typed(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "start.py", *words]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+
+    before = typed("seconds", "smoke")
+    assert before.returncode == 2
+    assert "smoke" in before.stderr
+    assert "Traceback" not in before.stderr
+
+    one_cell = ("--only", "method=zero_shot", "--limit", "1", "--local")
+    done = typed("grid", "smoke", *one_cell)
+    assert done.returncode == 0, done.stderr
+    after = typed("seconds", "smoke")
+    assert after.returncode == 0, after.stderr
+    assert re.search(r"zero_shot\W+1\W+\d+\.\d\d", after.stdout)
