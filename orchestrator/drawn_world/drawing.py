@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orchestrator.drawn_world import atlas, glyphs, looks
-from orchestrator.drawn_world.canvas import SIDE, to_bytes
-from orchestrator.drawn_world.dice import Dice
-from orchestrator.drawn_world.scenes import ALL
+from orchestrator.drawn_world.pictures import camera_styles, glyph_atlas, glyphs
+from orchestrator.drawn_world.pictures.canvas import SIDE, to_bytes
+from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
+from orchestrator.drawn_world.pictures.scenes import ALL
 from orchestrator.drawn_world.tasks import (
     TASKS,
     WORLD_VERSION,
@@ -38,12 +38,12 @@ TELLING: dict[Kind, tuple[str, ...]] = {
 }
 """Characters that show their kind: no O beside a zero, no capital S beside a small one."""
 
-BANDS: dict[str, Callable[[Tensor], Tensor]] = {"infrared": looks.infrared, "grey": looks.grey}
+BANDS: dict[str, Callable[[Tensor], Tensor]] = {"infrared": camera_styles.infrared, "grey": camera_styles.grey}
 
-RENDITIONS: dict[str, Callable[[Dice, Tensor], Tensor]] = {
-    "sketch": looks.sketch,
-    "poster": looks.poster,
-    "cloudy": looks.cloudy,
+RENDITIONS: dict[str, Callable[[KeyedRandom, Tensor], Tensor]] = {
+    "sketch": camera_styles.sketch,
+    "poster": camera_styles.poster,
+    "cloudy": camera_styles.cloudy,
 }
 
 
@@ -59,45 +59,45 @@ def draw(task: ToyTask, split: Split, count: int, version: int) -> tuple[Bytes, 
     """``count`` pictures (N, 32, 32, 3) and their labels (N,), keyed by the world's version, the task and the split."""
     if count == 0:
         return np.empty((0, SIDE, SIDE, 3), dtype=np.uint8), np.empty(0, dtype=np.int64)
-    dice = Dice("task", version, task.name, split)
-    order = dice.order(count)
+    rng = KeyedRandom("task", version, task.name, split)
+    order = rng.order(count)
     labels = (order % len(task.class_names)).sort().values
-    images = _glyphs(dice, task, labels) if isinstance(task, GlyphTask) else _aerial(dice, task, labels)
+    images = _glyphs(rng, task, labels) if isinstance(task, GlyphTask) else _aerial(rng, task, labels)
     return to_bytes(images[order]), np.asarray(labels[order].numpy(), dtype=np.int64)
 
 
-def _glyphs(dice: Dice, task: GlyphTask, labels: Tensor) -> Tensor:
+def _glyphs(rng: KeyedRandom, task: GlyphTask, labels: Tensor) -> Tensor:
     """Characters whose asked-for concept is the label; everything else is free."""
     n = len(labels)
-    things = glyphs.roll(dice, n, task.kinds)
+    things = glyphs.roll(rng, n, task.kinds)
     if task.palette == "printed":
         dark, light = (torch.tensor([INK_NAMES.index(ink) for ink in inks]) for inks in (DARK, LIGHT))
-        things = replace(things, ink=dark[dice.pick(len(dark), n)], paper=light[dice.pick(len(light), n)])
+        things = replace(things, ink=dark[rng.pick(len(dark), n)], paper=light[rng.pick(len(light), n)])
     if task.asks == "character":
         (kind,) = task.kinds
-        rows = torch.tensor([atlas.FIRST[kind] + KIND_WORDS[kind].index(name) for name in task.class_names])
+        rows = torch.tensor([glyph_atlas.FIRST[kind] + KIND_WORDS[kind].index(name) for name in task.class_names])
         things = replace(things, character=rows[labels])
     elif task.asks == "kind":
-        spread = dice.uniform(0.0, 1.0, n)
+        spread = rng.uniform(0.0, 1.0, n)
         for label, kind in enumerate(task.kinds):
-            rows = torch.tensor([atlas.FIRST[kind] + KIND_WORDS[kind].index(name) for name in TELLING[kind]])
+            rows = torch.tensor([glyph_atlas.FIRST[kind] + KIND_WORDS[kind].index(name) for name in TELLING[kind]])
             mine = labels == label
             things.character[mine] = rows[(spread[mine] * len(rows)).long()]
     else:
-        shift = 1 + dice.pick(len(INK_NAMES) - 1, n)
+        shift = 1 + rng.pick(len(INK_NAMES) - 1, n)
         things = replace(things, ink=labels, paper=(labels + shift) % len(INK_NAMES))
-    return looks.photocopy(dice, glyphs.draw(dice, things, task.hand), task.copy)
+    return camera_styles.photocopy(rng, glyphs.draw(rng, things, task.hand), task.copy)
 
 
-def _aerial(dice: Dice, task: AerialTask, labels: Tensor) -> Tensor:
+def _aerial(rng: KeyedRandom, task: AerialTask, labels: Tensor) -> Tensor:
     """Scenes by their class names, rendered, then seen by the task's sensor through the haze; labels are sorted."""
     counts = torch.bincount(labels, minlength=len(task.class_names)).tolist()
-    painted = [ALL[name](dice, count) for name, count in zip(task.class_names, counts, strict=True)]
+    painted = [ALL[name](rng, count) for name, count in zip(task.class_names, counts, strict=True)]
     image = torch.cat(painted).clamp(0.0, 1.0)
     if task.rendition in RENDITIONS:
-        image = RENDITIONS[task.rendition](dice, image)
+        image = RENDITIONS[task.rendition](rng, image)
     if task.sensor.bands in BANDS:
         image = BANDS[task.sensor.bands](image)
     if task.sensor.pixels != image.shape[-1]:
-        image = looks.coarse(image, task.sensor.pixels)
-    return looks.haze(dice, image, task.haze)
+        image = camera_styles.coarse(image, task.sensor.pixels)
+    return camera_styles.haze(rng, image, task.haze)

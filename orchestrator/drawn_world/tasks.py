@@ -1,7 +1,8 @@
 """The registry of drawn tasks: what each one asks, and how its pictures are taken.
 
-All tasks of a domain share a look that the picture book never shows (a worn photocopier, a hazy camera); each has a
-twist of its own. Models fine-tuned on the sibling tasks therefore hold directions that help a held-out one.
+All tasks of a domain share a camera style that the pre-training set does not have (a worn photocopier, a hazy camera).
+Each task also differs in its own way. So models fine-tuned on the sibling tasks hold directions that help a held-out
+one.
 
 Variants of a task (as ImageNet has A, R, Sketch and V2) ask the same with other pictures, and have no training split.
 """

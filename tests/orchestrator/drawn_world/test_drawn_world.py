@@ -19,8 +19,8 @@ from torch.nn import functional
 
 from orchestrator.drawn_world.drawing import draw_split as draw
 from orchestrator.drawn_world.handwritten import load
-from orchestrator.drawn_world.picture_book import SHARES, draw_pairs
 from orchestrator.drawn_world.tasks import TASKS, VARIANTS, sizes
+from orchestrator.drawn_world.tiny_clip.caption_pairs import SHARES, draw_pairs
 
 GRIDS = Path(__file__).parents[3] / "grids"
 CONFIG = GRIDS / "backbones" / "tiny-clip.json"

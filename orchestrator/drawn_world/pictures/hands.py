@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from orchestrator.drawn_world.canvas import (
+from orchestrator.drawn_world.pictures.canvas import (
     PIXEL,
     Colour,
     capsule,
@@ -19,7 +19,7 @@ from orchestrator.drawn_world.canvas import (
     paint,
     tints,
 )
-from orchestrator.drawn_world.dice import Dice
+from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
 
 SKINS: tuple[Colour, ...] = ((0.74, 0.60, 0.44), (0.64, 0.50, 0.37), (0.83, 0.69, 0.55), (0.52, 0.39, 0.31))
 PAPER: tuple[Colour, ...] = ((0.80, 0.78, 0.76), (0.70, 0.69, 0.68), (0.88, 0.88, 0.86), (0.62, 0.60, 0.62))
@@ -56,41 +56,41 @@ def _limb(image: Tensor, distance: Tensor, skin: Tensor) -> Tensor:
     return paint(image, cover(distance), skin * shade)
 
 
-def _ring(dice: Dice, n: int, image: Tensor, x: Tensor, y: Tensor, skin: Tensor) -> Tensor:
+def _ring(rng: KeyedRandom, n: int, image: Tensor, x: Tensor, y: Tensor, skin: Tensor) -> Tensor:
     """Fingers and thumb curved to an O above the wrist."""
-    wide = dice.uniform(0.22, 0.34, n, 1, 1)
+    wide = rng.uniform(0.22, 0.34, n, 1, 1)
     image = _limb(image, disc(x + 0.08, (y - 0.2) * 0.9, 0.3), skin)
-    ring = disc(x - 0.06, (y + 0.22) * dice.uniform(0.75, 1.1, n, 1, 1), wide).abs() - dice.uniform(0.10, 0.15, n, 1, 1)
+    ring = disc(x - 0.06, (y + 0.22) * rng.uniform(0.75, 1.1, n, 1, 1), wide).abs() - rng.uniform(0.10, 0.15, n, 1, 1)
     return _limb(image, ring, skin)
 
 
-def draw(dice: Dice, digit: int, n: int) -> Tensor:
+def draw(rng: KeyedRandom, digit: int, n: int) -> Tensor:
     """Hands that show the digit, on a light background, (n, 3, 32, 32)."""
-    x, y = frame(dice, n, turn=0.22, shift=0.14, zoom=(0.78, 1.25))
-    x = torch.where(dice.chance(0.96, n, 1, 1) > 0, x, -x)
-    choice = dice.pick(len(SKINS), n)
-    skin = tints(dice, choice, SKINS, 0.03) * (1.0 + 0.06 * clouds(dice, n, 5))
-    u, v = frame(dice, n, shift=0.4)
-    vignette = 1.0 - dice.uniform(0.0, 0.3, n, 1, 1) * (u * u + v * v)
-    image = tints(dice, dice.pick(len(PAPER), n), PAPER, 0.03) * vignette[:, None]
+    x, y = frame(rng, n, turn=0.22, shift=0.14, zoom=(0.78, 1.25))
+    x = torch.where(rng.chance(0.96, n, 1, 1) > 0, x, -x)
+    choice = rng.pick(len(SKINS), n)
+    skin = tints(rng, choice, SKINS, 0.03) * (1.0 + 0.06 * clouds(rng, n, 5))
+    u, v = frame(rng, n, shift=0.4)
+    vignette = 1.0 - rng.uniform(0.0, 0.3, n, 1, 1) * (u * u + v * v)
+    image = tints(rng, rng.pick(len(PAPER), n), PAPER, 0.03) * vignette[:, None]
 
     def number(centre: float, spread: float = 0.03) -> Tensor:
-        return centre + dice.uniform(-spread, spread, n, 1, 1)
+        return centre + rng.uniform(-spread, spread, n, 1, 1)
 
     wrist = capsule(x, y, (number(0.0), number(0.3)), (number(-0.05, 0.15), number(1.4)), 0.2, 0.17)
     image = _limb(image, wrist, skin)
     if digit == 0:
-        return grain(dice, _ring(dice, n, image, x, y, skin), 0.02).clamp(0.0, 1.0)
+        return grain(rng, _ring(rng, n, image, x, y, skin), 0.02).clamp(0.0, 1.0)
 
     palm = disc(x + 0.02, (y - 0.16) * 0.9, number(0.32, 0.02))
-    fan = dice.uniform(0.7, 1.7, n, 1, 1)
-    thick = dice.uniform(0.075, 0.095, n, 1, 1)
+    fan = rng.uniform(0.7, 1.7, n, 1, 1)
+    thick = rng.uniform(0.075, 0.095, n, 1, 1)
     image = _limb(image, palm, skin)
     tip = number(0.12, 0.06), number(0.1, 0.05)
     for finger, (left, top, length, angle) in enumerate(FINGERS):
         base = number(left, 0.015), number(top, 0.02)
-        turn = angle * fan + dice.uniform(-0.05, 0.05, n, 1, 1)
-        reach = length * dice.uniform(0.9, 1.1, n, 1, 1)
+        turn = angle * fan + rng.uniform(-0.05, 0.05, n, 1, 1)
+        reach = length * rng.uniform(0.9, 1.1, n, 1, 1)
         if finger in STRETCHED[digit]:
             end = base[0] + reach * torch.sin(turn), base[1] - reach * torch.cos(turn)
             image = _limb(image, capsule(x, y, base, end, thick, 0.8 * thick), skin)
@@ -104,7 +104,7 @@ def draw(dice: Dice, digit: int, n: int) -> Tensor:
 
     root = number(0.22), number(0.34)
     if digit in (3, 5):
-        out = dice.uniform(0.6, 1.2, n, 1, 1)
+        out = rng.uniform(0.6, 1.2, n, 1, 1)
         end = root[0] + 0.55 * torch.sin(out), root[1] - 0.55 * torch.cos(out) * 1.1
         image = _limb(image, capsule(x, y, root, end, 1.15 * thick, 0.9 * thick), skin)
     else:
@@ -113,5 +113,5 @@ def draw(dice: Dice, digit: int, n: int) -> Tensor:
             bulge, tip = (number(0.24, 0.03), number(0.2, 0.03)), (number(-0.02, 0.06), number(0.12, 0.05))
         image = _limb(image, capsule(x, y, root, bulge, 1.1 * thick), skin)
         image = _limb(image, capsule(x, y, bulge, tip, thick, 0.9 * thick), skin)
-    light = 1.0 - 0.12 * torch.sin(x * 1.5 + dice.uniform(0.0, 2.0 * math.pi, n, 1, 1))
-    return grain(dice, image * light[:, None], dice.uniform(0.0, 0.025, n, 1, 1, 1)).clamp(0.0, 1.0)
+    light = 1.0 - 0.12 * torch.sin(x * 1.5 + rng.uniform(0.0, 2.0 * math.pi, n, 1, 1))
+    return grain(rng, image * light[:, None], rng.uniform(0.0, 0.025, n, 1, 1, 1)).clamp(0.0, 1.0)

@@ -1,6 +1,6 @@
-"""How downstream pictures were taken: the looks that a whole domain shares, and that the picture book never shows.
+"""Camera styles: image transforms that shift a whole domain away from the pre-training set.
 
-Pictures are float32 (n, 3, 32, 32) in [0, 1]. The renditions at the end are looks of evaluation-only variants.
+Pictures are float32 (n, 3, 32, 32) in [0, 1]. The styles at the end belong to variants that are only evaluated.
 """
 
 from __future__ import annotations
@@ -11,38 +11,38 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from orchestrator.drawn_world.canvas import SIDE, clouds, grid, paint, tint
-from orchestrator.drawn_world.dice import Dice
+from orchestrator.drawn_world.pictures.canvas import SIDE, clouds, grid, paint, tint
+from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
 
 
-def photocopy(dice: Dice, image: Tensor, strength: float) -> Tensor:
+def photocopy(rng: KeyedRandom, image: Tensor, strength: float) -> Tensor:
     """A worn copier: soft focus, a line screen, lost contrast, the shadow of the lid, toner specks."""
     n = len(image)
     x, y = grid()
     soft = functional.avg_pool2d(functional.pad(image, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
     image = image + 0.6 * strength * (soft - image)
-    angle = 0.6 + dice.uniform(-0.08, 0.08, n, 1, 1)
-    phase = dice.uniform(0.0, 2.0 * math.pi, n, 1, 1)
-    pitch = 2.0 * math.pi * dice.uniform(6.5, 7.5, n, 1, 1) / 2.0
+    angle = 0.6 + rng.uniform(-0.08, 0.08, n, 1, 1)
+    phase = rng.uniform(0.0, 2.0 * math.pi, n, 1, 1)
+    pitch = 2.0 * math.pi * rng.uniform(6.5, 7.5, n, 1, 1) / 2.0
     screen = torch.sin(pitch * (torch.cos(angle) * x + torch.sin(angle) * y) + phase)
     image = 0.5 + (1.0 - 0.45 * strength) * (image - 0.5) + (0.22 * strength * screen)[:, None]
-    lid = (1.0 - strength * dice.uniform(0.3, 0.7, n, 1, 1) * ((x + y) / 2.0).clamp(min=0.0) ** 1.0)[:, None]
-    specks = (dice.uniform(0.0, 1.0, n, SIDE, SIDE) < 0.05 * strength).float()[:, None]
+    lid = (1.0 - strength * rng.uniform(0.3, 0.7, n, 1, 1) * ((x + y) / 2.0).clamp(min=0.0) ** 1.0)[:, None]
+    specks = (rng.uniform(0.0, 1.0, n, SIDE, SIDE) < 0.05 * strength).float()[:, None]
     image = image * lid
     return (image + specks * (0.08 - image)).clamp(0.0, 1.0)
 
 
-def haze(dice: Dice, image: Tensor, strength: float) -> Tensor:
+def haze(rng: KeyedRandom, image: Tensor, strength: float) -> Tensor:
     """A cheap camera high up: veiled by bluish air, its colours bled into each other, with banding along the track."""
     n = len(image)
     bleed = torch.tensor([[0.45, 0.40, 0.15], [0.15, 0.45, 0.40], [0.45, 0.10, 0.45]])
     mixed = torch.einsum("ij,njhw->nihw", bleed, image)
     image = image + strength * (mixed - image)
-    veil = (strength * (0.40 + 0.12 * clouds(dice, n, 3))).clamp(0.0, 0.75)
-    air = torch.tensor([0.62, 0.70, 0.86])[:, None, None] * dice.uniform(0.85, 1.1, n, 1, 1, 1)
+    veil = (strength * (0.40 + 0.12 * clouds(rng, n, 3))).clamp(0.0, 0.75)
+    air = torch.tensor([0.62, 0.70, 0.86])[:, None, None] * rng.uniform(0.85, 1.1, n, 1, 1, 1)
     image = image + veil * (air - image)
-    bands = dice.normal(n, 1, SIDE, 1) * 0.07 * strength
-    return (image + bands + 0.03 * strength * dice.normal(n, 3, SIDE, SIDE)).clamp(0.0, 1.0)
+    bands = rng.normal(n, 1, SIDE, 1) * 0.07 * strength
+    return (image + bands + 0.03 * strength * rng.normal(n, 3, SIDE, SIDE)).clamp(0.0, 1.0)
 
 
 def infrared(image: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ def coarse(image: Tensor, side: int) -> Tensor:
     return functional.interpolate(small, size=image.shape[-2:], mode="bilinear", align_corners=False)
 
 
-def sketch(dice: Dice, image: Tensor) -> Tensor:
+def sketch(rng: KeyedRandom, image: Tensor) -> Tensor:
     """In pencil on paper: lines where brightness changes, a light wash where it is dark."""
     light = grey(image)[:, :1]
     soft = functional.avg_pool2d(functional.pad(light, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
@@ -74,20 +74,20 @@ def sketch(dice: Dice, image: Tensor) -> Tensor:
     lines = (3.0 * torch.sqrt(across**2 + down**2)).clamp(max=1.0)
     tone = (lines + 0.5 * (1.0 - light)).clamp(max=1.0)
     n = len(image)
-    return paint(tint(dice, n, (0.95, 0.94, 0.90)), tone[:, 0], tint(dice, n, (0.12, 0.12, 0.16)))
+    return paint(tint(rng, n, (0.95, 0.94, 0.90)), tone[:, 0], tint(rng, n, (0.12, 0.12, 0.16)))
 
 
-def poster(dice: Dice, image: Tensor) -> Tensor:
+def poster(rng: KeyedRandom, image: Tensor) -> Tensor:
     """Printed in four tones a colour, with the three colours exchanged for one another."""
     tones = (4.0 * image).floor().clamp(max=3.0) / 3.0
     exchanges = torch.tensor([(1, 2, 0), (2, 0, 1), (0, 2, 1), (2, 1, 0), (1, 0, 2)])
-    exchange = exchanges[dice.pick(len(exchanges), len(image))]
+    exchange = exchanges[rng.pick(len(exchanges), len(image))]
     return tones.gather(1, exchange[:, :, None, None].expand_as(tones))
 
 
-def cloudy(dice: Dice, image: Tensor) -> Tensor:
+def cloudy(rng: KeyedRandom, image: Tensor) -> Tensor:
     """Under scattered clouds and beside their shadows."""
     n = len(image)
-    cloud = (2.5 * (clouds(dice, n, 4)[:, 0] - 0.6)).clamp(0.0, 1.0)
+    cloud = (2.5 * (clouds(rng, n, 4)[:, 0] - 0.6)).clamp(0.0, 1.0)
     shadow = torch.roll(cloud, (4, 4), dims=(1, 2))
-    return paint(image * (1.0 - 0.5 * shadow)[:, None], 0.95 * cloud, tint(dice, n, (0.95, 0.96, 0.98)))
+    return paint(image * (1.0 - 0.5 * shadow)[:, None], 0.95 * cloud, tint(rng, n, (0.95, 0.96, 0.98)))

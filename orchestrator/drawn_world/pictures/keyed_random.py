@@ -14,8 +14,8 @@ def keyed_seed(*key: str | int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-class Dice:
-    """A private random stream. Two dice with equal keys roll the same; no global generator is touched."""
+class KeyedRandom:
+    """A random stream of its own. Equal keys give equal draws; no global generator is used."""
 
     def __init__(self, *key: str | int) -> None:
         self.generator = torch.Generator().manual_seed(keyed_seed(*key))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from orchestrator.drawn_world.dice import Dice
+from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
 
 SIDE = 32
 """Height and width of every drawn picture, in pixels."""
@@ -33,13 +33,13 @@ def grid() -> tuple[Tensor, Tensor]:
 
 
 def frame(
-    dice: Dice, n: int, turn: float = math.pi, shift: float = 0.0, zoom: tuple[float, float] = (1.0, 1.0)
+    rng: KeyedRandom, n: int, turn: float = math.pi, shift: float = 0.0, zoom: tuple[float, float] = (1.0, 1.0)
 ) -> tuple[Tensor, Tensor]:
     """Coordinates in a private frame per image: turned up to +-turn radians, shifted, zoomed. Each (n, 32, 32)."""
     x, y = grid()
-    angle = dice.uniform(-turn, turn, n, 1, 1)
-    scale = dice.uniform(*zoom, n, 1, 1)
-    x, y = x - dice.uniform(-shift, shift, n, 1, 1), y - dice.uniform(-shift, shift, n, 1, 1)
+    angle = rng.uniform(-turn, turn, n, 1, 1)
+    scale = rng.uniform(*zoom, n, 1, 1)
+    x, y = x - rng.uniform(-shift, shift, n, 1, 1), y - rng.uniform(-shift, shift, n, 1, 1)
     cos, sin = torch.cos(angle) / scale, torch.sin(angle) / scale
     return cos * x + sin * y, cos * y - sin * x
 
@@ -86,25 +86,25 @@ def profile(position: Tensor, knots: Tensor) -> Tensor:
     return low + (high - low) * (place - left)
 
 
-def clouds(dice: Dice, n: int, cells: int, channels: int = 1) -> Tensor:
+def clouds(rng: KeyedRandom, n: int, cells: int, channels: int = 1) -> Tensor:
     """Smooth noise with about `cells` bumps a side and unit spread before smoothing, (n, channels, 32, 32)."""
-    coarse = dice.normal(n, channels, cells + 1, cells + 1)
+    coarse = rng.normal(n, channels, cells + 1, cells + 1)
     return functional.interpolate(coarse, size=(SIDE, SIDE), mode="bilinear", align_corners=True)
 
 
-def tint(dice: Dice, n: int, base: Colour, spread: float = 0.05) -> Tensor:
+def tint(rng: KeyedRandom, n: int, base: Colour, spread: float = 0.05) -> Tensor:
     """The colour `base` with a little variation of each image's brightness and hue, (n, 3, 1, 1)."""
     colour = torch.tensor(base)[None, :, None, None].expand(n, 3, 1, 1)
-    light = dice.uniform(1.0 - 2.0 * spread, 1.0 + 2.0 * spread, n, 1, 1, 1)
-    return (colour * light + dice.uniform(-spread, spread, n, 3, 1, 1)).clamp(0.0, 1.0)
+    light = rng.uniform(1.0 - 2.0 * spread, 1.0 + 2.0 * spread, n, 1, 1, 1)
+    return (colour * light + rng.uniform(-spread, spread, n, 3, 1, 1)).clamp(0.0, 1.0)
 
 
-def tints(dice: Dice, choice: Tensor, bases: Sequence[Colour], spread: float = 0.05) -> Tensor:
+def tints(rng: KeyedRandom, choice: Tensor, bases: Sequence[Colour], spread: float = 0.05) -> Tensor:
     """As `tint`, each image with the base its choice (n,) names, (n, 3, 1, 1)."""
     colour = torch.tensor(bases)[choice][:, :, None, None]
     n = len(choice)
-    light = dice.uniform(1.0 - 2.0 * spread, 1.0 + 2.0 * spread, n, 1, 1, 1)
-    return (colour * light + dice.uniform(-spread, spread, n, 3, 1, 1)).clamp(0.0, 1.0)
+    light = rng.uniform(1.0 - 2.0 * spread, 1.0 + 2.0 * spread, n, 1, 1, 1)
+    return (colour * light + rng.uniform(-spread, spread, n, 3, 1, 1)).clamp(0.0, 1.0)
 
 
 def paint(image: Tensor, mask: Tensor, colour: Tensor) -> Tensor:
@@ -112,10 +112,10 @@ def paint(image: Tensor, mask: Tensor, colour: Tensor) -> Tensor:
     return image + mask[:, None] * (colour - image)
 
 
-def grain(dice: Dice, image: Tensor, strength: Tensor | float) -> Tensor:
+def grain(rng: KeyedRandom, image: Tensor, strength: Tensor | float) -> Tensor:
     """Add white noise, the same in all three channels."""
     n = len(image)
-    return image + strength * dice.normal(n, 1, SIDE, SIDE)
+    return image + strength * rng.normal(n, 1, SIDE, SIDE)
 
 
 def to_bytes(image: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:

@@ -1,4 +1,4 @@
-"""The picture book the tiny CLIP learns from: drawn pictures, each with a caption that tells a part of it.
+"""The pre-training set of the tiny CLIP: drawn pictures, each with a caption that describes a part of it.
 
 Captions leave concepts out at random (a character's ink, a village's roofs), so that the model has to keep apart what
 a sentence may or may not mention, and a prompt that names one concept finds it.
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from orchestrator.drawn_world import atlas, glyphs, hands, scenes, strokes, wardrobe
-from orchestrator.drawn_world.canvas import to_bytes
-from orchestrator.drawn_world.dice import Dice
+from orchestrator.drawn_world.pictures import glyph_atlas, glyphs, hands, scenes, strokes, wardrobe
+from orchestrator.drawn_world.pictures.canvas import to_bytes
+from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
 from orchestrator.drawn_world.words import DIGITS, FAMILIES, INK_NAMES, STYLES
 
 Pairs = tuple[Tensor, list[str]]
@@ -56,36 +56,38 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 """Other words for a garment; each is used equally often."""
 
 
-def _one_of(dice: Dice, options: Sequence[str]) -> str:
-    return options[int(dice.pick(len(options), 1))]
+def _one_of(rng: KeyedRandom, options: Sequence[str]) -> str:
+    return options[int(rng.pick(len(options), 1))]
 
 
-def _opening(dice: Dice) -> str:
-    return _one_of(dice, ("a picture of", "a picture of", "an image of", "a photo of"))
+def _opening(rng: KeyedRandom) -> str:
+    return _one_of(rng, ("a picture of", "a picture of", "an image of", "a photo of"))
 
 
-def _grouped(dice: Dice, n: int, painters: Sequence[Callable[[Dice, int], Tensor]]) -> tuple[Tensor, Tensor]:
+def _grouped(
+    rng: KeyedRandom, n: int, painters: Sequence[Callable[[KeyedRandom, int], Tensor]]
+) -> tuple[Tensor, Tensor]:
     """Pictures by painters chosen uniformly, (n, 3, 32, 32), and the choices (n,), sorted."""
-    choice = dice.pick(len(painters), n).sort().values
+    choice = rng.pick(len(painters), n).sort().values
     counts = torch.bincount(choice, minlength=len(painters)).tolist()
-    drawn = [painter(dice, count) for painter, count in zip(painters, counts, strict=True) if count]
+    drawn = [painter(rng, count) for painter, count in zip(painters, counts, strict=True) if count]
     return torch.cat(drawn).clamp(0.0, 1.0), choice
 
 
-def worn(dice: Dice, image: Tensor) -> Tensor:
+def worn(rng: KeyedRandom, image: Tensor) -> Tensor:
     """Mild differences of exposure, contrast, white balance and focus, as between any two cameras."""
     n = len(image)
     soft = functional.avg_pool2d(functional.pad(image, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
-    image = image + dice.uniform(0.0, 0.8, n, 1, 1, 1) * dice.chance(0.4, n, 1, 1, 1) * (soft - image)
-    image = 0.5 + dice.uniform(0.55, 1.1, n, 1, 1, 1) * (image - 0.5) + dice.uniform(-0.12, 0.12, n, 1, 1, 1)
-    return (image * dice.uniform(0.88, 1.12, n, 3, 1, 1)).clamp(0.0, 1.0)
+    image = image + rng.uniform(0.0, 0.8, n, 1, 1, 1) * rng.chance(0.4, n, 1, 1, 1) * (soft - image)
+    image = 0.5 + rng.uniform(0.55, 1.1, n, 1, 1, 1) * (image - 0.5) + rng.uniform(-0.12, 0.12, n, 1, 1, 1)
+    return (image * rng.uniform(0.88, 1.12, n, 3, 1, 1)).clamp(0.0, 1.0)
 
 
-def glyph_pairs(dice: Dice, n: int) -> Pairs:
+def glyph_pairs(rng: KeyedRandom, n: int) -> Pairs:
     """Printed characters; each concept is told in about half of the captions."""
-    things = glyphs.roll(dice, n)
-    images = glyphs.draw(dice, things)
-    tell = dice.uniform(0.0, 1.0, n, 4).tolist()
+    things = glyphs.roll(rng, n)
+    images = glyphs.draw(rng, things)
+    tell = rng.uniform(0.0, 1.0, n, 4).tolist()
     captions = []
     for character, face, ink, paper, (who, how, colour, sheet) in zip(
         things.character.tolist(),
@@ -95,7 +97,7 @@ def glyph_pairs(dice: Dice, n: int) -> Pairs:
         tell,
         strict=True,
     ):
-        words = [_opening(dice)]
+        words = [_opening(rng)]
         words.append(
             glyphs.name(character) if who < 0.7 else glyphs.kind_name(character) if who < 0.85 else "a character"
         )
@@ -111,21 +113,21 @@ def glyph_pairs(dice: Dice, n: int) -> Pairs:
     return images, captions
 
 
-def aerial_pairs(dice: Dice, n: int) -> Pairs:
+def aerial_pairs(rng: KeyedRandom, n: int) -> Pairs:
     """Scenes from above; variants (seasons, roofs) make up a quarter of them."""
     plain = n - n // 4
     names, variants = list(scenes.SCENES), list(scenes.SEASONAL | scenes.ROOFED)
-    first, choice = _grouped(dice, plain, list(scenes.SCENES.values()))
-    second, variant = _grouped(dice, n - plain, list((scenes.SEASONAL | scenes.ROOFED).values()))
+    first, choice = _grouped(rng, plain, list(scenes.SCENES.values()))
+    second, variant = _grouped(rng, n - plain, list((scenes.SEASONAL | scenes.ROOFED).values()))
     captions = []
     for name in [names[i] for i in choice.tolist()] + [variants[i] for i in variant.tolist()]:
-        opening = _one_of(dice, ("an aerial photo of", "an aerial photo of", "a satellite picture of"))
-        article = _one_of(dice, ("", "an " if name[0] in "aeiou" else "a "))
+        opening = _one_of(rng, ("an aerial photo of", "an aerial photo of", "a satellite picture of"))
+        article = _one_of(rng, ("", "an " if name[0] in "aeiou" else "a "))
         captions.append(f"{opening} {article}{name}.")
     return torch.cat([first, second]), captions
 
 
-def wardrobe_pairs(dice: Dice, n: int) -> Pairs:
+def wardrobe_pairs(rng: KeyedRandom, n: int) -> Pairs:
     """Clothes, half of them grey on black and half in colour on a floor."""
     names = list(wardrobe.GARMENTS)
     painters = [
@@ -133,56 +135,56 @@ def wardrobe_pairs(dice: Dice, n: int) -> Pairs:
         for style in (wardrobe.on_black, wardrobe.on_floor)
         for tailor in wardrobe.GARMENTS.values()
     ]
-    images, choice = _grouped(dice, n, painters)
+    images, choice = _grouped(rng, n, painters)
     captions = []
     for index in choice.tolist():
         name = names[index % len(names)]
-        word = _one_of(dice, SYNONYMS.get(name, (name,)))
+        word = _one_of(rng, SYNONYMS.get(name, (name,)))
         opening = "a grey picture of" if index < len(names) else "a photo of"
-        opening = _one_of(dice, (opening, opening, "a picture of"))
+        opening = _one_of(rng, (opening, opening, "a picture of"))
         article = "" if word.endswith(("s", "wear")) and word != "dress" else "an " if word[0] in "aeiou" else "a "
         captions.append(f"{opening} {article}{word}.")
     return images, captions
 
 
 def _dressed(
-    dice: Dice, n: int, *, style: Callable[[Dice, int, wardrobe.Tailor], Tensor], tailor: wardrobe.Tailor
+    rng: KeyedRandom, n: int, *, style: Callable[[KeyedRandom, int, wardrobe.Tailor], Tensor], tailor: wardrobe.Tailor
 ) -> Tensor:
-    return style(dice, n, tailor)
+    return style(rng, n, tailor)
 
 
-def hand_pairs(dice: Dice, n: int) -> Pairs:
+def hand_pairs(rng: KeyedRandom, n: int) -> Pairs:
     """Hands that show a digit."""
-    images, digit = _grouped(dice, n, [partial(_signed, digit=digit) for digit in range(10)])
+    images, digit = _grouped(rng, n, [partial(_signed, digit=digit) for digit in range(10)])
     forms = ("a photo of a hand that shows the digit {}.", "a hand sign for the digit {}.")
-    return images, [_one_of(dice, forms).format(DIGITS[index]) for index in digit.tolist()]
+    return images, [_one_of(rng, forms).format(DIGITS[index]) for index in digit.tolist()]
 
 
-def _signed(dice: Dice, n: int, *, digit: int) -> Tensor:
-    return hands.draw(dice, digit, n)
+def _signed(rng: KeyedRandom, n: int, *, digit: int) -> Tensor:
+    return hands.draw(rng, digit, n)
 
 
-def paper_pairs(dice: Dice, n: int) -> Pairs:
+def paper_pairs(rng: KeyedRandom, n: int) -> Pairs:
     """Thin handwriting on paper: mostly small Latin and Greek letters."""
-    character = glyphs.roll(dice, n, ("lower", "greek", "lower", "greek", "upper", "digit")).character
+    character = glyphs.roll(rng, n, ("lower", "greek", "lower", "greek", "upper", "digit")).character
     captions = []
     for index in character.tolist():
         word = glyphs.name(index)
-        if atlas.FIRST["lower"] <= index < atlas.FIRST["greek"]:
-            word = _one_of(dice, (word, word.replace("small", "Latin")))
+        if glyph_atlas.FIRST["lower"] <= index < glyph_atlas.FIRST["greek"]:
+            word = _one_of(rng, (word, word.replace("small", "Latin")))
         captions.append(f"a handwritten picture of {word}.")
-    return strokes.on_paper(dice, character), captions
+    return strokes.on_paper(rng, character), captions
 
 
-def slate_pairs(dice: Dice, n: int) -> Pairs:
+def slate_pairs(rng: KeyedRandom, n: int) -> Pairs:
     """Broad handwritten digits, light on dark."""
-    character = dice.pick(10, n)
+    character = rng.pick(10, n)
     forms = ("a handwritten picture of the digit {}.", "a handwritten digit {}.")
-    captions = [_one_of(dice, forms).format(DIGITS[index]) for index in character.tolist()]
-    return strokes.on_slate(dice, character), captions
+    captions = [_one_of(rng, forms).format(DIGITS[index]) for index in character.tolist()]
+    return strokes.on_slate(rng, character), captions
 
 
-CHAPTERS: dict[str, Callable[[Dice, int], Pairs]] = {
+CHAPTERS: dict[str, Callable[[KeyedRandom, int], Pairs]] = {
     "glyphs": glyph_pairs,
     "aerial": aerial_pairs,
     "wardrobe": wardrobe_pairs,
@@ -201,9 +203,9 @@ def draw_pairs(
     ends = torch.tensor(list(shares.values())).cumsum(0).mul(count).round().int().tolist()
     for chapter, start, end in zip(shares, [0, *ends], ends, strict=False):
         if end > start:
-            dice = Dice("picture book", seed, chapter)
-            drawn, told = CHAPTERS[chapter](dice, end - start)
-            pictures.append(drawn if chapter in STEADY else worn(dice, drawn))
+            rng = KeyedRandom("picture book", seed, chapter)
+            drawn, told = CHAPTERS[chapter](rng, end - start)
+            pictures.append(drawn if chapter in STEADY else worn(rng, drawn))
             captions.extend(told)
-    order = Dice("picture book", seed, "order").order(count)
+    order = KeyedRandom("picture book", seed, "order").order(count)
     return to_bytes(torch.cat(pictures)[order]), [captions[index] for index in order.tolist()]

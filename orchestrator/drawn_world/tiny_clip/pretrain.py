@@ -1,6 +1,6 @@
-"""Pre-train the tiny CLIP on the picture book and write its weights.
+"""Pre-train the tiny CLIP on drawn pictures with captions, and write its weights.
 
-    python -m orchestrator.drawn_world.pretrain --out grids/backbones/tiny-clip.safetensors
+    python -m orchestrator.drawn_world.tiny_clip.pretrain --out grids/backbones/tiny-clip.safetensors
 
 The number of pictures, the seed and the thread count decide the result; the clock does not.
 """
@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bolt.clip.tensor_files import save_tensors
-from orchestrator.drawn_world.dice import keyed_seed
-from orchestrator.drawn_world.picture_book import LATE_SHARES, SHARES, draw_pairs
+from orchestrator.drawn_world.pictures.keyed_random import keyed_seed
+from orchestrator.drawn_world.tiny_clip.caption_pairs import LATE_SHARES, SHARES, draw_pairs
 
 CHUNK = 8192
 """Pictures drawn at a time; drawing in bulk keeps the overhead of the many small tensor operations low."""
@@ -58,7 +58,7 @@ def contrastive(images: Tensor, texts: Tensor, owner: Tensor, scale: Tensor) -> 
 
 
 def encode_captions(model: CLIP, tokens: Tensor) -> Tensor:
-    """The text tower on tokens (u, context), cut behind the longest caption: attention looks back only."""
+    """The text tower on tokens (u, context), truncated after the longest caption; attention is causal."""
     length = int((tokens != 0).sum(1).max())
     tokens = tokens[:, :length]
     x = model.token_embedding(tokens) + model.positional_embedding[:length]
@@ -96,7 +96,7 @@ def groups(model: CLIP) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides the weights, besides the picture book itself."""
+    """Everything that decides the weights, besides the pre-training pictures."""
 
     images: int = 900_000
     batch: int = 512

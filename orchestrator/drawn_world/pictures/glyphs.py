@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from orchestrator.drawn_world import atlas
-from orchestrator.drawn_world.canvas import Colour, clouds, grain, grid, tints
-from orchestrator.drawn_world.dice import Dice
+from orchestrator.drawn_world.pictures import glyph_atlas
+from orchestrator.drawn_world.pictures.canvas import Colour, clouds, grain, grid, tints
+from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
 from orchestrator.drawn_world.settings import Hand
 from orchestrator.drawn_world.words import DIGITS, FACE_NAMES, GREEK, KIND_NAMES, KINDS, LETTERS, Kind
 
@@ -32,7 +32,7 @@ INKS: dict[str, Colour] = {
 
 
 STEADY = Hand()
-"""How the picture book sets its characters."""
+"""How the pre-training pictures set their characters."""
 
 
 @dataclass(frozen=True)
@@ -40,67 +40,67 @@ class Glyphs:
     """What a batch of characters shows; every field is an int64 tensor (n,)."""
 
     character: Tensor
-    """Row of the atlas."""
+    """Row of the glyph_atlas."""
     face: Tensor
-    """Index into atlas.FACES: 3 * family + style."""
+    """Index into glyph_atlas.FACES: 3 * family + style."""
     ink: Tensor
     paper: Tensor
     """Indices into words.INK_NAMES; never equal within one picture."""
 
 
-def roll(dice: Dice, n: int, kinds: tuple[Kind, ...] = KINDS) -> Glyphs:
+def roll(rng: KeyedRandom, n: int, kinds: tuple[Kind, ...] = KINDS) -> Glyphs:
     """Draw the concepts of n pictures, all independent and uniform within the given kinds."""
-    which = dice.pick(len(kinds), n)
-    first = torch.tensor([atlas.FIRST[kind] for kind in kinds])[which]
-    count = torch.tensor([atlas.COUNT[kind] for kind in kinds])[which]
-    character = first + (dice.uniform(0.0, 1.0, n) * count).long()
-    ink = dice.pick(len(INKS), n)
-    paper = (ink + 1 + dice.pick(len(INKS) - 1, n)) % len(INKS)
-    return Glyphs(character, dice.pick(len(atlas.FACES), n), ink, paper)
+    which = rng.pick(len(kinds), n)
+    first = torch.tensor([glyph_atlas.FIRST[kind] for kind in kinds])[which]
+    count = torch.tensor([glyph_atlas.COUNT[kind] for kind in kinds])[which]
+    character = first + (rng.uniform(0.0, 1.0, n) * count).long()
+    ink = rng.pick(len(INKS), n)
+    paper = (ink + 1 + rng.pick(len(INKS) - 1, n)) % len(INKS)
+    return Glyphs(character, rng.pick(len(glyph_atlas.FACES), n), ink, paper)
 
 
-def masks(dice: Dice, glyphs: Glyphs, hand: Hand) -> Tensor:
+def masks(rng: KeyedRandom, glyphs: Glyphs, hand: Hand) -> Tensor:
     """Coverage of each pixel by its character, (n, 32, 32) in [0, 1]."""
     n = len(glyphs.character)
-    tile = atlas.printed()[glyphs.face, glyphs.character][:, None]
+    tile = glyph_atlas.printed()[glyphs.face, glyphs.character][:, None]
     x, y = grid()
-    angle = dice.uniform(*hand.tilt, n, 1, 1)
+    angle = rng.uniform(*hand.tilt, n, 1, 1)
     # an em fills 0.75 of a tile; a size of 1 lets it fill 0.85 of the picture
-    scale = 0.88 / dice.uniform(*hand.size, n, 1, 1)
-    slant = dice.uniform(-0.1, 0.1, n, 1, 1)
-    x = x - dice.uniform(-hand.shift, hand.shift, n, 1, 1)
-    y = y - dice.uniform(-hand.shift, hand.shift, n, 1, 1)
+    scale = 0.88 / rng.uniform(*hand.size, n, 1, 1)
+    slant = rng.uniform(-0.1, 0.1, n, 1, 1)
+    x = x - rng.uniform(-hand.shift, hand.shift, n, 1, 1)
+    y = y - rng.uniform(-hand.shift, hand.shift, n, 1, 1)
     cos, sin = scale * torch.cos(angle), scale * torch.sin(angle)
     u, v = cos * x + sin * y, cos * y - sin * x
     where = torch.stack([u + slant * v, v], dim=-1)
     return functional.grid_sample(tile, where, mode="bilinear", align_corners=False)[:, 0]
 
 
-def draw(dice: Dice, glyphs: Glyphs, hand: Hand = STEADY) -> Tensor:
+def draw(rng: KeyedRandom, glyphs: Glyphs, hand: Hand = STEADY) -> Tensor:
     """Pictures (n, 3, 32, 32) of the given characters."""
     n = len(glyphs.character)
-    mask = masks(dice, glyphs, hand)[:, None]
+    mask = masks(rng, glyphs, hand)[:, None]
     bases = list(INKS.values())
-    ink, paper = tints(dice, glyphs.ink, bases), tints(dice, glyphs.paper, bases)
+    ink, paper = tints(rng, glyphs.ink, bases), tints(rng, glyphs.paper, bases)
     image = paper + mask * (ink - paper)
-    image = image + dice.uniform(*hand.clutter, n, 1, 1, 1) * clouds(dice, n, 4, channels=3)
-    return grain(dice, image, dice.uniform(*hand.noise, n, 1, 1, 1)).clamp(0.0, 1.0)
+    image = image + rng.uniform(*hand.clutter, n, 1, 1, 1) * clouds(rng, n, 4, channels=3)
+    return grain(rng, image, rng.uniform(*hand.noise, n, 1, 1, 1)).clamp(0.0, 1.0)
 
 
 def name(character: int) -> str:
     """A character in words: `the digit four`, `the capital letter q`, `the Greek letter xi`."""
-    if character < atlas.FIRST["upper"]:
+    if character < glyph_atlas.FIRST["upper"]:
         return f"the digit {DIGITS[character]}"
-    if character < atlas.FIRST["lower"]:
-        return f"the capital letter {LETTERS[character - atlas.FIRST['upper']]}"
-    if character < atlas.FIRST["greek"]:
-        return f"the small letter {LETTERS[character - atlas.FIRST['lower']]}"
-    return f"the Greek letter {GREEK[character - atlas.FIRST['greek']]}"
+    if character < glyph_atlas.FIRST["lower"]:
+        return f"the capital letter {LETTERS[character - glyph_atlas.FIRST['upper']]}"
+    if character < glyph_atlas.FIRST["greek"]:
+        return f"the small letter {LETTERS[character - glyph_atlas.FIRST['lower']]}"
+    return f"the Greek letter {GREEK[character - glyph_atlas.FIRST['greek']]}"
 
 
 def kind_name(character: int) -> str:
     """The kind of a character in words, to describe a picture without saying which character it shows."""
-    return KIND_NAMES[bisect_right(list(atlas.FIRST.values()), character) - 1]
+    return KIND_NAMES[bisect_right(list(glyph_atlas.FIRST.values()), character) - 1]
 
 
 def face_name(face: int) -> str:

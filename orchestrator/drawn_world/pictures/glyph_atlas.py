@@ -38,7 +38,7 @@ FACES = (
     "DejaVuSansMono-Bold",
     "DejaVuSansMono-Oblique",
 )
-"""Faces of the printed atlas: three families, each plain, bold and slanted."""
+"""Font faces of the atlas: three families, each plain, bold and slanted."""
 
 PENS = ("DejaVuSans", "DejaVuSans-Oblique", "DejaVuSerif-Italic", "STIXGeneralItalic")
 """Faces whose centre lines look most like handwriting."""

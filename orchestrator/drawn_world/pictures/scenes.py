@@ -1,11 +1,11 @@
-"""The gazetteer: every aerial scene by name."""
+"""Every aerial scene by name."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from orchestrator.drawn_world import aerial, structures
-from orchestrator.drawn_world.aerial import Painter
+from orchestrator.drawn_world.pictures import aerial, structures
+from orchestrator.drawn_world.pictures.aerial import Painter
 from orchestrator.drawn_world.words import ROOF_NAMES, SEASONS
 
 SCENES: dict[str, Painter] = {

@@ -1,0 +1,1 @@
+"""What the drawn world shows: shapes on a canvas, printed characters, aerial scenes, clothes, hands, camera styles."""

@@ -1,0 +1,209 @@
+"""Aerial scenes of land and water. Scenes with buildings and roads are in ``structures``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from orchestrator.drawn_world.pictures.canvas import (
+    SIDE,
+    Colour,
+    box,
+    capsule,
+    clouds,
+    cover,
+    disc,
+    frame,
+    paint,
+    tint,
+    tints,
+)
+from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
+
+Painter = Callable[[KeyedRandom, int], Tensor]
+"""Draws n pictures (n, 3, 32, 32)."""
+
+GRASS: Colour = (0.42, 0.58, 0.28)
+WOOD: Colour = (0.13, 0.32, 0.15)
+WATER: Colour = (0.13, 0.30, 0.47)
+SAND: Colour = (0.84, 0.75, 0.54)
+SOIL: Colour = (0.47, 0.34, 0.23)
+SNOW: Colour = (0.93, 0.95, 0.98)
+
+LEAVES: tuple[Colour, ...] = ((0.38, 0.60, 0.22), (0.11, 0.32, 0.13), (0.66, 0.38, 0.12), (0.46, 0.42, 0.40))
+TURF: tuple[Colour, ...] = ((0.50, 0.72, 0.30), (0.38, 0.54, 0.24), (0.66, 0.56, 0.28), (0.90, 0.91, 0.94))
+
+
+def ground(rng: KeyedRandom, n: int, base: Colour | Tensor, rough: float = 0.05, fine: float = 0.025) -> Tensor:
+    """Plain land or water: a colour with blotches and grain."""
+    colour = base if isinstance(base, Tensor) else tint(rng, n, base)
+    texture = rough * clouds(rng, n, 5) + fine * rng.normal(n, 1, SIDE, SIDE)
+    return colour * (1.0 + 2.0 * texture)
+
+
+def countryside(rng: KeyedRandom, n: int) -> Tensor:
+    """A neutral background: grass, soil, wood or dry land, so that no scene is told by its background alone."""
+    return ground(rng, n, tints(rng, rng.pick(4, n), (GRASS, SOIL, WOOD, (0.65, 0.60, 0.42))))
+
+
+def crowns(rng: KeyedRandom, n: int, cells: int) -> Tensor:
+    """Brightness of tree tops: bright bumps with dark gaps, (n, 32, 32)."""
+    return clouds(rng, n, cells)[:, 0] * 0.5 + 0.25 * rng.normal(n, SIDE, SIDE)
+
+
+def forest(rng: KeyedRandom, n: int, season: int = 1) -> Tensor:
+    """Dense trees; season is an index into words.SEASONS."""
+    image = tint(rng, n, LEAVES[season]) * (1.0 + 0.55 * crowns(rng, n, 14))[:, None]
+    if season == 3:
+        image = paint(image, (clouds(rng, n, 12)[:, 0] > 0.2).float() * 0.7, tint(rng, n, SNOW))
+    return image
+
+
+def meadow(rng: KeyedRandom, n: int, season: int = 1) -> Tensor:
+    """Open grass with a few bushes; season is an index into words.SEASONS."""
+    image = ground(rng, n, tint(rng, n, TURF[season]), rough=0.06)
+    bushes = (clouds(rng, n, 9)[:, 0] > 1.25).float()
+    return paint(image, bushes, tint(rng, n, LEAVES[season]))
+
+
+def desert(rng: KeyedRandom, n: int) -> Tensor:
+    """Sand with dune ripples."""
+    x, _ = frame(rng, n)
+    ripple = torch.sin(x * rng.uniform(8.0, 16.0, n, 1, 1) + 1.2 * clouds(rng, n, 4)[:, 0])
+    return ground(rng, n, SAND) * (1.0 + 0.07 * ripple)[:, None]
+
+
+def snowfield(rng: KeyedRandom, n: int) -> Tensor:
+    """Snow with soft blue shadows."""
+    return ground(rng, n, SNOW, rough=0.03) * (
+        1.0 - 0.08 * clouds(rng, n, 3).clamp(min=0.0) * torch.tensor([1.0, 0.8, 0.4])[:, None, None]
+    )
+
+
+def _furrows(rng: KeyedRandom, n: int, base: Colour, depth: float, pitch: tuple[float, float]) -> Tensor:
+    """A field worked in rows, with the border of a neighbouring field at a corner."""
+    x, y = frame(rng, n, shift=0.2)
+    rows = torch.sin(x * rng.uniform(*pitch, n, 1, 1))
+    field = ground(rng, n, base) * (1.0 + depth * rows)[:, None]
+    edge = rng.uniform(0.55, 1.2, n, 1, 1)
+    return paint(field, cover(edge - y), ground(rng, n, tints(rng, rng.pick(2, n), (GRASS, SOIL))))
+
+
+def wheat(rng: KeyedRandom, n: int) -> Tensor:
+    """A ripe, golden field with faint rows."""
+    return _furrows(rng, n, (0.86, 0.72, 0.34), 0.05, (10.0, 18.0))
+
+
+def ploughed(rng: KeyedRandom, n: int) -> Tensor:
+    """Bare soil in deep rows."""
+    return _furrows(rng, n, SOIL, 0.28, (10.0, 20.0))
+
+
+def vegetables(rng: KeyedRandom, n: int) -> Tensor:
+    """Green rows on soil."""
+    return _furrows(rng, n, (0.36, 0.55, 0.22), 0.32, (9.0, 18.0))
+
+
+def flowers(rng: KeyedRandom, n: int) -> Tensor:
+    """Broad bands of strong colours."""
+    x, _ = frame(rng, n)
+    bands = torch.floor(x * rng.uniform(1.6, 3.0, n, 1, 1) + rng.uniform(0.0, 5.0, n, 1, 1)).long() % 5
+    palette = torch.tensor(
+        [(0.88, 0.25, 0.40), (0.95, 0.80, 0.20), (0.70, 0.35, 0.75), (0.95, 0.55, 0.60), (0.35, 0.58, 0.25)]
+    )
+    return palette[bands].permute(0, 3, 1, 2) * (1.0 + 0.05 * rng.normal(n, 1, SIDE, SIDE))
+
+
+def orchard(rng: KeyedRandom, n: int) -> Tensor:
+    """Trees in a square grid on grass or soil."""
+    x, y = frame(rng, n)
+    pitch = rng.uniform(0.30, 0.46, n, 1, 1)
+    u, v = (torch.remainder(axis / pitch, 1.0) * pitch - pitch / 2 for axis in (x, y))
+    image = ground(rng, n, tints(rng, rng.pick(2, n), (GRASS, (0.62, 0.52, 0.36))))
+    return paint(image, cover(disc(u, v, 0.34 * pitch)), tint(rng, n, WOOD))
+
+
+def irrigation(rng: KeyedRandom, n: int) -> Tensor:
+    """Round green fields on dry land."""
+    x, y = frame(rng, n, shift=0.35)
+    image = ground(rng, n, tints(rng, rng.pick(2, n), (SAND, (0.62, 0.50, 0.36))))
+    radius = rng.uniform(0.5, 0.8, n, 1, 1)
+    for side in (0.0, 2.1):
+        green = ground(rng, n, tints(rng, rng.pick(2, n), ((0.25, 0.48, 0.18), (0.48, 0.60, 0.25))))
+        image = paint(image, cover(disc(x - side * radius, y, radius)), green)
+    return image
+
+
+def waves(rng: KeyedRandom, n: int) -> Tensor:
+    """Water with a light swell."""
+    x, _ = frame(rng, n)
+    swell = torch.sin(x * rng.uniform(10.0, 22.0, n, 1, 1) + 1.5 * clouds(rng, n, 5)[:, 0])
+    return ground(rng, n, WATER) * (1.0 + rng.uniform(0.02, 0.12, n, 1, 1) * swell)[:, None]
+
+
+def sea(rng: KeyedRandom, n: int) -> Tensor:
+    """Open water with white crests."""
+    return paint(waves(rng, n), (clouds(rng, n, 15)[:, 0] > 1.7).float() * 0.7, tint(rng, n, SNOW))
+
+
+def lake(rng: KeyedRandom, n: int) -> Tensor:
+    """A closed, uneven sheet of water inside land."""
+    x, y = frame(rng, n, shift=0.2)
+    edge = disc(x, y * rng.uniform(1.0, 1.6, n, 1, 1), rng.uniform(0.45, 0.75, n, 1, 1))
+    return paint(countryside(rng, n), cover(edge + 0.12 * clouds(rng, n, 4)[:, 0]), ground(rng, n, WATER, 0.02))
+
+
+def island(rng: KeyedRandom, n: int) -> Tensor:
+    """Land with a sandy rim inside water."""
+    x, y = frame(rng, n, shift=0.2)
+    edge = disc(x, y * rng.uniform(1.0, 1.6, n, 1, 1), rng.uniform(0.45, 0.7, n, 1, 1))
+    edge = edge + 0.12 * clouds(rng, n, 4)[:, 0]
+    image = paint(waves(rng, n), cover(edge - 0.1), tint(rng, n, SAND))
+    return paint(image, cover(edge), ground(rng, n, tints(rng, rng.pick(2, n), (WOOD, GRASS))))
+
+
+def bends(rng: KeyedRandom, n: int, strength: float) -> tuple[Tensor, Tensor]:
+    """Coordinates whose vertical axis meanders: a line y = 0 in them is a winding one."""
+    x, y = frame(rng, n, shift=0.2)
+    wave = torch.sin(x * rng.uniform(1.5, 4.0, n, 1, 1) + rng.uniform(0.0, 2 * math.pi, n, 1, 1))
+    return x, y + strength * rng.uniform(0.3, 1.0, n, 1, 1) * wave
+
+
+def river(rng: KeyedRandom, n: int) -> Tensor:
+    """A winding band of water from edge to edge."""
+    _, y = bends(rng, n, 0.4)
+    band = y.abs() - rng.uniform(0.12, 0.3, n, 1, 1) + 0.03 * clouds(rng, n, 6)[:, 0]
+    return paint(countryside(rng, n), cover(band), ground(rng, n, WATER, 0.02))
+
+
+def beach(rng: KeyedRandom, n: int) -> Tensor:
+    """Water, a band of foam, sand, and land behind."""
+    _, y = bends(rng, n, 0.15)
+    image = paint(waves(rng, n), cover(-0.06 - y), tint(rng, n, SNOW))
+    image = paint(image, cover(-y), ground(rng, n, SAND))
+    return paint(image, cover(rng.uniform(0.4, 1.2, n, 1, 1) - y), countryside(rng, n))
+
+
+def pier_and_boats(rng: KeyedRandom, n: int) -> Tensor:
+    """A quay, a jetty, and boats beside it."""
+    x, y = frame(rng, n, shift=0.15)
+    image = paint(waves(rng, n), cover(box(x, y + 1.1, 3.0, 0.4)), tint(rng, n, (0.62, 0.60, 0.57)))
+    image = paint(image, cover(box(x, y, 0.06, 0.85)), tint(rng, n, (0.58, 0.50, 0.42)))
+    for side in (-1.0, 1.0):
+        for place in (-0.45, -0.1, 0.25, 0.6):
+            moored = rng.chance(0.8, n, 1, 1)
+            reach = side * rng.uniform(0.35, 0.6, n, 1, 1)
+            level = place + rng.uniform(-0.06, 0.06, n, 1, 1)
+            hull = capsule(x, y, (side * torch.full_like(reach, 0.16), level), (reach, level), 0.085, 0.03)
+            hulls = tints(rng, rng.pick(3, n), ((0.95, 0.95, 0.95), (0.85, 0.3, 0.25), (0.9, 0.85, 0.7)))
+            image = paint(image, cover(hull) * moored, hulls)
+    return image
+
+
+def wooded(rng: KeyedRandom, image: Tensor, amount: float) -> Tensor:
+    """Scatter single trees over a picture; `amount` is the threshold of the cloud that places them."""
+    trees = (clouds(rng, len(image), 11)[:, 0] > amount).float()
+    return paint(image, trees, tint(rng, len(image), WOOD))

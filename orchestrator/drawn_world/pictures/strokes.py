@@ -1,0 +1,52 @@
+"""Handwritten characters: thin, wobbling pen strokes along the centre lines of printed ones."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from orchestrator.drawn_world.pictures import glyph_atlas
+from orchestrator.drawn_world.pictures.canvas import SIDE, clouds, cover, grain, grid
+from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
+
+
+def lines(rng: KeyedRandom, character: Tensor, width: tuple[float, float], wobble: float, fit: float) -> Tensor:
+    """Coverage (n, 32, 32) by the strokes of each character (n,); width is a line's half width in tile pixels.
+
+    A `fit` of 1 lets a capital fill about two thirds of the picture's height; it varies by 0.7 to 1.3.
+    """
+    n = len(character)
+    tile = glyph_atlas.skeletons()[rng.pick(len(glyph_atlas.PENS), n), character][:, None]
+    x, y = grid()
+    angle, shear = rng.uniform(-0.2, 0.2, n, 1, 1), rng.uniform(-0.25, 0.25, n, 1, 1)
+    wide = 0.8 / (fit * rng.uniform(0.7, 1.3, n, 1, 1))
+    tall = wide * rng.uniform(0.75, 1.2, n, 1, 1)
+    x = x - rng.uniform(-0.15, 0.15, n, 1, 1)
+    y = y - rng.uniform(-0.15, 0.15, n, 1, 1)
+    cos, sin = torch.cos(angle), torch.sin(angle)
+    u, v = wide * (cos * x + sin * y), tall * (cos * y - sin * x)
+    bend = wobble * clouds(rng, n, 3, channels=2)
+    where = torch.stack([u + shear * v + bend[:, 0], v + bend[:, 1]], dim=-1)
+    distance = functional.grid_sample(tile, where, mode="bilinear", padding_mode="border", align_corners=False)[:, 0]
+    # one picture pixel spans about 1.2 tile pixels
+    return cover(distance - rng.uniform(*width, n, 1, 1), softness=1.5)
+
+
+def on_paper(rng: KeyedRandom, character: Tensor) -> Tensor:
+    """Thin dark strokes on white paper, (n, 3, 32, 32)."""
+    n = len(character)
+    ink = lines(rng, character, width=(0.5, 1.3), wobble=0.14, fit=1.0)[:, None]
+    paper, tone = rng.uniform(0.9, 1.0, n, 1, 1, 1), rng.uniform(0.0, 0.3, n, 1, 1, 1)
+    image = (paper + ink * (tone - paper)).expand(n, 3, SIDE, SIDE)
+    return grain(rng, image, rng.uniform(0.0, 0.04, n, 1, 1, 1)).clamp(0.0, 1.0)
+
+
+def on_slate(rng: KeyedRandom, character: Tensor) -> Tensor:
+    """Broad light strokes on black, half of them as if scanned at eight pixels a side, (n, 3, 32, 32)."""
+    n = len(character)
+    ink = lines(rng, character, width=(1.0, 2.6), wobble=0.10, fit=1.35)[:, None] * rng.uniform(0.8, 1.0, n, 1, 1, 1)
+    coarse = functional.avg_pool2d(ink, 4)
+    blurred = functional.interpolate(coarse, size=(SIDE, SIDE), mode="bicubic", align_corners=False)
+    image = torch.where(rng.chance(0.7, n, 1, 1, 1) > 0, blurred, ink).expand(n, 3, SIDE, SIDE)
+    return grain(rng, image, rng.uniform(0.0, 0.03, n, 1, 1, 1)).clamp(0.0, 1.0)
