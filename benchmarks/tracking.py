@@ -1,13 +1,11 @@
-"""What tracking costs: milliseconds for a run that is added, for one that is looked at, for a sync with nothing to do.
+"""Measures tracking: milliseconds for a run that is added, for one that is compared, for a sync with nothing to do.
 
     python benchmarks/tracking.py                                       # SQLite, 1,000 and 5,000 cells
-    eval "$(python -m orchestrator tracking env)"                       # beside a server (docs/tracking-server.md):
-    python benchmarks/tracking.py                                       #   straight into its database
-    eval "$(python -m orchestrator tracking env --http)"
-    python benchmarks/tracking.py --sizes 200                           #   through the server, with its passwords
+    MLFLOW_TRACKING_URI=... python benchmarks/tracking.py --sizes 200   # a server or a PostgreSQL
 
-Each size is an experiment of its own, which goes into MLflow's bin at the end. `wall` is what a user waits, `cpu` this
-process's own part of it, which a busy machine hardly changes.
+docs/tracking-server.md says which variables name a server and its password. Each size is an experiment of its own,
+which is deleted at the end. `wall` is what a user waits, `cpu` is this process's part of it, which hardly depends on
+other load.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ METHODS, SHOTS, SEEDS = tuple("abcde"), (1, 2, 4, 8, 16), (1, 2, 3, 4, 5)
 
 
 def results(count: int) -> list[Result]:
-    """So many finished cells, of as many datasets as it takes."""
+    """``count`` finished cells; the number of datasets follows from it."""
     per_dataset = len(METHODS) * len(SHOTS) * len(SEEDS)
     made = [
         result(method, f"d{number}", shots, seed)
@@ -89,7 +87,7 @@ def main() -> None:
             try:
                 measure("added", size, lambda: tracker.sync(cells, describe))  # noqa: B023
                 measure("unchanged", size, lambda: tracker.sync(cells, describe))  # noqa: B023
-                measure("looked at", size, lambda: tracker.sync(cells, describe, verify=True))  # noqa: B023
+                measure("compared", size, lambda: tracker.sync(cells, describe, verify=True))  # noqa: B023
             finally:
                 tracker.remove()
 

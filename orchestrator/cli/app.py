@@ -10,7 +10,7 @@ import os
 
 import typer
 
-from orchestrator.cli import backbones, data, doctor, export, grid, inspect, mlflow, report, sources, status, tracking
+from orchestrator.cli import backbones, data, doctor, export, grid, inspect, mlflow, report, sources, status
 
 app = typer.Typer(
     add_completion=False,
@@ -33,6 +33,5 @@ app.command("inspect")(inspect.inspect)
 app.add_typer(data.app, name="data")
 app.add_typer(sources.app, name="sources")
 app.add_typer(backbones.app, name="backbones")
-app.add_typer(tracking.app, name="tracking")
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

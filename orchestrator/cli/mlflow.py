@@ -87,7 +87,7 @@ def _serve_ui(store: Store, grid: str | None, port: int, console: Console) -> in
 
 def _print_links(uri: str, grid: str | None, base: str, console: Console) -> None:
     from orchestrator.tracking.errors import classify_tracking_error
-    from orchestrator.tracking.tracker import ui_links
+    from orchestrator.tracking.views import ui_links
     from orchestrator.util.errors import UserError
 
     if grid is None:

@@ -1,6 +1,6 @@
-"""MLflow as a view of the results: the only room that imports it.
+"""MLflow as a view of the results: the only package that imports MLflow.
 
-``runs.py`` and ``summaries.py`` say what tracked runs hold; ``background.py`` and ``patience.py`` write them, while
-cells run and afterwards; ``server.py`` serves them to many users; ``registering.py`` and ``serving.py`` put models into
-its registry; ``ui.py`` opens its web interface where there is something to see.
+``runs.py`` and ``summaries.py`` say what the tracked runs hold; ``tracker.py`` writes them. ``background.py`` does so
+while cells run, ``retry.py`` afterwards. ``location.py`` says where a store's runs are tracked, ``client.py`` connects,
+``ui.py`` serves MLflow's web interface, and ``model_registry.py`` registers saved models. Start at ``tracker.py``.
 """

@@ -1,4 +1,4 @@
-"""Tracking while cells run: a thread that nothing stops and that stops nothing."""
+"""Writes finished cells to MLflow in a background thread while a grid runs; its errors never end the run."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from orchestrator.tracking.tracker import Tracker
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 CLOSE_SECONDS = 90.0
-"""Longer than MLflow takes to give up on a server that does not answer."""
+"""Longer than MLflow needs to give up on a server that does not answer."""
 
 LEFT_TO_SYNC = 200
-"""At the end so many runs are still written here; more of them are left to ``sync``, which shows how far it is."""
+"""If more runs are queued at the end, the thread leaves them to ``sync``, which shows its progress."""
 
 
 class BackgroundTracker:
-    """Writes finished cells to a tracker in the background, so that tracking never holds up the cells.
+    """A queue of finished cells and the thread that writes them to a tracker.
 
-    A store that cannot be written to is no reason to stop a grid, and no reason to lose a run: what could not be
-    written is tried again after pauses that grow to a minute, in the order it was finished. Only ids are kept; a result
-    is read from the store when it is its turn. What is left at the end is ``sync``'s.
+    A store that cannot be written to neither stops the grid nor loses a run: a failed write is tried again after
+    pauses that double up to a minute. The queue holds ids only; a result is read from the store when it is written.
+    What is left in the queue at the end is written by ``sync``.
 
     Args:
-        open_tracker: makes the tracker, in the thread; importing MLflow and creating a database take seconds.
-        describe: how cells are labelled.
+        open_tracker: makes the tracker; called in the thread, because importing MLflow and creating a database take
+            seconds.
+        describe: labels of a cell's run.
         read: the result of a finished cell, by its id.
-        say: is told once when the store goes away, and once when it is back.
+        say: receives one line when the store becomes unreachable, and one when it is back.
         pauses: seconds of the first pause and of the longest.
     """
 
@@ -47,9 +48,9 @@ class BackgroundTracker:
     ) -> None:
         self._open_tracker, self._describe, self._read = open_tracker, describe, read
         self._say, self._pauses = say, pauses
-        self._wake = threading.Condition()
-        self._waiting: deque[str] = deque()
-        self._trouble: TrackingProblem | None = None
+        self._changed = threading.Condition()
+        self._queue: deque[str] = deque()
+        self._problem: TrackingProblem | None = None
         self._failures = 0
         self._not_before = 0.0
         self._closing = False
@@ -57,31 +58,31 @@ class BackgroundTracker:
         self._thread.start()
 
     def put(self, cell_id: str) -> None:
-        """Have a finished cell tracked. Returns at once."""
-        with self._wake:
-            self._waiting.append(cell_id)
-            self._wake.notify()
+        """Queue a finished cell. Returns at once."""
+        with self._changed:
+            self._queue.append(cell_id)
+            self._changed.notify()
 
     @property
     def pending(self) -> int:
-        """How many cells are not tracked yet; one that is being written may be missing from it."""
-        return len(self._waiting)
+        """Length of the queue; the run being written at the moment is not counted."""
+        return len(self._queue)
 
     def close(self, timeout: float = CLOSE_SECONDS) -> str:
-        """Write what is left, for at most ``timeout`` seconds; the problem there was, in one line, or ``""``.
+        """Write what is queued for at most ``timeout`` seconds, and end the thread.
 
-        A store that is away gets one more try; waiting for it is ``sync``'s.
+        A store that is unreachable gets one more try. Returns what was wrong in one line, ``""`` for nothing.
         """
-        with self._wake:
+        with self._changed:
             if not self._closing:
                 self._closing, self._not_before = True, 0.0
                 self._failures = 0
-            self._wake.notify()
+            self._changed.notify()
         self._thread.join(timeout)
         if self._thread.is_alive():
-            return f"{len(self._waiting) + 1} runs were not tracked in time"
-        if self._waiting and self._trouble is not None:
-            return f"{len(self._waiting)} runs could not be tracked: {self._trouble.message}"
+            return f"{len(self._queue) + 1} runs were not tracked in time"
+        if self._queue and self._problem is not None:
+            return f"{len(self._queue)} runs could not be tracked: {self._problem.message}"
         return ""
 
     def __enter__(self) -> BackgroundTracker:
@@ -106,35 +107,35 @@ class BackgroundTracker:
                 self._written()
 
     def _next(self) -> str | None:
-        """The next cell to write, when it is time to; ``None`` to end."""
-        with self._wake:
+        """Wait for the next cell to write and return its id; ``None`` ends the thread."""
+        with self._changed:
             while True:
-                refused = self._trouble is not None and self._trouble.kind == "refused"
+                refused = self._problem is not None and self._problem.kind == "refused"
                 if self._closing:
-                    ends = refused or self._failures or not self._waiting or len(self._waiting) > LEFT_TO_SYNC
-                    return None if ends else self._waiting.popleft()
+                    ends = refused or self._failures or not self._queue or len(self._queue) > LEFT_TO_SYNC
+                    return None if ends else self._queue.popleft()
                 pause = self._not_before - time.monotonic()
-                if self._waiting and pause <= 0 and not refused:
-                    return self._waiting.popleft()
-                self._wake.wait(pause if self._waiting and not refused else None)
+                if self._queue and pause <= 0 and not refused:
+                    return self._queue.popleft()
+                self._changed.wait(pause if self._queue and not refused else None)
 
-    def _failed(self, cell_id: str, trouble: TrackingProblem) -> None:
+    def _failed(self, cell_id: str, problem: TrackingProblem) -> None:
         first, longest = self._pauses
-        with self._wake:
-            # What is wrong with one run must not keep the others back.
-            (self._waiting.append if trouble.kind == "other" else self._waiting.appendleft)(cell_id)
-            news = self._trouble is None or self._trouble.kind != trouble.kind
-            self._trouble = trouble
+        with self._changed:
+            # A problem with a single run must not hold back the others, so that run goes to the end of the queue.
+            (self._queue.append if problem.kind == "other" else self._queue.appendleft)(cell_id)
+            is_new = self._problem is None or self._problem.kind != problem.kind
+            self._problem = problem
             self._failures += 1
             self._not_before = time.monotonic() + min(longest, first * 2 ** min(self._failures - 1, 30))
             closing = self._closing
-        if news and not closing:
-            self._say(f"{trouble.message}; the grid goes on")
+        if is_new and not closing:
+            self._say(f"{problem.message}; the grid goes on")
 
     def _written(self) -> None:
-        with self._wake:
-            was, self._trouble = self._trouble, None
+        with self._changed:
+            before, self._problem = self._problem, None
             self._failures, self._not_before = 0, 0.0
-            behind = len(self._waiting)
-        if was is not None and was.kind == "away":
-            self._say(f"written to again; {behind} runs behind")
+            pending = len(self._queue)
+        if before is not None and before.kind == "unreachable":
+            self._say(f"the tracking store can be written to again; {pending} runs are queued")

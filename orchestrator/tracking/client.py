@@ -1,4 +1,4 @@
-"""An MLflow client on any store: SQLite in a folder, PostgreSQL, a server. A missing SQLite database is made."""
+"""Opens an MLflow client on SQLite, PostgreSQL or a tracking server; creates a missing SQLite database safely."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from orchestrator.tracking.database import DRIVER, with_driver
+from orchestrator.tracking.location import POSTGRES_DRIVER, is_postgres, with_driver
 from orchestrator.util.errors import one_line
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
-PROXIED = "mlflow-artifacts"
-"""The scheme of artifacts that a tracking server passes on to where they are kept."""
+PROXY_SCHEME = "mlflow-artifacts"
+"""The URL scheme of artifacts that a tracking server uploads to and downloads from its own destination."""
 
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
-    "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # what goes wrong is raised as well, and said once
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # MLflow raises its errors as well; they are reported once, by this project
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # an unreachable server costs seconds, not minutes
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     "PGCONNECT_TIMEOUT": "10",
@@ -40,46 +40,49 @@ _ENVIRONMENT = {
 
 
 def open_client(uri: str) -> MlflowClient:
-    """A client, with the database there. Raises what MLflow raises, and that soon.
+    """A connected client; a missing SQLite database is created first. Raises within seconds what MLflow raises.
 
-    MLflow creates a missing SQLite database in many steps; two processes that do so at once, or one that is killed
-    meanwhile, leave it broken for good. So it is made under another name, behind a lock, and moved into place whole.
+    MLflow creates a SQLite database in many steps. Two processes that do so at once, or one that is killed meanwhile,
+    leave it broken for good. So it is created under a temporary name, behind a lock, and renamed when complete.
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    _silence_loggers()
     from mlflow.tracking import MlflowClient
 
-    for name in ("mlflow", "alembic"):  # importing it has set them anew
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    database = uri.removeprefix("sqlite:///")
-    if database != uri:
-        _quicken_sqlite()
+    _silence_loggers()  # the import has set their levels
+    if uri.startswith("sqlite:///"):
+        database = Path(uri.removeprefix("sqlite:///"))
+        _use_write_ahead_log()
         with _locked(Path(f"{database}.lock")) as lock:
-            _create_database(Path(database), lock)
-        _look_at_sqlite(Path(database))
+            _create_database(database, lock)
+        _check_sqlite(database)
     uri = with_driver(uri)
-    if uri.startswith(DRIVER):
-        _look_at_postgres(uri)
+    if is_postgres(uri):
+        _check_postgres(uri)
     client = MlflowClient(tracking_uri=uri)
     client.search_experiments(max_results=1)
     return client
 
 
-def _create_database(path: Path, lock: int) -> None:
-    """Make an empty tracking database unless there is one. Raises ``OSError`` when MLflow cannot.
+def _silence_loggers() -> None:
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
-    In a process of its own, so that no connection to the passing name is left open in this one. It keeps the lock, too:
-    where only this process is killed, the next waits until nobody writes to that name any more.
+
+def _create_database(path: Path, lock: int) -> None:
+    """Create an empty tracking database unless the file exists. Raises ``OSError`` when MLflow cannot.
+
+    A child process does it, so that this process keeps no connection to the temporary name. The child inherits the
+    lock: if only this process is killed, the next one waits until the child has ended.
 
     Args:
-        lock: descriptor of the lock's file.
+        lock: file descriptor of the lock.
     """
     if path.exists():
         return
-    for left in path.parent.glob(f".{path.name}.part*"):  # of processes that were killed
-        left.unlink()
+    for leftover in path.parent.glob(f".{path.name}.part*"):  # of processes that were killed
+        leftover.unlink()
     part = path.with_name(f".{path.name}.part")
     script = (
         "import sys; from mlflow.tracking import MlflowClient as C; C(sys.argv[1]).search_experiments(max_results=1)"
@@ -91,24 +94,24 @@ def _create_database(path: Path, lock: int) -> None:
     os.replace(part, path)
 
 
-def _look_at_sqlite(path: Path) -> None:
-    """Raise ``sqlite3.Error`` for a file that is no database: MLflow itself would try for 100 seconds."""
+def _check_sqlite(path: Path) -> None:
+    """Raise ``sqlite3.Error`` for a file that is not a database; MLflow itself would retry for 100 seconds."""
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("SELECT count(*) FROM experiments").close()
 
 
-def _look_at_postgres(uri: str) -> None:
-    """Raise ``psycopg2.OperationalError`` for a server that is away: MLflow itself would try for 100 seconds."""
+def _check_postgres(uri: str) -> None:
+    """Raise ``psycopg2.OperationalError`` if PostgreSQL does not answer; MLflow itself would retry for 100 seconds."""
     import psycopg2
 
-    psycopg2.connect(uri.replace(f"{DRIVER}:", "postgresql:", 1)).close()
+    psycopg2.connect(uri.replace(f"{POSTGRES_DRIVER}:", "postgresql:", 1)).close()
 
 
 @functools.cache
-def _quicken_sqlite() -> None:
-    """Have SQLite write ahead instead of syncing the disk several times for each of the six commits of a run.
+def _use_write_ahead_log() -> None:
+    """Switch SQLite connections to write-ahead logging: each of a run's six commits then syncs the disk less often.
 
-    A power cut can then cost the last few runs, which ``sync`` brings back, and nothing else.
+    A power cut can lose the last few runs, which ``sync`` writes again.
     """
     from sqlalchemy import Engine, event
 
@@ -122,7 +125,7 @@ def _quicken_sqlite() -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """Hold the lock for the block, and as long as a child lives that was given its descriptor."""
+    """Hold a lock file; it stays locked as long as a child process lives that inherited the descriptor."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
@@ -130,7 +133,7 @@ def _locked(path: Path) -> Iterator[int]:
 
 
 def move_aside(path: Path) -> Path | None:
-    """Take a SQLite database out of the way, so that the next to open it makes a new one; where it is now."""
+    """Rename a SQLite database, so that the next client creates a new one; its new path, ``None`` if there was none."""
     if not path.exists():
         return None
     with _locked(Path(f"{path}.lock")):
@@ -141,21 +144,22 @@ def move_aside(path: Path) -> Path | None:
     return aside
 
 
-def attach(client: MlflowClient, info: Any, folder: Path, name: str, destination: str | None) -> None:
-    """Attach a small folder to a run. On this machine's disk it is copied: MLflow's own way there takes 30 ms.
+def attach_folder(client: MlflowClient, info: Any, folder: Path, name: str, destination: str | None) -> None:
+    """Store a small folder as artifacts of a run. On a local disk it is copied: MLflow's own call takes 30 ms.
 
     Args:
         info: the run's.
-        destination: where the server keeps the artifacts that it passes on; a driver beside it, which writes straight
-            into its database, writes there as well. ``None`` has the server do it.
+        name: the artifact path to store it under.
+        destination: ``--artifacts-destination`` of the tracking server whose database the client writes to directly;
+            the files are written there. ``None`` sends them to the server, or to wherever the run's URI points.
     """
     uri = str(info.artifact_uri)
-    if destination is not None and uri.startswith(f"{PROXIED}:"):
+    if destination is not None and uri.startswith(f"{PROXY_SCHEME}:"):
         uri = f"{as_url(destination)}/{urlsplit(uri).path.lstrip('/')}"
-    place = urlsplit(uri)
-    if place.scheme == "file":
-        target = Path(url2pathname(place.path), name)
-        shutil.copytree(folder, target, copy_function=shutil.copyfile, dirs_exist_ok=True)
+    target = urlsplit(uri)
+    if target.scheme == "file":
+        path = Path(url2pathname(target.path), name)
+        shutil.copytree(folder, path, copy_function=shutil.copyfile, dirs_exist_ok=True)
     elif uri != info.artifact_uri:
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
@@ -165,5 +169,5 @@ def attach(client: MlflowClient, info: Any, folder: Path, name: str, destination
 
 
 def as_url(root: str) -> str:
-    """A folder's or a URL's address, without a slash at its end."""
+    """A folder or URL as a URL without a trailing slash."""
     return root.rstrip("/") if "://" in root else Path(root).absolute().as_uri()

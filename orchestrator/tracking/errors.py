@@ -1,4 +1,4 @@
-"""What is wrong with a tracking store, from the errors of MLflow, SQLAlchemy, requests and the databases."""
+"""Classifies errors of MLflow, SQLAlchemy, requests and databases: whether waiting helps, and what to tell people."""
 
 from __future__ import annotations
 
@@ -10,64 +10,75 @@ from typing import Literal
 from orchestrator.util.errors import one_line
 
 
-class NoAnswer(Exception):
-    """A store that has not answered for a long time, without refusing either: a frozen process, a cut line."""
+class NoAnswer(TimeoutError):
+    """The tracking store has neither answered nor refused for a long time, as a frozen server does."""
 
 
 @dataclass(frozen=True)
 class TrackingProblem:
-    """What is wrong.
+    """What is wrong with a tracking store.
 
     Attributes:
         message: for people, without a full stop.
-        kind: ``away`` passes when the store comes back; ``refused`` stays until somebody mends it; ``other`` is about
-            one run, or not understood.
+        kind: ``unreachable`` may pass by waiting; ``refused`` stays until somebody changes something; ``other``
+            concerns a single run, or is not understood.
     """
 
     message: str
-    kind: Literal["away", "refused", "other"]
+    kind: Literal["unreachable", "refused", "other"]
+
+
+_REFUSALS = {
+    ("file is not a database", "disk image is malformed"): (
+        "the database of runs is damaged; `python -m orchestrator sync GRID --rebuild` makes a new one"
+    ),
+    ("attempt to write a readonly database", "unable to open database file"): (
+        "the database of runs may not be written to"
+    ),
+    ("error code 401", "UNAUTHENTICATED"): (
+        "the tracking server does not accept MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+    ),
+    ("Invalid Host header",): (
+        "the tracking server does not accept the host name in MLFLOW_TRACKING_URI (`mlflow server --allowed-hosts`)"
+    ),
+    ("error code 403", "PERMISSION_DENIED"): "MLFLOW_TRACKING_USERNAME may not write to this grid's experiment",
+    ("password authentication failed", "no password supplied"): (
+        "the tracking database does not accept the password; PGPASSFILE names the file it is read from"
+    ),
+}
+"""Texts of an error, or MLflow's code for it -> the message. Waiting does not help against any of these."""
+
+_UNREACHABLE_CLASSES = {"ConnectionError", "Timeout", "TimeoutError", "OperationalError", "InterfaceError"}
+_UNREACHABLE_TEXTS = ("TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED", "error code 5")
 
 
 def classify_tracking_error(error: BaseException) -> TrackingProblem:
-    """Tell a store that is away from one that refuses."""
-    said = " ".join(str(part) for part in _chain(error))
-    names = {kind.__name__ for part in _chain(error) for kind in type(part).__mro__}
-    code = str(getattr(error, "error_code", ""))
-    if "file is not a database" in said or "disk image is malformed" in said:
-        words = "the database of runs is damaged; `python -m orchestrator sync GRID --rebuild` makes it anew"
-        return TrackingProblem(words, "refused")
-    if "database is locked" in said:
-        return TrackingProblem("the database of runs is held by another process", "away")
-    if "attempt to write a readonly database" in said or "unable to open database file" in said:
-        return TrackingProblem("the database of runs may not be written to", "refused")
-    if code == "UNAUTHENTICATED" or "error code 401" in said:
-        words = "the tracking server does not take MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
-        return TrackingProblem(words, "refused")
-    if "Invalid Host header" in said:
-        words = "the tracking server does not know itself by the name in MLFLOW_TRACKING_URI (`tracking serve --name`)"
-        return TrackingProblem(words, "refused")
-    if code == "PERMISSION_DENIED" or "error code 403" in said:
-        return TrackingProblem("MLFLOW_TRACKING_USERNAME may not write to this grid's experiment", "refused")
-    if "password authentication failed" in said or "no password supplied" in said:
-        return TrackingProblem("the tracking database does not take the password; PGPASSFILE names the file", "refused")
-    if names & {"ConnectionError", "Timeout", "TimeoutError", "OperationalError", "InterfaceError", "NoAnswer"}:
-        return TrackingProblem(f"the tracking store cannot be reached: {_short(error)}", "away")
-    if code in ("TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED") or "error code 5" in said:
-        return TrackingProblem(f"the tracking store cannot be reached: {_short(error)}", "away")
+    """What an error raised while writing to MLflow means."""
+    chain = list(_causes(error))
+    text = " ".join([*map(str, chain), str(getattr(error, "error_code", ""))])
+    classes = {cls.__name__ for cause in chain for cls in type(cause).__mro__}
+    if "database is locked" in text:
+        return TrackingProblem("another process has locked the database of runs", "unreachable")
+    for signs, message in _REFUSALS.items():
+        if any(sign in text for sign in signs):
+            return TrackingProblem(message, "refused")
+    if classes & _UNREACHABLE_CLASSES or any(sign in text for sign in _UNREACHABLE_TEXTS):
+        return TrackingProblem(f"the tracking store cannot be reached: {_shortest(chain)}", "unreachable")
     return TrackingProblem(one_line(error), "other")
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and everything it was caused by."""
     seen: set[int] = set()
-    found: BaseException | None = error
-    while found is not None and id(found) not in seen:
-        seen.add(id(found))
-        yield found
-        found = found.__cause__ or found.__context__
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
-def _short(error: BaseException) -> str:
-    """The last of the causes says it in the fewest words."""
-    parts = [part for part in _chain(error) if str(part)]
-    inner = [part for part in parts if not isinstance(part, (KeyError, sqlite3.Warning))]
-    return one_line(min(inner or parts, key=lambda part: len(str(part))), limit=160) if parts else one_line(error)
+def _shortest(chain: list[BaseException]) -> str:
+    """The cause with the shortest message: MLflow and SQLAlchemy wrap one short reason into pages of text."""
+    said = [cause for cause in chain if str(cause)]
+    reasons = [cause for cause in said if not isinstance(cause, (KeyError, sqlite3.Warning))]
+    return one_line(min(reasons or said or chain[:1], key=lambda cause: len(str(cause))), limit=160)

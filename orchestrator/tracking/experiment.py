@@ -1,4 +1,4 @@
-"""An experiment on a tracking store: found, made or brought back, also when several processes do so at once."""
+"""Finds, creates or restores an MLflow experiment, even when several processes do so at once."""
 
 from __future__ import annotations
 
@@ -11,49 +11,50 @@ if TYPE_CHECKING:
 
 
 def open_experiment(client: MlflowClient, name: str, artifact_root: str | None, tags: Mapping[str, str]) -> str:
-    """The id of the experiment called ``name``, which is there and has these ``tags`` afterwards.
+    """The id of the active experiment called ``name``, created or restored where necessary, with ``tags`` set.
 
     Args:
         artifact_root: folder or URL below which a new experiment keeps its artifacts; ``None`` leaves it to the store.
 
-    Raises what MLflow raises, but not because another process was quicker to the same end.
+    Raises what MLflow raises, unless another process did the same in the meantime.
     """
     found = client.get_experiment_by_name(name)
     if found is None:
         location = None if artifact_root is None else f"{artifact_root}/{name}"
-        with _unless(lambda: client.get_experiment_by_name(name) is not None):
+        with _ignoring_errors_if(lambda: client.get_experiment_by_name(name) is not None):
             client.create_experiment(name, artifact_location=location, tags=dict(tags))
         found = client.get_experiment_by_name(name)
         assert found is not None
     experiment_id: str = found.experiment_id
     if found.lifecycle_stage == "deleted":
-        with _unless(lambda: client.get_experiment(experiment_id).lifecycle_stage == "active"):
+        with _ignoring_errors_if(lambda: client.get_experiment(experiment_id).lifecycle_stage == "active"):
             client.restore_experiment(experiment_id)
     set_tags(client, experiment_id, tags)
     return experiment_id
 
 
 def set_tags(client: MlflowClient, experiment_id: str, tags: Mapping[str, str]) -> None:
-    """Have the experiment say ``tags``; those it says already cost nothing, others of its own stay.
+    """Set those tags of an experiment that are missing or differ; other tags stay.
 
-    Raises what MLflow raises, but not because another process was quicker to the same end.
+    Raises what MLflow raises, unless another process did the same in the meantime.
     """
-    there = client.get_experiment(experiment_id).tags
-    for tag in tags:
-        if there.get(tag) != tags[tag]:
-            _set_tag(client, experiment_id, tag, tags[tag])
+    present = client.get_experiment(experiment_id).tags
+    for tag, value in tags.items():
+        if present.get(tag) != value:
+            _set_tag(client, experiment_id, tag, value)
 
 
 def _set_tag(client: MlflowClient, experiment_id: str, tag: str, value: str) -> None:
-    with _unless(lambda: client.get_experiment(experiment_id).tags.get(tag) == value):
+    with _ignoring_errors_if(lambda: client.get_experiment(experiment_id).tags.get(tag) == value):
         client.set_experiment_tag(experiment_id, tag, value)
 
 
 @contextlib.contextmanager
-def _unless(done: Callable[[], bool]) -> Iterator[None]:
-    """Let an error pass where what was tried is done by somebody else.
+def _ignoring_errors_if(done: Callable[[], bool]) -> Iterator[None]:
+    """Ignore an error of the block when its goal is reached afterwards, because another process reached it.
 
-    MLflow looks before it writes, outside of a transaction, and so refuses the second of two who do the same at once.
+    MLflow checks before it writes, outside of a transaction. So of two processes that do the same at once, the second
+    gets an error.
     """
     from mlflow.exceptions import MlflowException
 

@@ -1,4 +1,4 @@
-"""Where runs are tracked: in the store's own database, or where the environment says."""
+"""Where a store's runs are tracked: its own SQLite database, or what ``MLFLOW_TRACKING_URI`` names."""
 
 from __future__ import annotations
 
@@ -7,22 +7,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.tracking.database import DRIVER, with_driver
-from orchestrator.tracking.server import ARTIFACTS_VARIABLE, SERVER_VARIABLE
 from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
     from orchestrator.store import Store
 
+POSTGRES_DRIVER = "postgresql+psycopg2"
+"""The URI scheme that SQLAlchemy is given; which driver it takes for plain ``postgresql`` differs between versions."""
+
+URI_VARIABLE = "MLFLOW_TRACKING_URI"
+ARTIFACTS_VARIABLE = "BOLT_TRACKING_ARTIFACTS"
+SERVER_VARIABLE = "BOLT_TRACKING_SERVER"
+
 
 @dataclass(frozen=True)
 class TrackingLocation:
-    """A tracking store.
+    """An MLflow tracking store.
 
     Attributes:
         uri: ``sqlite:///...``, ``postgresql+psycopg2://...`` or ``http(s)://...``.
-        artifacts: folder or URL of its artifacts; ``None`` where its server decides.
-        server: the address of its web interface, if one is known to be served.
+        artifacts: folder or URL where new experiments keep their artifacts; ``None`` where the server decides.
+        server: the address of its web interface, if a server is known.
     """
 
     uri: str
@@ -31,41 +36,53 @@ class TrackingLocation:
 
     @property
     def database(self) -> Path | None:
-        """The file of a SQLite database."""
+        """The file of a SQLite database; ``None`` for anything else."""
         return Path(self.uri.removeprefix("sqlite:///")) if self.uri.startswith("sqlite:///") else None
 
 
 def tracking_location(store: Store) -> TrackingLocation:
     """Where the runs of a store are tracked.
 
-    Raises ``UserError`` for a remote store without a tracking server, and for an address that cannot be one.
+    Raises ``UserError`` for a remote store without a tracking server, and for a URI of an unknown scheme.
     """
-    where = "MLFLOW_TRACKING_URI"
-    if uri := os.environ.get(where):
-        uri = with_driver(uri)
-        if uri.startswith(("http://", "https://")):
-            return TrackingLocation(uri, None, uri)
-        if uri.startswith("sqlite:///"):
-            return TrackingLocation(uri, str(Path(uri.removeprefix("sqlite:///")).parent / "artifacts"))
-        if not uri.startswith(f"{DRIVER}://"):
-            raise UserError(
-                f"{uri} is no tracking store", where=where, hint="http://HOST:PORT, postgresql://... or sqlite:///FILE"
-            )
-        artifacts = os.environ.get(ARTIFACTS_VARIABLE)
-        if not artifacts:
-            raise UserError(
-                "names a database, but not where the artifacts of its runs go",
-                where=where,
-                hint='eval "$(python -m orchestrator tracking env)" says both, beside a server started by '
-                f"`tracking serve`; or set {ARTIFACTS_VARIABLE} to the server's --artifacts",
-            )
-        return TrackingLocation(uri, artifacts, os.environ.get(SERVER_VARIABLE))
+    if uri := os.environ.get(URI_VARIABLE):
+        return _from_environment(with_driver(uri))
     if not store.files.is_local:
         raise UserError(
-            f"{store.url} is remote and has no place for MLflow's database",
-            hint="start a tracking server, `python -m orchestrator tracking serve`, and say where it is: on that "
-            'machine eval "$(python -m orchestrator tracking env)", elsewhere MLFLOW_TRACKING_URI=http://HOST:PORT '
-            "(docs/tracking-server.md)",
+            f"{store.url} is remote and cannot hold MLflow's database",
+            hint=f"start a tracking server and set {URI_VARIABLE}=http://HOST:PORT (docs/tracking-server.md)",
         )
     folder = store.files.local_path("mlflow")
     return TrackingLocation(f"sqlite:///{folder}/mlflow.db", str(folder / "artifacts"))
+
+
+def _from_environment(uri: str) -> TrackingLocation:
+    if uri.startswith(("http://", "https://")):
+        return TrackingLocation(uri, None, uri)
+    if uri.startswith("sqlite:///"):
+        return TrackingLocation(uri, str(Path(uri.removeprefix("sqlite:///")).parent / "artifacts"))
+    if not is_postgres(uri):
+        raise UserError(
+            f"{uri} is not the URI of a tracking store",
+            where=URI_VARIABLE,
+            hint="http://HOST:PORT, postgresql://USER@HOST/NAME or sqlite:///FILE",
+        )
+    artifacts = os.environ.get(ARTIFACTS_VARIABLE)
+    if not artifacts:
+        raise UserError(
+            "names a database, but not where the artifacts of its runs go",
+            where=URI_VARIABLE,
+            hint=f"set {ARTIFACTS_VARIABLE} to the --artifacts-destination of the server on that database",
+        )
+    return TrackingLocation(uri, artifacts, os.environ.get(SERVER_VARIABLE))
+
+
+def with_driver(uri: str) -> str:
+    """A PostgreSQL URI with the driver that SQLAlchemy needs; any other URI unchanged."""
+    scheme, separator, rest = uri.partition("://")
+    return f"{POSTGRES_DRIVER}://{rest}" if separator and scheme in ("postgresql", "postgres") else uri
+
+
+def is_postgres(uri: str) -> bool:
+    """Whether a URI that :func:`with_driver` has returned names a PostgreSQL database."""
+    return uri.startswith(f"{POSTGRES_DRIVER}://")

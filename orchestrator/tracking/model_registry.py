@@ -1,7 +1,7 @@
-"""Registering a saved model in MLflow, under its cell's run.
+"""Registers a saved model in MLflow's model registry, under its cell's run.
 
-What is registered is a whole model: the merged tower with its classifier, the code that serves it
-(:mod:`orchestrator.tracking.serving`) and the package ``bolt`` that the code needs. Nothing is pickled.
+The registered model is complete: the merged image tower with its classifier, the code that serves it
+(:mod:`orchestrator.tracking.serving`) and the package ``bolt``, which that code needs. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -17,49 +17,50 @@ from typing import TYPE_CHECKING
 
 import bolt
 from bolt.model.saving import INDEX, file_digest
-from orchestrator.tracking.client import attach, open_client
+from orchestrator.tracking.client import attach_folder, open_client
 from orchestrator.tracking.runs import KEY
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 SERVED_PACKAGES = ("mlflow", "numpy", "pandas", "pillow", "safetensors", "torch", "torchvision")
-"""What a server needs beside ``bolt``."""
+"""The packages that a serving environment needs beside ``bolt``."""
 
 
 def register_model(
     uri: str, cell_id: str, folder: Path, name: str, example: bytes, destination: str | None = None
 ) -> int:
-    """Register a saved model that needs nothing else, under a cell's run; returns the version.
+    """Register a saved model as the next version of ``name``; returns the version.
 
     Args:
         uri: of the tracking store.
+        cell_id: the model is attached to the newest finished run of this cell.
         folder: a model in the form ``state_dict``.
-        example: an image file, which becomes the input example.
-        destination: as in :func:`~orchestrator.tracking.client.attach`.
+        example: the bytes of an image file, for MLflow's input example.
+        destination: as in :func:`~orchestrator.tracking.client.attach_folder`.
 
     Raises:
-        LookupError: when no finished run of the cell is tracked there.
+        LookupError: if the cell has no finished run there.
     """
     client = open_client(uri)
     run_id = _run_of(client, cell_id)
     from mlflow.exceptions import MlflowException
 
     with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
-        warnings.simplefilter("ignore")  # MLflow's, about type hints of its own
-        # Named by what it is, so that a later version cannot overwrite what an earlier one serves.
-        place = f"model-{file_digest(folder / INDEX)[:8]}"
+        warnings.simplefilter("ignore")  # MLflow warns about its own type hints
+        # The checksum in the name keeps a later version from overwriting an earlier one.
+        path = f"model-{file_digest(folder / INDEX)[:8]}"
         run = client.get_run(run_id).info
-        attach(client, run, _saved(Path(scratch), folder, example), place, destination)
-        with contextlib.suppress(MlflowException):  # it exists: this becomes its next version
+        attach_folder(client, run, _saved(Path(scratch), folder, example), path, destination)
+        with contextlib.suppress(MlflowException):  # the name exists already: this becomes its next version
             client.create_registered_model(name)
-        source = f"{run.artifact_uri}/{place}"
+        source = f"{run.artifact_uri}/{path}"
         version = client.create_model_version(name, source=source, run_id=run_id, tags={"cell": cell_id})
     return int(version.version)
 
 
 def _saved(scratch: Path, folder: Path, example: bytes) -> Path:
-    """The whole model as MLflow stores it, in a folder."""
+    """Write the model in MLflow's format; returns its folder."""
     import mlflow.pyfunc
     import pandas as pd
     from mlflow.models import ModelSignature
@@ -77,7 +78,7 @@ def _saved(scratch: Path, folder: Path, example: bytes) -> Path:
         path=str(scratch / "model"),
         python_model=str(code),
         artifacts={"model": str(folder)},
-        code_paths=[str(package)],  # so that a server needs nothing of this project installed
+        code_paths=[str(package)],  # the server needs no installation of this project
         signature=signature,
         input_example=pd.DataFrame({"image": [base64.b64encode(example).decode()]}),
         pip_requirements=[f"{name}=={metadata.version(name)}" for name in SERVED_PACKAGES],

@@ -1,4 +1,4 @@
-"""Bringing MLflow to what the results say, however slow or absent it is: retries, progress, and a Ctrl-C that works."""
+"""Retries a sync with MLflow while its store cannot be reached, shows the progress, and lets Ctrl-C end the waiting."""
 
 from __future__ import annotations
 
@@ -9,27 +9,25 @@ from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.status import Status
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, wait_exponential
 
 from orchestrator.tracking.errors import NoAnswer, classify_tracking_error
-from orchestrator.tracking.tracker import SyncReport
+from orchestrator.tracking.tracker import OnProgress, SyncReport
 from orchestrator.util.units import human_duration
 
-Told = Callable[[int, int], None]
-"""Is told how many runs are looked at or written, and of how many; 0 for not known yet."""
-
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _SHOWN_AFTER_SECONDS = 2.0
 _LINE_EVERY_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How long a store that is away is waited for.
+    """How long a sync is retried.
 
     Attributes:
-        total: seconds without getting any further before it is given up.
-        first, longest: of the pauses between tries.
-        silence: seconds without an answer, after which a try counts as failed.
+        total: seconds without progress before the sync is given up.
+        first, longest: seconds of the first pause and of the longest; pauses double.
+        silence: seconds without progress after which a running attempt counts as failed.
     """
 
     total: float = 180.0
@@ -38,126 +36,137 @@ class RetryPolicy:
     silence: float = 90.0
 
 
+def retry_sync(
+    attempt: Callable[[OnProgress], SyncReport], console: Console, policy: RetryPolicy = RetryPolicy()
+) -> SyncReport:
+    """Call ``attempt`` until it returns; the console shows how far it is.
+
+    ``attempt`` runs in a thread, so that Ctrl-C ends the waiting even while the store does not answer. An attempt that
+    wrote some runs before it failed starts the pauses and ``policy.total`` anew: its runs are not written twice.
+
+    Raises the last error of ``attempt`` when waiting does not help or has not helped, and ``KeyboardInterrupt``.
+    """
+    progress = _Progress()
+    with _StatusLine(console) as line:
+
+        def restart_after_progress(state: RetryCallState) -> None:
+            if progress.advanced:
+                state.start_time, state.attempt_number = time.monotonic(), 1
+
+        def wait(seconds: float) -> None:
+            until = time.monotonic() + seconds
+            while (left := until - time.monotonic()) > 0:
+                line.show(f"MLflow: {progress.problem}; next try in {left:.0f} s (Ctrl-C: stop trying)")
+                time.sleep(min(left, _POLL_SECONDS))
+
+        def may_pass(error: BaseException) -> bool:
+            problem = classify_tracking_error(error)
+            progress.problem = problem.message
+            return problem.kind == "unreachable"
+
+        retrying = Retrying(
+            retry=retry_if_exception(may_pass),
+            after=restart_after_progress,
+            wait=wait_exponential(multiplier=policy.first, max=policy.longest),
+            stop=stop_before_delay(policy.total),
+            sleep=wait,
+            reraise=True,
+        )
+        return retrying(_run_attempt, attempt, progress, line, policy.silence)
+
+
 @dataclass
-class _Meter:
-    """How far a try is, told from its thread."""
+class _Progress:
+    """How far the running attempt is; written by its thread, read by the waiting one."""
 
     done: int = 0
     total: int = 0
-    moved: float = field(default_factory=time.monotonic)
-    begun: tuple[float, int] | None = None
+    problem: str = ""
+    advanced: bool = False
+    updated: float = field(default_factory=time.monotonic)
+    first_update: tuple[float, int] | None = None
 
-    def tell(self, done: int, total: int) -> None:
-        self.moved = time.monotonic()
-        if total and self.begun is None:
-            self.begun = (self.moved, done)
+    def start_attempt(self) -> None:
+        self.advanced, self.updated, self.first_update = False, time.monotonic(), None
+
+    def update(self, done: int, total: int) -> None:
+        self.advanced, self.updated = True, time.monotonic()
+        if total and self.first_update is None:
+            self.first_update = (self.updated, done)
         self.done, self.total = done, total
 
-    def words(self) -> str:
+    def message(self) -> str:
         if not self.total:
-            return f"MLflow: {self.done} runs looked at" if self.done else "MLflow: connecting"
+            return f"MLflow: {self.done} runs compared" if self.done else "MLflow: connecting"
         text = f"MLflow: {self.done} of {self.total} runs"
-        began, before = self.begun or (self.moved, 0)
+        began, before = self.first_update or (self.updated, 0)
         if self.done - before >= 5:
-            left = (self.moved - began) / (self.done - before) * (self.total - self.done)
+            left = (self.updated - began) / (self.done - before) * (self.total - self.done)
             text += f", {human_duration(left)} left"
         return text
 
 
-def retry_sync(
-    attempt: Callable[[Told], SyncReport], console: Console, policy: RetryPolicy = RetryPolicy()
+def _run_attempt(
+    attempt: Callable[[OnProgress], SyncReport], progress: _Progress, line: _StatusLine, silence: float
 ) -> SyncReport:
-    """Call ``attempt`` until it comes to its end, while the terminal shows how far it is.
-
-    It runs in a thread, so that Ctrl-C ends the waiting at once even where the store does not answer.
-
-    Raises what ``attempt`` raised last, when that will not pass by waiting or has not in ``policy.total`` seconds,
-    and ``KeyboardInterrupt``.
-    """
-    meter = _Meter()
-    given_up = time.monotonic() + policy.total
-    pause = policy.first
-    with _Shown(console) as shown:
-        while True:
-            before = meter.moved
-            error, report = _one_try(attempt, meter, shown, policy.silence)
-            if report is not None:
-                return report
-            assert error is not None
-            problem = classify_tracking_error(error)
-            now = time.monotonic()
-            if meter.moved > before:  # it has got somewhere: what is there by now will not be written again
-                given_up, pause = now + policy.total, policy.first
-            if problem.kind != "away" or now + pause > given_up:
-                raise error
-            until = now + pause
-            while (left := until - time.monotonic()) > 0:
-                shown.say(f"MLflow: {problem.message}; next try in {left:.0f} s (Ctrl-C: not now)")
-                time.sleep(min(left, _LOOK_SECONDS))
-            pause = min(2 * pause, policy.longest)
-
-
-def _one_try(
-    attempt: Callable[[Told], SyncReport], meter: _Meter, shown: _Shown, silence: float
-) -> tuple[BaseException | None, SyncReport | None]:
-    made: list[tuple[BaseException | None, SyncReport | None]] = []
+    """Run one attempt in a thread. Raises its error, or ``NoAnswer`` after ``silence`` seconds without progress."""
+    results: list[SyncReport] = []
+    errors: list[BaseException] = []
     abandoned = threading.Event()
 
-    def tell(done: int, total: int) -> None:
-        if abandoned.is_set():  # it was silent for long, and another try may be under way
-            raise NoAnswer("came back too late")
-        meter.tell(done, total)
+    def on_progress(done: int, total: int) -> None:
+        if abandoned.is_set():  # ends this thread: another attempt may be running by now
+            raise NoAnswer("the attempt was given up")
+        progress.update(done, total)
 
     def work() -> None:
         try:
-            made.append((None, attempt(tell)))
+            results.append(attempt(on_progress))
         except BaseException as error:
-            made.append((error, None))
+            errors.append(error)
 
-    meter.begun = None
-    last, seen = time.monotonic(), meter.moved
+    progress.start_attempt()
     thread = threading.Thread(target=work, name="sync", daemon=True)
     thread.start()
     try:
         while thread.is_alive():
-            shown.say(meter.words())
-            thread.join(_LOOK_SECONDS)
-            if meter.moved != seen:
-                last, seen = time.monotonic(), meter.moved
-            if time.monotonic() - last > silence:
-                return NoAnswer(f"no answer for {silence:.0f} s"), None
+            line.show(progress.message())
+            thread.join(_POLL_SECONDS)
+            if thread.is_alive() and time.monotonic() - progress.updated > silence:
+                raise NoAnswer(f"no answer for {silence:.0f} s")
     finally:
-        if not made:
-            abandoned.set()
-    return made[0]
+        abandoned.set()
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
-class _Shown:
-    """One changing line on a terminal; elsewhere a line now and then. Nothing for what is quick."""
+class _StatusLine:
+    """One changing line on a terminal, a printed line every 30 s elsewhere; shows nothing in the first 2 s."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._status: Status | None = None
         self._next = time.monotonic() + _SHOWN_AFTER_SECONDS
 
-    def __enter__(self) -> _Shown:
+    def __enter__(self) -> _StatusLine:
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._status is not None:
             self._status.stop()
 
-    def say(self, words: str) -> None:
-        """Show it, unless it is too early."""
+    def show(self, text: str) -> None:
+        """Show a text, unless the last one was shown only just now."""
         now = time.monotonic()
         if now < self._next:
             return
         if not self._console.is_terminal:
-            self._console.print(words, highlight=False, soft_wrap=True, markup=False)
+            self._console.print(text, highlight=False, soft_wrap=True, markup=False)
             self._next = now + _LINE_EVERY_SECONDS
             return
         if self._status is None:
-            self._status = self._console.status(words)
+            self._status = self._console.status(text)
             self._status.start()
-        self._status.update(words)
+        self._status.update(text)
         self._next = now + 0.2

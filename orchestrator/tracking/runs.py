@@ -1,17 +1,17 @@
-"""What a tracked run says: names, parameters, metrics and tags. Pure; no MLflow. ``run_summaries`` sums cells up.
+"""The content of tracked runs: names, parameters, metrics and tags, as plain data without MLflow.
 
-Four kinds of runs, told apart by the tag ``kind``:
+The tag ``kind`` distinguishes four kinds of runs; ``summaries.py`` makes all but the first:
 
 ``cell``
     one finished cell.
 ``aggregate``
     the seeds of one (backbone, dataset, k, method): mean, sample standard deviation, n.
 ``curve``
-    one (backbone, domain, method): ``accuracy_by_shots`` with step = k, so that comparing two of them draws accuracy
-    against k; the same as single numbers, ``mean_at_k/04`` and ``std_at_k/04``, so that the table below the drawing
-    has every k; on the ``meta`` track ``accuracy_by_epoch`` too, with step = epoch.
+    one (backbone, domain, method): ``accuracy_by_shots`` with step = k, so that MLflow's comparison draws accuracy
+    against k; the same numbers as ``mean_at_k/04`` and ``std_at_k/04``, so that the table below the chart has every
+    k; on the ``meta`` track also ``accuracy_by_epoch`` with step = epoch.
 ``grid``
-    the whole grid: headline numbers, and the report as artifacts.
+    the whole grid: main numbers, and the report as artifacts.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from orchestrator.tracks import stored_track
 Metric = tuple[str, float, int]
 """Name, value, step."""
 
-SELECTED = "selected on the test set"
+SELECTED_ON_TEST = "selected on the test set"
 KEY = "run_key"
 CONTENT = "content"
 
 
 @dataclass(frozen=True)
 class Labels:
-    """What a reader wants to see beside a cell.
+    """How a cell is named in its grid, and what it is compared with.
 
     Attributes:
-        method: the method's name in this grid; differs between two settings of one method.
+        method: the method's label in this grid; two settings of one method have different labels.
         domain: the domain's title.
         published: the paper's accuracy, per cent, if it prints one.
-        colour: of the method in the grid's report, as ``#rrggbb``; empty leaves it to MLflow.
+        colour: the method's colour in the grid's report, as ``#rrggbb``; empty leaves it to MLflow.
     """
 
     method: str
@@ -59,15 +59,15 @@ Describe = Callable[[Result], Labels]
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """One run as it should be.
+    """The content that one run should have.
 
     Attributes:
-        key: what it is about; one finished run per key and experiment.
+        key: identifies the run; an experiment has one finished run per key.
         kind: see the module's docstring.
         name: for people.
         start, end: milliseconds since the epoch.
-        folder: what to attach as artifacts, if anything.
-        inputs: fingerprint of what it was computed from.
+        folder: to attach as artifacts, if any.
+        inputs: fingerprint of what the run was computed from.
     """
 
     key: str
@@ -83,14 +83,14 @@ class TrackedRun:
 
     @property
     def content(self) -> str:
-        """Fingerprint of all it says; a tracked run with another one is out of date."""
+        """Fingerprint of the whole content; a run in MLflow with another one is out of date."""
         listing = _listing(self.folder) if self.folder else []
-        said = [self.name, sorted(self.tags.items()), sorted(self.params.items()), self.metrics, self.end]
-        return hashlib.sha256(json.dumps([said, self.inputs, listing]).encode()).hexdigest()[:16]
+        content = [self.name, sorted(self.tags.items()), sorted(self.params.items()), self.metrics, self.end]
+        return hashlib.sha256(json.dumps([content, self.inputs, listing]).encode()).hexdigest()[:16]
 
 
-def summing_up(run: TrackedRun, others: Iterable[TrackedRun]) -> TrackedRun:
-    """The run with a content that changes whenever that of any of the others does."""
+def with_inputs(run: TrackedRun, others: Iterable[TrackedRun]) -> TrackedRun:
+    """The run, with a fingerprint that changes whenever the content of one of ``others`` does."""
     digest = hashlib.sha256("".join(other.content for other in others).encode())
     return replace(run, inputs=digest.hexdigest())
 
@@ -100,14 +100,14 @@ def _listing(folder: Path) -> list[tuple[str, int]]:
     return sorted((path.relative_to(folder).as_posix(), path.stat().st_size) for path in files)
 
 
-def headline(result: Result) -> Evaluation | None:
-    """The evaluation on the target itself; ``None`` when only other datasets were scored."""
+def target_evaluation(result: Result) -> Evaluation | None:
+    """The evaluation on the target itself; ``None`` if only other datasets were scored."""
     return next((found for found in result.evaluations if found.dataset == result.cell.dataset.name), None)
 
 
 def accuracies(result: Result) -> tuple[float, float]:
-    """(accuracy, zero-shot accuracy): on the target, or the mean over the datasets that were scored instead."""
-    target = headline(result)
+    """(accuracy, zero-shot accuracy), per cent: on the target, or else the mean over the datasets that were scored."""
+    target = target_evaluation(result)
     scored = [target] if target else result.evaluations
     return fmean(e.accuracy for e in scored), fmean(e.accuracy_zero_shot for e in scored)
 
@@ -120,20 +120,20 @@ def shifted_accuracy(result: Result) -> float | None:
 
 def cell_run(result: Result, labels: Labels, grid: str) -> TrackedRun:
     """The run of one finished cell."""
-    cell, accuracy_pair = result.cell, accuracies(result)
-    accuracy, zero_shot = accuracy_pair
+    cell = result.cell
+    accuracy, zero_shot = accuracies(result)
     metrics = {
-        "accuracy": points(accuracy),
-        "accuracy_zero_shot": points(zero_shot),
-        "gain_over_zero_shot": points(accuracy - zero_shot),
+        "accuracy": rounded(accuracy),
+        "accuracy_zero_shot": rounded(zero_shot),
+        "gain_over_zero_shot": rounded(accuracy - zero_shot),
         "trainable_parameters": float(result.trainable_parameters),
         "fit_seconds": result.timings.fit_seconds,
         "eval_seconds": result.timings.eval_seconds,
         "peak_memory_mib": result.peak_memory_mib,
     }
     if labels.published is not None:
-        metrics |= {"accuracy_published": labels.published, "delta_published": points(accuracy - labels.published)}
-    if len(result.evaluations) > 1 or headline(result) is None:
+        metrics |= {"accuracy_published": labels.published, "delta_published": rounded(accuracy - labels.published)}
+    if len(result.evaluations) > 1 or target_evaluation(result) is None:
         metrics |= {f"accuracy/{safe_name(e.dataset)}": e.accuracy for e in result.evaluations}
     metrics |= {
         f"accuracy_own_classes/{safe_name(e.dataset)}": e.accuracy_own_classes
@@ -158,7 +158,7 @@ def cell_run(result: Result, labels: Labels, grid: str) -> TrackedRun:
     return TrackedRun(
         key=cell.id,
         kind="cell",
-        name=marked_name(f"{labels.method} {cell.dataset.name} k{cell.shots} s{cell.seed}", cell),
+        name=name_with_warning(f"{labels.method} {cell.dataset.name} k{cell.shots} s{cell.seed}", cell),
         tags=tags_of(cell, labels, grid)
         | {"cell": cell.id, "dataset": cell.dataset.name, "k": str(cell.shots), "seed": str(cell.seed)}
         | ({"commit": result.manifest.commit} if result.manifest.commit else {}),
@@ -170,24 +170,24 @@ def cell_run(result: Result, labels: Labels, grid: str) -> TrackedRun:
 
 
 def curve_name(name: str) -> str:
-    """A curve's metric; ``accuracy`` after each epoch must not run into the accuracy of the finished cell."""
+    """The metric of a curve. Accuracy after each epoch needs another name than the accuracy of the finished cell."""
     return "accuracy_by_epoch" if name == "accuracy" else safe_name(name)
 
 
 def tags_of(cell: Cell, labels: Labels, grid: str) -> dict[str, str]:
-    """What a cell's run can be searched by, ``selects_on_test`` among it."""
+    """The tags that runs are searched by."""
     selects = str(cell.protocol.selects_on_test).lower()
     colour = {"mlflow.runColor": labels.colour} if labels.colour else {}
     return {"grid": grid, **grouping(cell, labels), "domain_title": labels.domain, "selects_on_test": selects, **colour}
 
 
-def marked_name(name: str, cell: Cell) -> str:
-    """The name of a run, with a warning where test labels may have chosen its numbers."""
-    return f"{name} ({SELECTED})" if cell.protocol.selects_on_test else name
+def name_with_warning(name: str, cell: Cell) -> str:
+    """A run's name, with a warning if its numbers may have been selected on the test set."""
+    return f"{name} ({SELECTED_ON_TEST})" if cell.protocol.selects_on_test else name
 
 
 def grouping(cell: Cell, labels: Labels) -> dict[str, str]:
-    """What runs are grouped by in a chart."""
+    """The parameters that charts group runs by."""
     return {
         "track": cell.track,
         "protocol": cell.protocol.name,
@@ -198,16 +198,16 @@ def grouping(cell: Cell, labels: Labels) -> dict[str, str]:
     }
 
 
-def points(value: float) -> float:
-    """Per cent, or a difference of such, to the digits that a table of MLflow has room for."""
+def rounded(value: float) -> float:
+    """A percentage or a difference of two, rounded to the four digits that fit MLflow's tables."""
     return round(value, 4)
 
 
 def safe_name(name: str) -> str:
-    """A name MLflow takes: letters, digits, and ``_ - . : /`` and space."""
+    """The name with characters that MLflow refuses replaced; it accepts letters, digits, ``_ - . : /`` and space."""
     return re.sub(r"[^\w\-. :/]", "_", name)
 
 
-def milliseconds(moment: str) -> int:
-    """An ISO 8601 moment as MLflow counts time."""
-    return round(1000 * datetime.fromisoformat(moment).timestamp())
+def milliseconds(time: str) -> int:
+    """An ISO 8601 time as milliseconds since the epoch."""
+    return round(1000 * datetime.fromisoformat(time).timestamp())

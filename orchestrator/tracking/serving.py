@@ -1,10 +1,10 @@
-"""The code of a registered model: images in, labels and scores out. MLflow runs this file from a copy of its own.
+"""The code of a registered model: images in, labels and scores out. MLflow stores a copy of this file and runs it.
 
-It is model code in MLflow's sense: the file itself is stored with the model and executed when it is loaded, so nothing
-is pickled. It needs ``bolt`` alone, which is stored beside it; neither the engine nor Ray.
+This is "models from code" in MLflow's terms: the file is executed when the model is loaded, so nothing is pickled. It
+needs only ``bolt``, which is stored beside it.
 
-Input: a table with a column ``image`` of image files (JPEG, PNG, ...) in base64. File names are not taken: a server
-would read whatever file a client asks for. Output: ``label`` and ``score`` per row and, with the parameter
+Input: a table with a column ``image`` of image files (JPEG, PNG, ...) in base64. File names are refused: a server
+would read any file that a client names. Output: ``label`` and ``score`` per row and, with the parameter
 ``all_scores``, the probability of every class.
 """
 
@@ -25,14 +25,14 @@ ALL_SCORES = "all_scores"
 
 
 class BadImage(ValueError):
-    """A row of the input that is no image."""
+    """A row of the input is not an image."""
 
 
 class ImageClassifier(PythonModel):  # type: ignore[misc]
-    """A saved model behind MLflow's interface."""
+    """A saved model with MLflow's prediction interface."""
 
     def load_context(self, context: PythonModelContext) -> None:
-        """Read the model from the artifact it was registered with."""
+        """Load the model from its registered artifact."""
         from bolt.model.loading import load_model
 
         self._model = load_model(context.artifacts["model"])
@@ -40,10 +40,10 @@ class ImageClassifier(PythonModel):  # type: ignore[misc]
     def predict(
         self, context: PythonModelContext, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> pd.DataFrame:
-        """One row of ``label`` and ``score`` per image. Raises ``BadImage`` that says which row is none."""
+        """One row of ``label`` and ``score`` per image. Raises ``BadImage``, naming the row."""
         if COLUMN not in model_input.columns:
             raise BadImage(f"the input has no column {COLUMN!r} of image files in base64")
-        images = [decoded(text, row) for row, text in enumerate(model_input[COLUMN])]
+        images = [_decode(text, row) for row, text in enumerate(model_input[COLUMN])]
         found = self._model.predict(images)
         table: dict[str, list[Any]] = {
             "label": [prediction.label for prediction in found],
@@ -54,7 +54,7 @@ class ImageClassifier(PythonModel):  # type: ignore[misc]
         return pd.DataFrame(table)
 
 
-def decoded(text: Any, row: int) -> Image.Image:
+def _decode(text: Any, row: int) -> Image.Image:
     """The image of one row. Raises ``BadImage``."""
     from bolt.clip.preprocess import UNREADABLE
 

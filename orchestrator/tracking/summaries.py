@@ -1,4 +1,4 @@
-"""The tracked runs that sum cells up: means over seeds, curves over k and over epochs, and the grid as a whole."""
+"""The tracked runs that summarise cells: means over seeds, curves over k and over epochs, and the grid as a whole."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from statistics import fmean, stdev
 from orchestrator.core.cell import Cell
 from orchestrator.store.results import Result
 from orchestrator.tracking.runs import (
-    SELECTED,
+    SELECTED_ON_TEST,
     Describe,
     Labels,
     Metric,
     TrackedRun,
     accuracies,
     grouping,
-    marked_name,
     milliseconds,
-    points,
+    name_with_warning,
+    rounded,
     safe_name,
     shifted_accuracy,
     tags_of,
@@ -31,7 +31,7 @@ from orchestrator.tracks import stored_track
 def summary_runs(
     results: Sequence[Result], describe: Describe, grid: str, report: Path | None = None
 ) -> list[TrackedRun]:
-    """Aggregates, curves and, last, the grid's own run. Nothing for no results."""
+    """The aggregates, the curves and, last, the grid's own run; empty without results."""
     if not results:
         return []
     labels = {result.cell.id: describe(result) for result in results}
@@ -43,11 +43,11 @@ def summary_runs(
         lines[line].append(result)
         seeds[(*line, cell.dataset.name, str(cell.shots))].append(result)
     runs = [_aggregate(key, group, labels[group[0].cell.id], grid) for key, group in sorted(seeds.items())]
-    drawn: dict[tuple[str, ...], set[int]] = defaultdict(set)
+    shots: dict[tuple[str, ...], set[int]] = defaultdict(set)
     for result in results:
-        drawn[_panel(result.cell)].add(result.cell.shots)
+        shots[_panel(result.cell)].add(result.cell.shots)
     runs += [
-        _curve(key, group, labels[group[0].cell.id], grid, sorted(drawn[_panel(group[0].cell)] - {0}))
+        _curve(key, group, labels[group[0].cell.id], grid, sorted(shots[_panel(group[0].cell)] - {0}))
         for key, group in sorted(lines.items())
     ]
     return [*runs, _grid(results, labels, grid, report)]
@@ -61,10 +61,10 @@ def _aggregate(key: tuple[str, ...], group: Sequence[Result], labels: Labels, gr
     metrics = {
         **{f"accuracy_{name}": value for name, value in found.items()},
         "n": float(len(group)),
-        "gain_over_zero_shot": points(mean - fmean(zero_shot for _, zero_shot in scores)),
+        "gain_over_zero_shot": rounded(mean - fmean(zero_shot for _, zero_shot in scores)),
     }
     if labels.published is not None:
-        metrics |= {"accuracy_published": labels.published, "delta_published": points(mean - labels.published)}
+        metrics |= {"accuracy_published": labels.published, "delta_published": rounded(mean - labels.published)}
     if not stored_track(cell.track).averages_target:
         shifted = [value for result in group if (value := shifted_accuracy(result)) is not None]
         metrics |= {f"accuracy_shifted_{name}": value for name, value in _mean_and_std(shifted).items()}
@@ -72,8 +72,8 @@ def _aggregate(key: tuple[str, ...], group: Sequence[Result], labels: Labels, gr
     return _summary(
         "aggregate",
         key,
-        marked_name(f"{labels.method} {cell.dataset.name} k{cell.shots} mean", cell),
-        tags=tags_of(cell, labels, grid) | where | {"accuracy": _in_words(found, len(group))},
+        name_with_warning(f"{labels.method} {cell.dataset.name} k{cell.shots} mean", cell),
+        tags=tags_of(cell, labels, grid) | where | {"accuracy": _mean_text(found, len(group))},
         params=grouping(cell, labels) | where,
         metrics=tuple((name, value, 0) for name, value in metrics.items()),
         group=group,
@@ -81,83 +81,85 @@ def _aggregate(key: tuple[str, ...], group: Sequence[Result], labels: Labels, gr
 
 
 def _mean_and_std(values: Sequence[float]) -> dict[str, float]:
-    """Mean and sample standard deviation; no deviation of one value, nothing of none."""
-    found = {"mean": points(fmean(values))} if values else {}
-    return found | ({"std": points(stdev(values))} if len(values) > 1 else {})
+    """``mean`` and ``std`` (sample standard deviation); one value has no ``std``, no values give nothing."""
+    found = {"mean": rounded(fmean(values))} if values else {}
+    return found | ({"std": rounded(stdev(values))} if len(values) > 1 else {})
 
 
-def _in_words(found: Mapping[str, float], count: int) -> str:
-    """Mean and deviation as a reader wants them: in one column."""
+def _mean_text(found: Mapping[str, float], count: int) -> str:
+    """Mean, deviation and number of seeds as one text, for a single column."""
     deviation = f" ± {found['std']:.2f}" if "std" in found else ""
     return f"{found['mean']:.2f}{deviation} (n = {count})"
 
 
 def _panel(cell: Cell) -> tuple[str, ...]:
-    """What curves are drawn together for."""
+    """Curves with equal keys are drawn in one chart."""
     return (cell.track, cell.protocol.name, cell.backbone.name, cell.domain)
 
 
 def _curve(
-    key: tuple[str, ...], group: Sequence[Result], labels: Labels, grid: str, drawn: Sequence[int]
+    key: tuple[str, ...], group: Sequence[Result], labels: Labels, grid: str, panel_shots: Sequence[int]
 ) -> TrackedRun:
-    """Accuracy against k: per seed the mean over datasets, then mean and sample deviation of those over seeds.
+    """Accuracy against k: the mean over datasets for each seed, then mean and standard deviation over seeds.
 
-    Only seeds that have every dataset count. A method without a support has one accuracy, shown at each of the k that
-    are ``drawn`` for the others.
+    Seeds that lack a dataset are left out. A method without support images has one accuracy, which is repeated at
+    every k in ``panel_shots``.
     """
     cell = group[0].cell
     by_shots: dict[int, dict[int, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
     for result in group:
         by_shots[result.cell.shots][result.cell.seed][result.cell.dataset.name] = accuracies(result)[0]
-    if set(by_shots) == {0} and drawn:
-        by_shots = defaultdict(lambda: defaultdict(dict), dict.fromkeys(drawn, by_shots[0]))
+    if set(by_shots) == {0} and panel_shots:
+        by_shots = defaultdict(lambda: defaultdict(dict), dict.fromkeys(panel_shots, by_shots[0]))
     metrics: list[Metric] = []
     for shots, seeds in sorted(by_shots.items()):
         datasets = {name for scores in seeds.values() for name in scores}
         means = [fmean(scores.values()) for scores in seeds.values() if scores.keys() == datasets]
-        metrics += _points("accuracy_by_shots", means, shots)
+        metrics += _step_metrics("accuracy_by_shots", means, shots)
         metrics += [(f"{name}_at_k/{shots:02d}", value, 0) for name, value in _mean_and_std(means).items()]
     if stored_track(cell.track).scored_after_epochs:
-        metrics += _epoch_points(group)
+        metrics += _epoch_metrics(group)
     return _summary(
         "curve",
         key,
-        marked_name(f"{labels.method} {cell.domain} {cell.backbone.name}", cell),
+        name_with_warning(f"{labels.method} {cell.domain} {cell.backbone.name}", cell),
         tags=tags_of(cell, labels, grid),
-        # Of two methods only one may use sources; as a parameter, that would stand beside the method's name in every
-        # comparison.
+        # Without sources_rule: it differs between methods with and without sources, so MLflow would show it beside
+        # the method's name in every comparison.
         params={name: value for name, value in grouping(cell, labels).items() if name != "sources_rule"},
         metrics=tuple(metrics),
         group=group,
     )
 
 
-def _points(name: str, means: Sequence[float], step: int) -> list[Metric]:
-    """Mean and deviation of one step of a curve."""
+def _step_metrics(name: str, means: Sequence[float], step: int) -> list[Metric]:
+    """The metrics of one step of a curve: ``name`` and, for several values, ``name_std``."""
     suffix = {"mean": "", "std": "_std"}
     return [(name + suffix[what], value, step) for what, value in _mean_and_std(means).items()]
 
 
-def _epoch_points(group: Sequence[Result]) -> list[Metric]:
-    """Accuracy after each epoch at the largest k: per seed the mean over targets, where all of them have the epoch."""
+def _epoch_metrics(group: Sequence[Result]) -> list[Metric]:
+    """Accuracy after each epoch at the largest k: the mean over targets for each seed that has them all."""
     most = max(result.cell.shots for result in group)
     curves: dict[int, dict[str, tuple[float, ...]]] = defaultdict(dict)
     for result in group:
         if result.cell.shots == most:
             curves[result.cell.seed][result.cell.dataset.name] = result.curves.get("accuracy", ())
     targets = {name for own in curves.values() for name in own}
-    whole = [own for own in curves.values() if own.keys() == targets]
-    points: list[Metric] = []
-    for epoch in range(1, max((len(curve) for own in whole for curve in own.values()), default=0) + 1):
-        reached = [own for own in whole if all(len(curve) >= epoch for curve in own.values())]
-        points += _points("accuracy_by_epoch", [fmean(c[epoch - 1] for c in own.values()) for own in reached], epoch)
-    return points
+    complete = [own for own in curves.values() if own.keys() == targets]
+    metrics: list[Metric] = []
+    for epoch in range(1, max((len(curve) for own in complete for curve in own.values()), default=0) + 1):
+        reached = [own for own in complete if all(len(curve) >= epoch for curve in own.values())]
+        metrics += _step_metrics(
+            "accuracy_by_epoch", [fmean(c[epoch - 1] for c in own.values()) for own in reached], epoch
+        )
+    return metrics
 
 
 def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, report: Path | None) -> TrackedRun:
-    """Headline numbers: each method at the largest k it was run at, the mean over datasets, backbones and seeds.
+    """The grid's run: each method's mean over datasets, backbones and seeds at its largest k.
 
-    Tracks and protocols are never averaged together: where a grid has several, they are part of the metric's name.
+    Tracks and protocols are never averaged together; if a grid has several, they are part of the metric's name.
     """
     groups: dict[tuple[str, str], dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
     for result in results:
@@ -180,7 +182,7 @@ def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, re
     return _summary(
         "grid",
         (grid,),
-        f"{grid} ({len(results)} cells)" + (f" (some {SELECTED})" if selects else ""),
+        f"{grid} ({len(results)} cells)" + (f" (some {SELECTED_ON_TEST})" if selects else ""),
         tags={"grid": grid, "selects_on_test": str(selects).lower()},
         params={"grid": grid, "methods": ", ".join(methods)},
         metrics=tuple(metrics),

@@ -2,7 +2,7 @@
 
     python tests/cluster/on_premises.py [--folder DIR]
 
-Needs root, PostgreSQL's programs and what :func:`tests.helpers.hosts.missing` lists, and some ten minutes on two cores.
+Needs root and what :func:`tests.helpers.hosts.missing` lists, and some ten minutes on two cores.
 The hosts are namespaces (``hosts.py``): each has its own processes, network, sshd, ``/tmp`` and home. They share the
 machine's disk, and with it its Python.
 

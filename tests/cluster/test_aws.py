@@ -143,7 +143,7 @@ def test_up_brings_a_closed_head_and_down_takes_it_away(account: Account, filled
     assert sorted(rules(account)) == sorted([(group, "-1 None-None", [group]), (group, "tcp 22-22", [ME])])
     asked = (account.folder / "asked").read_text()
     assert "/.ray/auth_token" in asked
-    assert "tracking serve" in asked
+    assert "mlflow server" in asked
     down = account.ray("down", "--yes", str(filled_in))
     assert down.returncode == 0, down.stdout
     assert account.machines() == []

@@ -35,6 +35,7 @@ import numpy as np
 
 from tests.helpers.grid_run import ARTIFACTS, BUILD_TITLES, CELL_TITLES, GridRun
 from tests.helpers.ray_nodes import Node, Process, alive, kill
+from tests.helpers.tracking_servers import Server
 from tests.helpers.waiting import until
 
 When = Literal["cell", "build", "work", "driver", "tracking", "disk", "idle"]
@@ -212,37 +213,37 @@ def kill_control_service(grid_run: GridRun, rng: np.random.Generator) -> str | N
 # -- servers and disks ---------------------------------------------------------------------------------------------
 
 
-def _kill_server(grid_run: GridRun, word: str) -> str | None:
-    server = grid_run.server.child(word) if grid_run.server is not None else None
-    return _kill_process(server) if server is not None else None
+def _kill_server(server: Server | None) -> str | None:
+    if server is None or not (tree := server.tree()):
+        return None
+    server.kill()
+    return f"{len(tree)} processes"
 
 
 @fault("tracking", weight=2)
 def kill_tracking_server(grid_run: GridRun, rng: np.random.Generator) -> str | None:
-    """``kill -9`` of MLflow's server, which what supervises it starts again."""
-    return _kill_server(grid_run, "mlflow")
+    """``kill -9`` of MLflow's server, which its supervisor starts again."""
+    return _kill_server(grid_run.server.mlflow if grid_run.server is not None else None)
 
 
 @fault("tracking", weight=2)
 def kill_database(grid_run: GridRun, rng: np.random.Generator) -> str | None:
-    """``kill -9`` of PostgreSQL, which what supervises it starts again."""
-    return _kill_server(grid_run, "postgres")
+    """``kill -9`` of PostgreSQL, which its supervisor starts again."""
+    return _kill_server(grid_run.server.postgres if grid_run.server is not None else None)
 
 
 @fault("tracking", weight=1)
 def freeze_tracking_server(grid_run: GridRun, rng: np.random.Generator) -> str | None:
     """Freeze MLflow's server (SIGSTOP): it is there and does not answer."""
-    if grid_run.server is None or not (tree := grid_run.server.tree("mlflow")):
+    if grid_run.server is None or not (tree := grid_run.server.mlflow.tree()):
         return None
     seconds = float(rng.uniform(2, 10))
-    for process in tree:
-        kill(process.pid, signal.SIGSTOP)
+    grid_run.server.mlflow.send(signal.SIGSTOP)
     try:
         assert until(lambda: all(_state(process.pid) in "TZX" for process in tree)), f"{tree} runs on"
         time.sleep(seconds)
     finally:
-        for process in tree:
-            kill(process.pid, signal.SIGCONT)
+        grid_run.server.mlflow.send(signal.SIGCONT)
     return f"{len(tree)} processes, {seconds:.0f} s"
 
 

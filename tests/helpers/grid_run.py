@@ -19,7 +19,7 @@ from pathlib import Path
 
 from orchestrator.store import CorruptArtifact, Store
 from tests.helpers.ray_nodes import ROOT, MultiNodeCluster, Process, alive, kill, kill_session, session_processes
-from tests.helpers.tracking_server import TrackingServer
+from tests.helpers.tracking_servers import TrackingServer
 from tests.helpers.waiting import PATIENCE, until
 
 GRID = """

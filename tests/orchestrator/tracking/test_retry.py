@@ -1,0 +1,131 @@
+"""Writing to MLflow in the background, and retrying a sync, when the store is slow or unreachable."""
+
+from __future__ import annotations
+
+import io
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from orchestrator.tracking import retry
+from orchestrator.tracking.background import BackgroundTracker
+from orchestrator.tracking.errors import NoAnswer
+from orchestrator.tracking.retry import RetryPolicy, retry_sync
+from orchestrator.tracking.tracker import SyncReport, Tracker
+from tests.helpers.waiting import PATIENCE, wait_for
+from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, some_results
+
+pytestmark = [
+    pytest.mark.xdist_group("mlflow"),
+    pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning"),  # in MLflow
+]
+
+
+def test_the_writer_in_the_background_writes_everything(sqlite_store: tuple[str, str]) -> None:
+    results = some_results()
+    stored = {result.cell.id: result for result in results}
+    with BackgroundTracker(lambda: Tracker(*sqlite_store, GRID), describe, stored.__getitem__) as writer:
+        for result in results:
+            writer.put(result.cell.id)
+        assert writer.close() == ""
+    assert Tracker(*sqlite_store, GRID).sync(results, describe) == SyncReport(SUMMARIES, len(results), 0)
+
+
+def test_a_tracking_store_that_is_away_is_said_once_and_repaired_later(sqlite_store: tuple[str, str]) -> None:
+    def away() -> Tracker:
+        raise ConnectionError("nobody answers")
+
+    results = some_results()[:5]
+    said: list[str] = []
+    stored = {result.cell.id: result for result in results}
+    writer = BackgroundTracker(away, describe, stored.__getitem__, say=said.append, pauses=(0.01, 0.02))
+    for result in results:
+        writer.put(result.cell.id)
+    wait_for(lambda: bool(said))
+    problem = writer.close()
+    assert problem.startswith("5 runs")
+    assert len(said) == 1
+    assert all("nobody answers" in line for line in (problem, *said))
+    assert Tracker(*sqlite_store, GRID).sync(results, describe).added == 5 + 2 + 1 + 1
+
+
+QUICK = RetryPolicy(total=3.0, first=0.02, longest=0.05, silence=60.0)
+"""A policy for tests: fractions of a second for what takes minutes."""
+
+
+def test_sync_waits_for_a_store_that_is_away_and_says_so() -> None:
+    tries: list[int] = []
+
+    def attempt(tell: Callable[[int, int], None]) -> SyncReport:
+        tries.append(1)
+        if len(tries) < 4:
+            raise ConnectionRefusedError("nobody there")
+        return SyncReport(1, 2, 3)
+
+    assert retry_sync(attempt, Console(quiet=True), QUICK) == SyncReport(1, 2, 3)
+    assert len(tries) == 4
+
+
+def test_sync_gives_up_a_store_that_stays_away_but_not_one_that_gets_on() -> None:
+    def away(tell: Callable[[int, int], None]) -> SyncReport:
+        raise ConnectionRefusedError("nobody there")
+
+    with pytest.raises(ConnectionRefusedError):
+        retry_sync(away, Console(quiet=True), QUICK)
+    got = 0
+
+    def slow(tell: Callable[[int, int], None]) -> SyncReport:  # falls over after each run, for longer than `total`
+        nonlocal got
+        got += 1
+        tell(got, 60)
+        if got == 60:
+            return SyncReport(60, 0, 0)
+        time.sleep(0.05)
+        raise ConnectionResetError("again")
+
+    assert retry_sync(slow, Console(quiet=True), replace(QUICK, total=2.0)) == SyncReport(60, 0, 0)
+
+
+def test_sync_does_not_wait_for_what_will_not_pass() -> None:
+    tries: list[int] = []
+
+    def refused(tell: Callable[[int, int], None]) -> SyncReport:
+        tries.append(1)
+        raise sqlite3.DatabaseError("file is not a database")
+
+    with pytest.raises(sqlite3.DatabaseError):
+        retry_sync(refused, Console(quiet=True), QUICK)
+    assert len(tries) == 1
+
+
+def test_a_store_that_never_answers_does_not_hold_sync_for_ever() -> None:
+    answer = threading.Event()
+
+    def frozen(tell: Callable[[int, int], None]) -> SyncReport:
+        answer.wait(PATIENCE)
+        return SyncReport(0, 0, 0)
+
+    with pytest.raises(NoAnswer, match="no answer for"):
+        retry_sync(frozen, Console(quiet=True), replace(QUICK, total=0.1, silence=0.2))
+    answer.set()
+
+
+def test_how_far_a_long_sync_is_goes_into_a_log_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "_SHOWN_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(retry, "_LINE_EVERY_SECONDS", 0.0)
+    screen = io.StringIO()
+
+    def slow(tell: Callable[[int, int], None]) -> SyncReport:
+        for done in range(40):
+            tell(done, 40)
+            time.sleep(0.02)
+        return SyncReport(40, 0, 0)
+
+    retry_sync(slow, Console(file=screen), QUICK)
+    assert re.search(r"MLflow: \d+ of 40 runs, \d+ s left", screen.getvalue())

@@ -1,0 +1,104 @@
+"""MLflow's web interface: views, links, and the server on loopback."""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import replace
+from urllib.parse import parse_qs
+
+import pytest
+
+from orchestrator.store.results import Result
+from orchestrator.tracking.tracker import Tracker
+from orchestrator.tracking.ui import serve_ui, ui_command
+from orchestrator.tracking.views import VIEWS, ui_links
+from orchestrator.util.errors import UserError
+from tests.helpers import cells as samples
+from tests.orchestrator.tracking.examples import GRID, describe, some_results
+
+pytestmark = [
+    pytest.mark.xdist_group("mlflow"),
+    pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning"),  # in MLflow
+]
+
+
+def test_the_experiment_brings_its_views_and_links(sqlite_store: tuple[str, str], tracker: Tracker) -> None:
+    found = ui_links(sqlite_store[0], GRID, "http://127.0.0.1:5000")
+    assert found["every cell"] == (
+        f"http://127.0.0.1:5000/#/experiments/{tracker.experiment_id}/runs?viewStateShareKey=cells"
+    )
+    tags = tracker._client.get_experiment(tracker.experiment_id).tags
+    assert "tags.kind = 'cell'" in tags["mlflow.sharedViewState.cells"]
+    assert ui_links(sqlite_store[0], "unheard of", "http://127.0.0.1:5000") == {
+        "experiments": "http://127.0.0.1:5000/#/experiments"
+    }
+
+
+def test_the_server_listens_on_loopback_with_one_worker() -> None:
+    command = ui_command("sqlite:////x/mlflow.db", "/x/artifacts", 5001)
+    assert command[command.index("--host") + 1] == "127.0.0.1"
+    assert command[command.index("--workers") + 1] == "1"
+    assert command[command.index("--default-artifact-root") + 1] == "file:///x/artifacts"
+
+
+def test_a_port_that_is_taken_is_said(sqlite_store: tuple[str, str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(UserError, match="is taken"):
+            serve_ui(*sqlite_store, taken.getsockname()[1])
+
+
+def with_domains() -> list[Result]:
+    """Two methods in two domains."""
+    return [
+        replace(result, cell=replace(result.cell, domain=domain))
+        for domain in ("aerial", "glyphs")
+        for result in (samples.result(samples.cell(1, method=method, dataset=domain)) for method in ("bolt", "lora"))
+    ]
+
+
+def test_each_domain_has_a_view_of_its_own_curves(sqlite_store: tuple[str, str], tracker: Tracker) -> None:
+    tracker.sync(with_domains(), describe)
+    found = ui_links(sqlite_store[0], GRID, "http://127.0.0.1:5000")
+    assert found["accuracy against k in aerial"].endswith("viewStateShareKey=curves-aerial&compareRunsMode=CHART")
+    tags = tracker._client.get_experiment(tracker.experiment_id).tags
+    view = json.loads(tags["mlflow.sharedViewState.curves-aerial"])
+    shown = list(tracker._search(view["searchFilter"]))
+    assert {(run.data.tags["kind"], run.data.params["domain"]) for run in shown} == {("curve", "aerial")}
+    drawn = {chart["metricKey"] for chart in view["compareRunCharts"]}
+    assert drawn >= {name for name in shown[0].data.metrics if name.startswith("accuracy_by_shots")}
+
+
+def test_the_links_compare_the_methods_of_each_panel_best_first(
+    sqlite_store: tuple[str, str], tracker: Tracker
+) -> None:
+    results = [
+        replace(result, evaluations=(replace(result.evaluations[0], accuracy=90.0),))
+        if result.cell.method.name == "lora"
+        else result
+        for result in with_domains()
+    ]
+    tracker.sync(results, describe)
+    found = ui_links(sqlite_store[0], GRID, "http://127.0.0.1:5000")
+    address = found["2 methods compared, fewshot strict tiny glyphs"]
+    runs = json.loads(parse_qs(address.partition("?")[2])["runs"][0])
+    names = [tracker._client.get_run(run).info.run_name for run in runs]
+    assert names == ["lora glyphs tiny", "bolt glyphs tiny"]
+
+
+def test_views_order_and_filter_by_what_runs_have(tracker: Tracker) -> None:
+    tracker.sync(some_results(), describe)
+    tags = tracker._client.get_experiment(tracker.experiment_id).tags
+    views = {tag: json.loads(value) for tag, value in tags.items() if tag.startswith("mlflow.sharedViewState.")}
+    assert len(views) == len(VIEWS) + 1
+    for view in views.values():
+        runs = list(tracker._search(view["searchFilter"]))
+        assert runs
+        said = {f"metrics.`{name}`" for name in runs[0].data.metrics}
+        said |= {f"params.`{name}`" for name in runs[0].data.params} | {f"tags.`{name}`" for name in runs[0].data.tags}
+        missing = set(view["selectedColumns"]) - said
+        assert missing <= {"metrics.`delta_published`", "metrics.`accuracy_by_epoch`"}  # of some runs only
+        if view["orderByKey"].startswith("metrics."):
+            assert view["orderByKey"] in said
