@@ -1,7 +1,9 @@
-"""The science of the benchmark, and a library by itself: adapt a CLIP to a handful of images, predict, save, load.
+"""Adapt a CLIP model to a few labelled images, predict with the result, save it and load it.
 
-Nothing in here knows a configuration file, a tracker or a cluster; of paths, only the modules that read checkpoints and
-models, and write models, do. The names below are imported when they are first used, so ``import bolt`` costs nothing.
+Start with :func:`load_backbone`, :func:`adapt` and :func:`load_model`; the adaptation methods are in
+:mod:`bolt.methods`. The folders import in one direction: model > methods > training > task > spectral > clip. No module
+reads configuration files or needs an experiment tracker or a cluster. The names below are imported on first use, so
+``import bolt`` is cheap.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from bolt.model.loading import load_model
     from bolt.model.model import Model, Prediction
 
-_HOME = {
+_MODULE_OF = {
     "METHODS": "bolt.methods",
     "Backbone": "bolt.clip.backbone",
     "Model": "bolt.model.model",
@@ -42,9 +44,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    return getattr(importlib.import_module(_MODULE_OF[name]), name)
 
 
 def __dir__() -> list[str]:

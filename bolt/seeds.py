@@ -1,8 +1,8 @@
-"""Seeds keyed by what they depend on.
+"""Random generators whose seed is a hash of the values that the random numbers depend on.
 
-No module of this project touches a global random generator. Whoever needs randomness names the axes it
-depends on - ``generator("support", dataset, seed)`` - and gets a generator of its own, the same in every process
-and on every platform. (The idea is benchopt's ``get_seed`` and DomainBed's ``seed_hash``.)
+Code that needs random numbers names these values, as in ``numpy_generator("support", dataset, seed)``. It gets a new
+generator, with the same numbers in every process and on every platform. No module of this project uses a global random
+generator. (benchopt's ``get_seed`` and DomainBed's ``seed_hash`` do the same.)
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import torch
 
 
 def keyed_seed(*axes: str | int) -> int:
-    """A 63-bit seed from the named axes; different axes give independent seeds.
+    """A 63-bit seed, hashed from the axes; different axes give independent seeds.
 
-    Raises ``TypeError`` for an axis that is neither text nor a whole number: a float or an object has no one
-    canonical spelling, and a seed must not depend on how something prints.
+    Raises ``TypeError`` for an axis that is neither a string nor an integer. A float or an object has no canonical
+    spelling, and a seed must not depend on how a value is printed.
     """
     for axis in axes:
         if isinstance(axis, bool) or not isinstance(axis, (str, int)):
-            raise TypeError(f"a seed is keyed by text and whole numbers, not by {axis!r}")
+            raise TypeError(f"the axes of a seed are strings and integers, not {axis!r}")
     spelled = "\x1f".join(f"{type(axis).__name__}:{axis}" for axis in axes)
     return int.from_bytes(hashlib.sha256(spelled.encode()).digest()[:8], "big") >> 1
 
@@ -40,9 +40,9 @@ def torch_generator(*axes: str | int) -> torch.Generator:
 
 @contextlib.contextmanager
 def isolated_torch_rng(*axes: str | int) -> Iterator[None]:
-    """The global torch generators keyed by the axes inside, and as they were before outside.
+    """Seed torch's global generators by the axes inside the ``with`` block, and restore their state afterwards.
 
-    For libraries that draw from them and take no generator (initialisation and dropout in ``peft`` and ``nn``).
+    For library code that takes no generator: initialisation and dropout in ``peft`` and ``torch.nn``.
     """
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):

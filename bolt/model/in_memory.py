@@ -84,7 +84,7 @@ class InMemoryImages:
             size=len(self),
             pixels=self.pixels,
             features=lambda: self.features(EVALUATION_VIEW),
-            order=lambda stream, lap, size: torch.randperm(
-                size, generator=torch_generator("stream", self._name, self._seed, stream, lap, size)
+            order=lambda stream, epoch, size: torch.randperm(
+                size, generator=torch_generator("stream", self._name, self._seed, stream, epoch, size)
             ),
         )

@@ -1,6 +1,6 @@
-"""Orthonormal bases of the sources' singular directions, and TSV-M's merge. Pure linear algebra.
+"""Orthonormal bases built from the singular directions of several sources, and the merged update of TSV-M.
 
-Every matrix is in open_clip's own orientation.
+Every matrix is in open_clip's orientation.
 
 Shape legend: m, n a weight matrix's rows and columns, k directions of one source, r columns of a basis, N sources.
 """
@@ -31,13 +31,15 @@ class Basis:
 
 
 def orthonormal_basis(directions: Sequence[Directions], matrix_shape: tuple[int, int]) -> Basis:
-    """One orthonormal basis from all sources' directions of a matrix (m, n): the polar factors of both stacks.
+    """Orthonormal basis of all sources' directions of a matrix (m, n): the polar factors of the stacked u and v.
 
-    Columns are ordered by source, then by singular value, and are paired: column j of u and of v descend from the
-    same direction. The columns are orthonormal whatever the sources are: a direction that the ones before it already
-    span, in u or in v, is left out together with its partner. So a source that is an exact copy of another, a zero
-    task vector, and any directions beyond min(m, n) add no column, and ``rank`` says how many are left (perhaps none).
-    (The released code fills such gaps with arbitrary directions instead; so does :func:`padded`.)
+    Columns are ordered by source, then by singular value. Column j of u and column j of v come from the same
+    direction.
+
+    A direction whose u or v lies in the span of the earlier ones is left out, together with its partner. So an exact
+    copy of another source, a zero task vector, and directions beyond min(m, n) add no column, and the columns are
+    always orthonormal. ``rank`` is the number of columns left and may be 0. (The authors' released code fills such gaps
+    with arbitrary directions; :func:`padded_basis` does that.)
     """
     u, _, v = _stacked(directions, matrix_shape)
     u_factor, v_factor, _ = paired_polar_factors(u, v)
@@ -45,19 +47,19 @@ def orthonormal_basis(directions: Sequence[Directions], matrix_shape: tuple[int,
 
 
 def whitened_basis(directions: Sequence[Directions], matrix_shape: tuple[int, int], epsilon: float) -> Basis:
-    """The paper's other form of the basis: both stacks whitened, X (X^T X + epsilon I)^(-1/2).
+    """The BOLT paper's second form of the basis: whitened stacks, X (X^T X + epsilon I)^(-1/2) for u and for v.
 
-    It has a column for every direction, dependent ones included; see :func:`bolt.spectral.orthogonal.whiten` for how
-    far from orthonormal the columns then are.
+    It has one column for every direction, also for linearly dependent ones. Those columns are then not orthonormal; see
+    :func:`bolt.spectral.orthogonal.whiten`.
     """
     u, _, v = _stacked(directions, matrix_shape)
     return Basis(whiten(u, epsilon), whiten(v, epsilon))
 
 
 def padded_basis(basis: Basis, width: int, generator: torch.Generator) -> Basis:
-    """An orthonormal basis followed by arbitrary directions, ``width`` columns in all or min(m, n) if that is fewer.
+    """An orthonormal basis, extended by random orthonormal columns to min(``width``, m, n) columns.
 
-    An empty basis stays empty: a matrix that no source has changed is not adapted.
+    An empty basis stays empty, because a matrix that no source has changed is not adapted.
     """
     wanted = min(width, basis.u.shape[0], basis.v.shape[0])
     if not 0 < basis.rank < wanted:
@@ -66,12 +68,12 @@ def padded_basis(basis: Basis, width: int, generator: torch.Generator) -> Basis:
 
 
 def _stacked(directions: Sequence[Directions], matrix_shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-    """All sources' u (m, r), s (r,) and v (n, r) side by side. Raises ``ValueError`` for those of another matrix."""
+    """All sources' u (m, r), s (r,) and v (n, r), concatenated. Raises ``ValueError`` if a shape does not fit."""
     m, n = matrix_shape
     for source in directions:
         if source.u.shape[0] != m or source.v.shape[0] != n or source.u.shape[1] != source.v.shape[1]:
             raise ValueError(
-                f"directions {tuple(source.u.shape)}, {tuple(source.v.shape)} are not those of a matrix {matrix_shape}"
+                f"directions {tuple(source.u.shape)}, {tuple(source.v.shape)} do not fit a matrix {matrix_shape}"
             )
     if not directions:
         return torch.zeros(m, 0), torch.zeros(0), torch.zeros(n, 0)
@@ -80,17 +82,17 @@ def _stacked(directions: Sequence[Directions], matrix_shape: tuple[int, int]) ->
 
 
 def diagonal_coefficients(basis: Basis, matrix: Tensor) -> Tensor:
-    """diag(U^T M V), (r,), of a matrix (m, n): the least-squares s of ||M - U diag(s) V^T||."""
+    """Coefficients (r,) of a matrix M (m, n) in a basis: diag(U^T M V), which minimises ||M - U diag(s) V^T||."""
     return (basis.u * (matrix.to(basis.v.dtype) @ basis.v)).sum(dim=0)
 
 
 def tsv_merge(directions: Sequence[Directions], matrix_shape: tuple[int, int]) -> Tensor:
-    """TSV-M's merged update (m, n) of several tasks: their leading directions, orthogonalised together.
+    """TSV-M's merged update (m, n) of several tasks (Gargiulo et al., "Task Singular Vectors", 2025), without scale.
 
-    Each of N tasks gives its min(m, n) // N leading directions (at least one; longer ones are cut) with its own
-    singular values: U_perp diag(s) V_perp^T with the polar factors of both stacks. The scale is the caller's
-    (Gargiulo et al., "Task Singular Vectors", 2025). Directions that others span are left out with their singular
-    values, as in :func:`orthonormal_basis`: a task given twice counts once.
+    Each of N tasks contributes its min(m, n) // N leading directions (at least one) with their singular values. The
+    update is U_perp diag(s) V_perp^T, where U_perp and V_perp are the polar factors of the stacked directions.
+    Linearly dependent directions are left out with their singular values, as in :func:`orthonormal_basis`, so a task
+    given twice counts once.
     """
     u, s, v = _stacked(
         truncate_directions(directions, max(1, min(matrix_shape) // max(1, len(directions)))), matrix_shape

@@ -1,7 +1,8 @@
-"""Singular directions of a task vector: the truncated singular value decomposition of one weight matrix.
+"""Truncated singular value decomposition of a task vector's weight matrices.
 
-All arithmetic is float64 and results come back in the dtype of the input. A Gram matrix costs less to decompose than
-the matrix itself, but it loses half of the digits; of float64's digits, that leaves as many as float32 has.
+The arithmetic is float64; results have the dtype of the input. Float32 input is decomposed through its Gram matrix,
+which is several times faster. A Gram matrix keeps half of the significant digits, and half of float64's digits are as
+many as float32 has.
 
 Shape legend: m, n a weight matrix's rows and columns, k directions of one source.
 """
@@ -17,7 +18,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Directions:
-    """Leading singular directions of one matrix: u (m, k), s (k,) descending, v (n, k)."""
+    """Leading singular triplets of one matrix: u (m, k), s (k,) in descending order, v (n, k)."""
 
     u: Tensor
     s: Tensor
@@ -25,16 +26,16 @@ class Directions:
 
 
 def top_directions(matrix: Tensor, k: int) -> Directions:
-    """The leading ``k`` singular directions of a matrix (m, n), or all it has where those are fewer.
+    """The leading ``k`` singular directions of a matrix (m, n); fewer if its numerical rank is lower.
 
-    "All it has" is the numerical rank: directions whose singular value is rounding noise of the matrix's own dtype are
-    left out, so a zero task vector has none. The sign is fixed: the entry of largest magnitude of each u is
-    positive.
+    The numerical rank counts the singular values above the rounding noise of the matrix's dtype, so a zero matrix has
+    no direction. The sign is fixed: the entry of largest magnitude of each column of u is positive.
 
-    Raises ``ValueError`` for a matrix with NaN or infinite entries, or ``k`` below one.
+    Raises:
+        ValueError: if the matrix has NaN or infinite entries, or ``k`` is below 1.
     """
     if k < 1:
-        raise ValueError(f"at least one direction has to be asked for, not {k}")
+        raise ValueError(f"k is at least 1, not {k}")
     if not torch.isfinite(matrix).all():
         raise ValueError("a matrix with NaN or infinite entries has no singular directions")
     tall = matrix.double() if matrix.shape[0] >= matrix.shape[1] else matrix.double().mT
@@ -48,17 +49,14 @@ def top_directions(matrix: Tensor, k: int) -> Directions:
 
 
 def _svd(tall: Tensor, k: int, noise: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Leading singular triplets, those with values up to ``noise`` times the largest left out."""
+    """Leading singular triplets whose values exceed ``noise`` times the largest value."""
     left, s, right_h = torch.linalg.svd(tall, full_matrices=False)
     count = min(k, int((s > noise * s[0]).sum()))
     return left[:, :count], s[:count], right_h[:count].mT
 
 
 def _svd_by_gram(tall: Tensor, k: int, noise: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The same through the eigenvectors of the smaller Gram matrix, in a fraction of the time.
-
-    Squaring loses half of float64's digits, which leaves those that float32 data has.
-    """
+    """The same as :func:`_svd`, by the eigenvectors of the smaller Gram matrix."""
     values, vectors = torch.linalg.eigh(tall.mT @ tall)
     s = values.flip(0).clamp_min(0).sqrt()
     count = min(k, int((s > noise * s[0]).sum()))
@@ -67,13 +65,13 @@ def _svd_by_gram(tall: Tensor, k: int, noise: float) -> tuple[Tensor, Tensor, Te
 
 
 def directions_per_source(top_k: int, rank_limit: int, sources: int) -> int:
-    """How many directions each source gives to a matrix with ``rank_limit = min(m, n)``."""
+    """Number of directions that each source contributes to a basis of at most ``rank_limit = min(m, n)`` columns."""
     return min(top_k, max(1, rank_limit // sources))
 
 
 def truncate_directions(directions: Sequence[Directions], k: int) -> list[Directions]:
     """The first ``k`` directions of each source.
 
-    A method asks its sources for equally many directions of every matrix, which is what is stored, and cuts them here.
+    The same number of directions is stored for every matrix; a smaller matrix needs fewer of them.
     """
     return [Directions(source.u[:, :k], source.s[:k], source.v[:, :k]) for source in directions]

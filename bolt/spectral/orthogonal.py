@@ -1,8 +1,8 @@
-"""Stacks of unit directions -> matrices with orthonormal columns.
+"""Matrices with orthonormal columns from a stack of unit columns: polar factors, whitening, completion.
 
-All arithmetic here is float64; results come back in the dtype of the input.
+All arithmetic is float64; results have the dtype of the input.
 
-Shape legend: m rows, r columns of a stack.
+Shape legend: m (or n) rows, r columns of a stack.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ import torch
 from torch import Tensor
 
 _DEPENDENT = 1e-5
-"""A unit direction whose part outside the span of the others is shorter than this adds nothing but noise."""
+"""A unit column counts as dependent if its part outside the span of the others is shorter than this."""
 
 _WELL_CONDITIONED = 1e-6
-"""Smallest ratio of a Gram matrix's eigenvalues at which float64 still resolves the small ones to 1e-9."""
+"""Smallest ratio of a Gram matrix's eigenvalues at which float64 resolves the small ones to 1e-9."""
 
 
 def polar_factor(stack: Tensor) -> Tensor:
-    """The matrix with orthonormal columns nearest to a stack (m, r) of full column rank: P Q^T of its P S Q^T.
+    """The matrix with orthonormal columns nearest to a stack (m, r): P Q^T, where the stack is P S Q^T.
 
-    Raises ``ValueError`` where the columns are dependent, for then no nearest one exists.
+    Raises ``ValueError`` if the columns are linearly dependent: the nearest matrix is then not unique.
     """
     wide = stack.double()
     nearest = _polar_by_gram(wide)
     if nearest is None:
         p, s, qh = torch.linalg.svd(wide, full_matrices=False)
         if len(s) < stack.shape[1] or bool(s[-1] <= torch.finfo(torch.float64).eps * max(stack.shape) * s[0]):
-            raise ValueError(f"a stack {tuple(stack.shape)} with dependent columns has no unique polar factor")
+            raise ValueError(f"a {tuple(stack.shape)} matrix with dependent columns has no unique polar factor")
         nearest = torch.mm(p, qh)
     return nearest.to(stack.dtype).contiguous()
 
 
 def paired_polar_factors(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, list[int]]:
-    """The polar factors of two stacks (m, r), (n, r) whose columns are paired, and the columns that they kept.
+    """Polar factors (m, kept) and (n, kept) of two stacks (m, r) and (n, r) of paired columns, and the columns kept.
 
-    Where the columns of either stack are dependent, each is kept only if both its u and its v leave the span of those
-    kept before. So the factors (m, kept) and (n, kept) are orthonormal whatever the stacks are.
+    If the columns of either stack are dependent, a pair is kept only if its u and its v both lie outside the span of
+    the pairs kept before it. So both factors always have orthonormal columns.
     """
     kept = list(range(u.shape[1]))
     u_factor, v_factor = _polar_by_gram(u.double()), _polar_by_gram(v.double())
@@ -47,11 +47,11 @@ def paired_polar_factors(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, list[int
 
 
 def whiten(stack: Tensor, epsilon: float) -> Tensor:
-    """X (X^T X + epsilon I)^(-1/2) of a stack (m, r), for a positive epsilon.
+    """Whiten a stack (m, r): X (X^T X + epsilon I)^(-1/2), for a positive epsilon.
 
-    With X = P S Q^T this is P S (S^2 + epsilon)^(-1/2) Q^T: the polar factor where the singular values are far above
-    the root of epsilon. Smaller ones are shrunk towards zero instead, so dependent columns need no special treatment,
-    but the columns are then shorter than 1.
+    With X = P S Q^T this is P S (S^2 + epsilon)^(-1/2) Q^T. It is close to the polar factor if all singular values are
+    far above the square root of epsilon. Smaller singular values shrink towards zero. So dependent columns need no
+    special treatment, but the resulting columns are then shorter than 1.
     """
     if stack.shape[1] == 0:
         return stack
@@ -62,23 +62,23 @@ def whiten(stack: Tensor, epsilon: float) -> Tensor:
 
 
 def complete_columns(columns: Tensor, width: int, generator: torch.Generator) -> Tensor:
-    """Orthonormal columns (m, r) followed by random ones, orthonormal to them and to one another, ``width`` in all.
+    """Orthonormal columns (m, r), extended by random ones to orthonormal columns (m, width).
 
-    ``generator`` is a CPU one; ``width`` lies between r and m.
+    ``generator`` lies on the CPU; ``width`` is between r and m.
     """
     m, r = columns.shape
     if width == r:
         return columns
     given = columns.double()
     random = torch.randn(m, width - r, generator=generator, dtype=torch.float64).to(columns.device)
-    for _ in range(2):  # twice is enough (Kahan)
+    for _ in range(2):  # a second pass removes the rounding error of the first (Kahan)
         random = random - given @ (given.mT @ random)
     added = torch.linalg.qr(random)[0]
     return torch.cat([columns, added.to(columns.dtype)], dim=1)
 
 
 def _polar_by_gram(stack: Tensor) -> Tensor | None:
-    """X (X^T X)^(-1/2) of a float64 stack, or nothing where X is too near to dependence for this to be accurate."""
+    """X (X^T X)^(-1/2) of a float64 stack; ``None`` if X is too ill-conditioned for this to be accurate."""
     if stack.shape[1] > stack.shape[0]:
         return None
     if stack.shape[1] == 0:
@@ -90,7 +90,7 @@ def _polar_by_gram(stack: Tensor) -> Tensor | None:
 
 
 def _independent(u: Tensor, v: Tensor) -> list[int]:
-    """Columns that stay when each is kept only if both its u and its v leave the span of those kept before."""
+    """Columns whose u and v both lie outside the span of the columns kept before them (Gram-Schmidt)."""
     kept: list[int] = []
     spans = [stack.new_zeros(stack.shape[0], min(u.shape[0], v.shape[0])) for stack in (u, v)]
     for column in range(u.shape[1]):
@@ -99,7 +99,7 @@ def _independent(u: Tensor, v: Tensor) -> list[int]:
         remainders = []
         for stack, span in zip((u, v), spans, strict=True):
             remainder = stack[:, column]
-            for _ in range(2):  # twice is enough (Kahan)
+            for _ in range(2):  # a second pass removes the rounding error of the first (Kahan)
                 remainder = remainder - span @ (span.mT @ remainder)
             remainders.append(remainder)
         lengths = [float(remainder.norm()) for remainder in remainders]

@@ -1,4 +1,4 @@
-"""The interface of the source models, and the basis of one weight matrix made of all of them.
+"""The interface to the source models, and the basis of a weight matrix that is built from them.
 
 Shape legend: m, n a weight matrix's rows and columns, k directions of one source, r columns of a basis.
 """
@@ -19,16 +19,16 @@ from bolt.spectral.directions import Directions, directions_per_source, truncate
 
 @dataclass(frozen=True)
 class PooledBasis:
-    """What all sources together say about one weight matrix: the basis, and the mean of their coefficients (r,)."""
+    """The basis of one weight matrix, and the mean over the sources of their coefficients in it, (r,)."""
 
     basis: Basis
     pooled: Tensor
 
 
 class Sources(Interface):
-    """The fine-tuned models of the *other* datasets, seen through their task vectors.
+    """Task vectors of the source models: the models fine-tuned on datasets other than the target.
 
-    Whoever builds one leaves the target out (and, under ``leave_group_out``, its kin).
+    An implementation leaves out the target's model and, under ``leave_group_out``, the models of its group.
     """
 
     @property
@@ -45,22 +45,25 @@ class Sources(Interface):
         """One source's whole task vector: every float tensor of the image tower by its open_clip name."""
 
     def pooled_basis(self, matrix: str, top_k: int) -> PooledBasis:
-        """The basis made of all sources' directions of one matrix, and the sources' mean coefficients in it.
+        """The orthonormal basis of all sources' directions of one matrix, and their mean coefficients in it.
 
-        It depends on the target's sources alone, not on its images, shots or seed, so an implementer may keep it
-        from one cell to the next. A class that names this interface as its base inherits the plain computation.
+        It depends on the sources alone, not on the target's images, shots or seed, so an implementation may cache it.
+        A class that inherits from this interface gets the uncached computation.
         """
         return pooled_basis(self, matrix, top_k)
 
 
 @dataclass(frozen=True)
 class BasisRecipe:
-    """How a basis follows from its sources.
+    """How a basis is computed from its sources.
 
     Attributes:
-        top_k, orthogonalisation, whitening_epsilon: as in
-            :class:`bolt.methods.common.pooled_start.PooledStartSettings`.
-        room: sources that the basis has room for; where there are fewer, arbitrary directions fill it.
+        top_k: directions per source and matrix; fewer if the matrix is too small for all sources.
+        room: number of sources that the width of the basis allows for. If there are fewer sources, random directions
+            fill the remaining columns.
+        orthogonalisation: ``polar`` or ``whitening``; see :func:`bolt.spectral.bases.orthonormal_basis` and
+            :func:`bolt.spectral.bases.whitened_basis`.
+        whitening_epsilon: the epsilon of ``whitening``.
     """
 
     top_k: int
@@ -70,9 +73,9 @@ class BasisRecipe:
 
 
 def pooled_basis(sources: Sources, matrix: str, top_k: int) -> PooledBasis:
-    """The basis of all sources' directions of one matrix, and the mean of the sources' coefficients in it.
+    """The orthonormal basis of all sources' directions of one matrix, and their mean coefficients in it.
 
-    The mean over sources of diag(U^T M_i V) equals the diagonal of the mean, so one projection serves for all.
+    The mean over the sources of diag(U^T M_i V) is diag(U^T M V) of the mean M, so one projection is enough.
     """
     mean = sources.mean_task_vector(matrix)
     m, n = mean.shape
@@ -82,9 +85,9 @@ def pooled_basis(sources: Sources, matrix: str, top_k: int) -> PooledBasis:
 
 
 def build_basis(sources: Sources, recipe: BasisRecipe, matrix: str, shape: Sequence[int]) -> PooledBasis:
-    """The basis of one matrix (m, n) in the form that the recipe asks for, and the mean coefficients in it.
+    """The basis of one matrix (m, n) by a recipe, and the sources' mean coefficients in it.
 
-    What everyone uses is asked of the sources, who may keep it from cell to cell; the rest is made here.
+    The common case calls :meth:`Sources.pooled_basis`, which may be cached; the others are computed here.
     """
     m, n = shape
     count, limit = len(sources.names), min(m, n)
@@ -102,6 +105,6 @@ def build_basis(sources: Sources, recipe: BasisRecipe, matrix: str, shape: Seque
             basis = whitened_basis(directions, (m, n), recipe.whitening_epsilon)
         else:
             basis = orthonormal_basis(directions, (m, n))
-    if padding and not whitening:  # whitening leaves the missing columns zero, and zero columns do nothing
+    if padding and not whitening:  # the missing columns of a whitened basis would be zero, and do nothing
         basis = padded_basis(basis, per_source * room, torch_generator("padding", matrix))
     return PooledBasis(basis, diagonal_coefficients(basis, sources.mean_task_vector(matrix)))

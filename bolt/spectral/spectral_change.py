@@ -1,7 +1,8 @@
-"""What adaptation did to an image tower, in its smallest form: nothing, some whole tensors, or coefficients in a basis.
+"""The change of an image tower as coefficients in bases, and rebuilding the bases from the source models.
 
-Coefficients alone are a few kilobytes. Their basis follows from the source models and a recipe, so it can be left out
-and made again; a probe of the change, kept beside the coefficients, tells whether it is the same one.
+The coefficients need only a few kilobytes. Their bases can be recomputed from the source models by a
+:class:`bolt.spectral.sources.BasisRecipe`, so they need not be saved. A probe, saved beside the coefficients, shows
+whether the recomputed basis is the one that the coefficients belong to.
 
 Shape legend: m, n a weight matrix's rows and columns, r coefficients, P numbers of a probe.
 """
@@ -22,21 +23,22 @@ from bolt.spectral.spectral_linear import attach_coefficients, merge_coefficient
 
 _PROBED = 16
 _CLOSE = 1e-3
-"""Relative difference of two probes of one change: a basis made on another processor differs in its last digits."""
+"""Tolerated relative difference of two probes; a basis computed on another processor differs in its last digits."""
 
 
 class BasisMismatch(ValueError):
-    """Coefficients under a basis that they are not of."""
+    """The basis rebuilt from the given sources is not the one that the coefficients belong to."""
 
 
 @dataclass(frozen=True)
 class SpectralChange:
-    """U diag(s) V^T on some weight matrices, by open_clip's names and in its orientation.
+    """The update U diag(s) V^T of some weight matrices, by open_clip's names and in its orientation.
 
     Attributes:
-        coefficients: s (r,) as it enters the weights.
-        bases: U (m, r) and V (n, r).
-        recipe, sources: what the bases were made by and of.
+        coefficients: s (r,) of each matrix, as added to the weights.
+        bases: U (m, r) and V (n, r) of each matrix.
+        recipe: how the bases were computed.
+        sources: names of the source models they were computed from.
     """
 
     coefficients: Mapping[str, Tensor]
@@ -45,16 +47,16 @@ class SpectralChange:
     sources: tuple[str, ...]
 
     def apply_to(self, tower: ImageTower) -> ImageTower:
-        """The tower with the change folded in. Raises ``bolt.spectral.spectral_linear.NonFiniteTensor``."""
+        """The tower with the update merged in. Raises ``bolt.spectral.spectral_linear.NonFiniteTensor``."""
         return merge_coefficients(attach_coefficients(tower, self.bases, self.coefficients)[0])
 
     def probes(self) -> dict[str, Tensor]:
-        """A few numbers (P,) per matrix that any other change of it would give differently."""
+        """A checksum of each matrix's update: P numbers that differ for any other update; see :func:`_probe`."""
         return {name: _probe(name, self.bases[name], s) for name, s in self.coefficients.items()}
 
 
 def _probe(matrix: str, basis: Basis, s: Tensor) -> Tensor:
-    """The first entries of U diag(s) V^T x for an x that is keyed by the matrix; blind to the columns' signs."""
+    """The first P entries of U diag(s) V^T x, for a random x keyed by the matrix; independent of the columns' signs."""
     u, v = basis.u.double().cpu(), basis.v.double().cpu()
     x_n = torch.randn(len(v), generator=torch_generator("probe", matrix), dtype=torch.float64)
     return (u @ (s.double().cpu() * (v.mT @ x_n)))[:_PROBED].float()
@@ -67,21 +69,28 @@ def rebuild_change(
     sources: Sources,
     state: Mapping[str, Tensor],
 ) -> SpectralChange:
-    """The change whose basis is made again of the sources; ``state`` has the matrices by open_clip's names.
+    """Recompute the bases of saved coefficients from the source models.
 
-    Raises ``BasisMismatch`` where the sources are not those the coefficients were trained with.
+    Args:
+        coefficients: s (r,) of each matrix by open_clip's name.
+        probes: the saved result of :meth:`SpectralChange.probes`.
+        recipe, sources: as the bases were computed.
+        state: the frozen tower's tensors by open_clip's names, for their shapes.
+
+    Raises:
+        BasisMismatch: if these are not the sources that the coefficients were trained with.
     """
     bases = {name: build_basis(sources, recipe, name, state[name].shape).basis for name in coefficients}
     for name, s in coefficients.items():
         if bases[name].rank != len(s):
             raise BasisMismatch(
-                f"{name} has {len(s)} coefficients, and the basis made of {', '.join(sources.names)} has "
-                f"{bases[name].rank} columns; it takes the models the coefficients were trained with"
+                f"{name} has {len(s)} coefficients, but the basis built from {', '.join(sources.names)} has "
+                f"{bases[name].rank} columns; pass the source models that the coefficients were trained with"
             )
         found, expected = _probe(name, bases[name], s), probes[name]
         if float((found - expected).norm()) > _CLOSE * max(float(expected.norm()), 1e-12):
             raise BasisMismatch(
-                f"the basis made of {', '.join(sources.names)} is not the one the coefficients of {name} were trained "
-                "in; it takes the same models in the same order"
+                f"the basis built from {', '.join(sources.names)} is not the one that the coefficients of {name} were "
+                "trained in; pass the same source models in the same order"
             )
     return SpectralChange(coefficients, bases, recipe, sources.names)

@@ -1,11 +1,10 @@
-"""The trainable form of a weight matrix: W0 + U diag(s) V^T with only s trained.
+"""A linear layer with the weight W0 + U diag(s) V^T, of which only the coefficients s are trained.
 
-A step costs little more than the frozen network's forward and input gradient. Forward uses the merged weight, so
-no token pays for the update; backward takes the input gradient through the merged weight, and the coefficients'
-gradient from two thin products, sum over tokens of (U^T d) * (V^T x). No (m, n) weight gradient is ever formed.
+A training step costs little more than the forward pass and the input gradient of the frozen network. The forward pass
+uses the merged weight. The backward pass computes the input gradient through the merged weight, and the gradient of the
+coefficients from two thin products: the sum over tokens of (U^T d) * (V^T x). No weight gradient (m, n) is computed.
 
-open_clip's orientation of ``proj`` is the transpose of its linear module's; :func:`attach` is the one place
-that knows, by swapping U and V there.
+open_clip stores ``proj`` transposed; :func:`attach_coefficients` swaps U and V for it.
 
 Shape legend: ... leading axes, n input and m output width of a linear module, r coefficients.
 """
@@ -29,11 +28,11 @@ Sign = Literal["free", "relu"]
 
 
 class NonFiniteTensor(ValueError):
-    """Coefficients with NaN or infinite entries, which must not become weights."""
+    """A tensor to be merged or saved has NaN or infinite entries."""
 
 
 class _SpectralMap(torch.autograd.Function):
-    """x (..., n), s (r,) -> x (W + U diag(s) V^T)^T + b, with gradients for x and s alone."""
+    """x (..., n), s (r,) -> x (W + U diag(s) V^T)^T + b (..., m), with gradients for x and s only."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, s: Tensor, weight: Tensor, bias: Tensor | None, u: Tensor, v: Tensor) -> Tensor:
@@ -44,7 +43,7 @@ class _SpectralMap(torch.autograd.Function):
             merge_coefficients = torch.addmm(weight, u * s, v.mT).to(compute)
             x = x.to(compute)
             if ctx.needs_input_grad[1]:
-                # Kept instead of x itself, which is the larger by n / r and which nothing else keeps alive.
+                # V^T x is saved instead of x, which is n / r times larger and which nothing else keeps in memory.
                 ctx.save_for_backward(merge_coefficients, x.reshape(-1, x.shape[-1]) @ v.to(compute), u)
             elif ctx.needs_input_grad[0]:
                 ctx.save_for_backward(merge_coefficients)
@@ -68,9 +67,13 @@ class SpectralLinear(nn.Module):
     """A frozen linear map plus U diag(s) V^T.
 
     Attributes:
-        weight, bias: those of the frozen linear module, shared with it.
+        weight, bias: the frozen linear module's own tensors.
         coefficients: s (r,), the only trainable tensor.
-        sign: ``relu`` uses max(s, 0), as the authors' code does; entries at or below zero then get no gradient.
+        sign: ``free`` uses s; ``relu`` uses max(s, 0), as the authors' code does, so entries at or below zero get no
+            gradient.
+
+    Raises:
+        ValueError: if the shapes of basis, coefficients and weight do not fit.
     """
 
     u: Tensor
@@ -93,7 +96,7 @@ class SpectralLinear(nn.Module):
         return cast(Tensor, _SpectralMap.apply(x, self._effective(), self.weight, self.bias, self.u, self.v))
 
     def merged(self) -> nn.Linear:
-        """A plain frozen linear module with the update folded in. Raises ``NonFiniteTensor``."""
+        """A plain frozen linear module with the merged weight. Raises ``NonFiniteTensor``."""
         if not torch.isfinite(self.coefficients).all():
             raise NonFiniteTensor("coefficients are NaN or infinite; they are not merged")
         with torch.no_grad():
@@ -111,10 +114,16 @@ class SpectralLinear(nn.Module):
 def attach_coefficients(
     tower: ImageTower, bases: Mapping[str, Basis], s0: Mapping[str, Tensor], sign: Sign = "free"
 ) -> tuple[ImageTower, dict[str, nn.Parameter]]:
-    """A tower with trainable coefficients on the named matrices, sharing every frozen tensor with ``tower``.
+    """Copy a tower with trainable coefficients on some weight matrices; it shares every frozen tensor with ``tower``.
 
-    Returns it with the coefficients by open_clip matrix name, starting at ``s0``. Bases are in open_clip's
-    orientation. A matrix whose basis has no column stays a plain linear module and has no coefficients.
+    Args:
+        bases: basis of each matrix by open_clip's name, in open_clip's orientation. A matrix whose basis has no column
+            stays a plain linear module and gets no coefficients.
+        s0: initial coefficients (r,) of each matrix.
+        sign: see :class:`SpectralLinear`.
+
+    Returns:
+        The tower, and its coefficients by open_clip's matrix name.
     """
     adapted = tower.copy()
     coefficients: dict[str, nn.Parameter] = {}
@@ -133,9 +142,9 @@ def attach_coefficients(
 
 
 def merge_coefficients(tower: ImageTower) -> ImageTower:
-    """A plain frozen tower with all coefficients folded into its weights; shares the other tensors.
+    """A plain frozen tower with all coefficients merged into its weights; it shares the other tensors.
 
-    Raises ``NonFiniteTensor`` where a coefficient is NaN or infinite.
+    Raises ``NonFiniteTensor`` if a coefficient is NaN or infinite.
     """
     memo: dict[int, Any] = {id(tensor): tensor for tensor in tower.parameters()}
     for module in tower.modules():

@@ -1,7 +1,7 @@
-"""Classifiers of a tower's features as data: each names its tensors and numbers, so any of them can be written down.
+"""Classifiers of image features that can be saved: each is a set of named tensors and numbers.
 
-A method gives one back (:class:`bolt.task.task.Adapted`). Any function from features to logits can be measured; one
-that is a :class:`Classifier` can also be saved, moved to another device, and read again with the same bits coming out.
+A method returns one in :class:`bolt.task.task.Adapted`. It may return any function from features to logits, but only a
+:class:`Classifier` can be saved, moved to another device, and loaded with bit-identical logits.
 
 Shape legend: B queries, N cached images, C classes, D embedding width, E = D + 1 with a one for the bias.
 """
@@ -19,15 +19,15 @@ from torch.nn import functional as F
 
 
 class UnknownClassifier(ValueError):
-    """Something that cannot be written down as a classifier, or is no record of one."""
+    """A classifier that cannot be saved, or saved data that describe no classifier."""
 
 
 @dataclass(frozen=True, eq=False)
 class Classifier(ABC):
-    """Raw features (B, D) -> logits (B, C). Sub-classes are its kinds; their fields are tensors and numbers.
+    """Base class: raw features (B, D) -> logits (B, C). The fields of a subclass are tensors and numbers.
 
     Attributes:
-        kind: the name it is stored under.
+        kind: name of the subclass in saved models.
     """
 
     kind: ClassVar[str] = ""
@@ -38,20 +38,20 @@ class Classifier(ABC):
     @property
     @abstractmethod
     def class_count(self) -> int:
-        """C."""
+        """Number of classes, C."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Its tensors by name, detached; one that is left out (a bias of ``None``) has no entry."""
+        """The fields that are tensors, detached; a field that is ``None`` has no entry."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value.detach() for name, value in found.items() if isinstance(value, Tensor)}
 
     def numbers(self) -> dict[str, float]:
-        """Its plain numbers by name, in double precision."""
+        """The fields that are numbers."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
 
     def to(self, device: torch.device | str) -> Self:
-        """The same classifier on a device."""
+        """A copy on the device."""
         return replace(self, **{name: tensor.to(device) for name, tensor in self.tensors().items()})
 
 
@@ -97,13 +97,13 @@ class LinearClassifier(Classifier):
 
 @dataclass(frozen=True, eq=False)
 class CacheClassifier(Classifier):
-    """A text head with Tip-Adapter's cache beside it: ``scale f T^T + alpha sum_i exp(-beta (1 - f . key_i)) value_i``.
+    """Text head and Tip-Adapter cache: ``scale f T^T + alpha sum_i exp(-beta (1 - f . key_i)) value_i``, for unit f.
 
     Attributes:
-        head_CD: unit text embeddings.
-        keys_ND: of unit norm until they are trained.
-        values_NC: one-hot labels.
-        alpha, beta: weight and sharpness of the cache; tensors while they are trained.
+        head_CD: unit text embeddings, T.
+        keys_ND: features of the cached images, of unit norm unless they were trained.
+        values_NC: one-hot labels of the cached images.
+        alpha, beta: weight and sharpness of the cache; tensors during training.
     """
 
     kind: ClassVar[str] = "cache"
@@ -127,10 +127,10 @@ class CacheClassifier(Classifier):
 
 @dataclass(frozen=True, eq=False)
 class BlendClassifier(Classifier):
-    """LP++'s: ``w_c . f + b_c + alpha_c (t_c . f)`` of unit features f and unit text embeddings t_c.
+    """LP++: ``w_c . f + b_c + alpha_c (t_c . f)`` of unit features f and unit text embeddings t_c.
 
     Attributes:
-        head_CD: unit text embeddings, which stay.
+        head_CD: unit text embeddings, t; not trained.
         weight_CE: w with b as its last column.
         alpha_C: weight of each class's text embedding.
     """
@@ -154,29 +154,29 @@ class BlendClassifier(Classifier):
 
 
 def cache_logits(affinity_BN: Tensor, values_NC: Tensor, beta: float | Tensor) -> Tensor:
-    """What the cache adds at alpha = 1, (B, C), from cosines of queries and keys."""
+    """The cache's logits (B, C) at alpha = 1, from the cosines (B, N) of queries and keys."""
     return torch.exp(-beta * (1 - affinity_BN)) @ values_NC
 
 
 def append_one(features_BD: Tensor) -> Tensor:
-    """A one appended to every feature, for the bias to multiply: (B, E)."""
+    """Append a one to every feature, which the bias multiplies: (B, D) -> (B, E)."""
     return F.pad(features_BD, (0, 1), value=1.0)
 
 
 KINDS: Mapping[str, type[Classifier]] = {
     kind.kind: kind for kind in (CosineClassifier, LinearClassifier, CacheClassifier, BlendClassifier)
 }
-"""The kinds that can be stored, by name."""
+"""The classifiers that can be saved, by :attr:`Classifier.kind`."""
 
 
 def build_classifier(kind: str, tensors: Mapping[str, Tensor], numbers: Mapping[str, float]) -> Classifier:
-    """The classifier of a kind with these tensors and numbers: the inverse of what a classifier says of itself.
+    """Rebuild a classifier from its ``kind``, its :meth:`Classifier.tensors` and its :meth:`Classifier.numbers`.
 
-    Raises ``UnknownClassifier`` for a kind that does not exist, and for parts that are not those of the kind.
+    Raises ``UnknownClassifier`` for an unknown kind, or tensors and numbers that are not the fields of that kind.
     """
     if kind not in KINDS:
         raise UnknownClassifier(f"there is no classifier of kind {kind!r}; there are {', '.join(KINDS)}")
     try:
         return KINDS[kind](**tensors, **numbers)
     except TypeError as error:
-        raise UnknownClassifier(f"these are not the parts of a {kind} classifier: {error}") from None
+        raise UnknownClassifier(f"these are not the fields of a {kind} classifier: {error}") from None

@@ -1,4 +1,4 @@
-"""Scoring a classifier on a decoded test split.
+"""Predicted classes and accuracy of a classifier on a test split.
 
 Shape legend: N test images, B batch, C classes, D embedding width.
 """
@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 SCORING_BATCH = 256
-"""Images are scored in batches of this size, cut from the start, so that equal towers give equal bits."""
+"""Images per batch. Batches are cut from the start of the split, so equal towers give bit-identical logits."""
 
 
 class NonFiniteLogits(ArithmeticError):
-    """A classifier gave NaN or infinite logits: the run diverged, and its accuracy would mean nothing."""
+    """A classifier gave NaN or infinite logits: the training diverged, so an accuracy would be meaningless."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Predictions:
     """The predicted class of each image, on the CPU.
 
     Attributes:
-        all_classes: among all classes of the head, (N,).
-        own_classes: among the classes the split holds, (N,); equal to ``all_classes`` where those are all.
+        all_classes: argmax over all classes of the head, (N,).
+        own_classes: argmax over the classes that occur in the split, (N,).
     """
 
     all_classes: Tensor
@@ -38,30 +38,31 @@ def predict_classes(
     classify: Callable[[Tensor], Tensor],
     own_C: Tensor | None = None,
 ) -> Predictions:
-    """The predictions for ``total`` images.
+    """Classify the images of a test split.
 
     Args:
+        total: number of images, N.
         features_of: ``features_of(start, stop)`` -> raw features (B, D) of those images.
         classify: features (B, D) -> logits (B, C).
-        own_C: which classes the split holds, booleans; all by default.
+        own_C: boolean, whether a class occurs in the split; ``None`` if all do.
 
     Raises:
-        NonFiniteLogits: a logit is NaN or infinite.
+        NonFiniteLogits: if a logit is NaN or infinite.
     """
-    of_all, of_own = [], []
+    all_classes, own_classes = [], []
     with torch.inference_mode():
         for start in range(0, total, SCORING_BATCH):
             logits_BC = classify(features_of(start, min(start + SCORING_BATCH, total)))
             if not torch.isfinite(logits_BC).all():
                 raise NonFiniteLogits(f"NaN or infinite logits among images {start} to {start + len(logits_BC)}")
-            of_all.append(logits_BC.argmax(-1).cpu())
+            all_classes.append(logits_BC.argmax(-1).cpu())
             if own_C is not None:
-                among = logits_BC.masked_fill(~own_C.to(logits_BC.device), -torch.inf)
-                of_own.append(among.argmax(-1).cpu())
-    found = torch.cat(of_all)
-    return Predictions(found, torch.cat(of_own) if own_C is not None else found)
+                own_logits_BC = logits_BC.masked_fill(~own_C.to(logits_BC.device), -torch.inf)
+                own_classes.append(own_logits_BC.argmax(-1).cpu())
+    predicted_N = torch.cat(all_classes)
+    return Predictions(predicted_N, torch.cat(own_classes) if own_C is not None else predicted_N)
 
 
 def accuracy(predicted_N: Tensor, labels_N: Tensor) -> float:
-    """Top-1 accuracy, per cent."""
+    """Top-1 accuracy in per cent."""
     return 100.0 * int((predicted_N == labels_N).sum()) / len(labels_N)

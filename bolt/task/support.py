@@ -1,7 +1,7 @@
-"""Which labelled images a method may learn from, and in which order it sees them.
+"""Draws the labelled images that a method learns from (the support), and the order of its batches.
 
-Both depend on the dataset and the seed alone: not on the backbone, the method, the process, or on what was drawn
-before. A draw of k images per class is a prefix of every larger draw.
+Both depend on the dataset and the seed only, so every method and every backbone gets the same images in the same order.
+A support of k images per class is a prefix of every larger support.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bolt.seeds import numpy_generator, torch_generator
 
 
 class TooFewImages(ValueError):
-    """A class with fewer training images than shots."""
+    """A class has fewer training images than the number of shots."""
 
 
 def draw_support(
@@ -31,28 +31,36 @@ def draw_support(
     draw: Literal["nested", "fresh"] = "nested",
     pool: Literal["train", "less_validation"] = "train",
 ) -> NDArray[np.int64]:
-    """Positions, in ``labels``, of ``shots`` images of every class.
+    """Draw ``shots`` images of every class; returns their positions in ``labels``, int64.
 
-    Rank-major: every class's first image in class order, then every class's second, and so on, so that fewer shots
-    are a prefix of more. Each class is permuted by its own generator, so its images do not depend on other classes.
-    With ``class_count`` the classes are 0 ... class_count - 1, of which none may be without an image; without it they
-    are those that occur.
+    The order is rank-major: every class's first image in class order, then every class's second image, and so on. So a
+    draw of fewer shots is a prefix of a draw of more.
 
-    ``draw="fresh"`` and ``pool="less_validation"`` are the published way: one generator, seeded by ``seed`` alone, runs
-    through the classes in order, so that a draw of fewer shots holds other images; and the images of
-    :func:`validation_tenth` are not drawn from.
+    Args:
+        labels: class of every image of the training split.
+        shots: images per class, k.
+        dataset, seed: key the draw.
+        short_classes: what to do with a class of fewer than ``shots`` images: ``refuse`` (raise), or ``take_all`` of
+            them.
+        class_count: the classes are 0 ... class_count - 1. Without it they are the labels that occur.
+        draw: ``nested`` permutes each class with a generator of its own, so its images do not depend on other classes
+            or on ``shots``. ``fresh`` is the authors' way: one generator, seeded by ``seed`` alone, for all classes in
+            order, so that a draw of fewer shots has other images.
+        pool: draw from the whole split (``train``), or without the images of :func:`validation_tenth`
+            (``less_validation``).
 
-    Raises ``TooFewImages`` for a class that has none, or fewer than ``shots`` unless ``short_classes`` is
-    ``take_all``.
+    Raises:
+        TooFewImages: if a class has no image, or fewer than ``shots`` under ``short_classes="refuse"``.
+        ValueError: if ``shots`` is below 1.
     """
     if shots < 1:
-        raise ValueError(f"a support has at least one image per class, not {shots}")
+        raise ValueError(f"shots is at least 1, not {shots}")
     labels_N = np.asarray(labels)
     classes = np.unique(labels_N) if class_count is None else np.arange(class_count)
     drawable = np.ones(len(labels_N), dtype=bool)
     if pool == "less_validation":
         drawable[validation_tenth(len(labels_N))] = False
-    one_for_all = np.random.RandomState(seed)  # the authors' ``np.random.seed(seed)``, as a generator of its own
+    shared_generator = np.random.RandomState(seed)  # draws what the authors draw after ``np.random.seed(seed)``
     by_class = []
     for label in classes.tolist():
         members = np.flatnonzero((labels_N == label) & drawable)
@@ -63,17 +71,17 @@ def draw_support(
         if draw == "nested":
             by_class.append(numpy_generator("support", dataset, seed, label).permutation(members)[:shots])
         else:
-            by_class.append(one_for_all.choice(members, shots, replace=False) if len(members) > shots else members)
+            by_class.append(shared_generator.choice(members, shots, replace=False) if len(members) > shots else members)
     ranks = range(max(len(members) for members in by_class))
     drawn = [members[rank] for rank in ranks for members in by_class if rank < len(members)]
     return np.array(drawn, dtype=np.int64)
 
 
 def validation_tenth(size: int) -> NDArray[np.int64]:
-    """Positions of the images that the task-vector repositories set aside of a training split of ``size``.
+    """Positions of the images that the task-vector repositories hold out of a training split of ``size`` images.
 
-    A tenth, at most 5,000, the same for everyone: the tail of ``torch.randperm`` seeded by 0, as their ``random_split``
-    takes it. With it, of MNIST's 60,000 the first image left for training is 36,044, as in theirs.
+    They hold out a tenth, at most 5,000: the tail of ``torch.randperm`` seeded by 0, as their ``random_split`` does.
+    For MNIST's 60,000 images the first one left for training is number 36,044, as in their code.
     """
     held_out = min(size // 10, 5000)
     order = torch.randperm(size, generator=torch.Generator().manual_seed(0))
@@ -81,5 +89,5 @@ def validation_tenth(size: int) -> NDArray[np.int64]:
 
 
 def batch_order(size: int, *, dataset: str, seed: int, epoch: int) -> Tensor:
-    """The permutation (size,) in which an epoch visits the support's rows."""
+    """The permutation (size,) in which an epoch visits the images of the support."""
     return torch.randperm(size, generator=torch_generator("order", dataset, seed, epoch, size))

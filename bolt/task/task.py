@@ -1,8 +1,7 @@
-"""What a method is given and what it gives back.
+"""The input of an adaptation method (:class:`Task`) and its output (:class:`Adapted`).
 
-A :class:`Task` holds everything a method may see of its target: the frozen backbone, the text head, the support
-images and the sources. Test labels are not in it, so a method cannot reach them; test images are in it on the test-time
-track alone.
+A task holds everything a method may see of its target: the frozen backbone, the text head, the labelled images and the
+source models. It holds no test labels, so a method cannot read them. It holds test images on the test-time track only.
 
 Shape legend: N support images, C classes, D joint embedding width, S image side, B batch.
 """
@@ -25,21 +24,21 @@ if TYPE_CHECKING:
     from bolt.spectral.spectral_change import SpectralChange
 
 EVALUATION_VIEW = 0
-"""View number of the un-augmented image; views 1, 2, ... are the augmented ones, one per epoch."""
+"""Number of the view without augmentation; views 1, 2, ... are augmented, one per epoch."""
 
 
 @dataclass(frozen=True)
 class Support:
-    """The k labelled images per class a method may learn from.
+    """The labelled images that a method may learn from, k per class.
 
     Attributes:
         labels_N: class of each image.
         indices_N: position of each image in the dataset's training split.
-        pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S). View 0 is the evaluation transform, views
-            1, 2, ... are augmented; the view of an image depends on (dataset, seed, view, image) alone, so every
-            method, and every k that contains the image, sees the same pixels.
-        features: ``features(view)`` -> float32 (N, D), the frozen tower's raw (not normalised) features of
-            ``pixels(view, all)``, encoded once and shared by the methods that never touch the tower.
+        pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S). View 0 is the evaluation transform; views 1, 2,
+            ... are augmented. A view depends on (dataset, seed, view, image) only, so every method and every k sees the
+            same pixels.
+        features: ``features(view)`` -> float32 (N, D), the frozen tower's raw (not normalised) features of all images
+            in that view. They are computed once and shared by the methods that do not train the tower.
         order: ``order(epoch)`` -> a permutation (N,) of the rows, keyed by (dataset, seed, epoch, N).
     """
 
@@ -55,14 +54,14 @@ class Support:
 
 @dataclass(frozen=True)
 class Unlabelled:
-    """The target's test images without their labels: what a method adapts to at test time.
+    """The target's test images without labels, which a method adapts to on the test-time track.
 
     Attributes:
-        size: how many images, N.
+        size: number of images, N.
         pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S); view 0 is the evaluation transform, higher views
-            are augmented as those of a support.
+            are augmented like those of a support.
         features: ``features()`` -> float32 (N, D), the frozen tower's raw features of view 0.
-        order: ``order(stream, lap, size)`` -> a permutation (size,), keyed by (dataset, seed, stream, lap, size).
+        order: ``order(stream, epoch, size)`` -> a permutation (size,), keyed by (dataset, seed, stream, epoch, size).
     """
 
     size: int
@@ -82,17 +81,17 @@ class Task:
         backbone: the frozen CLIP.
         head_CD: unit-norm mean text embedding of each class; logits are ``logit_scale * f @ head.T`` for unit f.
         support: the labelled images.
-        sources: the other datasets' models; ``None`` for a method that does not ask for them.
-        protocol: the switches of the measurement.
-        dataset: name of the target, for keyed seeds only.
-        seed: the support draw's seed.
-        report: ``report(epoch, metrics)`` is called after each epoch of training with numbers to plot.
-        unlabelled: the test images without labels on the ``tta`` track, whose support is empty; else ``None``.
-        oracle: accuracy (per cent) of a classifier on the target's test split, for the switches of ``published`` that
-            select on it; ``None`` under every protocol that does not.
-        after_epoch: ``after_epoch(epoch, make)`` is called after each epoch of training; ``make()`` gives the
-            classifier as it then stands. The ``meta`` track scores it; nothing comes back.
-        initial: the meta-learned image tower by open_clip names, for a method registered with ``meta``.
+        sources: the other datasets' models; ``None`` for a method that does not use them.
+        protocol: the evaluation protocol.
+        dataset: name of the target, for seeds only.
+        seed: seed of the support draw.
+        report: ``report(epoch, metrics)`` is called after each training epoch with numbers to plot.
+        unlabelled: the test images without labels on the ``tta`` track, where the support is empty; else ``None``.
+        oracle: accuracy (per cent) of a classifier on the target's test split; ``None`` unless the protocol has a
+            switch that selects on the test split.
+        after_epoch: ``after_epoch(epoch, make)`` is called after each training epoch; ``make()`` returns the classifier
+            at that epoch. The ``meta`` track scores it.
+        initial: tensors of the meta-learned image tower by open_clip's names, for a method that starts from it.
     """
 
     backbone: Backbone
@@ -111,16 +110,16 @@ class Task:
 
 @dataclass(frozen=True)
 class Adapted:
-    """What a method returns: a classifier of images, as an image tower and a classifier of its features.
+    """The result of a method: an image tower and a classifier of its features.
 
     Attributes:
-        classify: raw features (B, D) -> logits (B, C); a :class:`bolt.task.classifiers.Classifier` can be saved as
-        well. tower: the adapted image tower; ``None`` says the frozen one serves, so cached features can be used.
-        trainable_parameters: how many numbers were trained.
-        details: what the method chose, e.g. ``{"alpha": 3.0}``; shown in the tracker and the report.
-        coefficients: named small tensors worth keeping (BOLT's s per matrix: pooled and trained).
-        change: the tower's change as coefficients in a basis, where that is what it is; it says the same as ``tower``,
-            in less room.
+        classify: raw features (B, D) -> logits (B, C). Only a :class:`bolt.task.classifiers.Classifier` can be saved.
+        tower: the adapted image tower; ``None`` for the frozen one, so that cached features can be used.
+        trainable_parameters: number of trained parameters.
+        details: values that the method chose, e.g. ``{"alpha": 3.0}``; the tracker and the report show them.
+        coefficients: small named tensors to store with the result (BOLT: s of each matrix, pooled and trained).
+        change: the same change as in ``tower``, as coefficients in a basis, if the method has that form; it takes less
+            space when saved.
     """
 
     classify: Callable[[Tensor], Tensor]
