@@ -1,11 +1,13 @@
-"""The catalog: datasets, domains and backbones as data, read from ``grids/`` and checked before anything runs.
+"""The catalog: datasets, domains, backbones and checkpoints as data, read from ``grids/`` before anything runs.
 
-Nothing in here imports torch or open_clip, so that a plan or an error message costs no seconds.
+Start with ``load.py``, which reads the files, and ``dataset_entry.py``, the fields of a dataset. ``references.py``
+gives entries their identities, ``availability.py`` says what is missing on this machine. The catalog is read without
+importing torch or open_clip, so that a plan or an error message takes no seconds.
 """
 
-from orchestrator.catalog.availability import fetch_instructions, image_origin, missing_data, missing_weights
+from orchestrator.catalog.availability import image_origin, missing_checkpoint, missing_data, missing_weights
 from orchestrator.catalog.backbone_entry import BackboneEntry
-from orchestrator.catalog.checkpoint_entry import CheckpointEntry, checkpoint_digest, missing_checkpoint
+from orchestrator.catalog.checkpoint_entry import CheckpointEntry, checkpoint_digest
 from orchestrator.catalog.data_paths import (
     BUNDLED_ROUTES,
     DATA_VARIABLE,
@@ -15,20 +17,18 @@ from orchestrator.catalog.data_paths import (
     find_data_root,
     partial_folder,
 )
-from orchestrator.catalog.dataset_entry import DatasetEntry, DomainEntry
+from orchestrator.catalog.dataset_entry import DatasetEntry
 from orchestrator.catalog.load import Catalog, load_catalog
-from orchestrator.catalog.location import grids_folder
-from orchestrator.catalog.references import LOADER_VERSION, backbone_ref, class_names_of, dataset_ref, prompt_templates
+from orchestrator.catalog.open_clip_lists import class_names_of, prompt_templates
+from orchestrator.catalog.references import backbone_ref, dataset_ref
 
 __all__ = [
     "BUNDLED_ROUTES",
     "DATA_VARIABLE",
-    "LOADER_VERSION",
     "BackboneEntry",
     "Catalog",
     "CheckpointEntry",
     "DatasetEntry",
-    "DomainEntry",
     "backbone_ref",
     "checkpoint_digest",
     "class_names_of",
@@ -36,9 +36,7 @@ __all__ = [
     "dataset_ref",
     "excluded_file",
     "excluded_images",
-    "fetch_instructions",
     "find_data_root",
-    "grids_folder",
     "image_origin",
     "load_catalog",
     "missing_checkpoint",

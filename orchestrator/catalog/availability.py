@@ -1,11 +1,13 @@
-"""What is there and what is missing, with the step that gets it."""
+"""What a grid needs that is not on this machine, with the command or step that gets it."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
 
+from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
 from orchestrator.catalog.backbone_entry import BackboneEntry
+from orchestrator.catalog.checkpoint_entry import CheckpointEntry
 from orchestrator.catalog.data_paths import BUNDLED_ROUTES, DATA_VARIABLE, dataset_folder, partial_folder
 from orchestrator.catalog.dataset_entry import DatasetEntry
 from orchestrator.catalog.location import display_path, grids_folder
@@ -15,76 +17,85 @@ from orchestrator.util.errors import UserError
 
 
 def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
-    """``None`` when a dataset is at hand; otherwise the error that says how to get it.
+    """``None`` if a dataset's images are on this machine; otherwise an error that says how to get them.
 
-    Drawn and scikit-learn datasets always are. A folder dataset needs its folder under ``data_root`` with the
-    sub-folders its recipe wants; a manifest its table; any other ``data_root/<name>``, which ``data prepare`` makes
-    in one step once everything is there.
+    Drawn datasets and those of scikit-learn always are. A folder dataset needs its folder under ``data_root`` with the
+    sub-folders that its split recipe reads, a manifest its table, and any other dataset ``data_root/<name>``, which
+    ``data prepare`` makes in one step once it is complete.
     """
     route = entry.route
     if route.kind in BUNDLED_ROUTES:
         return None
-    where = dataset_folder(entry, data_root)
+    folder = dataset_folder(entry, data_root)
     if data_root is None:
-        return UserError(
-            f"dataset {entry.name} lies in a folder, and no data root is given",
-            hint=f"pass --data-root PATH or set {DATA_VARIABLE}; the images are then read from PATH/{where}"
-            + ("" if isinstance(route, FolderRoute | ManifestRoute) else f"\n  {fetch_instructions(entry, None)}"),
-        )
+        hint = f"pass --data-root PATH or set {DATA_VARIABLE}; the images are then read from PATH/{folder}"
+        if not isinstance(route, FolderRoute | ManifestRoute):
+            hint += f"\n  {_how_to_prepare(entry, None)}"
+        return UserError(f"dataset {entry.name} lies in a folder, and no data root is given", hint=hint)
     if isinstance(route, FolderRoute):
-        return _missing_folders(entry, route, where)
+        return _missing_folders(entry, route, folder)
     if isinstance(route, ManifestRoute):
-        if (where / route.file).is_file():
+        if (folder / route.file).is_file():
             return None
-        return UserError(f"dataset {entry.name} is not there: {where / route.file} does not exist")
-    if where.is_dir():
+        return UserError(f"dataset {entry.name} is not there: {folder / route.file} does not exist")
+    if folder.is_dir():
         return None
     begun = partial_folder(entry, data_root).is_dir()
-    what = "only partly there" if begun else f"not there: {where} does not exist"
-    return UserError(f"dataset {entry.name} is {what}", hint=fetch_instructions(entry, data_root))
+    state = "only partly there" if begun else f"not there: {folder} does not exist"
+    return UserError(f"dataset {entry.name} is {state}", hint=_how_to_prepare(entry, data_root))
 
 
-def _missing_folders(entry: DatasetEntry, route: FolderRoute, where: Path) -> UserError | None:
-    """What a folder dataset lacks: ``train/`` and ``test/``, or, for a recipe, ``all/`` or class folders right here."""
+def _missing_folders(entry: DatasetEntry, route: FolderRoute, folder: Path) -> UserError | None:
+    """What a folder dataset lacks: ``train/`` and ``test/`` or, for other recipes, ``all/`` or class folders."""
     official = entry.splits.recipe == "official"
     wanted = ("train", "test") if official else ("all",)
-    if where.is_dir():
-        absent = [name for name in wanted if not (where / name).is_dir()]
-        if not absent or (not official and holds_class_folders(where)):
+    if folder.is_dir():
+        absent = [name for name in wanted if not (folder / name).is_dir()]
+        if not absent or (not official and _holds_class_folders(folder)):
             return None
-    need = " and ".join(f"{where / name}/" for name in wanted)
-    return UserError(
-        f"dataset {entry.name} is not there: it needs class folders of images in {need}",
-        hint=f"point --data-root (or {DATA_VARIABLE}) to the folder that holds {route.folder}/"
-        + (f"; the images come from {entry.source} ({entry.licence})" if entry.source else ""),
-    )
+    needed = " and ".join(f"{folder / name}/" for name in wanted)
+    hint = f"point --data-root (or {DATA_VARIABLE}) to the folder that holds {route.folder}/"
+    if entry.source:
+        hint += f"; the images come from {entry.source} ({entry.licence})"
+    return UserError(f"dataset {entry.name} is not there: it needs class folders of images in {needed}", hint=hint)
 
 
-def holds_class_folders(folder: Path) -> bool:
-    """Whether a folder holds sub-folders that can be classes: neither hidden nor called like a part."""
-    parts = ("train", "test", "all")
-    return any(p.is_dir() and not p.name.startswith(".") and p.name not in parts for p in folder.iterdir())
+def _holds_class_folders(folder: Path) -> bool:
+    """Whether a folder has sub-folders that can be classes: neither hidden nor named like a split."""
+    splits = ("train", "test", "all")
+    return any(p.is_dir() and not p.name.startswith(".") and p.name not in splits for p in folder.iterdir())
 
 
 def missing_weights(entry: BackboneEntry) -> UserError | None:
-    """``None`` when a backbone's files are there or open_clip gets them; otherwise the error that names them."""
-    paths = [architecture_path(entry)]
-    if entry.weights.file is not None:
-        paths.append(weights_path(entry))
+    """``None`` if the files of a backbone exist or open_clip fetches them; otherwise an error that names the file."""
+    paths = [architecture_path(entry), weights_path(entry) if entry.weights.file is not None else None]
     for path in paths:
         if path is not None and not path.is_file():
-            ships = path.is_relative_to(grids_folder())
+            ours = path.is_relative_to(grids_folder())
             return UserError(
                 f"backbone {entry.name} is not there: {display_path(path)} does not exist",
                 hint="it comes with the project: run from a complete checkout or reinstall"
-                if ships
+                if ours
                 else "put the file there, or correct the catalog's entry",
             )
     return None
 
 
-def fetch_instructions(entry: DatasetEntry, data_root: Path | None) -> str:
-    """The command that gets a dataset's images, what its user must do before, where they come from, their licence."""
+def missing_checkpoint(entry: CheckpointEntry) -> UserError | None:
+    """``None`` if the file of an adopted checkpoint exists; otherwise an error that names it."""
+    try:
+        checkpoint_files(entry.path)
+    except UnreadableCheckpoint as error:
+        return UserError(
+            f"the checkpoint of {entry.dataset} for {entry.backbone} is not there: {error}",
+            hint="put it there, or adopt it anew: python -m orchestrator sources adopt PATH "
+            f"--backbone {entry.backbone} --dataset {entry.dataset} --catalog FILE",
+        )
+    return None
+
+
+def _how_to_prepare(entry: DatasetEntry, data_root: Path | None) -> str:
+    """The command that gets a dataset's images, what to do before it, where they come from, and their licence."""
     root = shlex.quote(str(data_root)) if data_root else "PATH"
     lines = [f"python -m orchestrator data prepare {entry.name} --data-root {root}"]
     if isinstance(entry.route, ManualRoute):
@@ -98,7 +109,7 @@ def fetch_instructions(entry: DatasetEntry, data_root: Path | None) -> str:
 
 
 def image_origin(entry: DatasetEntry) -> str:
-    """Where a dataset's images are fetched from; empty where no program fetches them."""
+    """The address or library that a dataset's images are fetched from; empty if no program fetches them."""
     route = entry.route
     if route.kind == "torchvision":
         return f"torchvision.datasets.{route.dataset}"

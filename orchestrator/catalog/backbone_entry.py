@@ -1,4 +1,4 @@
-"""What a catalog file may say of backbones."""
+"""The fields of a backbone in a catalog file."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from typing import Literal
 
 from pydantic import StrictBool, model_validator
 
-from orchestrator.catalog.fields import Count, Name, Number, StrictModel, Title
+from orchestrator.catalog.fields import Key, PositiveInt, PositiveNumber, StrictModel, Title
 
 
 class Weights(StrictModel):
-    """Where a backbone's weights come from: a file, or a tag open_clip knows."""
+    """Where a backbone's weights come from: a file, or a pre-trained tag of open_clip."""
 
     file: str | None = None
     pretrained: str | None = None
 
     @model_validator(mode="after")
-    def _one(self) -> Weights:
+    def _exactly_one(self) -> Weights:
         if (self.file is None) == (self.pretrained is None):
             raise ValueError("needs either 'file' or 'pretrained'")
         return self
 
 
 QUICK_GELU_TAGS = frozenset({"openai"})
-"""Tags of which no import is needed to know the activation; open_clip's own table is asked when weights are loaded."""
+"""Tags whose activation is known without importing open_clip. Its own table is read when weights are loaded."""
 
 
 class BackboneEntry(StrictModel):
@@ -31,36 +31,36 @@ class BackboneEntry(StrictModel):
 
     Attributes:
         name: its key.
-        title: as printed in tables.
+        title: the name printed in tables.
         architecture: an open_clip model name, or the path of a model-config json relative to ``grids/``.
         weights: a file (relative to ``grids/``, or absolute) or a pre-trained tag of open_clip.
-        quick_gelu: whether the towers use QuickGELU; weights made with the one activation are wrong under the other.
-        image_size: side of the square input.
+        quick_gelu: whether the towers use QuickGELU. Weights trained with one activation are wrong with the other.
+        image_size: side of the square input in pixels.
         embed_dim: width of the joint embedding.
-        width, layers, patch: shape of the image tower.
-        gflops_per_image: 10^9 floating-point operations of one forward pass, a multiply-add counted as two.
-        parameters: of the image tower.
+        width, layers, patch: shape of the image tower; the patch side is in pixels.
+        gflops_per_image: 10^9 floating-point operations of one forward pass; a multiply-add counts as two.
+        parameters: number of parameters of the image tower.
         precision: number format of its arithmetic.
         published_as: its name in the paper's tables.
     """
 
-    name: Name
+    name: Key
     title: Title
     architecture: str
     weights: Weights
     quick_gelu: StrictBool
-    image_size: Count
-    embed_dim: Count
-    width: Count
-    layers: Count
-    patch: Count
-    gflops_per_image: Number
-    parameters: Count
+    image_size: PositiveInt
+    embed_dim: PositiveInt
+    width: PositiveInt
+    layers: PositiveInt
+    patch: PositiveInt
+    gflops_per_image: PositiveNumber
+    parameters: PositiveInt
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     published_as: str | None = None
 
     @model_validator(mode="after")
-    def _activation(self) -> BackboneEntry:
+    def _activation_of_tag(self) -> BackboneEntry:
         if self.weights.pretrained in QUICK_GELU_TAGS and not self.quick_gelu:
             raise ValueError(
                 f"the weights {self.weights.pretrained} were trained with QuickGELU and lose points without a word "

@@ -1,4 +1,4 @@
-"""Where datasets lie under the data root: ``ROOT/NAME``, what stands beside it, and which images are left out."""
+"""Where the images of datasets are under the data root, and which images are excluded."""
 
 from __future__ import annotations
 
@@ -10,39 +10,36 @@ from orchestrator.catalog.routes import FolderRoute, ManifestRoute
 from orchestrator.util.errors import UserError
 
 DATA_VARIABLE = "BOLT_DATA"
-"""Environment variable that names the data root where no ``--data-root`` is given."""
+"""Environment variable of the data root, read if no ``--data-root`` is given."""
 
 BUNDLED_ROUTES = ("toy", "sklearn")
-"""Routes whose images come with the project and its dependencies."""
+"""Kinds of routes whose images come with the project or its dependencies."""
 
 
 def find_data_root(option: Path | str | None) -> Path | None:
-    """The folder of real datasets: the option, else ``BOLT_DATA``, else none."""
+    """The data root: the option, else ``BOLT_DATA``, else ``None``."""
     chosen = option or os.environ.get(DATA_VARIABLE)
     return Path(chosen).expanduser() if chosen else None
 
 
 def dataset_folder(entry: DatasetEntry, data_root: Path | None) -> Path:
-    """The folder a dataset's files are in: its route's own, else the one of its name. Drawn datasets look at none."""
+    """The folder of a dataset's files: the one that its route names, else ``data_root/<name>``."""
     folder = entry.route.folder if isinstance(entry.route, FolderRoute | ManifestRoute) else entry.name
     return (data_root or Path()) / folder
 
 
 def partial_folder(entry: DatasetEntry, data_root: Path) -> Path:
-    """Where a dataset is put together: a data root of its own, so that it can be opened before it counts."""
+    """The folder in which a dataset is prepared. It is a data root of its own, so the dataset can be read there."""
     return data_root / f"{entry.name}.partial"
 
 
 def excluded_file(entry: DatasetEntry, data_root: Path) -> Path:
-    """The list of a dataset's images that are left out, one ``origin TAB reason`` a line."""
+    """The list of a dataset's excluded images: ``origin TAB reason``, one a line."""
     return data_root / f"{entry.name}.excluded.txt"
 
 
 def excluded_images(entry: DatasetEntry, data_root: Path | None) -> dict[str, str]:
-    """Origin -> reason of every image that is left out; empty where there is no list.
-
-    Raises ``UserError`` for a list that cannot be read.
-    """
+    """Origin -> reason of every excluded image; empty if there is no list. Raises ``UserError`` if it is unreadable."""
     if data_root is None or entry.route.kind in BUNDLED_ROUTES:
         return {}
     path = excluded_file(entry, data_root)

@@ -1,4 +1,4 @@
-"""What all catalog entries share: the base class, the checked kinds of fields, and what a name may look like."""
+"""Field types and the base class that all entries of catalog and grid files share."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, S
 from orchestrator.util.errors import short_repr
 
 OPEN_CLIP = "open_clip."
-"""Lists that open_clip ships (1,000 ImageNet names, 80 templates) are named ``open_clip.NAME``, not typed again."""
+"""Prefix for lists that open_clip has, such as the 1,000 ImageNet names: an entry says ``open_clip.NAME``."""
+
+KEY_PATTERN = r"^[a-z0-9][a-z0-9_.-]*$"
 
 Scalar = StrictBool | StrictInt | Annotated[float, Field(strict=True)] | str
-Number = Annotated[float, Field(strict=True, gt=0)]
-Count = Annotated[StrictInt, Field(ge=1)]
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
+PositiveNumber = Annotated[float, Field(strict=True, gt=0)]
+PositiveInt = Annotated[StrictInt, Field(ge=1)]
+Key = Annotated[str, Field(pattern=KEY_PATTERN)]
 
 
 def printable(text: str) -> str:
-    """A text for tables. Raises ``ValueError`` for what a spreadsheet would run or a terminal would obey."""
+    """The text, for a table. Raises ``ValueError`` if a spreadsheet would run it or a terminal would obey it."""
     if text[:1] in ("=", "+", "-", "@"):
         raise ValueError(f"{text[:80]!r} begins like a formula, and a spreadsheet that opens a table would run it")
     if not text.isprintable():
@@ -31,7 +33,7 @@ Title = Annotated[str, AfterValidator(printable)]
 
 
 class StrictModel(BaseModel):
-    """What all entries share: no unknown field, no change after reading."""
+    """Base of everything read from catalog and grid files: frozen, and unknown fields are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -46,8 +48,8 @@ def check_templates(value: Any) -> Any:
     return value
 
 
-def key_problem(name: str) -> str | None:
-    """What is wrong with a key, if anything: it names files and addresses, so it must be plain."""
-    if re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", name):
+def key_problem(key: str) -> str | None:
+    """What is wrong with the key of an entry, which becomes part of file names; ``None`` if nothing is."""
+    if re.fullmatch(KEY_PATTERN, key):
         return None
-    return f"the name {name!r} may hold lower-case letters, digits, '_', '-' and '.' only"
+    return f"the name {key!r} may hold lower-case letters, digits, '_', '-' and '.' only"

@@ -14,12 +14,15 @@ from orchestrator.catalog.fields import OPEN_CLIP, StrictModel, check_templates,
 from orchestrator.catalog.location import Location, grids_folder
 from orchestrator.catalog.validation import as_mapping, validated
 from orchestrator.catalog.yaml_files import read_mapping
-from orchestrator.util.errors import UserError, unknown_name
+from orchestrator.util.errors import unknown_name
 
-Kind = TypeVar("Kind", bound=StrictModel)
+Model = TypeVar("Model", bound=StrictModel)
 
 SECTIONS = ("domains", "datasets", "backbones", "prompts", "checkpoints")
-"""What a catalog file may hold at its top level."""
+"""The top-level fields of a catalog file."""
+
+Raw = dict[str, dict[str, tuple[Any, Location]]]
+"""Section -> key -> plain value and location, of all files."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +30,9 @@ class Catalog:
     """Everything that grids can name, by key, in the order of the files.
 
     Attributes:
-        datasets, domains, backbones: the entries; prompt sets are already resolved into the datasets.
-        files: (section, key) -> the file it stands in, as shown in messages.
-        checkpoints: (backbone, dataset) -> the adopted source, where there is one.
+        datasets, domains, backbones: the entries. Datasets hold their prompts instead of the name of a prompt set.
+        files: (section, key) -> the file that the entry is in, as messages show it.
+        checkpoints: (backbone, dataset) -> adopted checkpoint.
     """
 
     datasets: Mapping[str, DatasetEntry]
@@ -63,20 +66,19 @@ class Catalog:
 
 
 def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
-    """The project's catalog and the user's own files.
+    """The project's catalog, extended by files of the user.
 
     Args:
-        extra_files: further files in the same format (``domains:``, ``datasets:``, ``backbones:``, ``prompts:``,
-            ``checkpoints:``).
+        extra_files: files of the same format, with any of ``SECTIONS``.
 
     Raises:
-        UserError: a file that cannot be read, an unknown or wrong field (with the nearest valid one), a key that two
-            files use, a dataset of an unknown domain or with an unknown prompt set.
+        UserError: if a file cannot be read or has an unknown or wrong field, if two files use one key, or if a dataset
+            has an unknown domain or prompt set.
     """
     folder = grids_folder()
     paths = [folder / "prompts.yaml", *sorted(folder.glob("datasets/*.yaml")), *sorted(folder.glob("backbones/*.yaml"))]
     paths += [Path(extra) for extra in extra_files]
-    raw: dict[str, dict[str, tuple[Any, Location]]] = {section: {} for section in SECTIONS}
+    raw: Raw = {section: {} for section in SECTIONS}
     for path in paths:
         _collect(path, raw)
     prompts = {name: _prompt_set(value, location) for name, (value, location) in raw["prompts"].items()}
@@ -85,10 +87,10 @@ def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
     for name, (value, location) in raw["datasets"].items():
         entry = _entry(DatasetEntry, name, value, location)
         if entry.domain not in domains:
-            raise unknown_name("domain", entry.domain, domains, where=str(location / "domain"))
+            raise (location / "domain").unknown_name("domain", entry.domain, domains)
         if isinstance(entry.prompts, str) and not entry.prompts.startswith(OPEN_CLIP):
             if entry.prompts not in prompts:
-                raise unknown_name("prompt set", entry.prompts, prompts, where=str(location / "prompts"))
+                raise (location / "prompts").unknown_name("prompt set", entry.prompts, prompts)
             entry = entry.model_copy(update={"prompts": prompts[entry.prompts]})
         datasets[name] = entry
     files = {(section, name): location.file for section, named in raw.items() for name, (_, location) in named.items()}
@@ -97,45 +99,45 @@ def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
     return Catalog(datasets, domains, backbones, files, checkpoints)
 
 
-def _collect(path: Path, raw: dict[str, dict[str, tuple[Any, Location]]]) -> None:
-    """Add one file's sections to ``raw``; a key taken by another file is an error naming both."""
+def _collect(path: Path, raw: Raw) -> None:
+    """Add the sections of one file. Raises ``UserError`` for a key that another file has too."""
     top = Location.of(path)
     for section, named in read_mapping(path).items():
         if section not in SECTIONS:
-            raise unknown_name("field", section, SECTIONS, where=str(top))
+            raise top.unknown_name("field", section, SECTIONS)
         named = as_mapping(named or {}, top / section)
         if section == "checkpoints":
             named = flatten_checkpoints(named, top / section, path.absolute().parent)
         for name, value in named.items():
             location = top / section / name
-            wrong = key_problem(name) if section != "checkpoints" else None  # two keys, which must exist elsewhere
-            if wrong:
-                raise UserError(wrong, where=str(top / section))
+            problem = key_problem(name) if section != "checkpoints" else None  # two keys, checked where they are read
+            if problem:
+                raise (top / section).error(problem)
             if name in raw[section]:
                 other = raw[section][name][1]
-                raise UserError(f"{name!r} stands in {other.file} too", where=str(location), hint="rename one of them")
+                raise location.error(f"{name!r} stands in {other.file} too", "rename one of them")
             raw[section][name] = (value, location)
 
 
-def _entry(model: type[Kind], name: str, value: Any, location: Location) -> Kind:
+def _entry(model: type[Model], name: str, value: Any, location: Location) -> Model:
     value = as_mapping(value, location)
     if "name" in value:
-        raise UserError("the key is the name; it is not given again", where=str(location / "name"))
+        raise (location / "name").error("the key is the name; it is not given again")
     return validated(model, {"name": name, **value}, location)
 
 
-def _entries(model: type[Kind], named: Mapping[str, tuple[Any, Location]]) -> dict[str, Kind]:
+def _entries(model: type[Model], named: Mapping[str, tuple[Any, Location]]) -> dict[str, Model]:
     return {name: _entry(model, name, value, location) for name, (value, location) in named.items()}
 
 
 def _prompt_set(value: Any, location: Location) -> tuple[str, ...] | str:
-    """A set of templates, or the name of a list open_clip ships (``source: open_clip.NAME``)."""
+    """A list of templates, or the name of a list of open_clip (``source: open_clip.NAME``)."""
     if isinstance(value, dict):
         source = value.get("source")
         if set(value) != {"source"} or not isinstance(source, str) or not source.startswith(OPEN_CLIP):
-            raise UserError("a set is a list of templates, or 'source: open_clip.NAME'", where=str(location))
+            raise location.error("a set is a list of templates, or 'source: open_clip.NAME'")
         return source
     try:
         return tuple(check_templates(value))
     except ValueError as error:
-        raise UserError(str(error), where=str(location)) from None
+        raise location.error(str(error)) from None

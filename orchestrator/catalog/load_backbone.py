@@ -1,4 +1,4 @@
-"""From a catalog entry to a frozen CLIP: finds the weights, checks the activation, never reaches the network."""
+"""Loads a catalog entry as a frozen CLIP, from files on this machine only, and checks its activation and sizes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import os
 import pickle
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.catalog import BackboneEntry, grids_folder, missing_weights
+from orchestrator.catalog import BackboneEntry, missing_weights
+from orchestrator.catalog.references import architecture_path, weights_path
 from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,29 +24,28 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False) -
 
     Args:
         entry: as in the catalog, or with the activation swapped.
-        swapped: whether it is on purpose that the activation is not the one the weights were trained with.
+        swapped: whether the activation differs on purpose from the one that the weights were trained with.
 
     Raises:
-        UserError: when the weights are not on this machine or do not fit, when the sizes the entry states are not the
-            model's, or when the activation is not the one the model was built with or open_clip knows the weights to
-            have: OpenAI's weights under plain GELU still run, several points worse, in silence.
+        UserError: if the weights are not on this machine or do not fit the architecture, if the entry's sizes are not
+            the model's, or if its activation is neither that of the built model nor the one that open_clip lists for
+            the weights. OpenAI's weights run with plain GELU without any error, several points worse.
     """
     absent = missing_weights(entry)
     if absent is not None:
         raise absent
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # inside cells nothing is fetched; fail at once instead of waiting
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # cells fetch nothing: fail at once instead of waiting
     import open_clip
 
     from bolt.clip.backbone import Backbone
 
-    architecture = entry.architecture
-    if architecture.endswith(".json"):
-        config = grids_folder() / architecture
+    architecture, config = entry.architecture, architecture_path(entry)
+    if config is not None:
         open_clip.add_model_config(config)
         architecture = config.stem
     if entry.weights.pretrained is not None and not swapped:
         _check_tag(entry, architecture, entry.weights.pretrained)
-    with _quiet(), _as_user_error(entry, architecture):
+    with _without_warnings(), _loading_errors(entry, architecture):
         model = open_clip.create_model(
             architecture, pretrained=_weights(entry), force_quick_gelu=entry.quick_gelu, device="cpu"
         )
@@ -63,12 +62,12 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False) -
 
 
 def swap_activation(entry: BackboneEntry) -> BackboneEntry:
-    """The same weights under the other activation: the mistake of newer open_clip versions with OpenAI's weights."""
+    """The same weights with the other activation: the error of newer open_clip versions with OpenAI's weights."""
     return entry.model_copy(update={"quick_gelu": not entry.quick_gelu})
 
 
 def tag_uses_quick_gelu(architecture: str, tag: str) -> bool | None:
-    """Whether open_clip knows its pre-trained weights to need QuickGELU; ``None`` for weights it does not have."""
+    """Whether open_clip lists pre-trained weights as trained with QuickGELU; ``None`` if it does not list them."""
     import open_clip
 
     config = open_clip.get_pretrained_cfg(architecture, tag)
@@ -102,8 +101,8 @@ def _check_sizes(entry: BackboneEntry, shape: TowerShape) -> None:
 
 
 @contextlib.contextmanager
-def _as_user_error(entry: BackboneEntry, architecture: str) -> Iterator[None]:
-    """Weights that are not here or do not fit are the user's to mend."""
+def _loading_errors(entry: BackboneEntry, architecture: str) -> Iterator[None]:
+    """Raise errors of loading as ``UserError``: the weights are not on this machine, or do not fit."""
     try:
         yield
     except (RuntimeError, OSError, ValueError, pickle.UnpicklingError) as error:
@@ -121,20 +120,19 @@ def _as_user_error(entry: BackboneEntry, architecture: str) -> Iterator[None]:
 
 
 def _weights(entry: BackboneEntry) -> str:
-    """What open_clip takes as ``pretrained``: a file, or the tag of weights in the local cache."""
+    """What open_clip takes as ``pretrained``: a file, or a tag whose weights are in the local cache."""
     if entry.weights.file is not None:
-        path = Path(entry.weights.file)
-        return str(path if path.is_absolute() else grids_folder() / path)
+        return str(weights_path(entry))
     assert entry.weights.pretrained is not None, "the catalog admits a file or a tag"
     return entry.weights.pretrained
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """open_clip warns about random initialisation before it loads a local file; the load itself is checked."""
+def _without_warnings() -> Iterator[None]:
+    """Silence open_clip, which warns of random initialisation before it loads a local file."""
     root = logging.getLogger()
     level = root.level
-    root.setLevel(logging.CRITICAL)  # what goes wrong is raised too
+    root.setLevel(logging.CRITICAL)  # errors are raised as well
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""The catalog's datasets as text for ``docs/datasets.md``: ``python -m orchestrator.catalog.markdown`` prints it."""
+"""Prints the dataset table and notes of ``docs/datasets.md``: ``python -m orchestrator.catalog.markdown``."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ HEADER = (
 
 
 def markdown_table(entries: Iterable[DatasetEntry]) -> str:
-    """One row per dataset."""
+    """A Markdown table with one row for each dataset."""
     return "\n".join([*HEADER, *map(_row, entries)])
 
 
 def markdown_notes(entries: Iterable[DatasetEntry]) -> str:
-    """One item per dataset of which sources disagree or something is unconfirmed."""
+    """One list item for each dataset that has a note."""
     return "\n".join(f"- **{entry.name}**: {entry.note}" for entry in entries if entry.note)
 
 

@@ -1,4 +1,4 @@
-"""Where a dataset's images come from: the kinds of routes a catalog entry may name."""
+"""Routes: the kinds of places that a dataset's images come from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PartName = Literal["train", "test", "all"]
 
 
 class ToyRoute(StrictModel):
-    """A task of the drawn world."""
+    """Images that the drawn world draws for one of its tasks."""
 
     kind: Literal["toy"]
     task: str
@@ -26,7 +26,7 @@ class SklearnRoute(StrictModel):
 
 
 def is_inside(path: str) -> bool:
-    """Whether a path with forward slashes is a plain relative one: no root, no ``.`` or ``..``, no empty part."""
+    """Whether a path with forward slashes stays inside its folder: relative, without ``.``, ``..`` or empty parts."""
     return not any(part in ("", ".", "..") for part in path.split("/")) and "\\" not in path
 
 
@@ -40,20 +40,20 @@ Inside = Annotated[str, AfterValidator(_check_inside)]
 
 
 class FolderRoute(StrictModel):
-    """Class folders of images under the data root: ``train/`` and ``test/``, or one ``all/`` that a recipe splits."""
+    """Class folders under the data root, in ``train/`` and ``test/``, or in ``all/`` for a split recipe."""
 
     kind: Literal["folder"]
     folder: Inside
 
 
 class ManifestRoute(StrictModel):
-    """A table of images under the data root: their paths, their labels and, if it says so, their part.
+    """A table under the data root that lists images with their labels and, optionally, their splits.
 
     Attributes:
-        folder: where the table and the images are, under the data root.
-        file: the table's name in that folder, CSV (with a header line) or parquet.
-        columns: names of its columns; the one of the split may be absent, then a recipe makes the parts. A path is
-            relative to the folder, with forward slashes; a split is ``train`` or ``test``.
+        folder: the folder of table and images, under the data root.
+        file: name of the table in that folder: CSV with a header line, or parquet.
+        columns: names of its columns. Paths are relative to the folder, with forward slashes. A split is ``train`` or
+            ``test``; without that column a split recipe divides the images.
     """
 
     kind: Literal["manifest"]
@@ -69,8 +69,8 @@ class TorchvisionRoute(StrictModel):
 
     Attributes:
         dataset: name of the class.
-        arguments: per part, the argument sets whose images are joined, in order.
-        transpose: whether stored images must be transposed to be upright.
+        arguments: split -> sets of arguments, whose images are joined in order.
+        transpose: whether the stored images must be transposed to be upright.
     """
 
     kind: Literal["torchvision"]
@@ -80,16 +80,15 @@ class TorchvisionRoute(StrictModel):
 
 
 class HuggingFaceRoute(StrictModel):
-    """A Hugging Face dataset repository, its files at their own relative paths.
+    """A dataset repository of Hugging Face.
 
     Attributes:
         repo: ``owner/name``.
         revision: commit to pin, if one is known.
         layout: parquet shards, or image files in class folders.
-        config: configuration, if the repository has several.
-        splits: per part, the name of the repository's split.
-        files: per part, the file (or a pattern with ``*``) that holds it, where it cannot be told from the split's
-            name.
+        config: name of the configuration, if the repository has several.
+        splits: split -> the repository's name for it.
+        files: split -> its file, or a pattern with ``*``, if the split's name does not tell.
         columns: names of the image and the label column.
     """
 
@@ -107,9 +106,9 @@ class ArchiveRoute(StrictModel):
     """One archive at a fixed address.
 
     Attributes:
-        url: where it is.
-        checksum: ``sha256:...`` or ``md5:...``; ``None`` where none is published.
-        layout: how the images lie in it: by class folder, by WordNet-id folder, by numbered folder, or as in CUB.
+        url: its address.
+        checksum: ``sha256:...`` or ``md5:...``; ``None`` if none is published.
+        layout: how images are sorted in it: folders by class, by WordNet id, by number, or as in CUB.
     """
 
     kind: Literal["archive"]
@@ -119,9 +118,9 @@ class ArchiveRoute(StrictModel):
 
 
 class ManualRoute(StrictModel):
-    """A dataset only its user can get; ``instructions`` say from where and how it must lie.
+    """Images that the user must get by hand, as ``instructions`` say.
 
-    The class folders may lie at any one depth below the dataset's folder.
+    The class folders may be at any depth below the dataset's folder, all at the same.
     """
 
     kind: Literal["manual"]

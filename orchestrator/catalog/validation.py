@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.catalog.location import Location
-from orchestrator.util.errors import UserError, short_repr, unknown_name
+from orchestrator.util.errors import UserError, short_repr
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -17,18 +17,15 @@ Model = TypeVar("Model", bound=BaseModel)
 def as_mapping(value: Any, location: Location) -> dict[str, Any]:
     """``value`` if it is a mapping with text keys. Raises ``UserError`` otherwise."""
     if not isinstance(value, dict):
-        raise UserError(f"needs fields (name: value), not {short_repr(value)}", where=str(location))
+        raise location.error(f"needs fields (name: value), not {short_repr(value)}")
     for key in value:
         if not isinstance(key, str):
-            raise UserError(f"the name {short_repr(key)} is not text; write it in quotes", where=str(location))
+            raise location.error(f"the name {short_repr(key)} is not text; write it in quotes")
     return value
 
 
 def validated(model: type[Model], data: Any, location: Location) -> Model:
-    """``data`` as a ``model``.
-
-    Raises ``UserError`` naming file and field; an unknown field comes with the nearest one that exists.
-    """
+    """``data`` as an instance of ``model``. Raises ``UserError`` that names the file and the field."""
     data = as_mapping(data, location)
     try:
         return model.model_validate(data)
@@ -39,7 +36,10 @@ def validated(model: type[Model], data: Any, location: Location) -> Model:
 
 
 def _as_user_error(problem: Mapping[str, Any], model: type[BaseModel], location: Location) -> UserError:
-    """One of pydantic's problems, in the words of this project."""
+    """The error for one of pydantic's problems.
+
+    Walks the problem's path through the models, to find its location in the file and the names that would be right.
+    """
     candidates: list[type[BaseModel]] = [model]
     outer = candidates
     for key in problem["loc"]:
@@ -57,30 +57,28 @@ def _as_user_error(problem: Mapping[str, Any], model: type[BaseModel], location:
     if problem["type"] == "extra_forbidden":
         parent, _, name = location.path.rpartition(".")
         known = {field for owner in outer for field in owner.model_fields}
-        return unknown_name("field", name, known, where=str(Location(location.file, parent)))
+        return Location(location.file, parent).unknown_name("field", name, known)
     if problem["type"] == "missing":
-        return UserError("this field is needed", where=str(location))
+        return location.error("this field is needed")
     if problem["type"] == "value_error":
-        return UserError(str(problem["ctx"]["error"]), where=str(location))
+        return location.error(str(problem["ctx"]["error"]))
     if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
         kinds = sorted(kind for c in candidates for kind in _kinds(c))
         location = location / "kind"
         if problem["type"] == "union_tag_not_found":
-            return UserError("this field is needed", where=str(location), hint=f"one of: {', '.join(kinds)}")
-        return unknown_name("kind", problem["ctx"]["tag"], kinds, where=str(location))
+            return location.error("this field is needed", f"one of: {', '.join(kinds)}")
+        return location.unknown_name("kind", problem["ctx"]["tag"], kinds)
     if problem["type"] == "literal_error":
         return _unknown_choice(problem, outer, location)
-    return UserError(
-        f"{short_repr(problem['input'])}: {problem['msg'][:1].lower()}{problem['msg'][1:]}", where=str(location)
-    )
+    message: str = problem["msg"]
+    return location.error(f"{short_repr(problem['input'])}: {message[:1].lower()}{message[1:]}")
 
 
 def _unknown_choice(problem: Mapping[str, Any], owners: list[type[BaseModel]], location: Location) -> UserError:
     name = next((key for key in reversed(problem["loc"]) if isinstance(key, str)), "value")
     annotations = [c.model_fields[name].annotation for c in owners if name in c.model_fields]
-    return unknown_name(
-        name, problem["input"], {str(v) for a in annotations for v in _literals(a)}, where=str(location)
-    )
+    choices = {str(value) for annotation in annotations for value in _literals(annotation)}
+    return location.unknown_name(name, problem["input"], choices)
 
 
 def _literals(annotation: Any) -> list[Any]:
@@ -90,13 +88,13 @@ def _literals(annotation: Any) -> list[Any]:
 
 
 def _kinds(model: type[BaseModel]) -> tuple[Any, ...]:
-    """The values of a model's ``kind`` field, by which unions tell their members apart."""
+    """The values of a model's ``kind`` field, which selects a member of a union."""
     field = model.model_fields.get("kind")
     return tuple(_literals(field.annotation)) if field else ()
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
-    """The models an annotation may hold, through unions, tuples and annotations."""
+    """The models inside a type annotation: itself, or those of a union, tuple or dict."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     if get_origin(annotation) in (Union, UnionType, Annotated, tuple, dict):

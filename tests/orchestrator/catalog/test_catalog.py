@@ -14,12 +14,12 @@ from orchestrator.catalog import (
     class_names_of,
     dataset_ref,
     find_data_root,
-    grids_folder,
     load_catalog,
     missing_data,
     missing_weights,
     prompt_templates,
 )
+from orchestrator.catalog.location import grids_folder
 from orchestrator.report.paper.published import published_datasets, published_rows
 from orchestrator.util.errors import UserError
 from tests.helpers.waiting import PATIENCE

@@ -26,8 +26,9 @@ from bolt.clip.huggingface import config_from_shape, to_huggingface
 from orchestrator.artifacts.build import build
 from orchestrator.artifacts.kinds import AdoptedSource, Images, SourceModel
 from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.catalog import Catalog, checkpoint_digest, grids_folder, load_catalog
+from orchestrator.catalog import Catalog, checkpoint_digest, load_catalog
 from orchestrator.catalog.load_backbone import load_backbone
+from orchestrator.catalog.location import grids_folder
 from orchestrator.cells.trial import run_cell
 from orchestrator.core.settings import RunSettings
 from orchestrator.grid import Grid, load_grid
