@@ -322,7 +322,7 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
     from orchestrator.planning.plan import make_plan
     from orchestrator.progress.counter import ProgressCounter
     from orchestrator.progress.display import ProgressDisplay
-    from orchestrator.progress.status_file import StatusFile, status_place
+    from orchestrator.progress.status_file import StatusFile
     from orchestrator.tracking.background import BackgroundTracker
 
     begun = time.perf_counter()
@@ -349,7 +349,7 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
         progress = ProgressDisplay(
             counter,
             console=Console(file=screen, force_terminal=True),
-            status=StatusFile(status_place(store.files, grid.name), grid.name),
+            status=StatusFile(store.files, grid.name),
         )
         stack.enter_context(Cluster.connect(None, cpus=WORKERS))
         stack.enter_context(progress)

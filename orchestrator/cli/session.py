@@ -22,7 +22,7 @@ from orchestrator.planning.plan import Plan
 from orchestrator.planning.plan_view import counts_line, estimate_line
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
-from orchestrator.progress.status_file import StatusFile, status_place
+from orchestrator.progress.status_file import StatusFile
 from orchestrator.report.grid_report import report_location, write_grid_report
 from orchestrator.store.lease import grid_lease
 from orchestrator.tracking.background import BackgroundTracker
@@ -130,7 +130,7 @@ def _progress(plan: Plan, workspace: Workspace, options: RunOptions, console: Co
         build_progress=store.build_progress,
         log_of=lambda failed: failure.log if (failure := store.read_failure(failed)) else "",
     )
-    status = StatusFile(status_place(store.files, plan.grid.name), plan.grid.name, plan.grid.title, resume)
+    status = StatusFile(store.files, plan.grid.name, plan.grid.title, resume)
     return ProgressDisplay(counter, title=title, console=console, status=status, resume_command=resume)
 
 

@@ -11,7 +11,7 @@ from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, TaskEvent
 from orchestrator.planning.cost import CostModel, Work, artifact_work
 from orchestrator.progress.eta import Eta, Prediction, Running, WaitingWork, eta
-from orchestrator.progress.snapshot import Failed, Snapshot, Stage, UnderWay
+from orchestrator.progress.snapshot import Failed, InProgress, Snapshot, Stage
 from orchestrator.store.build_progress import fraction_done
 
 RATE_SECONDS = 300.0
@@ -139,14 +139,14 @@ class ProgressCounter:
                     Stage(name, self._built[name], self._broken[name], total) for name, total in totals.items()
                 ),
                 building=tuple(
-                    UnderWay(address, now - start, told=told[address]) for address, start in self._building.items()
+                    InProgress(address, now - start, told=told[address]) for address, start in self._building.items()
                 ),
                 before=self._finished_before,
                 finished=self._finished,
                 failed=self._failed,
                 waiting=len(self._waiting),
                 running=tuple(
-                    UnderWay(name, now - start, self._costs.seconds(self._cells[name])) for name, start in running
+                    InProgress(name, now - start, self._costs.seconds(self._cells[name])) for name, start in running
                 ),
                 rate=self._rate(now),
                 eta=remaining.seconds,

@@ -1,4 +1,4 @@
-"""How far a run is at one moment: plain data that the terminal shows and the status file holds."""
+"""The progress of a run at one moment, as plain data. The terminal shows it and the status file holds it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.util.units import human_duration
 
 @dataclass(frozen=True)
 class Stage:
-    """The artifacts of one kind that a run builds. ``failed`` counts those skipped for want of a failed one too."""
+    """Counts of the artifacts of one kind. ``failed`` includes those that were skipped because an input failed."""
 
     name: str
     built: int
@@ -20,13 +20,13 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class UnderWay:
-    """A cell or an artifact that is being made.
+class InProgress:
+    """A cell that is running, or an artifact that is being built.
 
     Attributes:
-        seconds: since it was started.
-        expected: how long such a thing takes, in seconds; ``None`` where nothing like it was measured.
-        told: how far its builder says it is, if it does.
+        seconds: time since it started.
+        expected: predicted duration in seconds; ``None`` where nothing like it was measured.
+        told: progress that the artifact's builder reports, such as ``3 of 8``; empty without a report.
     """
 
     name: str
@@ -37,7 +37,7 @@ class UnderWay:
 
 @dataclass(frozen=True)
 class Failed:
-    """A cell or an artifact that could not be made."""
+    """A cell or an artifact that has failed, with one line of its error and the path of its log."""
 
     name: str
     error: str
@@ -46,30 +46,30 @@ class Failed:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """How far a run is.
+    """The progress of a run.
 
     Attributes:
-        elapsed: seconds since it began.
-        stages: in the order they are built.
-        building: artifacts under way.
+        elapsed: seconds since the run started.
+        stages: counts of artifacts by kind, in the order they are built.
+        building: artifacts that are being built.
         before: cells that were finished before this run.
-        finished, failed, waiting: cells of this run.
-        running: cells under way, the longest first.
-        rate: cells ended per second over the last minutes.
-        eta: seconds until all is done, artifacts included.
-        measured: the share of that which rests on measured work, 0 to 1.
-        failures: the last ones.
+        finished, failed, waiting: counts of cells of this run.
+        running: cells that are running, the one that started first in front.
+        rate: cells that ended per second over the last minutes.
+        eta: estimated seconds until everything is done, artifacts included.
+        measured: the share of the estimate that rests on measurements, 0 to 1.
+        failures: the last failures.
         memory, gpus: of the driver's machine.
     """
 
     elapsed: float = 0.0
     stages: tuple[Stage, ...] = ()
-    building: tuple[UnderWay, ...] = ()
+    building: tuple[InProgress, ...] = ()
     before: int = 0
     finished: int = 0
     failed: int = 0
     waiting: int = 0
-    running: tuple[UnderWay, ...] = ()
+    running: tuple[InProgress, ...] = ()
     rate: float = 0.0
     eta: float = 0.0
     measured: float = 1.0
@@ -79,12 +79,12 @@ class Snapshot:
 
     @property
     def total(self) -> int:
-        """Cells of the grid, but for those on record as failed that are not tried again."""
+        """Cells of the grid, without those with a recorded failure that do not run again."""
         return self.before + self.finished + self.failed + len(self.running) + self.waiting
 
     @property
     def done(self) -> int:
-        """Finished cells, those of earlier runs included."""
+        """Finished cells, including those of earlier runs."""
         return self.before + self.finished
 
     @property
@@ -94,30 +94,30 @@ class Snapshot:
 
     @property
     def artifacts(self) -> int:
-        """Artifacts this run builds in all."""
+        """Artifacts this run has to build, including those it has built."""
         return sum(stage.total for stage in self.stages)
 
     @property
     def left(self) -> bool:
-        """Whether anything is still to do."""
+        """Whether any cell or artifact is not done yet."""
         ended = self.built + sum(stage.failed for stage in self.stages)
         return ended < self.artifacts or bool(self.running) or self.waiting > 0
 
     @property
-    def rate_words(self) -> str:
-        """Cells a minute, or a second where they are many."""
+    def rate_text(self) -> str:
+        """The rate as text: cells per minute, or per second where it is high."""
         return f"{self.rate:.1f} cells/s" if self.rate >= 2 else f"{60 * self.rate:.1f} cells/min"
 
     @property
-    def eta_words(self) -> str:
-        """What is left, and a warning when most of it is reckoned and not measured."""
+    def eta_text(self) -> str:
+        """The remaining time as text, with a warning when most of it is assumed and not measured."""
         if self.measured < 0.5:
             return f"very roughly {human_duration(self.eta)} left (nothing like it was measured yet)"
         return f"about {human_duration(self.eta)} left"
 
     @property
     def line(self) -> str:
-        """All of it in one line, for logs."""
+        """The snapshot in one line, for logs."""
         parts = []
         if any(stage.built + stage.failed < stage.total for stage in self.stages):
             parts.append(f"artifacts {self.built}/{self.artifacts}")
@@ -126,11 +126,11 @@ class Snapshot:
         if self.failed:
             parts.append(f"{self.failed} failed")
         if self.rate:
-            parts.append(self.rate_words)
+            parts.append(self.rate_text)
         if self.left:
-            parts.append(self.eta_words)
+            parts.append(self.eta_text)
         return ", ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; ``status_file.py`` reads them back equal."""
+        """The snapshot in JSON types, for the status file."""
         return asdict(self)

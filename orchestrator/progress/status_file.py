@@ -1,7 +1,7 @@
-"""The file in which a run says how far it is, for other shells and machines: ``status/GRID.json`` in its store.
+"""The status file of a run, ``status/GRID.json`` in its store: its progress, for other shells and machines.
 
-It is renewed every few seconds, so its age tells a driver that was killed, or whose machine went away, from one at
-work; on the same machine the process is asked for, too.
+The run rewrites the file every few seconds, so an old file means that its driver was killed or its machine is gone.
+On the driver's own machine its process is looked up as well.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Literal
 
 from pydantic import TypeAdapter
@@ -26,14 +25,14 @@ from orchestrator.util.units import human_duration
 FORMAT = 1
 
 STALE_SECONDS = 30.0
-"""A status that was not renewed for so long is of a driver that does not run: killed elsewhere, or suspended."""
+"""The driver of a status that is older than this does not run: it was killed elsewhere, or suspended."""
 
 REMOTE_SECONDS = 8.0
-"""Between two renewals where each is a request to a server."""
+"""Least interval between two writes to a remote store, where each is a request."""
 
 State = Literal["running", "silent", "died", "ended", "stopped", "failed"]
 
-WORDS: dict[State, str] = {
+STATE_LABELS: dict[State, str] = {
     "running": "running",
     "silent": "silent",
     "died": "died",
@@ -45,16 +44,16 @@ WORDS: dict[State, str] = {
 
 @dataclass(frozen=True)
 class Status:
-    """What a run said last.
+    """The content of a status file.
 
     Attributes:
         grid, title: what is run.
-        state: what it says of itself, or, where it says that it runs, what became of it: ``died`` when its process
-            is gone, ``silent`` when it has not said anything for long.
+        state: as the run wrote it. Where that is ``running``, reading replaces it with ``died`` when the process is
+            gone, and with ``silent`` when the file is old.
         command: the command line as it was typed.
-        host, pid, started: which process.
-        at: when it was said, in seconds since the epoch.
-        shot: how far it was.
+        host, pid, started: the driver's machine, its process and when that started (seconds since the epoch).
+        at: when the file was written, in seconds since the epoch.
+        shot: the progress at that moment.
     """
 
     grid: str
@@ -68,64 +67,39 @@ class Status:
     shot: Snapshot
 
     @property
-    def at_work(self) -> bool:
-        """Whether there is anything to watch."""
+    def is_running(self) -> bool:
+        """Whether the run is under way."""
         return self.state == "running"
 
     def headline(self, now: float) -> str:
-        """Who runs it and whether they still do."""
+        """One line: the state of the run, since when, and the command that continues it."""
         ago = human_duration(max(0.0, now - self.at))
-        who = f"process {self.pid} on {self.host}"
+        process = f"process {self.pid} on {self.host}"
         match self.state:
             case "running":
-                return f"running: {who}"
+                return f"running: {process}"
             case "died":
-                return f"died: {who} is gone, it last said so much {ago} ago; go on with: {self.command}"
+                return f"died: {process} is gone, its last status is {ago} old; go on with: {self.command}"
             case "silent":
-                return f"silent: {who} has not said anything for {ago}; it was suspended, or its machine is gone"
+                return f"silent: no status from {process} for {ago}; it was suspended, or its machine is gone"
             case "ended":
                 return f"ended {ago} ago"
             case _:
-                return f"{WORDS[self.state]} {ago} ago; go on with: {self.command}"
-
-
-@dataclass(frozen=True)
-class StoredStatus:
-    """A status in a remote store; it is read and written as a path is."""
-
-    files: Files
-    name: str
-
-    def read_text(self) -> str:
-        """What it says. Raises ``OSError``."""
-        return self.files.read(self.name).decode("utf-8", "replace")
-
-    def write_text(self, text: str) -> None:
-        """Have it say something else. Raises ``OSError``."""
-        self.files.write(self.name, text.encode())
-
-
-Place = Path | StoredStatus
-
-
-def status_place(files: Files, grid: str) -> Place:
-    """Where a run in a store says how far it is."""
-    name = f"status/{grid}.json"
-    return files.local_path(name) if files.is_local else StoredStatus(files, name)
+                return f"{STATE_LABELS[self.state]} {ago} ago; go on with: {self.command}"
 
 
 class StatusFile:
-    """Writes a run's status.
+    """Writes a run's status into a store.
 
     Args:
-        path: where to; ``None`` writes nothing.
+        files: the store's files; ``None`` writes nothing.
         grid, title, command: see :class:`Status`.
     """
 
-    def __init__(self, path: Place | None, grid: str = "", title: str = "", command: str = "") -> None:
-        self._path = path
+    def __init__(self, files: Files | None, grid: str = "", title: str = "", command: str = "") -> None:
+        self._files, self._name = files, _file_name(grid)
         self._written = float("-inf")
-        self._who = {
+        self._run = {
             "format": FORMAT,
             "grid": grid,
             "title": title,
@@ -135,55 +109,60 @@ class StatusFile:
             "started": process_start_time(),
         }
 
-    def write(self, state: State, shot: Snapshot) -> None:
-        """Say how far it is. A disk that is full or gone does not end a run over its status."""
-        if self._path is None:
+    def write(self, state: State, snapshot: Snapshot) -> None:
+        """Write the status. Errors are ignored: a full disk must not end a run over its status.
+
+        Writes of ``running`` to a remote store that come too early are left out.
+        """
+        now = time.monotonic()
+        if self._files is None:
             return
-        now, pace = time.monotonic(), REMOTE_SECONDS if isinstance(self._path, StoredStatus) else 0.0
-        if state == "running" and now - self._written < pace:
+        if not self._files.is_local and state == "running" and now - self._written < REMOTE_SECONDS:
             return
         self._written = now
-        body = {**self._who, "state": state, "at": time.time(), "line": shot.line, "shot": shot.to_dict()}
-        if isinstance(self._path, StoredStatus):
-            with contextlib.suppress(OSError):
-                self._path.write_text(json.dumps(body, indent=1))
-            return
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        body = {**self._run, "state": state, "at": time.time(), "line": snapshot.line, "shot": snapshot.to_dict()}
+        text = json.dumps(body, indent=1)
         with contextlib.suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(body, indent=1))
-            temporary.replace(self._path)
+            if not self._files.is_local:
+                self._files.write(self._name, text.encode())
+                return
+            path = self._files.local_path(self._name)
+            temporary = path.with_name(f".{path.name}.{os.getpid()}")  # without the flush of Files.write, which is slow
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(text)
+            temporary.replace(path)
+
+
+def _file_name(grid: str) -> str:
+    return f"status/{grid}.json"
 
 
 _STATUS = TypeAdapter(Status)
 
 
-def read_status(path: Place | None) -> Status | None:
-    """What the last run of a grid said; ``None`` when there was none, or nothing that can be read."""
-    if path is None:
-        return None
+def read_status(files: Files, grid: str) -> Status | None:
+    """The status of a grid's last run; ``None`` without a run, or for a file that cannot be read."""
     try:
-        body = json.loads(path.read_text())
-        if body["format"] != FORMAT:
+        body = json.loads(files.read(_file_name(grid)).decode("utf-8", "replace"))
+        if body["format"] != FORMAT or body["grid"] != grid:
             return None
         json.dumps(body, allow_nan=False)  # raises ValueError: Python reads NaN and Infinity, which no run writes
-        said = _STATUS.validate_python({field.name: body[field.name] for field in fields(Status)})
-        if said.state == "running":
-            return replace(said, state=_became(said.host, said.pid, said.started, said.at))
-        return said
+        status = _STATUS.validate_python({field.name: body[field.name] for field in fields(Status)})
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
+    return replace(status, state=_current_state(status)) if status.is_running else status
 
 
-def _became(host: str, pid: int, started: float, at: float) -> State:
-    if host == socket.gethostname() and has_ended(pid, started):
+def _current_state(status: Status) -> State:
+    """What has become of a run that wrote that it is running."""
+    if status.host == socket.gethostname() and has_ended(status.pid, status.started):
         return "died"
-    return "silent" if time.time() - at > STALE_SECONDS else "running"
+    return "silent" if time.time() - status.at > STALE_SECONDS else "running"
 
 
 def read_statuses(files: Files) -> Iterator[Status]:
-    """Every grid's last run in a store, by name."""
+    """The status of every grid's last run in a store, by name."""
     grids = [name.removesuffix(".json") for name in files.names("status") if name.endswith(".json") and name[0] != "."]
-    for status in files.map(lambda grid: read_status(status_place(files, grid)), grids):
+    for status in files.map(lambda grid: read_status(files, grid), grids):
         if status is not None:
             yield status

@@ -1,4 +1,4 @@
-"""``status``: how far a grid is, seen from another shell, once or until its run ends; and what a store's runs did."""
+"""What the ``status`` command shows: the progress of a grid once, or until its run ends; the runs of a store."""
 
 from __future__ import annotations
 
@@ -11,37 +11,33 @@ from rich.text import Text
 
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.plan_view import counts_line
-from orchestrator.progress.status_file import (
-    REMOTE_SECONDS,
-    WORDS,
-    Place,
-    Status,
-    StoredStatus,
-    read_status,
-    read_statuses,
-    status_place,
-)
+from orchestrator.progress.status_file import REMOTE_SECONDS, STATE_LABELS, Status, read_status, read_statuses
 from orchestrator.progress.view import LiveView
 from orchestrator.store import Store
+from orchestrator.store.files import Files
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_duration
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
+"""Interval between two reads of a status file in a local store."""
+
 PLAIN_SECONDS = 30.0
+"""Least interval between two plain lines."""
+
 SHOWN_FAILURES = 10
 
 
 def status_view(plan: Plan, store: Store) -> RenderableType:
-    """How far a grid is, what its run at work, or its last one, said, and the failures on record."""
+    """The progress of a grid, the state of its last run, and its recorded failures."""
     title = f"{plan.grid.name}: {plan.grid.title}"
     parts: list[RenderableType] = []
-    said = read_status(status_place(store.files, plan.grid.name))
-    if said is not None and said.state in ("running", "silent", "died"):
-        parts.append(run_view(said, title))
+    status = read_status(store.files, plan.grid.name)
+    if status is not None and status.state in ("running", "silent", "died"):
+        parts.append(run_view(status, title))
     else:
         parts += [Text(title, style="bold"), Text(counts_line(plan))]
-        if said is not None:
-            parts.append(Text(f"last run {said.headline(time.time())}", overflow="fold"))
+        if status is not None:
+            parts.append(Text(f"last run {status.headline(time.time())}", overflow="fold"))
     for failure in plan.failed[:SHOWN_FAILURES]:
         parts.append(Text(f"failed: {failure.id}\n  {failure.error}\n  log: {failure.log}", style="red"))
     if len(plan.failed) > SHOWN_FAILURES:
@@ -51,75 +47,79 @@ def status_view(plan: Plan, store: Store) -> RenderableType:
     return Group(*parts)
 
 
-def run_view(said: Status, title: str = "") -> RenderableType:
-    """A run's own picture, below who runs it; the same that the run's terminal shows."""
-    return LiveView(title or f"{said.grid}: {said.title}", said.shot, said.at, said.headline(time.time()))
+def run_view(status: Status, title: str = "") -> RenderableType:
+    """The view that the run's own terminal shows, with the state of the run below its title."""
+    return LiveView(title or f"{status.grid}: {status.title}", status.shot, status.at, status.headline(time.time()))
 
 
 def watch(store: Store, grid: str, console: Console) -> None:
-    """Show a run's picture until it ends, or until Ctrl-C, which ends only the watching.
+    """Show a run until it ends, or until Ctrl-C, which ends only the watching.
 
-    Raises ``UserError`` when the grid is not being run.
+    Raises ``UserError`` when no run of the grid is under way.
     """
-    path = status_place(store.files, grid)
-    said = read_status(path)
-    if said is None or not said.at_work:
-        what = f"its last run {said.headline(time.time())}" if said else "it was never run there"
+    status = read_status(store.files, grid)
+    if status is None or not status.is_running:
+        what = f"its last run {status.headline(time.time())}" if status else "it was never run there"
         raise UserError(
-            f"grid {grid} is not being run in {store.url}: {what}", hint="without --watch, status says how far it is"
+            f"grid {grid} is not being run in {store.url}: {what}", hint="without --watch, status shows its progress"
         )
+    follow = _follow_live if console.is_terminal else _follow_in_lines
     try:
-        said = _live(path, said, console) if console.is_terminal else _plain(path, said, console)
+        status = follow(store.files, status, console)
     except KeyboardInterrupt:
         return
-    console.print(said.headline(time.time()), highlight=False, soft_wrap=True, markup=False)
-    console.print(said.shot.line, highlight=False, soft_wrap=True, markup=False)
+    _print(status.headline(time.time()), console)
+    _print(status.shot.line, console)
 
 
-def _live(path: Place, said: Status, console: Console) -> Status:
-    with Live(run_view(said), console=console, auto_refresh=False, transient=True) as live:
-        while said.at_work:
-            time.sleep(_pause(path))
-            said = read_status(path) or said
-            live.update(run_view(said), refresh=True)
-    return said
+def _follow_live(files: Files, status: Status, console: Console) -> Status:
+    """Show a run in a live view; returns its last status."""
+    with Live(run_view(status), console=console, auto_refresh=False, transient=True) as live:
+        while status.is_running:
+            status = _next_status(files, status)
+            live.update(run_view(status), refresh=True)
+    return status
 
 
-def _plain(path: Place, said: Status, console: Console) -> Status:
+def _follow_in_lines(files: Files, status: Status, console: Console) -> Status:
+    """Show a run in plain lines; returns its last status."""
     printed, due = "", 0.0
-    while said.at_work:
+    while status.is_running:
         now = time.monotonic()
-        if said.shot.line != printed and now >= due:
-            printed, due = said.shot.line, now + PLAIN_SECONDS
-            console.print(printed, highlight=False, soft_wrap=True, markup=False)
-        time.sleep(_pause(path))
-        said = read_status(path) or said
-    return said
+        if status.shot.line != printed and now >= due:
+            printed, due = status.shot.line, now + PLAIN_SECONDS
+            _print(printed, console)
+        status = _next_status(files, status)
+    return status
 
 
-def _pause(path: Place) -> float:
-    """Seconds between two looks; no more often than a run says anything."""
-    return REMOTE_SECONDS / 2 if isinstance(path, StoredStatus) else LOOK_SECONDS
+def _next_status(files: Files, status: Status) -> Status:
+    """The status after a pause; the same one where it cannot be read."""
+    time.sleep(POLL_SECONDS if files.is_local else REMOTE_SECONDS / 2)
+    return read_status(files, status.grid) or status
+
+
+def _print(line: str, console: Console) -> None:
+    console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
 def store_view(store: Store) -> RenderableType:
-    """Every grid that was run in a store, and how far its last run came."""
+    """A table of all grids that were run in a store, with the state and progress of the last run."""
     statuses = list(read_statuses(store.files))
     if not statuses:
         return Text(f"no grid was run in {store.url}")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("grid", "state", "cells", "failed", "left", "said"):
+    for heading in ("grid", "state", "cells", "failed", "left", "written"):
         table.add_column(heading, justify="right" if heading in ("cells", "failed", "left") else "left")
     now = time.time()
-    for said in statuses:
-        shot = said.shot
-        left = human_duration(shot.eta) if said.at_work and shot.left else "-"
+    for status in statuses:
+        shot = status.shot
         table.add_row(
-            said.grid,
-            WORDS[said.state],
+            status.grid,
+            STATE_LABELS[status.state],
             f"{shot.done}/{shot.total}",
             Text(str(shot.failed), style="red" if shot.failed else ""),
-            left,
-            f"{human_duration(max(0.0, now - said.at))} ago",
+            human_duration(shot.eta) if status.is_running and shot.left else "-",
+            f"{human_duration(max(0.0, now - status.at))} ago",
         )
     return table

@@ -1,4 +1,4 @@
-"""A snapshot on one screen, from 60 columns on: what the ``grid`` command shows while it runs, and ``status``."""
+"""The live view of a run in a terminal of at least 60 columns, shown by the commands ``grid`` and ``status``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.progress.snapshot import Snapshot, UnderWay
+from orchestrator.progress.snapshot import InProgress, Snapshot
 from orchestrator.util.units import human_duration
 
 SHOWN_BUILDING = 4
@@ -25,10 +25,10 @@ class LiveView:
     """A snapshot for the terminal.
 
     Attributes:
-        title: stands above it.
-        shot: how far it is.
-        now: seconds since the epoch when it was taken; the moment it will be done is told from there.
-        note: stands below the title, if there is one.
+        title: the first line.
+        shot: the snapshot.
+        now: when the snapshot was taken, in seconds since the epoch.
+        note: the second line; empty for none.
     """
 
     title: str
@@ -40,11 +40,11 @@ class LiveView:
         fixed = Group(*self._head(), *self._cells())
         failures = list(self._failures())
         above = len(console.render_lines(fixed, options)) + len(console.render_lines(Group(*failures), options))
-        # The last line stays free for the cursor; whatever has no room gives way to the counts.
-        room = max(FEWEST_RUNNING, min(SHOWN_RUNNING, console.size.height - above - 3))
+        # The last line stays free for the cursor. On a low terminal fewer running cells are listed.
+        lines = max(FEWEST_RUNNING, min(SHOWN_RUNNING, console.size.height - above - 3))
         yield fixed
         if self.shot.running:
-            yield under_way(self.shot.running, room)
+            yield in_progress_table(self.shot.running, lines)
         yield from failures
 
     def _head(self) -> list[RenderableType]:
@@ -64,7 +64,7 @@ class LiveView:
         bars.add_row("cells", _bar(shot.done, shot.total), f"{shot.done}/{shot.total}")
         parts: list[RenderableType] = [title, Text(self.note, style="yellow"), bars] if self.note else [title, bars]
         if shot.building:
-            parts.append(under_way(shot.building, SHOWN_BUILDING))
+            parts.append(in_progress_table(shot.building, SHOWN_BUILDING))
         return parts
 
     def _cells(self) -> list[RenderableType]:
@@ -74,14 +74,14 @@ class LiveView:
             counts.append(f" ({shot.before} of them before)")
         counts.append(f", {len(shot.running)} running, {shot.waiting} waiting, ")
         counts.append(f"{shot.failed} failed", style="red" if shot.failed else "")
-        parts = [counts]
+        lines = [counts]
         if shot.left:
-            pace = f"{shot.rate_words}, " if shot.rate else ""
-            parts.append(Text(f"{pace}{shot.eta_words}, until {_moment(self.now + shot.eta, self.now)}"))
+            rate = f"{shot.rate_text}, " if shot.rate else ""
+            lines.append(Text(f"{rate}{shot.eta_text}, until {_time_text(self.now + shot.eta, self.now)}"))
         if shot.memory is not None:
-            parts.append(Text(f"memory {shot.memory.summary}", style="dim"))
-        parts += [Text(gpu.summary, style="dim") for gpu in shot.gpus]
-        return list(parts)
+            lines.append(Text(f"memory {shot.memory.summary}", style="dim"))
+        lines += [Text(gpu.summary, style="dim") for gpu in shot.gpus]
+        return list(lines)
 
     def _failures(self) -> list[RenderableType]:
         parts = []
@@ -89,25 +89,25 @@ class LiveView:
             parts.append(Text(f"failed: {failure.name}", style="red", no_wrap=True, overflow="ellipsis"))
             parts.append(Text(f"  {failure.error}", style="red", no_wrap=True, overflow="ellipsis"))
             if failure.log:
-                parts.append(Text(failure.log, overflow="fold"))  # whole and alone, so that it can be copied
+                parts.append(Text(failure.log, overflow="fold"))  # never cut, so that it can be copied
         return list(parts)
 
 
-def under_way(what: tuple[UnderWay, ...], room: int) -> RenderableType:
-    """What is being made, how far or how long, in at most ``room`` lines."""
-    shown = what if len(what) <= room else what[: room - 1]
+def in_progress_table(items: tuple[InProgress, ...], lines: int) -> RenderableType:
+    """Running cells or artifacts with their progress and age, in at most ``lines`` lines."""
+    shown = items if len(items) <= lines else items[: lines - 1]
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(ratio=1, no_wrap=True, overflow="ellipsis", style="dim")
     table.add_column(justify="right", no_wrap=True)
-    for one in shown:
-        age = human_duration(one.seconds)
-        if one.told:
-            age = f"{one.told}  {age}"
-        elif one.expected is not None:
-            age = f"{age} of about {human_duration(one.expected)}"
-        table.add_row(f"  {one.name}", age)
-    if len(shown) < len(what):
-        table.add_row(f"  and {len(what) - len(shown)} more", "")
+    for item in shown:
+        age = human_duration(item.seconds)
+        if item.told:
+            age = f"{item.told}  {age}"
+        elif item.expected is not None:
+            age = f"{age} of about {human_duration(item.expected)}"
+        table.add_row(f"  {item.name}", age)
+    if len(shown) < len(items):
+        table.add_row(f"  and {len(items) - len(shown)} more", "")
     return table
 
 
@@ -115,6 +115,6 @@ def _bar(done: int, total: int) -> ProgressBar:
     return ProgressBar(total=max(total, 1), completed=done, width=24)
 
 
-def _moment(then: float, now: float) -> str:
-    """A time of day, with its day when that is not within the next one."""
+def _time_text(then: float, now: float) -> str:
+    """The time of day, with the date when it is more than a day away."""
     return time.strftime("%H:%M" if then - now < _DAY_SECONDS else "%a %d %b, %H:%M", time.localtime(then))

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from orchestrator.progress.snapshot import Failed, Snapshot, Stage, UnderWay
+from orchestrator.progress.snapshot import Failed, InProgress, Snapshot, Stage
 from orchestrator.progress.status_file import StatusFile, read_status, read_statuses
 from orchestrator.progress.status_view import store_view
 from orchestrator.store import CorruptArtifact, Store
@@ -167,9 +167,9 @@ def test_a_spoiled_snapshot_is_what_was_written_or_none(
 SHOT = Snapshot(
     elapsed=3.5,
     stages=(Stage("heads", 1, 0, 2),),
-    building=(UnderWay("head", 1.0, 2.0, "1 of 2"),),
+    building=(InProgress("head", 1.0, 2.0, "1 of 2"),),
     finished=3,
-    running=(UnderWay("cell", 1.0),),
+    running=(InProgress("cell", 1.0),),
     failures=(Failed("cell", "ValueError: no", "/log"),),
 )
 
@@ -178,7 +178,7 @@ SHOT = Snapshot(
 @given(data=st.data())
 def test_a_spoiled_status_is_a_status_or_none_and_can_be_shown(tmp_path: Path, data: st.DataObject) -> None:
     path = tmp_path / "status" / "grid.json"
-    StatusFile(path, "grid", "Grid", "orchestrator grid grid").write("ended", SHOT)
+    StatusFile(Files(tmp_path), "grid", "Grid", "orchestrator grid grid").write("ended", SHOT)
     said = {**json.loads(path.read_text()), "host": "here", "pid": 1, "started": 1.5, "at": 2.5}  # the same every time
     good = json.dumps(said, indent=1).encode()
     if data.draw(st.booleans()):
@@ -186,7 +186,7 @@ def test_a_spoiled_status_is_a_status_or_none_and_can_be_shown(tmp_path: Path, d
     else:
         with suppress(TypeError, ValueError):
             path.write_text(json.dumps(data.draw(damaged(json.loads(good)))))
-    status = read_status(path)
+    status = read_status(Files(tmp_path), "grid")
     assert status is None or isinstance(status.headline(0.0), str)
     store = Store(tmp_path)
     assert len(list(read_statuses(store.files))) == (status is not None)

@@ -171,14 +171,14 @@ def play(slots: int, slower: Callable[[float], float] = lambda share: 1.0, lost:
     progress = ProgressCounter(
         [cell for cell, _, _ in rows], costs=CostModel(lambda cell: sizes[cell.id]), slots=slots, clock=lambda: now
     )
-    under_way: list[tuple[float, int, float]] = []
+    running: list[tuple[float, int, float]] = []
     estimates: list[tuple[float, float]] = []
     for number, (cell, _, seconds) in enumerate(rows):
         took = seconds * slower(number / len(rows))
-        heapq.heappush(under_way, (now + lost + took, number, took))
+        heapq.heappush(running, (now + lost + took, number, took))
         progress.on_event(CellEvent(cell, "started"))
-        while len(under_way) == slots or (number == len(rows) - 1 and under_way):
-            now, ended, length = heapq.heappop(under_way)
+        while len(running) == slots or (number == len(rows) - 1 and running):
+            now, ended, length = heapq.heappop(running)
             progress.on_event(CellEvent(rows[ended][0], "finished", seconds=length))
             estimates.append((now, progress.snapshot().eta))
     return Played(now, tuple((at / now, (left - (now - at)) / now) for at, left in estimates))

@@ -1,4 +1,4 @@
-"""What the terminal shows while a grid runs, on a terminal and without one."""
+"""Counts of a run, and how they are shown on a terminal and without one."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ from orchestrator.core.events import CellEvent, TaskEvent
 from orchestrator.planning.cost import CostModel
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import STOPPING, ProgressDisplay
-from orchestrator.progress.snapshot import Failed, Snapshot, Stage, UnderWay
+from orchestrator.progress.snapshot import Failed, InProgress, Snapshot, Stage
 from orchestrator.progress.status_file import StatusFile, read_status
 from orchestrator.progress.view import LiveView
+from orchestrator.store.files import Files
 from orchestrator.util.machine import Gpu, Memory, parse_nvidia_smi, process_tree_memory
 from tests.helpers import cells as samples
 from tests.helpers.waiting import wait_for
 
 
-def quiet() -> Console:
+def plain_console() -> Console:
+    """A console that is no terminal and keeps what it prints."""
     return Console(file=io.StringIO(), width=100, force_terminal=False)
 
 
-def said(console: Console) -> str:
+def printed_on(console: Console) -> str:
+    """Everything that a console has printed."""
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
-def test_counts_follow_the_events_and_a_second_attempt_counts_once() -> None:
+def test_events_are_counted_and_a_second_attempt_counts_once() -> None:
     cells = [samples.cell(number) for number in range(5)]
     stages = {"images/a": 0.0, "features/b": 10.0, "spectra/c": 0.0}
     logs = {"features/b": "/store/logs/b.log"}
@@ -48,16 +51,18 @@ def test_counts_follow_the_events_and_a_second_attempt_counts_once() -> None:
     shot = progress.snapshot()
     assert shot.stages == (Stage("images", 1, 0, 1), Stage("features", 0, 1, 1), Stage("spectra", 0, 1, 1))
     assert (shot.finished, shot.failed, len(shot.running), shot.waiting) == (1, 1, 1, 2)
-    assert shot.running == (UnderWay(cells[1].id, 0.0, expected=2.0),)
+    assert shot.running == (InProgress(cells[1].id, 0.0, expected=2.0),)
     assert shot.failures == (
-        Failed("features/b", "OSError: disk", "/store/logs/b.log"),  # the store's log outlives the worker's
+        Failed(
+            "features/b", "OSError: disk", "/store/logs/b.log"
+        ),  # the store's log, not the worker's, which is removed
         Failed(cells[2].id, "needs features/b", "/logs/2"),
     )
     assert shot.eta == 3 * 2.0
     assert shot.line == "cells 1/5: 1 running, 2 waiting, 1 failed, about 6 s left"
 
 
-def test_earlier_runs_give_an_estimate_from_the_start_and_count_as_done() -> None:
+def test_results_of_earlier_runs_count_as_done_and_give_an_estimate_at_once() -> None:
     costs = CostModel(done=[samples.result(samples.cell(seed)) for seed in (1, 2)])  # 2.4 s each
     progress = ProgressCounter([samples.cell(seed) for seed in range(3, 13)], costs=costs, finished_before=2, slots=2)
     shot = progress.snapshot()
@@ -65,7 +70,7 @@ def test_earlier_runs_give_an_estimate_from_the_start_and_count_as_done() -> Non
     assert shot.line == "cells 2/12: 0 running, 10 waiting, about 12 s left"
 
 
-def test_artifacts_count_into_the_estimate_and_say_how_far_they_are() -> None:
+def test_artifacts_are_part_of_the_estimate_and_report_their_progress() -> None:
     now = 0.0
     told = {"sources/b": "3 of 4"}
     progress = ProgressCounter(
@@ -84,7 +89,7 @@ def test_artifacts_count_into_the_estimate_and_say_how_far_they_are() -> None:
     assert shot.line == "artifacts 1/3, sources/b: 3 of 4, cells 0/0: 0 running, 0 waiting, about 5 s left"
 
 
-def test_cells_a_minute_are_those_of_the_last_minutes() -> None:
+def test_the_rate_counts_the_cells_of_the_last_minutes() -> None:
     now = 0.0
     cells = [samples.cell(number) for number in range(700)]
     progress = ProgressCounter(cells, clock=lambda: now)
@@ -93,23 +98,23 @@ def test_cells_a_minute_are_those_of_the_last_minutes() -> None:
         now += 1.0 if number < 600 else 10.0
         progress.on_event(CellEvent(cell, "finished", seconds=1.0))
     assert progress.snapshot().rate == pytest.approx(0.1, rel=0.05)
-    assert progress.snapshot().rate_words.endswith("cells/min")
+    assert progress.snapshot().rate_text.endswith("cells/min")
 
 
-def test_without_a_terminal_it_says_plain_lines_failures_and_a_last_one() -> None:
-    console, cells = quiet(), [samples.cell(number) for number in range(2)]
+def test_without_a_terminal_plain_lines_failures_and_a_summary_are_printed() -> None:
+    console, cells = plain_console(), [samples.cell(number) for number in range(2)]
     progress = ProgressCounter(cells)
     with ProgressDisplay(progress, console=console):
         progress.on_event(CellEvent(cells[0], "started"))
         progress.on_event(CellEvent(cells[0], "finished", seconds=1.0))
         progress.on_event(CellEvent(cells[1], "failed", error="ValueError: [odd]", log="/logs/1"))
-        wait_for(lambda: "cells 1/2" in said(console))
-    lines = said(console).splitlines()
+        wait_for(lambda: "cells 1/2" in printed_on(console))
+    lines = printed_on(console).splitlines()
     assert lines[0] == f"failed: {cells[1].id}: ValueError: [odd] (log: /logs/1)"
     assert lines[1].startswith("cells 1/2: 0 running, 0 waiting, 1 failed")
     assert lines[-1].startswith("1 cells finished, 1 failed in ")
     assert len(lines) == 3
-    assert "\x1b" not in said(console)
+    assert "\x1b" not in printed_on(console)
 
 
 def test_a_terminal_sees_the_running_cells_and_the_last_failures() -> None:
@@ -120,10 +125,10 @@ def test_a_terminal_sees_the_running_cells_and_the_last_failures() -> None:
         for cell in cells[:20]:
             progress.on_event(CellEvent(cell, "started"))
         progress.on_event(CellEvent(cells[0], "failed", error="ValueError: odd", log="/logs/0.err"))
-        wait_for(lambda: "/logs/0.err" in said(console))
+        wait_for(lambda: "/logs/0.err" in printed_on(console))
         display.stopping()
-        wait_for(lambda: STOPPING[:40] in said(console))
-    text = said(console)
+        wait_for(lambda: STOPPING[:40] in printed_on(console))
+    text = printed_on(console)
     assert "demo: Demo" in text
     assert "19 running, 10 waiting, " in text
     assert "ValueError: odd" in text
@@ -132,12 +137,12 @@ def test_a_terminal_sees_the_running_cells_and_the_last_failures() -> None:
 FULL = Snapshot(
     elapsed=4000.0,
     stages=(Stage("images", 32, 0, 32), Stage("sources", 7, 1, 16)),
-    building=(UnderWay("sources/tiny-clip.glyph-digits--0011aabb", 12.0, told="5 of 8"),),
+    building=(InProgress("sources/tiny-clip.glyph-digits--0011aabb", 12.0, told="5 of 8"),),
     before=100,
     finished=40,
     failed=2,
     waiting=400,
-    running=tuple(UnderWay(f"fewshot.ViT-B-32.digits.k16.bolt.s{n}--0011aabb", 30.0 + n, 90.0) for n in range(40)),
+    running=tuple(InProgress(f"fewshot.ViT-B-32.digits.k16.bolt.s{n}--0011aabb", 30.0 + n, 90.0) for n in range(40)),
     rate=0.5,
     eta=720.0,
     failures=(Failed("fewshot.digits", "ValueError: odd", "/a/store/logs/fewshot.digits.log"),) * 2,
@@ -150,7 +155,7 @@ FULL = Snapshot(
 def test_the_view_fits_on_one_screen_from_sixty_columns(width: int, height: int) -> None:
     console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True, color_system=None)
     console.print(LiveView("demo: Demo", FULL, now=0.0))
-    lines = said(console).splitlines()
+    lines = printed_on(console).splitlines()
     text = " ".join(" ".join(lines).split())
     assert max(map(len, lines)) <= width
     assert len(lines) < height
@@ -164,9 +169,9 @@ def test_the_view_fits_on_one_screen_from_sixty_columns(width: int, height: int)
     assert text.count(" /a/store/logs/fewshot.digits.log") == 2
 
 
-def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path) -> None:
-    console = quiet()
-    file = StatusFile(tmp_path / "s.json", "demo", "Demo", "python -m orchestrator grid demo")
+def test_an_interrupted_run_prints_the_command_that_continues_it(tmp_path: Path) -> None:
+    console = plain_console()
+    file = StatusFile(Files(tmp_path), "demo", "Demo", "python -m orchestrator grid demo")
     with (
         pytest.raises(KeyboardInterrupt),
         ProgressDisplay(
@@ -177,17 +182,17 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path) -> None:
         ),
     ):
         raise KeyboardInterrupt
-    assert "stopped: 0 cells finished, 1 not done" in said(console)
-    assert said(console).endswith("; go on with: python -m orchestrator grid demo\n")
-    found = read_status(tmp_path / "s.json")
+    assert "stopped: 0 cells finished, 1 not done" in printed_on(console)
+    assert printed_on(console).endswith("; go on with: python -m orchestrator grid demo\n")
+    found = read_status(Files(tmp_path), "demo")
     assert found is not None
     assert found.state == "stopped"
 
 
 def test_a_status_that_cannot_be_written_does_not_end_the_run(tmp_path: Path) -> None:
-    blocked = tmp_path / "file"
+    blocked = tmp_path / "status"
     blocked.write_text("")
-    with ProgressDisplay(ProgressCounter([]), console=quiet(), status=StatusFile(blocked / "status.json")):
+    with ProgressDisplay(ProgressCounter([]), console=plain_console(), status=StatusFile(Files(tmp_path), "demo")):
         pass
     assert blocked.read_text() == ""
 

@@ -1,8 +1,7 @@
-"""How far a run is, seen from other shells: at work, ended, stopped, dead, silent."""
+"""The status file: what other shells see of a run that is running, ended, stopped, dead or silent."""
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
-from rich.console import Console
 
 from orchestrator.core.events import CellEvent
 from orchestrator.progress.counter import ProgressCounter
@@ -21,29 +19,32 @@ from orchestrator.progress.snapshot import Snapshot
 from orchestrator.progress.status_file import StatusFile, read_status, read_statuses
 from orchestrator.progress.status_view import store_view, watch
 from orchestrator.store import Store
+from orchestrator.store.files import Files
 from orchestrator.util.errors import UserError
 from tests.helpers import cells as samples
 from tests.helpers.waiting import wait_for
-from tests.orchestrator.progress.test_progress import FULL, quiet, said
+from tests.orchestrator.progress.test_progress import FULL, plain_console, printed_on
 
 COMMAND = "python -m orchestrator grid demo --local"
 
 
 def file_in(folder: Path, grid: str = "demo") -> tuple[Path, StatusFile]:
+    """The path of a grid's status file in a store, and its writer."""
     path = folder / "status" / f"{grid}.json"
-    return path, StatusFile(path, grid, "Demo", COMMAND)
+    return path, StatusFile(Files(folder), grid, "Demo", COMMAND)
 
 
-def printed(view: object, width: int = 100) -> str:
-    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+def printed(view: object) -> str:
+    """A view as plain text."""
+    console = plain_console()
     console.print(view)
-    return said(console)
+    return printed_on(console)
 
 
-def test_a_snapshot_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    path, file = file_in(tmp_path)
+def test_a_snapshot_is_read_as_it_was_written(tmp_path: Path) -> None:
+    _, file = file_in(tmp_path)
     file.write("running", FULL)
-    found = read_status(path)
+    found = read_status(Files(tmp_path), "demo")
     assert found is not None
     assert found.shot == FULL
     assert (found.grid, found.title, found.command, found.state) == ("demo", "Demo", COMMAND, "running")
@@ -53,83 +54,82 @@ def test_a_snapshot_comes_back_as_it_was_written(tmp_path: Path) -> None:
 ENDLESS = {"shot": {**Snapshot().to_dict(), "elapsed": float("inf")}}
 
 
-@pytest.mark.parametrize("spoiled", [{"at": []}, {"title": ["Demo"]}, {"shot": {"before": None}}, ENDLESS])
-def test_a_status_of_other_types_is_none(tmp_path: Path, spoiled: dict[str, object]) -> None:
-    """It was taken as it stood, and showing it fell over a list where a number should be."""
+@pytest.mark.parametrize("wrong", [{"at": []}, {"title": ["Demo"]}, {"shot": {"before": None}}, ENDLESS])
+def test_a_status_with_values_of_other_types_is_ignored(tmp_path: Path, wrong: dict[str, object]) -> None:
+    """Such a status was once accepted, and the view failed on a list where it expects a number."""
     path, file = file_in(tmp_path)
     file.write("ended", FULL)
-    path.write_text(json.dumps({**json.loads(path.read_text()), **spoiled}))
-    assert read_status(path) is None
+    path.write_text(json.dumps({**json.loads(path.read_text()), **wrong}))
+    assert read_status(Files(tmp_path), "demo") is None
 
 
-def test_another_shell_sees_what_the_run_itself_shows(tmp_path: Path) -> None:
+def test_another_shell_sees_the_progress_of_a_run(tmp_path: Path) -> None:
     path, file = file_in(tmp_path)
-    assert read_status(path) is None
+    assert read_status(Files(tmp_path), "demo") is None
     cells = [samples.cell(1), samples.cell(2)]
     progress = ProgressCounter(cells)
-    with ProgressDisplay(progress, console=quiet(), status=file):
+    with ProgressDisplay(progress, console=plain_console(), status=file):
         progress.on_event(CellEvent(cells[0], "started"))
-        wait_for(lambda: bool((found := read_status(path)) and found.shot.running))
-        found = read_status(path)
+        wait_for(lambda: bool((found := read_status(Files(tmp_path), "demo")) and found.shot.running))
+        found = read_status(Files(tmp_path), "demo")
         assert found is not None
-        assert found.at_work
+        assert found.is_running
         assert [one.name for one in found.shot.running] == [cells[0].id]
         assert found.shot.waiting == 1
-    ended = read_status(path)
+    ended = read_status(Files(tmp_path), "demo")
     assert ended is not None
     assert ended.state == "ended"
-    assert not ended.at_work
+    assert not ended.is_running
     assert [entry.name for entry in path.parent.iterdir()] == ["demo.json"]
 
 
 DIES = """
 import os, sys
-from pathlib import Path
 from orchestrator.progress.snapshot import Snapshot
 from orchestrator.progress.status_file import StatusFile
-StatusFile(Path(sys.argv[1]), "demo", "Demo", "the command").write("running", Snapshot(waiting=3))
+from orchestrator.store.files import Files
+StatusFile(Files(sys.argv[1]), "demo", "Demo", "the command").write("running", Snapshot(waiting=3))
 os.kill(os.getpid(), 9)
 """
 
 
-def test_a_driver_that_was_killed_is_told_apart_from_one_at_work(tmp_path: Path) -> None:
-    path, _ = file_in(tmp_path)
-    subprocess.run([sys.executable, "-c", DIES, str(path)], check=False)
-    found = read_status(path)
+def test_a_killed_driver_is_reported_as_died(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", DIES, str(tmp_path)], check=False)
+    found = read_status(Files(tmp_path), "demo")
     assert found is not None
     assert found.state == "died"
     assert found.headline(time.time()).endswith("go on with: the command")
 
 
 @pytest.mark.parametrize(("host", "age", "state"), [("elsewhere", 5, "running"), ("elsewhere", 60, "silent")])
-def test_a_driver_of_another_machine_is_judged_by_when_it_last_spoke(
+def test_a_driver_on_another_machine_is_judged_by_the_age_of_its_status(
     tmp_path: Path, host: str, age: float, state: str
 ) -> None:
     path, file = file_in(tmp_path)
     file.write("running", FULL)
     body = json.loads(path.read_text())
     path.write_text(json.dumps({**body, "host": host, "at": body["at"] - age}))
-    found = read_status(path)
+    found = read_status(Files(tmp_path), "demo")
     assert found is not None
     assert found.state == state
 
 
-def test_a_process_that_has_the_number_of_a_dead_driver_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_another_process_with_the_pid_of_a_dead_driver_is_not_mistaken_for_it(tmp_path: Path) -> None:
     path, file = file_in(tmp_path)
     file.write("running", FULL)
     body = json.loads(path.read_text())
     path.write_text(json.dumps({**body, "started": body["started"] - 3600}))
-    found = read_status(path)
+    found = read_status(Files(tmp_path), "demo")
     assert found is not None
     assert found.state == "died"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"state": "running"}', '{"format": 0}', '{"format": 1, "at": 0}'])
-def test_a_status_file_that_is_broken_or_of_another_version_is_no_status(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "status.json"
+def test_a_status_file_that_is_damaged_or_of_another_format_is_ignored(tmp_path: Path, text: str) -> None:
+    path, _ = file_in(tmp_path)
+    path.parent.mkdir()
     path.write_text(text)
-    assert read_status(path) is None
-    assert read_status(None) is None
+    assert read_status(Files(tmp_path), "demo") is None
 
 
 def test_a_store_lists_its_runs(tmp_path: Path) -> None:
@@ -145,27 +145,27 @@ def test_a_store_lists_its_runs(tmp_path: Path) -> None:
 
 
 def test_watching_follows_a_run_to_its_end(tmp_path: Path) -> None:
-    path, file = file_in(tmp_path)
-    console, cell = quiet(), samples.cell(1)
+    _, file = file_in(tmp_path)
+    console, cell = plain_console(), samples.cell(1)
     progress = ProgressCounter([cell])
-    with ProgressDisplay(progress, console=quiet(), status=file):
+    with ProgressDisplay(progress, console=plain_console(), status=file):
         watcher = threading.Thread(target=watch, args=(Store(str(tmp_path)), "demo", console))
         watcher.start()
         progress.on_event(CellEvent(cell, "started"))
-        wait_for(lambda: "cells 0/1" in said(console))
+        wait_for(lambda: "cells 0/1" in printed_on(console))
         progress.on_event(CellEvent(cell, "finished", seconds=1.0))
     watcher.join()
-    lines = said(console).splitlines()
+    lines = printed_on(console).splitlines()
     assert lines[0].startswith("cells 0/1: ")
     assert lines[-2].startswith("ended ")
     assert lines[-1].startswith("cells 1/1: 0 running, 0 waiting")
-    assert read_status(path) is not None
+    assert read_status(Files(tmp_path), "demo") is not None
 
 
-def test_a_run_that_is_over_cannot_be_watched(tmp_path: Path) -> None:
+def test_a_run_that_has_ended_cannot_be_watched(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     with pytest.raises(UserError, match="it was never run there"):
-        watch(store, "demo", quiet())
+        watch(store, "demo", plain_console())
     file_in(tmp_path)[1].write("stopped", FULL)
     with pytest.raises(UserError, match="stopped"):
-        watch(store, "demo", quiet())
+        watch(store, "demo", plain_console())

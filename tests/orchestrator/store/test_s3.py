@@ -23,7 +23,7 @@ from orchestrator.execution.local import run_cells_locally
 from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
 from orchestrator.progress.snapshot import Snapshot
-from orchestrator.progress.status_file import StatusFile, read_status, read_statuses, status_place
+from orchestrator.progress.status_file import StatusFile, read_status, read_statuses
 from orchestrator.store import STALE_ATTEMPT_SECONDS, CorruptArtifact, Store
 from orchestrator.store.build_progress import BuildProgress
 from orchestrator.store.files import Files
@@ -148,7 +148,7 @@ def test_a_grid_in_s3_is_the_grid_in_a_folder_through_a_killed_driver_and_damage
     reports = [name.removeprefix("reports/smoke/") for name in names if name.startswith("reports/")]
     assert {"index.html", "rows.csv"} < set(reports)
     assert {name.partition("/")[0] for name in reports if "/" in name} == {"figures", "tables"}
-    said = read_status(status_place(Files(URL), "smoke"))
+    said = read_status(Files(URL), "smoke")
     assert said is not None
     assert said.state == "ended"
 
@@ -344,12 +344,11 @@ def test_of_several_that_take_a_lease_one_gets_it(s3: Any) -> None:
 
 
 def test_a_run_is_seen_from_another_machine(s3: Any) -> None:
-    place = status_place(Files(URL), "demo")
-    assert read_status(place) is None
-    file = StatusFile(place, "demo", "Demo", "the command")
+    assert read_status(Files(URL), "demo") is None
+    file = StatusFile(Files(URL), "demo", "Demo", "the command")
     file.write("running", Snapshot(waiting=3))
     file.write("running", Snapshot(waiting=2))  # too soon to be worth a request
-    found = read_status(status_place(Files(URL), "demo"))
+    found = read_status(Files(URL), "demo")
     assert found is not None
     assert (found.state, found.shot.waiting) == ("running", 3)
     file.write("ended", Snapshot(finished=3))
@@ -420,7 +419,7 @@ def test_a_store_that_goes_away_is_an_error_of_the_system(s3: Any) -> None:
     gone = Files("s3://nobody-has-this/runs")
     with pytest.raises(OSError, match="no such bucket"):
         gone.write("a", b"")
-    StatusFile(status_place(gone, "demo")).write("running", Snapshot())
+    StatusFile(gone, "demo").write("running", Snapshot())
     assert issubclass(StoreUnavailable, UserError)
 
 
