@@ -1,1 +1,6 @@
-"""What is said while a grid runs: counts and an estimate, on the terminal, in plain lines, and to other shells."""
+"""The progress of a run: on its terminal, in plain lines, and in a file for other shells.
+
+Start with ``counter.py``: it counts the events of a run and gives snapshots (``snapshot.py``). ``eta.py`` estimates
+when the run will be done. ``display.py`` shows snapshots while the run lasts, through ``view.py`` on a terminal, and
+writes them to the status file (``status_file.py``), which ``status_view.py`` shows to other shells.
+"""
