@@ -1,4 +1,4 @@
-"""What a plan will take: bytes from shapes, seconds from measured cells, else from arithmetic. Says which."""
+"""How long a plan takes: measured where cells like its own have finished, else from counted operations."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from orchestrator.planning.cost import CostModel
 from orchestrator.tracks import TRACKS
 
 GPU_TFLOPS = 20.0
-"""Sustained 10^12 operations a second of one data-centre GPU, where nothing was measured: about what float32
-matrix products with TF32 reach on an A100 in networks of this size. An assumption, printed as one."""
+"""Assumed speed of one data-centre GPU in 10^12 operations a second, printed as an assumption. Float32 matrix products
+with TF32 reach about this on an A100 in networks of this size."""
 
 CORE_TFLOPS = 0.02
-"""The same for one CPU core: what two server cores reached on networks of this size. An assumption, printed as one."""
+"""Assumed speed of one CPU core, which two server cores reached on networks of this size."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """How long the cells to do and the missing artifacts take.
+    """How long cells and artifacts take.
 
     Attributes:
-        measured_seconds: of the cells that have measured relatives (``cost.py``).
+        measured_seconds: predicted time of the cells with measured relatives (``cost.py``), one after the other.
         measured_on: the devices of the measurements.
-        measured_cells: how many cells that is.
-        computed_tflop: 10^12 operations of all other cells and of the artifacts to build.
-        computed_cells: how many cells that is.
+        measured_cells: the number of these cells.
+        computed_tflop: 10^12 operations of all other cells and of the artifacts.
+        computed_cells: the number of these cells.
     """
 
     measured_seconds: float
@@ -42,7 +42,7 @@ class Estimate:
 
     @property
     def summary(self) -> str:
-        """The estimate, and what it is based on."""
+        """The estimate as text, with what it is based on."""
         parts = []
         if self.measured_cells:
             parts.append(
@@ -87,7 +87,7 @@ def estimate(
 
 
 def cell_gflops(cell: Cell, catalog: Catalog) -> float:
-    """10^9 operations of a cell in the backbone; 0 where it reads cached features only."""
+    """10^9 operations of a cell in the backbone, training included; 0 for a cell that only reads cached features."""
     method = METHODS[cell.method.name]
     settings = _settings(cell.method, cell.track)
     entry = catalog.dataset(cell.dataset.name)
@@ -103,5 +103,5 @@ def cell_gflops(cell: Cell, catalog: Catalog) -> float:
 
 @lru_cache(maxsize=1024)
 def _settings(method: MethodRef, track: str) -> Any:
-    """A method's settings; many cells share them, and making them is most of what counting a cell's work costs."""
+    """The settings of a method, cached: many cells share them, and making them takes most of the time of a count."""
     return METHODS[method.name].configure(method.settings_dict(), track)

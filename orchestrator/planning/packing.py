@@ -1,8 +1,7 @@
-"""What share of a GPU a cell asks for: by the memory that cells like it were measured to take, else by an assumption.
+"""The share of a GPU that each cell asks for, from the measured memory of cells like it, else assumed.
 
-A share is one of a few fractions, so that workers can be kept from cell to cell: Tune reuses them only among cells that
-ask for the same. A worker is held to its share, so one that needs more fails by itself and not its neighbours, and is
-tried once more with a whole GPU.
+A share is one of a few fractions, because Tune reuses a worker only for cells that ask for the same resources. A worker
+cannot take more than its share. So a cell that needs more fails alone, and is tried once more with a whole GPU.
 """
 
 from __future__ import annotations
@@ -19,29 +18,29 @@ from orchestrator.planning.cost import CostModel, same_but_seed
 from orchestrator.util.units import human_bytes
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
-"""What can be asked for. All are halves of one another, so that they fill a GPU without a rest."""
+"""The possible shares. Each is half of the next, so that they fill a GPU without a remainder."""
 
 HEADROOM = 1.25
-"""A share holds so many times what was measured; another dataset or another order of allocations can take more."""
+"""Factor on measured memory: another dataset or another order of allocations can take more."""
 
 CONTEXT_MIB = 600.0
-"""What CUDA's context, its libraries' code and their workspaces take of a GPU for each process, beside what torch
-allocates. An assumption, printed as one: it depends on the GPU and the driver."""
+"""Assumed memory of each process on a GPU beside what torch allocates: CUDA's context, the code of its libraries and
+their workspaces. It depends on the GPU and the driver; printed as an assumption."""
 
 FROZEN_SHARE = 0.25
-"""For a cell that only reads cached features, of which nothing was measured. An assumption, printed as one."""
+"""Assumed share of a cell that only reads cached features and has no measurement; printed as an assumption."""
 
 ASSUMED_GPU_MIB = 80.0 * 1024
-"""Memory of a GPU that is not here, to show a plan by. An assumption, printed as one."""
+"""Assumed memory of a GPU where the plan is shown on a machine without one; printed as an assumption."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What a cell takes of a GPU.
+    """The part of a GPU that a cell asks for.
 
     Attributes:
-        share: of one GPU.
-        mib: the memory that was measured, context included; ``None`` where nothing was, and the share is assumed.
+        share: fraction of one GPU.
+        mib: measured memory including CUDA's context; ``None`` without a measurement, where the share is assumed.
     """
 
     share: float
@@ -54,19 +53,19 @@ class Demand:
 
     @property
     def summary(self) -> str:
-        """How many cells one GPU holds, and whether that is measured."""
+        """How many such cells one GPU holds, and whether that is measured or assumed, as text."""
         return f"{self.per_gpu} " + (f"({human_bytes(self.mib * 2**20)} measured)" if self.mib else "(assumed)")
 
 
 class Packing:
-    """Decides what share of a GPU each cell asks for.
+    """Decides which share of a GPU each cell asks for.
 
     Args:
-        catalog: sizes of the backbones and datasets, for cells without measured relatives.
-        costs: predicts the memory of cells; it learns while they run.
-        gpu_mib: memory of the smallest GPU; ``None`` where that is unknown, and shares are assumed.
+        catalog: sizes of backbones and datasets, for cells without measured relatives.
+        costs: predicts the memory of cells, and learns it while they run.
+        gpu_mib: memory of the smallest GPU; ``None`` where it is unknown, and shares are assumed.
 
-    One thread may teach it while another asks; the answer is then the old one or the new one.
+    Several threads may use it at once; an answer then holds for the moment before or after a change.
     """
 
     def __init__(self, catalog: Catalog, costs: CostModel | None = None, gpu_mib: float | None = None) -> None:
@@ -84,16 +83,16 @@ class Packing:
         self._gpu_mib, self._assumed = mebibytes, {}
 
     def learn(self, cell: Cell, mebibytes: float) -> None:
-        """Learn how much of its GPU a finished cell held, by torch's account; 0 teaches nothing."""
+        """Learn how many MiB of its GPU a finished cell reserved in torch; 0 for a cell on a CPU is ignored."""
         self._costs.learn_memory(cell, mebibytes)
 
     def outgrew(self, cell: Cell, share: float) -> None:
-        """Learn that a cell ran out of memory in its share; cells that differ in their seed alone get more."""
+        """Learn that a cell ran out of memory in its share; cells that differ only in the seed get more from now on."""
         key = same_but_seed(cell)
         self._too_small[key] = max(share, self._too_small.get(key, 0.0))
 
     def demand(self, cell: Cell) -> Demand:
-        """What a cell takes, by the most that its nearest measured relatives took."""
+        """The share of a GPU that a cell asks for, from the memory of its nearest measured relatives."""
         held, share = self._costs.memory_mib(cell), self._assumed_share(cell)
         mib = None if held is None else held + CONTEXT_MIB
         if mib is not None and self._gpu_mib is not None:
@@ -117,19 +116,19 @@ class Packing:
         return known[key]
 
     def resources(self, cell: Cell, settings: RunSettings, gpus: float) -> Resources:
-        """What a cell occupies on a cluster that has, or can have, so many GPUs."""
+        """The CPUs and the GPU share of a cell on a cluster that has, or can grow to, ``gpus`` GPUs."""
         if not uses_gpus(settings, gpus):
             return Resources(cpus=settings.threads)
         return Resources(cpus=settings.threads, gpus=self.demand(cell).share)
 
 
 def smallest_share(mebibytes: float, gpu_mib: float) -> float:
-    """The smallest share of a GPU that holds so much; a whole one where even that does not."""
+    """The smallest share of a GPU that holds the memory; a whole GPU where none does."""
     return next((share for share in SHARES if mebibytes <= share * gpu_mib), 1.0)
 
 
 def frozen_mib(cell: Cell, catalog: Catalog) -> float:
-    """What a cell that trains no tower needs at least: the tower, all features it may read, the context."""
+    """Least memory of a cell that trains no tower: the tower, all features it may read, and CUDA's context."""
     method = METHODS[cell.method.name]
     views = method.support_feature_views(method.configure(cell.method.settings_dict(), cell.track)) or 0
     backbone, target = catalog.backbone(cell.backbone.name), catalog.dataset(cell.dataset.name)
@@ -138,7 +137,7 @@ def frozen_mib(cell: Cell, catalog: Catalog) -> float:
 
 
 def uses_gpus(settings: RunSettings, gpus: float) -> bool:
-    """Whether work on a cluster with so many GPUs asks for them."""
+    """Whether cells and artifacts use GPUs: there are some, and the settings do not ask for the CPU."""
     return bool(gpus) and settings.device != "cpu"
 
 

@@ -139,13 +139,3 @@ def source_models(grid: Grid, catalog: Catalog, data_root: Path | None) -> dict[
             size = catalog.backbone(made.backbone).image_size
             models[source] = SourceModel(backbone, dataset, size, made.recipe, source.digest)
     return models
-
-
-def artifact_counts(plan: Plan) -> dict[str, tuple[int, int, int]]:
-    """Title of a kind of artifact -> how many the plan has, how many of them to build, and the bytes of these."""
-    counts: dict[str, tuple[int, int, int]] = {}
-    for planned in plan.artifacts:
-        count, missing, size = counts.get(planned.spec.title, (0, 0, 0))
-        new = not planned.built
-        counts[planned.spec.title] = (count + 1, missing + new, size + new * planned.bytes)
-    return counts

@@ -1,8 +1,9 @@
-"""What ``plan`` prints."""
+"""The tables and lines that the ``plan`` command prints."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,14 +12,14 @@ from rich.text import Text
 from orchestrator.planning.disk import check_disk_space, disk_line
 from orchestrator.planning.inputs import missing_inputs
 from orchestrator.planning.packing import ASSUMED_GPU_MIB, CONTEXT_MIB, HEADROOM, Demand, Packing
-from orchestrator.planning.plan import Plan, artifact_counts
+from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 from orchestrator.util.machine import local_gpus
 from orchestrator.util.units import human_bytes
 
 SHOWN_MISSING = 6
-SHOWN_ALIKE = 4
+SHOWN_METHODS = 4
 
 
 def plan_view(plan: Plan, store: Store, disk_budget: int | None = None, gpu_bytes: int | None = None) -> RenderableType:
@@ -42,17 +43,14 @@ def plan_view(plan: Plan, store: Store, disk_budget: int | None = None, gpu_byte
     except UserError as error:
         parts.append(Text(f"\n{error}", style="yellow"))
     if absent := list(missing_inputs(plan)):
-        shown = ", ".join(absent[:SHOWN_MISSING]) + (
-            f" and {len(absent) - SHOWN_MISSING} more" * (len(absent) > SHOWN_MISSING)
-        )
-        parts.append(Text(f"\nnot on this machine: {shown}", style="yellow"))
+        parts.append(Text(f"\nnot on this machine: {_listed(absent, SHOWN_MISSING)}", style="yellow"))
         parts.append(Text(f"`doctor {grid.name}` says how to get each"))
     parts.append(Text(f"\nstore: {store.url}"))
     return Group(*parts)
 
 
 def counts_line(plan: Plan) -> str:
-    """Done, open and failed cells in one line."""
+    """Counts of finished, remaining and failed cells in one line."""
     open_cells = len(plan.todo)
     line = f"{len(plan.cells)} cells: {len(plan.done)} done, {open_cells} to do, {len(plan.failed)} failed"
     if plan.damaged:
@@ -61,7 +59,7 @@ def counts_line(plan: Plan) -> str:
 
 
 def estimate_line(plan: Plan) -> str:
-    """What is left, in device time, and what the figure is based on."""
+    """The estimated time of the remaining work in one line, with what it is based on."""
     if not plan.todo:
         return "nothing to do"
     return f"estimate: {plan.estimate.summary}"
@@ -69,15 +67,12 @@ def estimate_line(plan: Plan) -> str:
 
 def _cell_table(plan: Plan) -> Table:
     """Tracks and methods down, backbones across."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
     counts = Counter((cell.track, plan.grid.label(cell), cell.backbone.name) for cell in plan.cells)
     scores = Counter[str]()
     for cell in plan.cells:
         scores[cell.track] += len(cell.evaluate_on)
     backbones = list(dict.fromkeys(cell.backbone.name for cell in plan.cells))
-    table.add_column("cells")
-    for backbone in (*backbones, "in all"):
-        table.add_column(backbone, justify="right")
+    table = _table("cells", *backbones, "in all")
     for track in scores:
         methods = list(dict.fromkeys(plan.grid.label(cell) for cell in plan.grid.cells if cell.track == track))
         sums = [sum(counts[track, method, backbone] for method in methods) for backbone in backbones]
@@ -90,48 +85,63 @@ def _cell_table(plan: Plan) -> Table:
 
 
 def _artifact_table(plan: Plan) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("artifacts the open cells need")
-    for heading in ("in all", "to build", "size to build"):
-        table.add_column(heading, justify="right")
-    total = 0
-    for title, (every, todo, size) in artifact_counts(plan).items():
-        total += size
-        table.add_row(title, str(every), str(todo), human_bytes(size) if todo else "-")
-    table.add_row("total", "", "", human_bytes(total), style="dim")
+    """Kinds of artifacts down, their counts and sizes across."""
+    table = _table("artifacts the cells to do need", "in all", "to build", "size to build")
+    count = Counter(planned.spec.title for planned in plan.artifacts)
+    missing, size = Counter[str](), Counter[str]()
+    for planned in plan.artifacts:
+        if not planned.built:
+            missing[planned.spec.title] += 1
+            size[planned.spec.title] += planned.bytes
+    for title in count:
+        table.add_row(
+            title, str(count[title]), str(missing[title]), human_bytes(size[title]) if missing[title] else "-"
+        )
+    table.add_row("total", "", "", human_bytes(size.total()), style="dim")
     return table
 
 
 def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
-    """How many of the open cells one GPU holds at a time, by method and backbone, and by what memory."""
-    size, whose = _gpu(gpu_bytes)
+    """How many of the cells to do one GPU holds at a time, by method and backbone, and from which memory."""
+    size, note = _gpu(gpu_bytes)
     packing = Packing(plan.catalog, plan.costs, size)
     demands: dict[tuple[str, str], Demand] = {}
     for cell in plan.todo:
         key = plan.grid.label(cell), cell.backbone.name
         demands[key] = max(packing.demand(cell), demands.get(key, Demand(0.0)), key=lambda demand: demand.share)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(f"one GPU of {human_bytes(size * 2**20)}{whose} holds")
     backbones = list(dict.fromkeys(backbone for _, backbone in demands))
-    for backbone in backbones:
-        table.add_column(backbone, justify="right")
+    table = _table(f"one GPU of {human_bytes(size * 2**20)}{note} holds", *backbones)
     alike: dict[tuple[str, ...], list[str]] = {}
     for method in dict.fromkeys(method for method, _ in demands):
         shown = (demands.get((method, backbone)) for backbone in backbones)
         alike.setdefault(tuple(demand.summary if demand else "-" for demand in shown), []).append(method)
     for row, methods in alike.items():
-        more = f" and {len(methods) - SHOWN_ALIKE} more" * (len(methods) > SHOWN_ALIKE)
-        table.add_row(f"  {', '.join(methods[:SHOWN_ALIKE])}{more}", *row)
+        table.add_row(f"  {_listed(methods, SHOWN_METHODS)}", *row)
     measured = any(demand.mib is not None for demand in demands.values())
-    note = f"measured: with {human_bytes(CONTEXT_MIB * 2**20)} assumed for CUDA itself, x {HEADROOM:g}; " * measured
-    note += "assumed: a whole GPU where a tower is trained, else a quarter"
-    return Group(table, Text(note, style="dim"))
+    basis = f"measured: with {human_bytes(CONTEXT_MIB * 2**20)} assumed for CUDA itself, x {HEADROOM:g}; " * measured
+    basis += "assumed: a whole GPU where a tower is trained, else a quarter"
+    return Group(table, Text(basis, style="dim"))
 
 
 def _gpu(gpu_bytes: int | None) -> tuple[float, str]:
-    """Memory in MiB of the GPUs that a plan is shown for, and where that comes from."""
+    """MiB of the GPUs that the packing is shown for, and a note where they are assumed."""
     if gpu_bytes is not None:
         return gpu_bytes / 2**20, ""
     if here := local_gpus():
         return min(gpu.total for gpu in here) / 2**20, ""
     return ASSUMED_GPU_MIB, " (assumed, --gpu-memory says another)"
+
+
+def _table(first: str, *others: str) -> Table:
+    """A table without lines, its first column to the left and the others to the right."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(first)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _listed(names: Sequence[str], most: int) -> str:
+    """The first ``most`` names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
