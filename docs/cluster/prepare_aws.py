@@ -80,8 +80,8 @@ def make_group(region: str, source: str) -> str:
         raise SystemExit(f"{region} has no default network; make one: aws ec2 create-default-vpc --region {region}")
     group = find_group(client)
     if group is None:
-        description = "BOLT: SSH from its user, everything among its machines"
-        group = client.create_security_group(GroupName=GROUP, Description=description, VpcId=networks[0]["VpcId"])["GroupId"]
+        text = "BOLT: SSH from its user, everything among its machines"
+        group = client.create_security_group(GroupName=GROUP, Description=text, VpcId=networks[0]["VpcId"])["GroupId"]
     among = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
     ranges, one = ("Ipv6Ranges", "CidrIpv6") if ":" in source else ("IpRanges", "CidrIp")
     ssh = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, ranges: [{one: source}]}
