@@ -1,7 +1,7 @@
-"""The record of one finished (or failed) cell, and how it is written and read. Results are the truth.
+"""The records of finished and failed cells: their fields, their JSON text, and the checks they must pass.
 
-A result file ends with the checksum of everything before it, so one that was cut, changed or mixed up with another is
-never taken for a finished cell. What was written is read back exactly, or not at all.
+A result's text ends with the checksum of everything before it. A file that was cut, edited or mixed up with another
+one is therefore never read as a finished cell.
 """
 
 from __future__ import annotations
@@ -10,16 +10,26 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, SkipValidation, TypeAdapter, ValidationError
 
 from bolt.protocol import Protocol
 from orchestrator.core.cell import Cell, MethodRef
-from orchestrator.store.validation import check_result
 
 RESULT_FORMAT = 2
-"""The format that is written; 1 is the same without the checksum, and is still read."""
+"""The format that is written. Format 1 has no checksum; it is still read."""
 
-_SEAL = ',\n "sha256": "'
+_CHECKSUM_KEY = ',\n "sha256": "'
+
+_STRICT = ConfigDict(strict=True, extra="forbid", revalidate_instances="always")
+"""Exact types: ``True`` is not a count, and a text is not a number."""
+
+_ROUNDING = 1e-6
+"""How far a percentage may be from a whole number of images, relative to all images: the rounding of one division."""
+
+Count = Annotated[int, Field(ge=0)]
+Percentage = Annotated[float, Field(ge=0, le=100)]
 
 
 @dataclass(frozen=True)
@@ -29,31 +39,53 @@ class Evaluation:
     Attributes:
         dataset: name of the dataset.
         accuracy: top-1, per cent.
-        correct, total: the counts it is made of.
-        accuracy_zero_shot: the frozen backbone with its text head on the same images, per cent.
+        correct, total: images classified correctly, and all images.
+        accuracy_zero_shot: of the frozen backbone with its text head on the same images, per cent.
         per_class: (correct, total) of each class.
-        accuracy_own_classes: top-1 among the classes that occur in this test split alone, per cent; ``None`` where all
-            of the target's do, or where the protocol leaves it out (``ood_label_space``).
+        accuracy_own_classes: top-1 among only those classes that occur in this test split, per cent; ``None`` if all
+            of the target's classes do, or if the protocol leaves it out (``ood_label_space``).
         accuracy_zero_shot_own_classes: the same of the frozen backbone.
     """
 
+    __pydantic_config__ = _STRICT
+
     dataset: str
-    accuracy: float
-    correct: int
-    total: int
-    accuracy_zero_shot: float
-    per_class: tuple[tuple[int, int], ...]
-    accuracy_own_classes: float | None = None
-    accuracy_zero_shot_own_classes: float | None = None
+    accuracy: Percentage
+    correct: Count
+    total: Count
+    accuracy_zero_shot: Percentage
+    per_class: tuple[tuple[Count, Count], ...]
+    accuracy_own_classes: Percentage | None = None
+    accuracy_zero_shot_own_classes: Percentage | None = None
+
+
+def _check_counts(found: Evaluation) -> Evaluation:
+    """Raise ``ValueError`` unless the accuracies and the counts per class agree with the counts of the split."""
+    correct, total = found.correct, found.total
+    if not total or found.accuracy != 100.0 * correct / total:
+        raise ValueError(f"the accuracy is {found.accuracy}, but the counts are {correct} of {total}")
+    zero_shot_images = found.accuracy_zero_shot * total / 100.0
+    if abs(zero_shot_images - round(zero_shot_images)) > _ROUNDING * total:
+        raise ValueError(f"accuracy_zero_shot is {found.accuracy_zero_shot}, which no count of {total} images gives")
+    if (found.accuracy_own_classes is None) != (found.accuracy_zero_shot_own_classes is None):
+        raise ValueError("one of the two accuracies among own classes is missing")
+    if any(hits > size for hits, size in found.per_class):
+        raise ValueError("a class of per_class has more correct images than images")
+    sums = sum(hits for hits, _ in found.per_class), sum(size for _, size in found.per_class)
+    if sums != (correct, total):
+        raise ValueError(f"per_class adds up to {sums[0]} of {sums[1]} images, but the counts are {correct} of {total}")
+    return found
 
 
 @dataclass(frozen=True)
 class Timings:
-    """Wall-clock seconds: getting inputs ready, adapting, scoring."""
+    """Wall-clock seconds: preparing the inputs, adapting, scoring."""
 
-    prepare_seconds: float
-    fit_seconds: float
-    eval_seconds: float
+    __pydantic_config__ = _STRICT
+
+    prepare_seconds: FiniteFloat
+    fit_seconds: FiniteFloat
+    eval_seconds: FiniteFloat
 
     @property
     def total(self) -> float:
@@ -65,19 +97,21 @@ class Manifest:
     """What a result was made with and from.
 
     Attributes:
-        commit, dirty: version-control state of the project (empty when installed without it).
-        versions: of Python and the packages that can move a number.
+        commit, dirty: version-control state of the project (empty if it was installed without it).
+        versions: of Python and the packages that can change a number.
         device: name of the processor or accelerator the cell ran on.
-        threads: CPU threads the arithmetic used.
-        artifacts: addresses of the artifacts it read.
+        threads: CPU threads of the arithmetic.
+        artifacts: addresses of the artifacts that the cell read.
         finished_at: UTC time, ISO 8601.
     """
+
+    __pydantic_config__ = _STRICT
 
     commit: str
     dirty: bool
     versions: Mapping[str, str]
     device: str
-    threads: int
+    threads: Count
     artifacts: tuple[str, ...]
     finished_at: str
 
@@ -87,59 +121,67 @@ class Result:
     """One finished cell.
 
     Attributes:
-        curves: per-epoch numbers by name, epoch 1 first: ``train_loss``, ``learning_rate``, and on the ``meta`` track
+        curves: numbers per epoch by name, epoch 1 first: ``train_loss``, ``learning_rate``, and on the ``meta`` track
             ``accuracy``.
         details: what the method chose or counted (``alpha``), and ``short_classes``: how many classes had fewer
-            training images than k, where any had.
-        support_size: labelled images used.
+            training images than k, if any.
+        support_size: number of labelled images used.
     """
 
-    cell: Cell
-    evaluations: tuple[Evaluation, ...]
-    trainable_parameters: int
+    __pydantic_config__ = _STRICT
+
+    cell: SkipValidation[Cell]
+    evaluations: tuple[Annotated[Evaluation, AfterValidator(_check_counts)], ...]
+    trainable_parameters: Count
     timings: Timings
-    peak_memory_mib: float
-    support_size: int
+    peak_memory_mib: FiniteFloat
+    support_size: Count
     manifest: Manifest
     curves: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    details: Mapping[str, float | int | str] = field(default_factory=dict)
+    details: Mapping[str, bool | int | float | str] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raise ``ValueError``, naming the field, unless this can be what scoring a cell gave (``soundness.py``)."""
-        check_result(self)
+        """Raise ``ValueError``, naming the field, unless scoring a cell can have given this result."""
+        asked = tuple(ref.name for ref in self.cell.evaluate_on)
+        scored = tuple(evaluation.dataset for evaluation in self.evaluations)
+        if scored != asked:
+            raise ValueError(f"evaluations: it is scored on {scored}, but the cell asks for {asked}")
+        try:
+            _RESULT.validate_python(self)
+        except ValidationError as error:
+            raise _named(error) from None
 
     def to_json(self) -> str:
-        """The result file's text; its checksum stands last. Raises ``ValueError`` for what :meth:`check` refuses."""
+        """The text of the result file, its checksum last. Raises ``ValueError`` for what :meth:`check` refuses."""
         self.check()
         body = asdict(self)
         body["cell"] = self.cell.to_dict()
-        whole = {"format": RESULT_FORMAT, "id": self.cell.id, **body, "status": "finished"}
-        text = json.dumps(whole, indent=1).removesuffix("\n}")
-        return f'{text}{_SEAL}{_checksum(text)}"\n}}'
+        record = {"format": RESULT_FORMAT, "id": self.cell.id, **body, "status": "finished"}
+        text = json.dumps(record, indent=1).removesuffix("\n}")
+        return f'{text}{_CHECKSUM_KEY}{_checksum(text)}"\n}}'
 
     @classmethod
     def from_json(cls, text: str) -> Result:
-        """Read a result file.
+        """Read the text of a result file.
 
-        Raises ``ValueError`` when the text is not, to the letter, a whole result of this format; when the identity
-        inside does not give the id it carries (somebody edited the file, or the format changed without its version);
-        and for what :meth:`check` refuses.
+        Raises ``ValueError`` if fields are missing or unknown, if the checksum is wrong, if the cell inside has another
+        id than the record (somebody edited the file), and for what :meth:`check` refuses.
         """
         try:
             data = json.loads(text)
             if data["status"] != "finished":
-                raise ValueError(f"format {data['format']}, status {data['status']}")
-            if data.keys() != _KEYS.get(data["format"]) or not _complete(data):
-                raise ValueError(f"fields are missing or too many for format {data['format']}")
+                raise ValueError(f"status: it is {data['status']!r}, not 'finished'")
+            if data.keys() != _KEYS.get(data["format"]) or not _is_complete(data):
+                raise ValueError(f"fields are missing or unknown in format {data['format']}")
             cell = Cell.from_dict(data["cell"])
             if cell.id != data["id"]:
-                raise ValueError(f"the cell inside has the id {cell.id}, the file says {data['id']}")
+                raise ValueError(f"id: the cell inside has the id {cell.id}, the record says {data['id']}")
             if data["format"] == RESULT_FORMAT:
-                body, _, seal = text.rpartition(_SEAL)
-                if seal != f'{_checksum(body)}"\n}}':
-                    raise ValueError("its checksum differs: it is not the file that was written")
+                body, _, checksum = text.rpartition(_CHECKSUM_KEY)
+                if checksum != f'{_checksum(body)}"\n}}':
+                    raise ValueError("sha256: the checksum differs, so this is not the text that was written")
             manifest = data["manifest"]
-            found = cls(
+            result = cls(
                 cell=cell,
                 evaluations=tuple(
                     Evaluation(**{**e, "per_class": tuple(map(tuple, e["per_class"]))}) for e in data["evaluations"]
@@ -152,11 +194,51 @@ class Result:
                 curves={name: tuple(values) for name, values in data["curves"].items()},
                 details=data["details"],
             )
-            found.check()
+            result.check()
         except (KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, json.JSONDecodeError) as error:
-            raise ValueError(f"not a whole result file: {type(error).__name__} {error}") from error
-        return found
+            raise ValueError(f"not a complete result file: {type(error).__name__} {error}") from error
+        return result
 
+
+@dataclass(frozen=True)
+class Failure:
+    """A cell or artifact that could not be made: what happened, and where to read more.
+
+    Attributes:
+        id: the cell's id or the artifact's address.
+        error: type and message, one line.
+        traceback: the whole of it.
+        log: path or URL of the log, empty if there is none.
+        attempts: number of attempts.
+        failed_at: UTC time, ISO 8601.
+        again: the same command retries it, because the cell did not cause the failure: its worker died, or an artifact
+            that it reads was damaged.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    id: str
+    error: str
+    traceback: str
+    log: str
+    attempts: Count
+    failed_at: str
+    again: bool = False
+
+    def to_json(self) -> str:
+        """The text of the failure file."""
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Failure:
+        """Read the text of a failure file. Raises ``ValueError``, naming the field, for anything else."""
+        try:
+            return _FAILURE.validate_json(text)
+        except ValidationError as error:
+            raise _named(error) from None
+
+
+_RESULT, _FAILURE = TypeAdapter(Result), TypeAdapter(Failure)
 
 _BODY = frozenset({"format", "id", "status", *(each.name for each in fields(Result))})
 _KEYS: Mapping[Any, frozenset[str]] = {1: _BODY, RESULT_FORMAT: _BODY | {"sha256"}}
@@ -165,8 +247,8 @@ _CELL_KEYS, _PROTOCOL_KEYS, _METHOD_KEYS, _EVALUATION_KEYS = (
 )
 
 
-def _complete(data: Mapping[str, Any]) -> bool:
-    """Whether nothing is left to a default and nothing is passed over, where reading would let that happen."""
+def _is_complete(data: Mapping[str, Any]) -> bool:
+    """Whether the nested objects have exactly their fields, so that reading neither fills in nor drops any."""
     cell = data["cell"]
     return (
         cell.keys() == _CELL_KEYS
@@ -180,42 +262,8 @@ def _checksum(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A cell or artifact that could not be made: what happened and where to read on. Never served as a result.
-
-    Attributes:
-        id: the cell's id or the artifact's address.
-        error: type and message, one line.
-        traceback: the whole of it.
-        log: path or URL of the log, empty if there is none.
-        attempts: how often it was tried.
-        failed_at: UTC time, ISO 8601.
-        again: the same command tries it again, because it was not its own fault: its worker died, or an artifact that
-            it reads was damaged.
-    """
-
-    id: str
-    error: str
-    traceback: str
-    log: str
-    attempts: int
-    failed_at: str
-    again: bool = False
-
-    def to_json(self) -> str:
-        """The failure file's text."""
-        return json.dumps(asdict(self), indent=1)
-
-    @classmethod
-    def from_json(cls, text: str) -> Failure:
-        """Read a failure file; raises ``ValueError`` for what is not one."""
-        try:
-            found = cls(**json.loads(text))
-        except (TypeError, RecursionError, json.JSONDecodeError) as error:
-            raise ValueError(f"not a failure file: {error}") from error
-        words = (found.id, found.error, found.traceback, found.log, found.failed_at)
-        kinds = type(found.attempts), type(found.again)
-        if any(type(word) is not str for word in words) or kinds != (int, bool) or found.attempts < 0:
-            raise ValueError("not a failure file: a field is of another kind")
-        return found
+def _named(error: ValidationError) -> ValueError:
+    """The first problem that validation found, with the path of its field."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    path = ".".join(map(str, first["loc"]))
+    return ValueError(f"{path}: {first['msg']}" if path else first["msg"])
