@@ -1,0 +1,137 @@
+"""Every mistake in a grid file is reported with its location and what would be right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.catalog import Catalog
+from orchestrator.grid import load_grid
+from orchestrator.util.errors import UserError
+from tests.helpers.small_grid import GRID, LoadGrid
+
+MISTAKES: list[tuple[str, str, str, tuple[str, ...]]] = [
+    ("- trained", "- traned", "blocks[0].methods[1]", ("'traned'", "'trained'")),
+    ("- trained", "- trained: {rat: 1}", "blocks[0].methods[1]", ("setting of trained", "'rat'", "'rate'")),
+    ("- trained", "- trained: {rate: fast}", "blocks[0].methods[1]", ("trained.rate", "'fast'", "float")),
+    ("- trained", "- trained: {rate: -1}", "blocks[0].methods[1]", ("rate", "-1.0", "above zero")),
+    ("- trained", "- trained: 3", "blocks[0].methods[1]", ("trained", "3")),
+    ("- trained", "- {trained: {}, plain: {}}", "blocks[0].methods[1]", ("not one method",)),
+    ("- trained", "- unlabelled", "blocks[0].methods[1]", ("unlabelled", "fewshot", "methods that can")),
+    ("two, four", "twwo, four", "blocks[0].datasets[1]", ("'twwo'", "'two'")),
+    ("datasets: [one, two, four]", "domains: [litle]", "blocks[0].domains[0]", ("'litle'", "'little'")),
+    ("datasets: [one, two, four]", "", "blocks[0]", ("domains", "datasets")),
+    ("datasets: [one, two, four]", "datasets: [one]\n    domains: [little]", "blocks[0]", ("domains", "datasets")),
+    ("tiny-clip", "tiny-clipp", "blocks[0].backbones[0]", ("'tiny-clipp'", "'tiny-clip'")),
+    ("fewshot", "few-shot", "blocks[0].track", ("'few-shot'", "'fewshot'")),
+    ("fewshot", "[fewshot]", "blocks[0].track", ("['fewshot']", "string")),
+    ("    shots:", "    shot:", "blocks[0]", ("'shot'", "'shots'")),
+    ("title: Test", "titel: Test", "", ("'titel'", "'title'")),
+    ("title: Test\n", "", "title", ("needed",)),
+    ("title: Test", "title: Test\nprotocol: strickt", "blocks[0].protocol", ("'strickt'", "'strict'")),
+    (
+        "title: Test",
+        "title: Test\nprotocol: {name: strict, sigma: relu}",
+        "blocks[0].protocol",
+        ("'sigma'", "'sigma_sign'"),
+    ),
+    (
+        "title: Test",
+        "title: Test\nprotocol: {name: strict, sigma_sign: up}",
+        "blocks[0].protocol.sigma_sign",
+        ("'free'", "'relu'", "'up'"),
+    ),
+    (
+        "title: Test",
+        "title: Test\nprotocol: {name: strict, schedule_offset: 1}",
+        "blocks[0].protocol.schedule_offset",
+        ("false", "true", "1"),
+    ),
+    ("title: Test", "title: Test\nprotocol: {sigma_sign: relu}", "blocks[0].protocol", ("name",)),
+    ("epochs: 2", "epoch: 2", "fine_tuning", ("'epoch'", "'epochs'")),
+    ("epochs: 2", "epochs: 0", "fine_tuning", ("epochs", "0")),
+    ("epochs: 2", "epochs: 2.5", "fine_tuning", ("epochs", "2.5", "whole number")),
+    ("epochs: 2", "learning_rate: fast", "fine_tuning", ("learning_rate", "'fast'")),
+    ("epochs: 2", "clip_norm: 0", "fine_tuning", ("clip_norm", "above zero")),
+    ("epochs: 2", "warmup_steps: -1", "fine_tuning", ("warmup_steps", "-1")),
+    ("epochs: 2", "batch_size: 0", "fine_tuning", ("batch_size", "0")),
+    ("[1, 4]", "[1, 0]", "blocks[0].shots[1]", ("k is 0",)),
+    ("[1, 4]", "[1, four]", "blocks[0].shots[1]", ("'four'", "integer")),
+    ("[1, 4]", "[true]", "blocks[0].shots[0]", ("True", "integer")),
+    ("[1, 4]", "[]", "blocks[0].shots", ("[]",)),
+    ("[1, 4]", "[1, 21]", "blocks[0].shots", ("21", "one", "20", "short_classes: take_all")),
+    ("shots: [1, 4]", "", "blocks[0].shots", ("needed", "trained")),
+    ("seeds: [1, 2]", "", "blocks[0].seeds", ("needed", "trained")),
+    ("seeds: [1, 2]", "seeds: [0]", "blocks[0].seeds[0]", ("seed is 0",)),
+    ("one, two, four", "wide", "blocks[0].sources", ("leave_one_out", "wide", "domain: NAME")),
+    ("one, two, four", "one, seen", "blocks[0]", ("seen", "training images")),
+    (
+        "    shots:",
+        "    sources: leave_two_out\n    shots:",
+        "blocks[0].sources.rule",
+        ("'leave_two_out'", "'leave_one_out'"),
+    ),
+    ("    shots:", "    sources: {domain: litle}\n    shots:", "blocks[0].sources.domain", ("'litle'", "'little'")),
+    ("    shots:", "    sources: {datasets: [oen]}\n    shots:", "blocks[0].sources.datasets[0]", ("'oen'", "'one'")),
+    ("    shots:", "    sources: {datasets: [seen]}\n    shots:", "blocks[0].sources.datasets", ("seen",)),
+    (
+        "    shots:",
+        "    sources: {domain: little, datasets: [one]}\n    shots:",
+        "blocks[0].sources",
+        ("domain", "list of datasets"),
+    ),
+    ("    shots:", "    evaluate_on: [two]\n    shots:", "blocks[0].evaluate_on", ("ood",)),
+    ("title: Test", "title: Test\ninclude: [demoo]", "include[0]", ("'demoo'", "'demo'")),
+    ("title: Test", "title: Test\ninclude: [no/such.yaml]", "include[0]", ("no/such.yaml",)),
+    ("title: Test", "title: Test\ninclude: [g.yaml]", "include[0]", ("circle", "g -> g")),
+    ("- trained", "- trained\n      - trained: {as: again}", "blocks[0].methods[2]", ("twice", "no label", "'again'")),
+    ("- trained", "- trained: {as: x}\n      - trained: {rate: 1, as: x}", "blocks[0].methods[2]", ("label 'x'",)),
+    ("    shots: [1, 4]", "   shots: [1, 4]", "line 8, column 4", ("not valid YAML",)),
+    ("title: Test", "title: !!python/object/apply:os.system [ls]", "line 2, column 8", ("tags", "refused")),
+    ("seeds: [1, 2]", "seeds: [1]\n    seeds: [2]", "line 10, column 5", ("'seeds'", "twice")),
+    ("title: Test", "title: [", "line 4, column 1", ("not valid YAML",)),
+]
+"""What is replaced in the grid, by what, the location that the error names, and facts of its message."""
+
+
+@pytest.mark.parametrize(("old", "new", "where", "facts"), MISTAKES)
+def test_a_mistake_is_reported_with_its_location(
+    load: LoadGrid, old: str, new: str, where: str, facts: tuple[str, ...]
+) -> None:
+    assert old in GRID
+    with pytest.raises(UserError) as caught:
+        load(GRID.replace(old, new, 1))
+    joint = ", " if where.startswith("line") else ": "
+    assert caught.value.where == (f"g.yaml{joint}{where}" if where else "g.yaml")
+    message = f"{caught.value.what} {caught.value.hint}"
+    assert [fact for fact in facts if fact not in message] == []
+
+
+def test_short_classes_can_be_taken_whole(load: LoadGrid) -> None:
+    text = GRID.replace("[one, two, four]", "[three]").replace("[1, 4]", "[8]")
+    with pytest.raises(UserError) as caught:
+        load(text)
+    assert "at most 5 training images\n" in str(caught.value)
+    assert "protocol: {name: strict, short_classes: take_all}" in str(caught.value)
+    assert load(text + "    protocol: {name: strict, short_classes: take_all}\n").cells
+    assert load(text, set_=["protocol.short_classes=take_all"]).cells
+    assert load("protocol: published\n" + text).cells
+
+
+def test_an_empty_grid_is_refused(load: LoadGrid) -> None:
+    with pytest.raises(UserError, match="the grid is empty"):
+        load("title: Nothing\n")
+
+
+def test_a_circle_of_two_is_seen(load: LoadGrid, tmp_path: Path) -> None:
+    (tmp_path / "h.yaml").write_text("title: H\ninclude: g.yaml\n", encoding="utf-8")
+    with pytest.raises(UserError, match="in a circle: g -> h -> g"):
+        load("title: G\ninclude: [h.yaml]\n")
+
+
+def test_an_unknown_grid_suggests_the_nearest(catalog: Catalog) -> None:
+    with pytest.raises(UserError, match="unknown grid 'dmo'\n  did you mean 'demo'"):
+        load_grid("dmo", catalog)
+    with pytest.raises(UserError, match="there is no grid file"):
+        load_grid("nowhere/mine.yaml", catalog)

@@ -1,0 +1,58 @@
+"""The project's own grids expand, and hold the cells that they promise."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from bolt.methods import METHODS
+from bolt.protocol import STRICT
+from orchestrator.catalog import Catalog
+from orchestrator.grid import grid_names, load_grid
+
+
+@pytest.mark.parametrize("name", grid_names())
+def test_every_shipped_grid_expands_without_data(catalog: Catalog, name: str) -> None:
+    grid = load_grid(name, catalog)
+    assert grid.cells
+    assert grid.title
+    assert grid.description
+    assert len(set(grid.cells)) == len(grid.cells)
+    for cell in grid.cells:
+        assert cell.dataset.name not in {source.dataset for source in cell.sources}
+        assert METHODS[cell.method.name].uses_sources == bool(cell.sources)
+        assert {ref.name for ref in cell.evaluate_on} <= set(grid.datasets)
+        if METHODS[cell.method.name].meta_recipe is None:  # else its sources are images
+            assert all(grid.sources[source].dataset == source.dataset for source in cell.sources)
+        assert grid.label(cell)
+
+
+def test_the_papers_grids_cover_the_papers_cells(catalog: Catalog) -> None:
+    grid = load_grid("fewshot", catalog)
+    targets = {cell.dataset.name for cell in grid.cells}
+    assert len(targets) == 32
+    bolt = Counter((c.backbone.name, c.dataset.name, c.shots) for c in grid.cells if c.method.name == "bolt")
+    assert len(bolt) == 3 * 32 * 5
+    assert set(bolt.values()) == {3}
+    for cell in grid.cells:
+        exempt = (cell.dataset.name, cell.shots) == ("flowers102", 16)
+        assert cell.protocol == (STRICT.with_switches(short_classes="take_all") if exempt else STRICT)
+        if cell.sources:
+            assert len(cell.sources) == (16 if cell.domain == "general" else 14)
+
+
+def test_out_of_distribution_cells_score_five_datasets_at_once(catalog: Catalog) -> None:
+    grid = load_grid("ood", catalog)
+    assert {cell.dataset.name for cell in grid.cells} == {"imagenet"}
+    assert {len(cell.evaluate_on) for cell in grid.cells} == {5}
+    assert {len(cell.sources) for cell in grid.cells} == {0, 17}
+
+
+def test_full_is_the_union_of_the_papers_grids(catalog: Catalog) -> None:
+    parts = [set(load_grid(name, catalog).cells) for name in ("fewshot", "ood", "tta", "ablations", "meta")]
+    assert set(load_grid("full", catalog).cells) == set.union(*parts)
+
+
+def test_demo_and_demo_full_share_cells(catalog: Catalog) -> None:
+    assert set(load_grid("demo", catalog).cells) <= set(load_grid("demo-full", catalog).cells)

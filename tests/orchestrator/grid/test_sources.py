@@ -1,0 +1,105 @@
+"""The sources of cells: pools, draws, recipes, and images to meta-learn from."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.core.recipes import SourceRecipe
+from orchestrator.util.errors import UserError
+from tests.helpers.small_grid import GRID, LoadGrid
+
+
+def test_the_pool_is_the_whole_domain_whatever_targets_are_chosen(load: LoadGrid) -> None:
+    grid = load(GRID.replace("[one, two, four]", "[one]"))
+    cell = grid.cells[-1]
+    assert (cell.sources_rule, [s.dataset for s in cell.sources]) == ("leave_one_out", ["two", "three", "four"])
+    assert set(grid.datasets) == {"one", "two", "three", "four"}
+    assert (grid.cells[0].sources_rule, grid.cells[0].sources) == ("none", ())
+
+
+def test_leave_group_out_leaves_the_kin_out(load: LoadGrid) -> None:
+    grid = load(GRID.replace("    shots:", "    sources: leave_group_out\n    shots:"))
+    pools = {cell.dataset.name: [s.dataset for s in cell.sources] for cell in grid.cells if cell.sources}
+    assert pools == {"one": ["three", "four"], "two": ["three", "four"], "four": ["one", "two", "three"]}
+
+
+@pytest.mark.parametrize(
+    "choice", ["{rule: leave_one_out, datasets: [two, wide, one]}", "{datasets: [one, two, wide, two]}"]
+)
+def test_the_pool_can_be_named(load: LoadGrid, choice: str) -> None:
+    grid = load(GRID.replace("    shots:", f"    sources: {choice}\n    shots:").replace("[one, two, four]", "[one]"))
+    assert [s.dataset for s in grid.cells[-1].sources] == ["two", "wide"]
+
+
+def test_what_is_scored_on_is_never_a_source(load: LoadGrid) -> None:
+    text = GRID.replace("fewshot", "ood").replace("    shots:", "    evaluate_on: [one, seen, two]\n    shots:")
+    cell = load(text.replace("[one, two, four]", "[one]")).cells[-1]
+    assert [ref.name for ref in cell.evaluate_on] == ["one", "seen", "two"]
+    assert [s.dataset for s in cell.sources] == ["three", "four"]
+
+
+def test_recipes_resolve_epochs_per_dataset(load: LoadGrid) -> None:
+    grid = load(GRID.replace("fine_tuning: {epochs: 2}", "fine_tuning: {batch_size: 8, learning_rate: 1}"))
+    recipes = {plan.dataset: plan.recipe for plan in grid.sources.values()}
+    assert recipes["four"] == SourceRecipe(epochs=3, batch_size=8, learning_rate=1.0)
+    assert recipes["one"].epochs == 2000 * 8 // 40
+    assert {plan.backbone for plan in grid.sources.values()} == {"tiny-clip"}
+
+
+def test_another_recipe_makes_other_sources_and_other_cells(load: LoadGrid) -> None:
+    first, second = load(), load(set_=["fine_tuning.epochs=3"])
+    assert not set(first.sources) & set(second.sources)
+    same = set(first.cells) & set(second.cells)
+    assert {cell.method.name for cell in same} == {"plain"}
+
+
+def test_a_count_draws_a_subset_of_the_sources_that_grows_with_it(load: LoadGrid) -> None:
+    def drawn(count: int) -> dict[tuple[str, int], set[str]]:
+        grid = load(GRID.replace("    shots:", f"    sources: {{rule: leave_one_out, count: {count}}}\n    shots:"))
+        trained = [cell for cell in grid.cells if cell.method.name == "trained"]
+        return {(cell.dataset.name, cell.seed): {source.dataset for source in cell.sources} for cell in trained}
+
+    one, two, three = drawn(1), drawn(2), drawn(3)
+    assert all(len(one[key]) == 1 and len(two[key]) == 2 and len(three[key]) == 3 for key in one)
+    assert all(one[key] < two[key] < three[key] for key in one)
+    assert len({frozenset(two["one", seed]) | {str(seed)} for seed in (1, 2)}) == 2
+    assert all(target not in names for (target, _), names in three.items())
+
+
+def test_more_sources_than_there_are_is_refused(load: LoadGrid) -> None:
+    text = GRID.replace("    shots:", "    sources: {rule: leave_one_out, count: 9}\n    shots:")
+    with pytest.raises(UserError, match=r"sources\.count: count is 9, but one has 3 sources"):
+        load(text)
+
+
+META = "meta_init: {meta_support: 8, meta_query: 8}"
+"""Of datasets as small as these."""
+
+
+def test_a_meta_learned_start_has_images_as_sources(load: LoadGrid) -> None:
+    text = GRID.replace("fewshot", "meta").replace("      - plain\n      - trained", f"      - {META}\n      - bolt")
+    grid = load(text)
+    by_method = {cell.method.name: cell for cell in grid.cells if cell.dataset.name == "one"}
+    images, models = by_method["meta_init"].sources, by_method["bolt"].sources
+    assert [source.dataset for source in images] == [source.dataset for source in models]
+    assert not {source.digest for source in images} & {source.digest for source in models}
+    assert set(grid.sources) == {source for cell in grid.cells if cell.method.name == "bolt" for source in cell.sources}
+    recipe_changed = load(text.replace("epochs: 2", "epochs: 3"))
+    assert [c for c in grid.cells if c.method.name == "meta_init"] == [
+        c for c in recipe_changed.cells if c.method.name == "meta_init"
+    ]
+
+
+def test_an_episode_larger_than_a_dataset_is_refused(load: LoadGrid) -> None:
+    text = GRID.replace("fewshot", "meta").replace("- plain", "- bolt")
+    text = text.replace("- trained", "- meta_init: {meta_support: 500}")
+    with pytest.raises(UserError, match=r"episode of meta_init has 532 images, but \w+ has 40 to train on") as told:
+        load(text)
+    assert "blocks[0].methods[1]" in str(told.value)
+
+
+def test_a_swapped_activation_swaps_the_backbone_and_keeps_its_sources(load: LoadGrid) -> None:
+    strict = load(GRID)
+    swapped = load(GRID + "    protocol: {name: strict, activation: swapped}\n")
+    assert {cell.backbone for cell in strict.cells}.isdisjoint({cell.backbone for cell in swapped.cells})
+    assert set(strict.sources) == set(swapped.sources)

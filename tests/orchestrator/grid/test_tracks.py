@@ -1,0 +1,55 @@
+"""What tracks change in the expansion of a grid."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.catalog import Catalog
+from orchestrator.grid import load_grid
+from orchestrator.util.errors import UserError
+from tests.helpers.small_grid import GRID, LoadGrid, cell_keys
+
+
+def test_tta_cells_have_seeds_but_no_shots(load: LoadGrid) -> None:
+    text = GRID.replace("fewshot", "tta").replace("    shots: [1, 4]\n", "").replace("- trained", "- unlabelled")
+    assert cell_keys(load(text.replace("[one, two, four]", "[one]"))) == [
+        ("plain", "one", 0, 0), ("unlabelled", "one", 0, 1), ("unlabelled", "one", 0, 2),
+    ]  # fmt: skip
+
+
+def test_shots_are_set_where_a_track_takes_them(catalog: Catalog) -> None:
+    grid = load_grid("full", catalog, set_=["shots=[2]"])
+    assert {cell.shots for cell in grid.cells if cell.track != "tta"} == {0, 2}
+    assert any(cell.track == "tta" for cell in grid.cells)
+
+
+def test_tta_takes_no_shots(load: LoadGrid) -> None:
+    with pytest.raises(UserError, match=r"blocks\[0\]\.shots: the tta track reads no labels"):
+        load(GRID.replace("fewshot", "tta").replace("- trained", "- unlabelled"))
+
+
+def test_scoring_on_other_classes_is_refused(load: LoadGrid) -> None:
+    text = GRID.replace("fewshot", "ood").replace("    shots:", "    evaluate_on: [one, wide]\n    shots:")
+    with pytest.raises(UserError, match=r"evaluate_on\[1\]: wide has 4 classes, which one with its 2"):
+        load(text)
+
+
+def test_at_test_time_methods_have_seeds_and_settings_of_their_own(load: LoadGrid) -> None:
+    few_shot = load(GRID.replace("- trained", "- atlas"))
+    text = GRID.replace("fewshot", "tta").replace("    shots: [1, 4]\n", "").replace("- trained", "- atlas")
+    grid = load(text)
+    adapted = [cell for cell in grid.cells if cell.method.name == "atlas"]
+    assert {(cell.shots, cell.seed) for cell in adapted} == {(0, 1), (0, 2)}
+    assert {cell.seed for cell in grid.cells if cell.method.name == "plain"} == {0}
+    epochs = {cell.track: dict(cell.method.settings)["epochs"] for cell in (*adapted, *few_shot.cells)
+              if cell.method.name == "atlas"}  # fmt: skip
+    assert epochs["tta"] == 1 < epochs["fewshot"]
+    both = load(text + GRID.partition("blocks:")[2].replace("- trained", "- atlas"))
+    assert {both.label(cell) for cell in both.cells} == {"plain", "atlas"}
+
+
+def test_variants_may_hold_some_of_the_targets_classes_but_no_others(load: LoadGrid) -> None:
+    text = GRID.replace("fewshot", "ood").replace("[one, two, four]", "[aerial-land]")
+    assert load(text.replace("    shots:", "    evaluate_on: [aerial-land, aerial-land-cloudy]\n    shots:"))
+    with pytest.raises(UserError, match=r"glyph-kinds has the class '.*', which aerial-land with its 12 does not have"):
+        load(text.replace("    shots:", "    evaluate_on: [aerial-land, glyph-kinds]\n    shots:"))
