@@ -1,4 +1,4 @@
-"""``data add``: a user's own images become a catalog entry, after every one of them has been decoded."""
+"""``data add``: make a catalog entry of a user's own images, after decoding every one of them."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ DOMAIN_TITLES = {OWN_DOMAIN: "Own images"}
 
 @dataclass(frozen=True)
 class DatasetOptions:
-    """What the user says of the dataset; the rest is found out.
+    """What the user says about the dataset. Everything else is read from the images.
 
     Attributes:
-        name: its key; ``None``: from the folder's name.
-        title: as printed in tables; ``None``: from the folder's name.
-        domain: the family it belongs to; made if it is not there.
-        templates: prompts with ``{}``; none: the set ``plain``.
+        name: its key; ``None`` takes the folder's name.
+        title: its name in tables; ``None`` takes the folder's name.
+        domain: the domain it belongs to; added to the catalog if it is new.
+        templates: prompts with ``{}``; the set ``plain`` if empty.
         mirrorable: whether a mirrored image keeps its class.
-        licence: under which terms the images come.
-        exclude_broken: leave out what cannot be decoded, on record.
+        licence: the licence of the images.
+        exclude_broken: list unreadable images as excluded and use the rest.
     """
 
     name: str | None = None
@@ -50,13 +50,13 @@ class DatasetOptions:
 
 @dataclass(frozen=True)
 class Added:
-    """What was added.
+    """What ``data add`` added.
 
     Attributes:
-        entry: as it stands in the catalog file now.
-        data_root: what ``--data-root`` must name.
-        notes: what the user should know, in words.
-        words: the data's own class name -> words.
+        entry: the new entry of the catalog file.
+        data_root: the folder to pass as ``--data-root``.
+        notes: remarks for the user.
+        words: class name in the data -> words for prompts.
     """
 
     entry: DatasetEntry
@@ -71,16 +71,16 @@ def add_dataset(
     options: DatasetOptions,
     advance: Callable[[int, int], None] = lambda done, of: None,
 ) -> Added:
-    """ImageCheck at the images, check them and write the entry.
+    """Check a folder or table of images and add its entry to the catalog file.
 
     Args:
         path: a folder of images, or a table of them.
-        catalog_files: the user's catalog files; the last one is made or extended.
-        advance: told the number of images decoded, and of all.
+        catalog_files: the user's catalog files; the entry goes into the last one, which may be new.
+        advance: called with the number of decoded images and the total.
 
     Raises:
-        UserError: the layout, the names or the images are not what can be measured on; nothing is written then, except
-            the list of images to leave out if the user asked for it.
+        UserError: the layout, the names or the images are unusable. Nothing is written then, except the list of
+            excluded images if the user asked for it.
     """
     layout = find_layout(path)
     words = class_words(layout.names)
@@ -116,9 +116,9 @@ def add_dataset(
 
 
 def dataset_key(path: Path) -> str:
-    """A dataset's key from a folder's (or a table's folder's) name.
+    """A dataset's key, made from the name of its folder (or of the folder of its table).
 
-    Raises ``UserError`` where nothing is left of it.
+    Raises ``UserError`` if the name has no usable character.
     """
     path = path.expanduser().absolute()
     text = re.sub(r"[^a-z0-9_.-]+", "-", (path.parent if path.is_file() else path).name.lower()).strip("-._")
@@ -128,7 +128,7 @@ def dataset_key(path: Path) -> str:
 
 
 def _fields(layout: Layout, words: Mapping[str, str], options: DatasetOptions, path: Path) -> dict[str, Any]:
-    """The entry's fields as they are written, with sizes to be filled in."""
+    """The entry's fields as written to the file; sizes are placeholders until the images are counted."""
     title = options.title or dataset_key(path).replace("-", " ").replace("_", " ").capitalize()
     return {
         "title": title,
@@ -159,13 +159,13 @@ def _refuse_untestable(raw: RawDataset) -> None:
         if absent:
             raise UserError(
                 f"class {absent[0]!r} has too few images: none is left to {needed}",
-                hint="a class needs two images at least when they are split 80/20"
+                hint="a class needs at least two images for an 80/20 split"
                 + (f"; so do {', '.join(absent[1:6])}" if absent[1:] else ""),
             )
 
 
 def _settle_broken(found: Verified, options: DatasetOptions, data_root: Path) -> None:
-    """Leave broken images out on record, or refuse."""
+    """Exclude the unreadable images if the user asked for it. Raises ``UserError`` otherwise."""
     if options.exclude_broken:
         exclude_broken(found, data_root)
         return
@@ -175,7 +175,7 @@ def _settle_broken(found: Verified, options: DatasetOptions, data_root: Path) ->
     raise UserError(
         f"{len(found.broken)} of {sum(found.manifest.counts.values())} images cannot be decoded:\n  "
         + "\n  ".join(listed),
-        hint="mend or remove them, or leave them out on record with --exclude-broken",
+        hint="repair or remove them, or exclude them with --exclude-broken",
     )
 
 
@@ -183,12 +183,12 @@ def _notes(found: Verified, train: Sequence[int], raw: RawDataset, options: Data
     notes = []
     left_out = found.excluded + (len(found.broken) if options.exclude_broken else 0)
     if left_out:
-        notes.append(f"left out on record: {left_out} of {left_out + len(raw.train) + len(raw.test)} images")
+        notes.append(f"excluded as unreadable: {left_out} of {left_out + len(raw.train) + len(raw.test)} images")
     if found.duplicates:
         shown = ", ".join(f"{test} = {train_}" for test, train_ in found.duplicates[:3])
         notes.append(f"test images with the same pixels as a training image: {len(found.duplicates)}, as {shown}")
     if found.turned:
-        notes.append(f"images stored turned, by their EXIF orientation: {found.turned}; they are turned upright")
+        notes.append(f"images with an EXIF rotation: {found.turned}; they are rotated upright")
     if min(train) < max(USUAL_SHOTS):
         possible = ", ".join(str(k) for k in USUAL_SHOTS if k <= min(train))
         smallest = raw.class_names[train.index(min(train))]

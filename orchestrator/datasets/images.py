@@ -1,7 +1,7 @@
-"""Decode once: each split becomes memory-mapped uint8 pixels that every later reader shares.
+"""Decode a split once, into memory-mapped uint8 pixels that every later reader shares.
 
-The test split is stored as the tower sees it (:func:`evaluation_pixels`). Support images keep their own size for
-random crops. The whole training split, which only fine-tuning a source reads, has its shortest side capped.
+The test split is stored at the tower's input size (:func:`evaluation_pixels`). Support images keep their own size for
+random crops. Training images, which only the fine-tuning of sources reads, have their shortest side capped.
 
 Shape legend: N images, B images of a batch, H, W height and width.
 """
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 SHORT_SIDE_CAP = 2
-"""A stored training image has its shortest side capped at so many times the tower's."""
+"""Largest shortest side of a stored training image, in multiples of the tower's image size."""
 
 
 def training_pixels(image: Image.Image, size: int, *, exif_rotation: bool = False) -> NDArray[np.uint8]:
@@ -81,14 +81,14 @@ class Images:
         import torch
 
         height, width = self.shapes[start]
-        pixels = np.array(self.flat[self.offsets[start] : self.offsets[stop]])  # off the map, which is read-only
+        pixels = np.array(self.flat[self.offsets[start] : self.offsets[stop]])  # a copy: the memory map is read-only
         return torch.from_numpy(pixels.reshape(-1, 3, height, width))
 
 
 def why_unreadable(error: Exception) -> str:
-    """One of ``bolt.clip.preprocess.UNREADABLE`` as one line."""
+    """The reason why an image cannot be decoded, in one line."""
     if isinstance(error, UnidentifiedImageError):
-        return "UnidentifiedImageError: not an image of a kind that Pillow reads"  # its words repeat the whole path
+        return "UnidentifiedImageError: Pillow cannot read this kind of file"  # its own message repeats the path
     return one_line(error)
 
 
@@ -106,8 +106,8 @@ def write_images(
         part: the images; its ``read`` is called from several threads.
         transform: image -> uint8 (3, H, W).
         folder: where the files go.
-        dataset: its name, for the hint of an error.
-        progress: called with the number of images done, and of all.
+        dataset: the dataset's key, for the hint of an error.
+        progress: called with the number of decoded images and the total.
 
     Raises ``UserError`` listing every image that cannot be decoded, with its path and the reason.
     """
@@ -124,7 +124,7 @@ def write_images(
         for index, pixels in enumerate(thread_map(decode, len(part))):
             if isinstance(pixels, str):
                 broken.append(f"{part.origin(index)}: {pixels}")
-            elif not broken:  # otherwise only to find the others
+            elif not broken:  # after a failure, go on only to list the others
                 shapes[index] = pixels.shape[1:]
                 stream.write(pixels.data)
             progress(index + 1, len(part))
@@ -133,8 +133,7 @@ def write_images(
     if broken:
         raise UserError(
             f"{len(broken)} of {len(part)} images cannot be decoded:\n  " + "\n  ".join(broken),
-            hint=f"mend them, or leave them out on record: python -m orchestrator data verify {dataset} "
-            "--exclude-broken",
+            hint=f"repair them, or exclude them: python -m orchestrator data verify {dataset} --exclude-broken",
         )
     sizes = 3 * shapes.astype(np.int64).prod(axis=1)
     np.save(folder / "labels.npy", part.labels)

@@ -1,7 +1,6 @@
-"""How a user's images lie: in ``train/`` and ``test/``, in class folders side by side, or as a table lists them.
+"""Recognise the layout of a user's images: ``train/`` and ``test/``, class folders side by side, or a table.
 
-Nothing is decoded here. What comes out is the route and the split recipe of a catalog entry, and the words for its
-classes.
+Nothing is decoded here. The result is the route and the split recipe of a catalog entry, and the class names.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import Any
 from orchestrator.datasets.routes.folder import class_folders, is_image
 from orchestrator.datasets.routes.manifest import read_table
 from orchestrator.util.errors import UserError
+from orchestrator.util.units import pluralize
 
 TABLES = (".csv", ".parquet")
 COLUMNS = {
@@ -22,19 +22,19 @@ COLUMNS = {
     "label": ("label", "class", "class_name", "category", "target", "y"),
     "split": ("split", "part", "subset", "fold"),
 }
-"""What people call the columns of such a table; the first that is there is taken."""
+"""Accepted column names of a table; the first that exists is used."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What was found.
+    """The layout of a folder or table of images.
 
     Attributes:
-        data_root: the folder that ``--data-root`` must name.
-        route: of the catalog entry.
-        recipe: of its splits.
-        names: the data's own class names.
-        notes: what is there and not used, in words.
+        data_root: the folder to pass as ``--data-root``.
+        route: the ``route`` field of the catalog entry.
+        recipe: the split recipe of the catalog entry.
+        names: class names in the data.
+        notes: remarks about files that are not used.
     """
 
     data_root: Path
@@ -45,10 +45,10 @@ class Layout:
 
 
 def find_layout(path: Path) -> Layout:
-    """ImageCheck at a folder of images or a table of them.
+    """Find out how a folder of images, or a table of them, is laid out.
 
     Raises:
-        UserError: there is no such thing, it holds no class folders, a part is missing, a class folder is empty, or
+        UserError: the path does not exist, it has no class folders, a part is missing, a class folder is empty, or
             there are fewer than two classes.
     """
     path = path.expanduser().absolute()
@@ -60,7 +60,7 @@ def find_layout(path: Path) -> Layout:
         raise UserError(f"there is no {path}", hint="give a folder of images, or a .csv or .parquet table of them")
     if len(layout.names) < 2:
         raise UserError(
-            f"there is one class only, {layout.names[0]!r}; there is nothing to tell apart",
+            f"there is only one class, {layout.names[0]!r}; classification needs at least two",
             where=str(path),
             hint="put the images of each class into a folder of its own, side by side",
         )
@@ -77,8 +77,8 @@ def _of_folder(folder: Path) -> Layout:
         raise UserError(
             f"there is {here}/ but no {other}/" + (f"; the other folders are {beside}" if beside else ""),
             where=str(folder),
-            hint=f"rename the folder that holds the {other} images to {other}, or put all class folders side by side: "
-            "they are then split 80/20",
+            hint=f"rename the folder that holds the {other} images to {other}, or put all class folders side by side "
+            "for an 80/20 split",
         )
     else:
         roots, recipe, used = [parts.get("all", folder)], "eighty_twenty", {"all"} if "all" in parts else set()
@@ -95,12 +95,12 @@ def _of_folder(folder: Path) -> Layout:
     notes = [f"{name}/ is not used" for name in unused]
     files = [path for root in roots for path in root.rglob("*") if path.is_file() and not path.name.startswith(".")]
     if odd := sum(not is_image(path) for path in files):
-        notes.append(f"files that are no images by their names, and are not used: {odd}")
+        notes.append(f"{pluralize(odd, 'file')} without an image suffix {'is' if odd == 1 else 'are'} not used")
     return Layout(folder.parent, {"kind": "folder", "folder": folder.name}, recipe, tuple(names[0]), tuple(notes))
 
 
 def _holds_folders(path: Path) -> bool:
-    """Whether a folder is a part, with class folders in it, and not a class called like one."""
+    """Whether a folder is a part (``train``, ``test``, ``all``) and not a class of that name."""
     return path.is_dir() and bool(class_folders(path)) and not any(p.is_file() and is_image(p) for p in path.iterdir())
 
 
@@ -152,9 +152,9 @@ def _of_table(path: Path) -> Layout:
 
 
 def class_words(names: Iterable[str]) -> dict[str, str]:
-    """The data's own class name -> words for prompts, as :func:`class_word` makes them.
+    """Class name in the data -> words for prompts, made by :func:`class_word`.
 
-    Raises ``UserError`` naming the two classes whose words would be the same.
+    Raises ``UserError`` naming two classes that would get the same words.
     """
     words: dict[str, str] = {}
     first: dict[str, str] = {}
@@ -163,7 +163,7 @@ def class_words(names: Iterable[str]) -> dict[str, str]:
         if word in first:
             raise UserError(
                 f"the classes {first[word]!r} and {name!r} would both be called {word!r}",
-                hint="no prompt could tell them apart; rename one of them, or join them",
+                hint="their prompts would be equal; rename one of them, or merge them",
             )
         first[word] = name
         words[name] = word
@@ -171,10 +171,10 @@ def class_words(names: Iterable[str]) -> dict[str, str]:
 
 
 def class_word(name: str) -> str:
-    """Words from a folder's name: ``001.BlackFooted_albatross`` -> ``black footed albatross``.
+    """Words for a class folder: ``001.BlackFooted_albatross`` -> ``black footed albatross``.
 
-    A leading number goes where words follow it; underscores, hyphens and the bounds of CamelCase become spaces, except
-    the hyphen after a single letter (t-shirt, x-ray); capitals become small, which is how the tokenizer reads them.
+    A leading number is removed if words follow. Underscores, hyphens and CamelCase boundaries become spaces, except
+    the hyphen after a single letter (t-shirt, x-ray). The words are lower case, as the tokenizer reads them.
     """
     text = re.sub(r"^\d+[\s._-]+(?=.*[^\W\d_])", "", name)
     text = re.sub(r"(?<=[^\W\d_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][^\W\d_A-Z])", " ", text)

@@ -1,4 +1,4 @@
-"""What the ``data`` commands print: tables of what is there, what was found, and the commands that come next."""
+"""What the ``data`` commands print: tables of datasets, findings, and the next commands to type."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STYLES = {"drawn": "", "there": "green", "partial": "yellow", "missing": "dim"}
 
 
 def table_of(entries: Iterable[DatasetEntry], data_root: Path | None) -> RenderableType:
-    """Dataset, domain, classes, images, where it is, size, access and licence of every entry."""
+    """A table of the entries: domain, classes, images, state, size, access and licence."""
     rows = [_row(entry, data_root, state_of(entry, data_root)) for entry in entries]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for index, heading in enumerate(HEADINGS):
@@ -46,7 +46,7 @@ def _row(entry: DatasetEntry, data_root: Path | None, state: State) -> tuple[str
 
 
 def _size(entry: DatasetEntry, data_root: Path | None, state: State) -> str:
-    """On disk where it is there or begun, else of the download."""
+    """The size on disk of a complete or partial dataset, else the size of its download."""
     if state == "there" and data_root is not None:
         record = read_record(entry, data_root)
         return human_bytes(record.bytes if record else bytes_in(dataset_folder(entry, data_root)))
@@ -58,37 +58,37 @@ def _size(entry: DatasetEntry, data_root: Path | None, state: State) -> str:
 
 
 def get_line(entries: Iterable[DatasetEntry], data_root: Path | None, catalogs: Sequence[Path]) -> str:
-    """How much is there, and the command that gets what is missing."""
+    """How many datasets are there, and the command that fetches the missing ones."""
     states = {entry.name: (entry, state_of(entry, data_root)) for entry in entries}
     missing = [entry for entry, state in states.values() if state in ("partial", "missing")]
-    lines = ["", f"{len(states) - len(missing)} of {len(states)} are at hand"]
+    lines = ["", f"{len(states) - len(missing)} of {len(states)} are on this machine"]
     lines[-1] += f", looked for in {data_root}" if data_root else "; no data root is given (--data-root or BOLT_DATA)"
     fetch = [entry.name for entry in missing if entry.route.kind in FETCHERS]
     if fetch:
         options = [*catalog_options(catalogs), "--data-root", data_root or "PATH"]
-        lines += ["get what is missing:", f"  {command(['data', 'prepare', *fetch, *options])}"]
+        lines += ["fetch the missing ones:", f"  {command(['data', 'prepare', *fetch, *options])}"]
     by_hand = [entry.name for entry in missing if entry.route.kind not in FETCHERS]
     if by_hand:
-        lines.append(f"by hand (`data prepare NAME` says how): {', '.join(by_hand)}")
+        lines.append(f"to fetch by hand (`data prepare NAME` says how): {', '.join(by_hand)}")
     return "\n".join(lines)
 
 
 def verified_view(found: Verified) -> RenderableType:
-    """Counts, what differs from the catalog, what cannot be decoded, and what is in both parts."""
+    """Counts, differences from the catalog, unreadable images, and images that are in both parts."""
     counts = found.manifest.counts
     head = (
         f"{found.entry.name}: {found.manifest.classes} classes, {counts['train']:,} train and {counts['test']:,} test"
     )
     parts: list[RenderableType] = [Text(head, "bold"), Text(f"  images per class in train: {_spread(found)}")]
     if found.excluded:
-        parts.append(Text(f"  left out on record before: {found.excluded}"))
-    parts += [Text(f"  not as in the catalog: {line}", "yellow") for line in found.differs]
+        parts.append(Text(f"  excluded before: {found.excluded}"))
+    parts += [Text(f"  differs from the catalog: {line}", "yellow") for line in found.differs]
     if found.duplicates:
         line = f"  test images with the same pixels as a training image: {len(found.duplicates)}"
         parts.append(Text(line, "yellow"))
         parts += [Text(f"    {test} = {train}") for test, train in found.duplicates[:SHOWN_NAMES]]
     if found.turned and not found.entry.exif_rotation:
-        parts.append(Text(f"  stored turned, by their EXIF orientation, and used as stored: {found.turned}"))
+        parts.append(Text(f"  images with an EXIF rotation, used without it: {found.turned}"))
     if found.broken:
         parts.append(Text(f"  images that cannot be decoded: {len(found.broken)}", "red"))
         parts += [Text(f"    {broken.origin}: {broken.reason}") for broken in found.broken]
@@ -98,7 +98,7 @@ def verified_view(found: Verified) -> RenderableType:
 
 
 def _spread(found: Verified) -> str:
-    """Images per class: each one's where there are few, else the range."""
+    """Images per class: of every class if there are few, else the range."""
     train = [count for count, _ in found.per_class]
     if len(train) <= SHOWN_CLASSES:
         return ", ".join(f"{word} {count}" for word, count in zip(found.class_names, train, strict=True))
@@ -106,19 +106,19 @@ def _spread(found: Verified) -> str:
 
 
 def added_lines(added: Added, catalogs: Sequence[Path]) -> list[str]:
-    """What was added, what its user should know, and the commands that come next."""
+    """The added dataset, remarks about it, and the next commands to type."""
     entry = added.entry
     words = [f"{name} -> {word!r}" if name != word else repr(word) for name, word in added.words.items()]
     more = f", ... ({len(words)} in all)" if len(words) > SHOWN_CLASSES else ""
     lines = [
-        f"{entry.name}: {entry.classes} classes, {entry.sizes.train} images to learn from, {entry.sizes.test} to be "
-        f"tested on ({entry.splits.recipe.replace('_', ' ')})",
+        f"{entry.name}: {entry.classes} classes, {entry.sizes.train} training images, {entry.sizes.test} test "
+        f"images ({entry.splits.recipe.replace('_', ' ')})",
         f"  classes: {', '.join(words[:SHOWN_CLASSES])}{more}",
         f"  prompts: {', '.join(entry.prompts) if not isinstance(entry.prompts, str) else entry.prompts}",
         *(f"  note: {note}" for note in added.notes),
     ]
     if excluded_file(entry, added.data_root).is_file():
-        lines.append(f"  left out: {excluded_file(entry, added.data_root)}")
+        lines.append(f"  excluded images: {excluded_file(entry, added.data_root)}")
     options: list[str | Path] = [*catalog_options(catalogs), "--data-root", added.data_root]
     options += ["--set", f"datasets=[{entry.name}]"]
     if entry.max_shots < max(USUAL_SHOTS):
@@ -134,10 +134,10 @@ def added_lines(added: Added, catalogs: Sequence[Path]) -> list[str]:
 
 
 def catalog_options(catalogs: Iterable[Path]) -> list[str | Path]:
-    """The options that name a user's catalog files."""
+    """The ``--catalog`` options for a user's catalog files."""
     return [word for path in catalogs for word in ("--catalog", path)]
 
 
 def command(words: Sequence[str | Path]) -> str:
-    """A command line that can be pasted into a shell."""
+    """A command line, quoted for a shell."""
     return shlex.join(["python", "-m", "orchestrator", *map(str, words)])

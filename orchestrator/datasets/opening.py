@@ -1,4 +1,4 @@
-"""From a catalog entry to a dataset's two parts, whatever route its images come by."""
+"""Open a dataset: from a catalog entry to its training and test parts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from orchestrator.util.errors import UserError
 
 
 def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
-    """Open a dataset without decoding anything, less the images that are on record as left out.
+    """Open a dataset without decoding anything, and without its excluded images.
 
-    An image is left out after the parts are made, so that the others stay in theirs.
+    Images are excluded after the split, so that an exclusion does not move other images between the parts.
 
-    Raises ``UserError`` when its files are missing, have fewer than two classes, do not give the parts that the entry's
-    recipe wants, or leave a part without images.
+    Raises ``UserError`` when files are missing, there are fewer than two classes, the data's parts do not fit the
+    entry's split recipe, or a part has no images.
     """
     absent = missing_data(entry, data_root)
     if absent is not None:
@@ -34,7 +34,7 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
         )
     found = reader(entry, dataset_folder(entry, data_root))
     if len(found.names) < 2:
-        raise UserError(f"{entry.name} has {len(found.names)} class; there is nothing to tell apart")
+        raise UserError(f"{entry.name} has {len(found.names)} class; classification needs at least two")
     parts = _train_and_test(entry, found.parts)
     if excluded := excluded_images(entry, data_root):
         parts = {split: _without(part, excluded.keys()) for split, part in parts.items()}
@@ -45,7 +45,7 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
 
 
 def _train_and_test(entry: DatasetEntry, found: Mapping[str, Part]) -> Mapping[str, Part]:
-    """The two parts, by the entry's recipe. A dataset that is only scored on may lack the first."""
+    """The two parts by the entry's split recipe. A dataset that is only evaluated on may lack training images."""
     recipe = entry.splits.recipe
     if recipe == "official":
         wanted = {"train", "test"} if entry.has_training_images else {"test"}
@@ -53,14 +53,14 @@ def _train_and_test(entry: DatasetEntry, found: Mapping[str, Part]) -> Mapping[s
             raise UserError(
                 f"{entry.name} has no part {min(wanted - found.keys())!r} of its own",
                 where=f"dataset {entry.name}, field splits",
-                hint="name a recipe that splits it: eighty_twenty, eighty_ten_ten or published",
+                hint="use a recipe that splits it: eighty_twenty, eighty_ten_ten or published",
             )
         return {"train": file_part([], [], Path()), **found}
     if "all" not in found:
         raise UserError(
-            f"{entry.name} has the parts {' and '.join(found)} of its own, which the recipe {recipe} would not keep to",
+            f"{entry.name} has its own parts {' and '.join(found)}, which the recipe {recipe} would ignore",
             where=f"dataset {entry.name}, field splits",
-            hint="take the recipe official",
+            hint="use the recipe official",
         )
     whole = found["all"]
     return {split: whole.subset(chosen) for split, chosen in split_indices(whole.labels, recipe, entry.name).items()}

@@ -1,4 +1,4 @@
-"""Labelled images that are read one at a time, and a dataset's two parts made of them."""
+"""A part of a dataset: labelled images that are decoded one at a time."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Part:
     Attributes:
         labels: class of each image, (N,).
         read: index -> image, as stored (any size, any mode).
-        origin: index -> where it came from, for messages; the same on every machine, so without the data root.
-        indices: position of each image among those its route lists, (N,); what a split recipe chose.
+        origin: index -> where the image is, relative to the data root, for messages.
+        indices: position of each image in the list of its route, (N,).
     """
 
     labels: NDArray[np.int64]
@@ -45,10 +45,10 @@ class Part:
 
 @dataclass(frozen=True)
 class RouteContents:
-    """What a route's reader finds.
+    """What a route's reader returns.
 
     Attributes:
-        names: the data's own names of the classes, in label order (folder names, a file's list of names).
+        names: class names in the data, in label order (folder names, or a list in a file).
         parts: ``train`` and ``test``, or one part ``all`` that a split recipe divides.
     """
 
@@ -58,7 +58,7 @@ class RouteContents:
 
 @dataclass(frozen=True)
 class RawDataset:
-    """A dataset as it lies on disk or is drawn: class words in label order, and its two parts."""
+    """An opened dataset: class words in label order, and its two parts."""
 
     class_names: tuple[str, ...]
     train: Part
@@ -71,7 +71,7 @@ class RawDataset:
 
 def make_part(labels: Sequence[int] | NDArray[np.int64], read: Callable[[int], Image.Image],
                origin: Callable[[int], str]) -> Part:  # fmt: skip
-    """A part of all images a route lists."""
+    """A part with all images that a route lists."""
     found = np.asarray(labels, dtype=np.int64)
     return Part(found, read, origin, np.arange(len(found)))
 
@@ -93,7 +93,7 @@ def file_part(files: Sequence[Path], labels: Sequence[int], root: Path) -> Part:
 
 
 def concatenated(parts: Sequence[Part]) -> Part:
-    """One part of several, in their order."""
+    """Several parts as one, in their order."""
     starts = np.cumsum([0, *(len(part) for part in parts)])
 
     def within(index: int) -> tuple[Part, int]:

@@ -1,4 +1,4 @@
-"""``data prepare``: from a name to a dataset that is there, whole, or not there at all.
+"""``data prepare``: fetch a dataset completely, or leave nothing that looks complete.
 
 ``ROOT/NAME.partial`` is a data root of its own: the dataset is put together in ``ROOT/NAME.partial/NAME``, opened there
 by the same reader that cells use, counted, and only then renamed to ``ROOT/NAME``. Whatever ends the command before
@@ -45,13 +45,13 @@ NOT_WRITABLE = {
 
 
 @dataclass(frozen=True)
-class Job:
+class FetchJob:
     """A dataset that is to be fetched.
 
     Attributes:
         entry: its catalog entry.
-        size: bytes to fetch, ``None`` if nobody says.
-        begun: bytes that an earlier attempt left.
+        size: bytes to fetch, ``None`` if unknown.
+        begun: bytes that an earlier attempt has fetched.
     """
 
     entry: DatasetEntry
@@ -60,14 +60,14 @@ class Job:
 
     @property
     def space(self) -> int:
-        """Bytes of disk that are still needed, 0 where that is not known."""
+        """Bytes of disk space that are still needed, 0 if unknown."""
         return max(0, round((self.size or 0) * SPACE_PER_BYTE[self.entry.route.kind]) - self.begun)
 
     @property
     def line(self) -> str:
-        """What is fetched from where, how much, and under which licence."""
+        """One line: the size, the origin and the licence."""
         size = human_bytes(self.size) if self.size is not None else "size unknown"
-        begun = f", {human_bytes(self.begun)} of it begun" if self.begun else ""
+        begun = f" ({human_bytes(self.begun)} already fetched)" if self.begun else ""
         lines = [f"{self.entry.name}: {size}{begun} from {image_origin(self.entry)}", f"licence: {self.entry.licence}"]
         if self.entry.gated:
             lines.append(f"before that: {self.entry.gated}")
@@ -76,15 +76,15 @@ class Job:
 
 @dataclass(frozen=True)
 class Preparation:
-    """What a call of ``prepare`` is about: what is there, what can be fetched, and what only its user can get."""
+    """The datasets of a ``prepare`` command: those that are there, to fetch, and to fetch by hand."""
 
     there: tuple[str, ...]
-    jobs: tuple[Job, ...]
+    jobs: tuple[FetchJob, ...]
     by_hand: tuple[DatasetEntry, ...]
 
 
 def plan_preparation(entries: Iterable[DatasetEntry], data_root: Path) -> Preparation:
-    """ImageCheck at what is there and ask for the sizes of what is not."""
+    """Sort the datasets into those that are there, to fetch, and to fetch by hand; ask for unknown sizes."""
     there, jobs, by_hand = [], [], []
     for entry in entries:
         if entry.route.kind in BUNDLED_ROUTES:
@@ -98,12 +98,12 @@ def plan_preparation(entries: Iterable[DatasetEntry], data_root: Path) -> Prepar
         else:
             ask = SIZES.get(entry.route.kind)
             size = entry.download_bytes or (ask(entry) if ask else None)
-            jobs.append(Job(entry, size, bytes_in(partial_folder(entry, data_root))))
+            jobs.append(FetchJob(entry, size, bytes_in(partial_folder(entry, data_root))))
     return Preparation(tuple(there), tuple(jobs), tuple(by_hand))
 
 
-def check_space(jobs: Sequence[Job], data_root: Path) -> str:
-    """What the jobs need beside what is free, in one line. Raises ``UserError`` where they cannot fit."""
+def check_space(jobs: Sequence[FetchJob], data_root: Path) -> str:
+    """One line: the disk space that is needed and free. Raises ``UserError`` if it does not fit."""
     free = shutil.disk_usage(_existing(data_root)).free
     needed = sum(job.space for job in jobs)
     unknown = sum(job.size is None for job in jobs)
@@ -121,11 +121,11 @@ def check_space(jobs: Sequence[Job], data_root: Path) -> str:
 
 
 def prepare_one(entry: DatasetEntry, data_root: Path, console: Console) -> Record | None:
-    """Fill, open, count and rename one dataset; ``None`` if it was there by the time its lock was free.
+    """Fetch, open, count and rename one dataset; ``None`` if another process prepared it meanwhile.
 
     Raises:
-        UserError: another process is at it, its files cannot be got, are not what the catalog says or cannot be read,
-            or the data root cannot be written to.
+        UserError: another process is preparing it, its files cannot be fetched or read, or the data root cannot be
+            written to.
     """
     try:
         with dataset_lock(entry.name, data_root):
@@ -138,7 +138,7 @@ def prepare_one(entry: DatasetEntry, data_root: Path, console: Console) -> Recor
         raise UserError(
             f"{entry.name} cannot be prepared: {NOT_WRITABLE[error.errno]} ({error})",
             where=str(data_root),
-            hint="mend that and run the same command again; it goes on from what is there",
+            hint="fix that and run the same command again; it continues from what is there",
         ) from None
 
 
@@ -153,7 +153,8 @@ def _fill(entry: DatasetEntry, data_root: Path, console: Console) -> Record:
         raise UserError(
             f"what was fetched cannot be read as {entry.name}: {error.what}",
             where=error.where,
-            hint=f"it stays in {inner}; remove that folder to fetch it anew" + (f"\n  {error.hint}" * bool(error.hint)),
+            hint=f"it stays in {inner}; remove that folder to fetch it again"
+            + (f"\n  {error.hint}" * bool(error.hint)),
         ) from None
     write_record(record, staging.folder)
     target = dataset_folder(entry, data_root)
@@ -179,17 +180,17 @@ def _record(entry: DatasetEntry, inner: Path, filled: FetchResult, folder: Path)
 
 
 def by_hand_error(entries: Sequence[DatasetEntry], data_root: Path) -> UserError:
-    """The error for datasets that no program can fetch, with the steps of each."""
+    """The error for datasets that have to be fetched by hand, with the steps for each."""
     steps = [str(missing_data(entry, data_root)) for entry in entries]
     names = " ".join(entry.name for entry in entries)
     return UserError(
-        f"no program can fetch {names}",
+        f"these have to be fetched by hand: {names}",
         hint="\n  ".join([*steps, f"then: python -m orchestrator data verify {names} --data-root {data_root}"]),
     )
 
 
 def remove_leftovers(entry: DatasetEntry, data_root: Path) -> None:
-    """Remove what a command that ended between the last two steps left beside a dataset that is whole."""
+    """Remove the partial folder of a dataset that is complete; a killed command can leave one."""
     inner = partial_folder(entry, data_root)
     if inner.is_dir() and entry.route.kind in FETCHERS and missing_data(entry, data_root) is None:
         with dataset_lock(entry.name, data_root):

@@ -1,4 +1,4 @@
-"""How far decoding a dataset is: a bar on a terminal, elsewhere a line every few seconds."""
+"""Progress of decoding: a bar on a terminal, elsewhere a line every few seconds."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ PLAIN_SECONDS = 5.0
 
 @contextlib.contextmanager
 def decoding(name: str, console: Console) -> Iterator[Callable[[int, int], None]]:
-    """A function to be told the number of images done, and of all."""
+    """Yield a function to call with the number of decoded images and the total."""
     if console.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(f"decoding {name}", total=None)
             yield lambda done, of: bar.update(task, completed=done, total=of)
         return
-    said = time.monotonic()
+    printed = time.monotonic()
 
     def plain(done: int, of: int) -> None:
-        nonlocal said
-        if time.monotonic() - said >= PLAIN_SECONDS:
-            said = time.monotonic()
+        nonlocal printed
+        if time.monotonic() - printed >= PLAIN_SECONDS:
+            printed = time.monotonic()
             console.print(f"decoding {name}: {done} of {of}", highlight=False, soft_wrap=True, markup=False)
 
     yield plain

@@ -1,4 +1,4 @@
-"""Split recipes: which images are trained on and which are tested on, by name.
+"""Split recipes: how a dataset is divided into training and test images.
 
 ``official``        the parts the dataset comes with
 ``eighty_twenty``   80 % train, 20 % test, drawn per class
@@ -28,15 +28,14 @@ PUBLISHED_VALIDATION_CAP = 5000
 
 @dataclass(frozen=True)
 class SplitManifest:
-    """Which images are in which part, told apart by a checksum.
+    """The parts of a dataset, with counts and checksums.
 
     Attributes:
         dataset: key in the catalog.
         recipe: what made the parts.
         classes: how many classes the data has.
         counts: images per part.
-        sha256: per part, of its images' positions among those the route lists and of their labels, in the part's
-            order: the same number is the same split of the same list.
+        sha256: per part, the checksum of its images' positions and labels: equal checksums mean equal splits.
     """
 
     dataset: str
@@ -46,11 +45,11 @@ class SplitManifest:
     sha256: dict[str, str]
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain data, to be written down."""
+        """The manifest as plain JSON types."""
         return asdict(self)
 
     def differs(self, entry: DatasetEntry) -> list[str]:
-        """What the catalog says otherwise of class count and sizes, in words; empty where they agree."""
+        """Differences in class count and sizes from the catalog entry; empty if they agree."""
         stated = {"classes": entry.classes, **entry.sizes.model_dump()}
         found = {"classes": self.classes, **self.counts}
         return [f"{key}: catalog {stated[key]}, data {found[key]}" for key in stated if stated[key] != found[key]]
@@ -118,5 +117,5 @@ def _published(total: int) -> dict[str, NDArray[np.int64]]:
     order = permutation(total, 42)
     train, test = order[:first], order[first:]
     kept = first - min(int(0.1 * first), PUBLISHED_VALIDATION_CAP)
-    # Preparation, for which images a part has is the recipe's, and a file is read much faster from front to back.
+    # Sorted: the recipe decides which images a part has, and reading a file from front to back is much faster.
     return {"train": np.sort(train[permutation(first, 0)[:kept]]), "test": np.sort(test)}

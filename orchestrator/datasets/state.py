@@ -1,4 +1,4 @@
-"""What stands on the data root: how far each dataset is, the record beside its files, and the lock of its builder."""
+"""The state of datasets under the data root: complete, partial or missing; their records and locks."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.locks import LockHeld, file_lock
 
 RECORD = "bolt-dataset.json"
-"""Written into a dataset's folder when ``data prepare`` has filled it."""
+"""File name of the record that ``data prepare`` writes into a dataset's folder."""
 
 State = Literal["drawn", "there", "partial", "missing"]
 
 
 @dataclass(frozen=True)
 class Record:
-    """What ``data prepare`` knows of a dataset it filled.
+    """What ``data prepare`` records about a dataset.
 
     Attributes:
         dataset: its key.
-        date: when it was filled, ISO 8601 in UTC.
+        date: when it was fetched, ISO 8601 in UTC.
         origin: where its files came from.
-        revision: the commit, where there is such a thing.
-        files: name of each file that was fetched -> its checksum.
+        revision: the commit of a repository, else ``None``.
+        files: name of each fetched file -> its checksum.
         bytes: on disk.
         manifest: classes, counts and checksums of the parts (:class:`SplitManifest`).
-        differs: where they are not what the catalog says.
+        differs: differences from the catalog.
     """
 
     dataset: str
@@ -46,7 +46,7 @@ class Record:
 
 
 def state_of(entry: DatasetEntry, data_root: Path | None) -> State:
-    """How far a dataset is. A partial one is never taken for whole: it stands under another name."""
+    """The state of a dataset. A partial one has another folder name, so it is never taken for a complete one."""
     if entry.route.kind in BUNDLED_ROUTES:
         return "drawn"
     if missing_data(entry, data_root) is None:
@@ -55,7 +55,7 @@ def state_of(entry: DatasetEntry, data_root: Path | None) -> State:
 
 
 def write_record(record: Record, folder: Path) -> None:
-    """Put the record beside the files; the folder is not whole yet, so it need not be atomic."""
+    """Write the record beside the files. The folder is still a partial one, so the write need not be atomic."""
     with open(folder / RECORD, "w", encoding="utf-8") as stream:
         json.dump(asdict(record), stream, indent=1)
         stream.flush()
@@ -63,7 +63,7 @@ def write_record(record: Record, folder: Path) -> None:
 
 
 def read_record(entry: DatasetEntry, data_root: Path | None) -> Record | None:
-    """The record of a dataset that ``data prepare`` filled; ``None`` for one that its user put there."""
+    """The record of a dataset that ``data prepare`` fetched; ``None`` for one that the user put there."""
     try:
         fields: dict[str, Any] = json.loads((dataset_folder(entry, data_root) / RECORD).read_text(encoding="utf-8"))
         return Record(**{**fields, "differs": tuple(fields["differs"])})
@@ -72,7 +72,7 @@ def read_record(entry: DatasetEntry, data_root: Path | None) -> Record | None:
 
 
 def bytes_in(folder: Path) -> int:
-    """Bytes of all files below a folder; a file with two names counts once."""
+    """Total size of the files below a folder; hard links count once."""
     seen: dict[tuple[int, int], int] = {}
     pending = [folder]
     while pending:
@@ -91,7 +91,7 @@ def bytes_in(folder: Path) -> int:
 
 @contextlib.contextmanager
 def dataset_lock(name: str, data_root: Path) -> Iterator[None]:
-    """Hold a dataset's lock, so that two commands do not fill one folder at a time. It dies with its process.
+    """Hold a dataset's lock, so that only one command fetches it. The lock ends with its process.
 
     Raises ``UserError`` naming the process that holds it.
     """
@@ -101,6 +101,6 @@ def dataset_lock(name: str, data_root: Path) -> Iterator[None]:
         except LockHeld as process:
             raise UserError(
                 f"{name} is being prepared in {data_root} by process {process}",
-                hint="wait for it, or stop it; the same command then goes on from there",
+                hint="wait for it, or stop it; the same command then continues from there",
             ) from None
         yield

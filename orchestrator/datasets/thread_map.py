@@ -1,4 +1,4 @@
-"""Work on images in several threads, its results in order."""
+"""Map a function over indices in several threads, results in order."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from orchestrator.util.machine import usable_processors
 
 Made = TypeVar("Made")
 
-MOST_THREADS = 4
-"""Pillow decodes and resizes without the interpreter's lock; what is left under it feeds about so many threads. Several
-splits being decoded at once on one machine share its processors without harm: these threads never wait for one another,
-and each holds a few images."""
+MAX_THREADS = 4
+"""Pillow decodes and resizes without the interpreter's lock; the rest, which holds the lock, keeps about four threads
+busy. Several splits can be decoded at once on one machine: the threads never wait for one another."""
 
 AHEAD = 4
-"""Results per thread that may wait for the one before them; what bounds the memory."""
+"""Finished results per thread that may wait for an earlier one. This bounds the memory."""
 
 
 def thread_map(work: Callable[[int], Made], count: int) -> Iterator[Made]:
-    """``work(0)``, ``work(1)``, ... of ``count``. What it raises is raised where its result would have come."""
-    threads = min(MOST_THREADS, usable_processors())
+    """Yield ``work(0)`` to ``work(count - 1)`` in order. An exception is raised in place of its result."""
+    threads = min(MAX_THREADS, usable_processors())
     pending: deque[Future[Made]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="images") as pool:
         try:
@@ -32,6 +31,6 @@ def thread_map(work: Callable[[int], Made], count: int) -> Iterator[Made]:
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
-        finally:  # when whoever asked has stopped asking
+        finally:  # the caller may have stopped iterating
             for future in pending:
                 future.cancel()

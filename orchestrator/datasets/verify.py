@@ -1,4 +1,4 @@
-"""``data verify``: every image decoded, counted and compared; what cannot be read is listed or left out on record."""
+"""``data verify``: decode and count every image of a dataset, and list or exclude the unreadable ones."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from orchestrator.datasets.thread_map import thread_map
 from orchestrator.util.errors import UserError
 
 UPRIGHT = 1
-"""EXIF's orientation of an image that is stored as it is meant."""
+"""EXIF orientation of an image that needs no rotation."""
 
 
 @dataclass(frozen=True)
 class ImageCheck:
-    """What reading one image told.
+    """The check of one image.
 
     Attributes:
         reason: why it cannot be decoded; empty if it can.
-        digest: of its pixels.
-        turned: whether its EXIF orientation says that it is stored turned.
+        digest: checksum of its pixels.
+        turned: whether its EXIF orientation asks for a rotation.
     """
 
     reason: str
@@ -41,7 +41,7 @@ class ImageCheck:
 
 @dataclass(frozen=True)
 class Broken:
-    """An image that cannot be decoded: its part, where it comes from, its class, and why."""
+    """An image that cannot be decoded: its part, its location, its class, and the reason."""
 
     part: str
     origin: str
@@ -51,7 +51,7 @@ class Broken:
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found of a dataset.
+    """What ``data verify`` found in a dataset.
 
     Attributes:
         entry: its catalog entry.
@@ -60,8 +60,8 @@ class Verified:
         per_class: images of each class in train and test, (C, 2).
         broken: images that cannot be decoded.
         duplicates: test images with the same pixels as a training image: (test origin, train origin).
-        turned: images whose EXIF orientation says that they are stored turned.
-        excluded: images that were left out on record before.
+        turned: images whose EXIF orientation asks for a rotation.
+        excluded: images that were excluded before.
     """
 
     entry: DatasetEntry
@@ -75,7 +75,7 @@ class Verified:
 
     @property
     def differs(self) -> list[str]:
-        """Where counts are not what the catalog says; images left out on record are said once, not twice."""
+        """Differences of the counts from the catalog."""
         return self.manifest.differs(self.entry)
 
 
@@ -104,9 +104,9 @@ def verify_dataset(
     """Open a dataset and decode all of it.
 
     Args:
-        advance: told the number of images done, and of all.
+        advance: called with the number of decoded images and the total.
 
-    Raises ``UserError`` when it is not there or cannot be opened.
+    Raises ``UserError`` when it is missing or cannot be opened.
     """
     return verify_opened(entry, open_dataset(entry, data_root), len(excluded_images(entry, data_root)), advance)
 
@@ -151,18 +151,18 @@ def _duplicates(raw: RawDataset, train: Sequence[ImageCheck], test: Sequence[Ima
 
 
 def exclude_broken(found: Verified, data_root: Path) -> Path:
-    """Put the broken images on the list of those left out; what stood there stays.
+    """Add the unreadable images to the dataset's list of excluded images; returns the list's path.
 
-    Raises ``UserError`` where that would leave a class without images of a part it has now, and for a drawn dataset.
+    Raises ``UserError`` if a part of a class would be left without images, and for a drawn dataset.
     """
     if found.entry.route.kind in BUNDLED_ROUTES:
-        raise UserError(f"{found.entry.name} is drawn; there is nothing to leave out")
+        raise UserError(f"{found.entry.name} is drawn; there is nothing to exclude")
     for column, part in enumerate(("train", "test")):
         lost = [broken.label for broken in found.broken if broken.part == part]
         for label in sorted(set(lost)):
             if lost.count(label) == found.per_class[label][column]:
                 raise UserError(
-                    f"no image of class {found.class_names[label]!r} in {part} can be read, so it would be left empty",
+                    f"no image of class {found.class_names[label]!r} in {part} can be read; the class would be empty",
                     where=f"dataset {found.entry.name}",
                 )
     path = excluded_file(found.entry, data_root)
@@ -170,11 +170,13 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
     listed |= {broken.origin: " ".join(broken.reason.split()) for broken in found.broken}
     unlistable = [origin for origin in listed if "\t" in origin or "\n" in origin]
     if unlistable:
-        raise UserError(f"the name {unlistable[0]!r} cannot stand in a list of one image a line", hint="rename it")
+        raise UserError(
+            f"the name {unlistable[0]!r} has a tab or a line break, so it cannot be listed", hint="rename it"
+        )
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_text("".join(f"{o}\t{reason}\n" for o, reason in sorted(listed.items())), encoding="utf-8")
         os.replace(temporary, path)
     except OSError as error:
-        raise UserError(f"the list of images to leave out cannot be written: {error}", where=str(path)) from None
+        raise UserError(f"the list of excluded images cannot be written: {error}", where=str(path)) from None
     return path

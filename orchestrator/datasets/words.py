@@ -1,4 +1,4 @@
-"""The words that stand for a dataset's classes in prompts."""
+"""The words for a dataset's classes in prompts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from orchestrator.util.errors import UserError
 
 
 def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, ...]:
-    """The words that go into prompts, in label order.
+    """The class words for prompts, in label order.
 
-    The catalog may name classes as a list in label order or as a mapping from the data's own name; otherwise the data's
-    own names serve, underscores read as spaces, but for those that the entry renames. Copies of a dataset spell its
-    names in several ways, so a mapping's keys count whatever their case, spaces, underscores and hyphens.
+    The catalog entry names classes by a list in label order, or by a mapping from the names in the data. Without
+    either, the names in the data are used, with underscores as spaces and with the entry's ``renamed`` applied. Copies
+    of a dataset spell its names differently, so a mapping's keys match regardless of case, spaces, underscores and
+    hyphens.
 
     Raises ``UserError`` when the numbers of names differ, a mapping lacks a class, or two classes get the same words.
     """
@@ -35,18 +36,18 @@ def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, 
 
 
 def _distinct(words: Sequence[str], from_data: Sequence[str], where: str) -> tuple[str, ...]:
-    """``words`` if no two are alike to a tokenizer that reads capitals and small letters as the same."""
+    """``words``, if no two are equal without regard to case. Raises ``UserError`` otherwise."""
     first: dict[str, str] = {}
     for word, name in zip(words, from_data, strict=True):
         other = first.setdefault(word.casefold(), name)
         if other is not name:
             raise UserError(f"the classes {other!r} and {name!r} would both be called {word!r}", where=where,
-                            hint="give them words that the text head can tell apart")  # fmt: skip
+                            hint="give them different words")  # fmt: skip
     return tuple(words)
 
 
 class _Spellings:
-    """A mapping from names to words, looked up as written and then by letters and digits alone."""
+    """A mapping from names to words: exact names first, then only their letters and digits."""
 
     def __init__(self, words: Mapping[str, str]) -> None:
         self.words = words

@@ -1,7 +1,7 @@
-"""Getting a dataset's files: the only code that reaches the network for data, called by ``data prepare`` alone.
+"""Fetching a dataset's files. Only ``data prepare`` calls this code, and no other code fetches data.
 
-``download`` and ``unpack`` know nothing of datasets; ``by_archive``, ``by_torchvision`` and ``by_hub`` fill a folder by
-one kind of route each. A new kind is one module here and one entry in ``FETCHERS``.
+``download`` and ``unpack`` know nothing of datasets; ``by_archive``, ``by_torchvision`` and ``by_hub`` fetch the
+files of one kind of route each. A new kind is one module here and one entry in ``FETCHERS``.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ FETCHERS: dict[str, Callable[[DatasetEntry, StagingArea], FetchResult]] = {
 }
 
 SIZES: dict[str, Callable[[DatasetEntry], int | None]] = {"archive": archive_size, "huggingface": hub_size}
-"""Who can be asked how large a download is, where the catalog does not say."""
+"""Functions that ask a server for the size of a download, for entries whose catalog does not say."""
 
 SPACE_PER_BYTE = {"archive": 2.0, "torchvision": 2.0, "huggingface": 1.0}
-"""Disk needed per byte fetched: an archive stands beside what is unpacked from it until that is whole."""
+"""Disk space per fetched byte: an archive is kept beside its unpacked files until they are complete."""

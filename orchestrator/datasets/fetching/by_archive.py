@@ -1,4 +1,4 @@
-"""One archive at a fixed address: fetched, checked, unpacked."""
+"""Fetch one archive from a fixed address, check it and unpack it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.datasets.fetching.unpack import unpack
 
 
 def fetch_archive(entry: DatasetEntry, staging: StagingArea) -> FetchResult:
-    """Raises ``UserError`` for everything :func:`download` and :func:`unpack` refuse."""
+    """Fetch and unpack the entry's archive. Raises ``UserError`` as :func:`download` and :func:`unpack` do."""
     assert isinstance(entry.route, ArchiveRoute)
     staging.clear()
     archive = staging.downloads / file_name(entry.route.url)
@@ -24,12 +24,12 @@ def fetch_archive(entry: DatasetEntry, staging: StagingArea) -> FetchResult:
 
 
 def archive_size(entry: DatasetEntry) -> int | None:
-    """Bytes of the archive, as its server says."""
+    """Size of the archive in bytes, as its server states it."""
     assert isinstance(entry.route, ArchiveRoute)
     return announced_size(entry.route.url)
 
 
 def file_name(url: str) -> str:
-    """What an address's file is called here: its last part, made plain."""
+    """A safe local file name: the last part of the address."""
     last = PurePosixPath(unquote(urlsplit(url).path)).name
     return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in last).lstrip(".") or "archive"

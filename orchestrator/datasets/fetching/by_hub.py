@@ -1,6 +1,6 @@
-"""Hugging Face dataset repositories: the files of the parts that are needed, of one commit, checked.
+"""Fetch a Hugging Face dataset repository: only the needed files, of one commit, with checked checksums.
 
-huggingface_hub resumes by itself and keeps its notes in ``.cache`` inside the folder, which is removed at the end.
+huggingface_hub resumes downloads. It keeps its state in ``.cache`` inside the folder, which is removed at the end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RemoteFile:
     Attributes:
         path: inside the repository.
         size: bytes, ``None`` if the hub does not say.
-        sha256: of its content, for those that the hub keeps as large files.
+        sha256: checksum of its content, for files that the hub stores as large files.
     """
 
     path: str
@@ -42,7 +42,7 @@ def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | No
     """Fetch the files of the parts the entry names at its pinned commit, or at the newest one.
 
     Raises:
-        UserError: the repository or a file cannot be had (gated ones say what to do), or a file has the wrong checksum.
+        UserError: the repository or a file cannot be fetched, or a file has the wrong checksum.
     """
     assert isinstance(entry.route, HuggingFaceRoute)
     staging.folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | No
             path.unlink()
             raise UserError(
                 f"{file.path} has the wrong sha256: {found}, where the hub says {file.sha256}",
-                hint="it was removed; the same command fetches it anew",
+                hint="it was removed; the same command fetches it again",
             )
         checksums[file.path] = f"sha256:{found}"
     shutil.rmtree(staging.folder / ".cache", ignore_errors=True)

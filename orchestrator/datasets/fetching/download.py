@@ -1,9 +1,9 @@
-"""One file over HTTP, whole or not at all: resumed where it stopped, tried again, checked.
+"""Download one file over HTTP: resumed after an interruption, retried, checked, renamed when complete.
 
-A file under way is ``NAME.part``; beside it ``NAME.part.json`` holds its address and the server's own mark of that
-version (ETag, else Last-Modified). The next attempt asks for the rest on the condition that the mark still holds
-(RFC 9110, Range and If-Range); a server that cannot do so sends everything, and the file begins anew. Only a file
-of the announced length, and of the right checksum where one is known, is renamed to ``NAME``.
+A partial file is ``NAME.part``. ``NAME.part.json`` beside it holds its address and the server's validator (ETag, else
+Last-Modified). The next attempt asks for the rest if the validator still matches (RFC 9110, Range and If-Range). A
+server without ranges sends everything, and the file starts again. A file is renamed to ``NAME`` when its length, and
+its checksum where one is known, are right.
 """
 
 from __future__ import annotations
@@ -99,12 +99,12 @@ def digest_of(path: Path, kind: str) -> str:
 
 
 def partial_path(target: Path) -> Path:
-    """The file that grows while ``target`` is fetched."""
+    """The partial file of a download."""
     return target.with_name(f"{target.name}.part")
 
 
 def _fetch(url: str, target: Path, console: Console, pause: Callable[[float], None]) -> None:
-    """Attempts until the file is whole; the count starts anew whenever one brought something."""
+    """Try until the file is complete. The count of failures restarts whenever an attempt brought some bytes."""
     target.parent.mkdir(parents=True, exist_ok=True)
     failures, part = 0, partial_path(target)
     while True:
@@ -118,7 +118,7 @@ def _fetch(url: str, target: Path, console: Console, pause: Callable[[float], No
                 raise UserError(
                     f"{target.name} cannot be fetched: {error}",
                     where=url,
-                    hint=f"{human_bytes(now)} are kept; the same command goes on from there",
+                    hint=f"{human_bytes(now)} are kept; the same command continues from there",
                 ) from None
             seconds = PAUSES[max(failures, 1) - 1]
             console.print(f"{target.name}: {error}; again in {seconds:g} s", highlight=False, soft_wrap=True)
@@ -132,13 +132,13 @@ def _fetch(url: str, target: Path, console: Console, pause: Callable[[float], No
 
 
 def _attempt(url: str, part: Path, name: str, console: Console) -> None:
-    """One request: the rest of the file if it was begun and can be resumed, else all of it."""
+    """One request: the rest of a partial file if the server allows it, else the whole file."""
     begun = _read_state(part)
     have = part.stat().st_size if part.exists() else 0
     resume = begun is not None and begun.url == url and bool(begun.mark) and have > 0
     headers = {**HEADERS, "Range": f"bytes={have}-", "If-Range": begun.mark} if resume and begun else HEADERS
     with requests.get(url, headers=headers, stream=True, timeout=(CONNECT_SECONDS, READ_SECONDS)) as response:
-        if resume and response.status_code == 416:  # nothing is left, or the file is another
+        if resume and response.status_code == 416:  # the file is complete, or it has changed
             if response.headers.get("Content-Range", "") == f"bytes */{have}":
                 return
             part.unlink()
@@ -150,7 +150,9 @@ def _attempt(url: str, part: Path, name: str, console: Console) -> None:
             raise _TryAgain(f"the server sent another range than asked for (from byte {start})")
         if start == 0:
             _write_state(part, PartialDownload(url, _mark(response)))
-        response.raw.enforce_content_length = False  # it would throw away what came of the last chunk; counted below
+        response.raw.enforce_content_length = (
+            False  # it would discard the last partial chunk; the size is checked below
+        )
         with TransferDisplay(name, console, start, total) as display, open(part, "ab" if start else "wb") as stream:
             for chunk in response.iter_content(CHUNK):
                 stream.write(chunk)
@@ -166,7 +168,7 @@ def _attempt(url: str, part: Path, name: str, console: Console) -> None:
 
 
 def _refuse(response: requests.Response, url: str, target: Path) -> None:
-    """Raise for an answer that is not the file."""
+    """Raise ``UserError`` or ask for another try when the answer is not the file."""
     code = response.status_code
     if code in TRY_AGAIN:
         raise _TryAgain(f"the server answered {code} {response.reason}")
@@ -188,7 +190,7 @@ def _refuse(response: requests.Response, url: str, target: Path) -> None:
 
 
 def _extent(response: requests.Response) -> tuple[int, int | None]:
-    """First byte of the answer, and bytes of the whole file if the server says."""
+    """First byte of the answer, and the size of the whole file if the server states it."""
     if response.status_code == 206:
         match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
         if match is None:
@@ -200,7 +202,7 @@ def _extent(response: requests.Response) -> tuple[int, int | None]:
 
 
 def _mark(response: requests.Response) -> str:
-    """What ``If-Range`` may hold: never a weak ETag, which other bytes may share."""
+    """The validator for ``If-Range``. A weak ETag is not used: different bytes may share it."""
     tag = response.headers.get("ETag", "")
     return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified", "")
 
@@ -214,8 +216,8 @@ def _check(target: Path, checksum: str, url: str) -> None:
         raise UserError(
             f"{target.name} has the wrong {kind}: {found}, where {wanted} is expected",
             where=url,
-            hint=f"it was set aside as {aside}; run the same command to fetch it anew, and if it is wrong again, "
-            "the file at that address is not the one the catalog means",
+            hint=f"it was moved to {aside}; run the same command to fetch it again. If it is wrong again, the file at "
+            "that address is not the one in the catalog",
         )
 
 
@@ -224,7 +226,7 @@ def _state_path(part: Path) -> Path:
 
 
 def _write_state(part: Path, begun: PartialDownload) -> None:
-    part.unlink(missing_ok=True)  # first, so that no other version's bytes ever stand beside this mark
+    part.unlink(missing_ok=True)  # first, so that bytes of another version are never continued
     _state_path(part).write_text(json.dumps(asdict(begun)))
 
 

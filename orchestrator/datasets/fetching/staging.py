@@ -1,4 +1,4 @@
-"""Where a dataset is put together, and what a filler says it did."""
+"""The staging area of a dataset that is being fetched, and the result of fetching it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rich.console import Console
 
 @dataclass(frozen=True)
 class StagingArea:
-    """The place of one dataset under way, ``ROOT/NAME.partial``.
+    """The staging area of one dataset, ``ROOT/NAME.partial``.
 
     Attributes:
-        folder: what becomes ``ROOT/NAME`` once it is whole.
-        downloads: whole files as they came; kept until the dataset is, so that nothing is fetched twice.
+        folder: becomes ``ROOT/NAME`` when it is complete.
+        downloads: complete downloaded files, kept until the dataset is complete.
         console: where progress is shown.
     """
 
@@ -25,23 +25,23 @@ class StagingArea:
     console: Console
 
     def clear(self) -> None:
-        """Throw away what was unpacked before: an interruption may have left half a file."""
+        """Empty the folder: an interruption may have left half a file."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         self.downloads.mkdir(parents=True, exist_ok=True)
 
     def say(self, line: str) -> None:
-        """One line of what happens."""
+        """Print one line."""
         self.console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
 @dataclass(frozen=True)
 class FetchResult:
-    """What a filler did.
+    """What was fetched.
 
     Attributes:
-        revision: the commit, where there is such a thing.
-        files: name of each file that was fetched -> its checksum, ``sha256:...``.
+        revision: the commit of a repository, else ``None``.
+        files: name of each fetched file -> its checksum, ``sha256:...``.
     """
 
     revision: str | None

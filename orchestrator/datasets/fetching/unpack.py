@@ -1,8 +1,8 @@
-"""Unpacking archives of strangers: tar (plain, gzip, bzip2, xz) and zip, into one folder and nowhere else.
+"""Unpack untrusted archives safely: tar (plain, gzip, bzip2, xz) and zip, into one folder only.
 
 Refused: absolute paths, ``..``, links that leave the folder, paths that pass through a link, devices and pipes, and
-archives that grow beyond a ratio or the free space. Nothing is skipped: an archive that holds one such member is
-refused as a whole.
+archives that grow beyond a ratio or the free space. An archive with one such member is refused as a
+whole.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Self
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_bytes
 
-MOST_GROWTH = 100
-"""Unpacked bytes per packed byte. Photographs hardly grow, tables and label files by ten; a bomb by thousands."""
+MAX_GROWTH = 100
+"""Largest ratio of unpacked to packed bytes. Photographs hardly grow, tables grow tenfold, zip bombs thousandfold."""
 
 ALWAYS_ALLOWED = 256 << 20
-"""Bytes that any archive may unpack to: small ones of blank images are not worth refusing."""
+"""Bytes that any archive may unpack to, so that small archives of blank images are not refused."""
 
 SPACE_KEPT = 64 << 20
 """Bytes of the disk that unpacking leaves free."""
@@ -34,11 +34,11 @@ DAMAGED = (tarfile.ReadError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZM
 
 
 class _Member(tarfile.TarInfo):
-    """A tar member whose archive ends where tar says it ends; tarfile takes any odd block for the end."""
+    """A tar member that reports a truncated archive; plain ``tarfile`` takes any invalid block for the end."""
 
     @classmethod
     def fromtarfile(cls, tarfile_: tarfile.TarFile) -> Self:
-        """The next member. Raises ``tarfile.ReadError`` where there is neither one nor the mark of the end."""
+        """The next member. Raises ``tarfile.ReadError`` when the archive ends without its end mark."""
         try:
             return super().fromtarfile(tarfile_)
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # typeshed has only its base
@@ -48,7 +48,7 @@ class _Member(tarfile.TarInfo):
 
 
 class _Budget:
-    """Counts the bytes to come against what the archive's size and the disk allow."""
+    """Limits the unpacked bytes by the archive's size and by the free disk space."""
 
     def __init__(self, archive: Path, folder: Path, growth: int, allowed: int) -> None:
         self._archive, self._folder = archive, folder
@@ -57,7 +57,7 @@ class _Budget:
         self._spent = 0
 
     def spend(self, size: int, member: str) -> None:
-        """Raise ``UserError`` where ``size`` bytes more are too many."""
+        """Count ``size`` more bytes. Raises ``UserError`` when they are too many."""
         self._spent += size
         if self._spent > self._most:
             raise _refused(
@@ -77,18 +77,18 @@ def unpack(
     folder: Path,
     *,
     advance: Callable[[int], None] = lambda count: None,
-    growth: int = MOST_GROWTH,
+    growth: int = MAX_GROWTH,
     allowed: int = ALWAYS_ALLOWED,
 ) -> None:
-    """Unpack ``archive`` into ``folder``, which is made.
+    """Unpack ``archive`` into ``folder``, which is created.
 
     Args:
-        advance: told the bytes of every member that is written.
+        advance: called with the size in bytes of every written member.
         growth, allowed: an archive may unpack to ``growth`` times its size, or to ``allowed`` bytes if that is more.
 
     Raises:
-        UserError: neither tar nor zip, damaged or truncated, or refused for the reasons above. What was written
-            until then is still in ``folder``; the caller throws it away.
+        UserError: the archive is neither tar nor zip, damaged, truncated, or refused for the reasons above. Files
+            written before that stay in ``folder``; the caller removes them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     budget = _Budget(archive, folder, growth, allowed)

@@ -1,7 +1,7 @@
-"""How the images of each kind of route are read; a new kind is one function here and one entry in ``READERS``.
+"""Readers of datasets, one for each kind of route. A new kind is one function here and one entry in ``READERS``.
 
-A reader gets the catalog entry and the folder its files are in, decodes nothing, and gives the data's own class names
-and its parts. Everything downstream (words, splits, decoding, features, supports) is the same for every dataset.
+A reader gets the catalog entry and the folder of its files. It decodes nothing and returns class names and parts.
+Everything after it (words, splits, decoding, features, supports) is the same for every dataset.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Unpacked archives and hand-made folders, by their layout."""
+"""Read unpacked archives and hand-made folders, by their layout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.util.errors import UserError
 
 
 def read_archive(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """The content of an archive route, or of a manual one."""
+    """Read the files of an archive route or of a manual route."""
     assert isinstance(entry.route, ArchiveRoute | ManualRoute | HuggingFaceRoute)
     return LAYOUTS[entry.route.layout](entry, folder)
 

@@ -1,4 +1,4 @@
-"""Images in class folders at any one depth, as archives, repositories and people lay them out.
+"""Read images in class folders that are all equally deep, as archives and repositories lay them out.
 
 ``blanchon/AID`` has ``data/<class>/``, MLRSNet ``Images/<class>/``, RSI-CB128 ``<super-class>/<class>/``: the folders
 that hold images themselves are the classes, and they must all be equally deep.
@@ -25,7 +25,7 @@ ClassFolders = Mapping[str, list[Path]]
 def read_class_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
     """One part ``all``, or ``train/`` and ``test/`` where the recipe is ``official``. Labels follow the names' order.
 
-    Raises ``UserError`` when the class folders cannot be told, or the two parts differ in their classes.
+    Raises ``UserError`` when the class folders are ambiguous, or the two parts differ in their classes.
     """
     roots = (
         {split: folder / split for split in ("train", "test")} if entry.splits.recipe == "official" else {"all": folder}
@@ -64,11 +64,10 @@ def read_numbered_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
 def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> ClassFolders:
     """The folders below ``root`` that hold images, all equally deep.
 
-    Images in ``root`` itself belong to no class and are left out; so is what is hidden, and folders whose name does not
-    match ``name``.
+    Images in ``root`` itself, hidden files, and folders whose name does not match ``name`` are ignored.
 
     Raises:
-        UserError: there is none, they are not equally deep, two have one name, or one of that depth holds no images.
+        UserError: there are none, they are not equally deep, two have the same name, or one holds no images.
     """
     images: dict[Path, list[Path]] = {}
     empty: list[Path] = []
@@ -89,7 +88,7 @@ def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> Class
     for other in images:
         if len(other.parts) != depth:
             raise UserError(
-                f"{some.relative_to(root)} and {other.relative_to(root)} hold images; class folders are equally deep",
+                f"{some.relative_to(root)} and {other.relative_to(root)} hold images; class folders need equal depth",
                 where=str(root),
             )
     hollow = [path for path in empty if len(path.parts) == depth]

@@ -1,4 +1,4 @@
-"""Routes whose images need no file of the user's: the drawn world, and what scikit-learn ships."""
+"""Read datasets that need no files: the drawn world, and the digits that scikit-learn ships."""
 
 from __future__ import annotations
 

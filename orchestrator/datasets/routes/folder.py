@@ -1,4 +1,4 @@
-"""Class folders of images under the data root."""
+"""Read class folders of images under the data root."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".t
 def read_folder(entry: DatasetEntry, folder: Path) -> RouteContents:
     """``train/`` and ``test/`` of class folders, or one ``all/`` (or the folder itself) that a recipe splits.
 
-    Raises ``UserError`` for a class without images, or one that only one of the parts has.
+    Raises ``UserError`` for a class without images, or a class that is in only one of the parts.
     """
     official = entry.splits.recipe == "official"
     roots = {split: folder / split for split in ("train", "test")} if official else {"all": _whole(folder)}
@@ -43,10 +43,10 @@ def _whole(folder: Path) -> Path:
 
 
 def is_image(path: Path) -> bool:
-    """Whether a file counts as an image, by its name; hidden ones, as some systems put beside images, do not."""
+    """Whether a file is an image by its suffix. Hidden files, which some systems put beside images, are not."""
     return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
 
 
 def class_folders(folder: Path) -> list[Path]:
-    """The sub-folders that stand for classes, by name."""
+    """The class folders in a folder, sorted by name."""
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))

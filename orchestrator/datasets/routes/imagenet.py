@@ -1,4 +1,4 @@
-"""The order of ImageNet's classes."""
+"""The WordNet ids of ImageNet's classes in label order."""
 
 from __future__ import annotations
 

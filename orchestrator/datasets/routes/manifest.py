@@ -1,4 +1,4 @@
-"""A table that lists images and their labels: CSV or parquet."""
+"""Read a table that lists images and their labels: CSV or parquet."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SHOWN = 10
 
 
 def read_manifest(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """The images a manifest lists: its own parts under the recipe ``official``, else one part ``all``.
+    """The images of a table: its own parts under the recipe ``official``, else one part ``all``.
 
-    Labels are texts; classes are numbered in the order of their names, as numbers where all of them are.
+    Labels are texts. Classes are numbered in the order of their names; names that are all integers sort as numbers.
 
     Raises:
         UserError: the table cannot be read or lacks a column, a row is empty, a path leaves the folder or is listed

@@ -1,7 +1,7 @@
-"""Hugging Face repositories: parquet shards whose rows hold an encoded image and a label.
+"""Read Hugging Face repositories: parquet shards whose rows hold an encoded image and a label.
 
-Labels are read without the images. An image is read with the row group it is in, of which the last few are kept, so
-that neither a pass in order nor one in disorder holds a file or reads much twice.
+Labels are read without the images. An image is read with its row group. The last few row groups are cached, so that
+neither sequential nor random access holds a whole file or reads much twice.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _class_names(entry: DatasetEntry, parts: Sequence[_Shards], folder: Path) ->
 
 
 class _Shards:
-    """The parquet files of one part. Safe under threads: files are read one at a time, images decoded at once."""
+    """The parquet files of one part. Thread-safe: one file is read at a time, images are decoded in parallel."""
 
     def __init__(self, folder: Path, paths: Sequence[str], image: str, label: str) -> None:
         import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Which files of a Hugging Face repository hold which part."""
+"""Find the files of a Hugging Face repository that hold a part."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> 
 
 
 def _in_config(path: str, config: str | None) -> bool:
-    """Whether a file is of the configuration: in a folder of its name, or there is none to tell apart."""
+    """Whether a file belongs to the configuration: it is in a folder of that name, or no configuration is given."""
     return config is None or config in path.split("/")[:-1]

@@ -1,7 +1,8 @@
-"""Datasets that torchvision has a class for: its parsing, without its checksums and without decoding for the labels.
+"""Read datasets with torchvision's classes, without their checksums and without decoding images for the labels.
 
-torchvision sums up whole files at every opening (170 MB for CIFAR, 3 GB for STL10); ``data prepare`` has done so once.
-What those sums also guard against is a pickle that runs code, so CIFAR's are looked through instead.
+torchvision computes checksums of whole files whenever it opens a dataset (170 MB for CIFAR, 3 GB for STL10).
+``data prepare`` has checked them once. The checksums also protect against a pickle that runs code, so CIFAR's pickles
+are scanned before they are opened.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ ARRAY_PICKLE = frozenset(
     for module in ("numpy", "numpy.core.multiarray", "numpy._core.multiarray")
     for name in ("_reconstruct", "ndarray", "dtype")
 ) | {"_codecs encode"}
-"""All that a pickle of arrays and lists names."""
+"""All global names in a pickle of arrays and lists."""
 
 
 def read_torchvision(entry: DatasetEntry, folder: Path) -> RouteContents:
     """The parts of a ``torchvision.datasets`` class whose ``root`` is ``folder``; each part joins its argument sets.
 
-    Raises ``UserError`` for a class that torchvision has not, and for files that are missing or that it cannot parse.
+    Raises ``UserError`` for a class that torchvision does not have, and for files that are missing or unreadable.
     """
     route = entry.route
     assert isinstance(route, TorchvisionRoute)
@@ -45,7 +46,7 @@ def read_torchvision(entry: DatasetEntry, folder: Path) -> RouteContents:
         for arguments in argument_sets:
             try:
                 dataset = _open(reader, folder, arguments)
-            except Exception as error:  # whatever a parser says of damaged files
+            except Exception as error:  # parsers raise many types for damaged files
                 raise UserError(
                     f"torchvision's {route.dataset}({_shown(arguments)}) cannot be read: {error}",
                     where=str(folder),
@@ -73,7 +74,7 @@ def _open(reader: type[Any], folder: Path, arguments: Mapping[str, Any]) -> Any:
 
 
 def _reader(name: str) -> type[Any]:
-    """torchvision's class, without checksums and without unpacking. Raises ``UserError`` for a name it has not."""
+    """torchvision's class, without checksums and unpacking. Raises ``UserError`` for an unknown name."""
     import torchvision.datasets
 
     original = getattr(torchvision.datasets, name, None)
@@ -86,7 +87,7 @@ def _reader(name: str) -> type[Any]:
                 fields[key] = blank
     if name == "ImageNet":
         fields["parse_archives"] = _refuse_archives
-    return type(original.__name__, (original,), fields)  # by its own name, from which torchvision makes paths
+    return type(original.__name__, (original,), fields)  # the same name: torchvision makes paths of it
 
 
 def _without_checksums(value: Any) -> Any:
@@ -98,16 +99,16 @@ def _without_checksums(value: Any) -> Any:
 
 
 def _refuse_archives(dataset: Any) -> None:
-    """In place of torchvision's own step, which unpacks 150 GB beside its reader."""
+    """Replaces torchvision's unpacking, which would write 150 GB. Raises ``FileNotFoundError`` instead."""
     for path in (Path(dataset.root) / "meta.bin", Path(dataset.split_folder)):
         if not path.exists():
             raise FileNotFoundError(f"{path} is not there")
 
 
 def refuse_foreign_pickle(path: Path) -> None:
-    """ImageCheck through a pickle of the second protocol, as CIFAR's are, without running it.
+    """Scan a pickle of protocol 2 (CIFAR's) without running it.
 
-    Raises ``ValueError`` when it names anything but arrays, or in a way that cannot be told from outside.
+    Raises ``ValueError`` when it names anything but arrays, or uses an opcode that hides the name.
     """
     for opcode, argument, _ in pickletools.genops(path.read_bytes()):
         if opcode.name in ("STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4"):
@@ -117,7 +118,7 @@ def refuse_foreign_pickle(path: Path) -> None:
 
 
 def _labels(dataset: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The label of each image, (N,), from whichever list torchvision keeps, without decoding."""
+    """The label of each image, (N,), from torchvision's own list, without decoding."""
     for name in ("targets", "_labels", "labels"):
         found = getattr(dataset, name, None)
         if found is not None:
@@ -126,7 +127,7 @@ def _labels(dataset: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def _class_names(dataset: Any) -> list[str] | None:
-    """In label order; ``None`` where torchvision has no names. ImageNet's classes have several, of which the first."""
+    """Class names in label order; ``None`` if torchvision has none. The first name of ImageNet's classes is used."""
     names: Sequence[Any] | None = getattr(dataset, "classes", None)
     return None if names is None else [name if isinstance(name, str) else name[0] for name in names]
 
@@ -148,7 +149,7 @@ def _piece(dataset: Any, route: TorchvisionRoute, folder: Path, arguments: Mappi
 
 
 def _files(dataset: Any) -> Sequence[str | Path] | None:
-    """The file of each image; ``None`` where they are held as one array."""
+    """The file of each image; ``None`` if the images are one array."""
     for name in ("_image_files", "_images"):
         found: Sequence[str | Path] | None = getattr(dataset, name, None)
         if found is not None:

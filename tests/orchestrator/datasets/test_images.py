@@ -282,7 +282,7 @@ def test_a_class_that_only_the_test_split_has_is_an_error(tmp_path: Path) -> Non
 
 def test_one_class_is_an_error(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"), classes=("square",))
-    with pytest.raises(UserError, match="nothing to tell apart"):
+    with pytest.raises(UserError, match="has 1 class"):
         open_dataset(folder_entry(), tmp_path)
 
 

@@ -27,7 +27,7 @@ from orchestrator.catalog import DatasetEntry, load_catalog, missing_data
 from orchestrator.datasets.fetching.by_hub import fetch_from_hub, needed_files
 from orchestrator.datasets.fetching.staging import StagingArea
 from orchestrator.datasets.opening import open_dataset
-from orchestrator.datasets.prepare import Job, check_space, plan_preparation, prepare_one, remove_leftovers
+from orchestrator.datasets.prepare import FetchJob, check_space, plan_preparation, prepare_one, remove_leftovers
 from orchestrator.datasets.state import read_record, state_of
 from orchestrator.util.errors import UserError
 from tests.helpers.packed import BODY, CLASSES, CONTENT, entry_of, picture, tar_of, zip_of
@@ -62,7 +62,7 @@ def test_an_archive_becomes_a_dataset_with_a_record(tmp_path: Path, pack: Any) -
     body = pack(CONTENT)
     with serve(files={"pets.archive": body}) as served:
         entry = entry_of(served.at("pets.archive"), body)
-        assert plan_preparation([entry], tmp_path).jobs == (Job(entry, len(body), 0),)
+        assert plan_preparation([entry], tmp_path).jobs == (FetchJob(entry, len(body), 0),)
         record = prepare_one(entry, tmp_path, QUIET)
         assert prepare_one(entry, tmp_path, QUIET) is None
         assert served.sent == [len(body)]
@@ -278,10 +278,10 @@ def test_a_root_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
 
 
 def test_what_cannot_fit_is_not_begun(tmp_path: Path) -> None:
-    job = Job(entry_of("http://127.0.0.1:1/a.tar"), 10**16, 0)
+    job = FetchJob(entry_of("http://127.0.0.1:1/a.tar"), 10**16, 0)
     with pytest.raises(UserError, match=r"TiB of disk needed, and .* are free"):
         check_space([job], tmp_path)
-    assert check_space([Job(job.entry, None, 0)], tmp_path).startswith("disk needed: not known, ")
+    assert check_space([FetchJob(job.entry, None, 0)], tmp_path).startswith("disk needed: not known, ")
 
 
 def test_nothing_is_fetched_unless_somebody_agrees(tmp_path: Path) -> None:
