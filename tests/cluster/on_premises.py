@@ -1,4 +1,4 @@
-"""``ray up`` of the on-premises file from end to end: three hosts, a part of the demo grid, and what can go wrong.
+"""``ray up`` of the on-premises file from end to end: three hosts, a part of the demo grid, and failures.
 
     python tests/cluster/on_premises.py [--folder DIR]
 
@@ -42,7 +42,7 @@ CELLS = 88
 MORE_CELLS, ZERO_SHOT_CELLS = 40, 8  # of the second seed; of none
 WORKERS = ("one", "two")
 DASHBOARD = "http://127.0.0.1:8265"
-PATIENCE_SECONDS = 900.0
+TIMEOUT_SECONDS = 900.0
 RAY_PROCESSES = ("raylet", "gcs_server", "ray::", "default_worker")
 
 
@@ -50,25 +50,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--folder", type=Path, help="keep everything there; otherwise it is temporary")
     folder = parser.parse_args().folder
-    # Ctrl-C and a polite kill both unwind the hosts; an impolite one ends them, too (hosts.py).
+    # Ctrl-C and SIGTERM end the hosts in order; SIGKILL ends them too (hosts.py).
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))
     with contextlib.ExitStack() as stack:
         folder = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bolt-hosts-")))
-        run_all(folder, say)
-    say("all of it holds")
+        run_all(folder, log)
+    log("all checks passed")
 
 
-def run_all(folder: Path, say: Callable[[str], None]) -> None:
-    """The whole story, in a folder of its own. Raises ``AssertionError`` where it does not hold."""
+def run_all(folder: Path, log: Callable[[str], None]) -> None:
+    """Run all checks in a folder of their own. Raises ``AssertionError`` when one fails."""
     store, alone = folder / "store", folder / "alone"
     store.mkdir(parents=True, exist_ok=True)
     with Hosts(folder / "hosts", share=[PROJECT, store]) as hosts:
-        site = Site(hosts, store, say)
+        site = Site(hosts, store, log)
         site.set_up()
-        reference = run_on_one_machine(alone, say)
+        reference = run_on_one_machine(alone, log)
         site.ray_up()
         try:
-            turned_away_without_the_token(site)
+            driver_without_the_token_is_refused(site)
             driver_is_killed(site)
             host_is_lost(site)
             host_is_used_again(site)
@@ -79,14 +79,14 @@ def run_all(folder: Path, say: Callable[[str], None]) -> None:
 
 
 class Site:
-    """The hosts ``head``, ``one`` and ``two``, and ``desk``, from which a user works."""
+    """The hosts ``head``, ``one`` and ``two``, and ``desk``, the user's machine."""
 
-    def __init__(self, hosts: Hosts, store: Path, say: Callable[[str], None]) -> None:
-        self.hosts, self.store, self.say = hosts, store, say
+    def __init__(self, hosts: Hosts, store: Path, log: Callable[[str], None]) -> None:
+        self.hosts, self.store, self.log = hosts, store, log
         self.file = "~/on-premises.yaml"
 
     def set_up(self) -> None:
-        """Make the hosts, and see that they are separate before any command of Ray's runs in one."""
+        """Make the hosts, and check that they are separate before a command of Ray runs in one."""
         for name in ("desk", "head", *WORKERS):
             home = self.hosts.add(name).folder / "home"
             environment = home / "bolt-env"
@@ -100,10 +100,10 @@ class Site:
         (desk / ".ssh" / "id_ed25519").write_text(self.hosts.key.read_text())
         (desk / ".ssh" / "id_ed25519").chmod(0o600)
         (desk / "on-premises.yaml").write_text(self.filled_in(READY_FILE.read_text()))
-        self.say(f"hosts: {', '.join(f'{host.name} {host.address}' for host in self.hosts.hosts.values())}")
+        self.log(f"hosts: {', '.join(f'{host.name} {host.address}' for host in self.hosts.hosts.values())}")
 
     def filled_in(self, text: str) -> str:
-        """The ready file for these hosts."""
+        """The file with the values of these hosts."""
         small = "--object-store-memory=100000000"
         for old, new in {
             "192.168.1.10": self.hosts.hosts["head"].address,
@@ -119,12 +119,12 @@ class Site:
             text = text.replace(old, new)
         return text
 
-    def at_desk(self, command: str, *, check: bool = True, timeout: float = PATIENCE_SECONDS) -> str:
-        """Run a user's command, and return what it says; their project's folder is the working directory."""
+    def at_desk(self, command: str, *, check: bool = True, timeout: float = TIMEOUT_SECONDS) -> str:
+        """Run a user's command in the project's folder; returns its output."""
         return self.hosts.run("desk", _from_project(command), env=_USER, check=check, timeout=timeout).stdout
 
     def at_head(self, command: str, *, check: bool = True) -> str:
-        """Run a command on the head, in the environment that the file's setup has made, and return what it prints."""
+        """Run a command on the head, in the environment that the file's setup made; returns its output."""
         return self.hosts.run("head", f". ~/.bolt/env.sh; {command} 2>/dev/null", check=check).stdout
 
     def ray_up(self) -> None:
@@ -132,13 +132,13 @@ class Site:
         began = time.monotonic()
         self.at_desk(f"ray up --yes {self.file}")
         self.wait_for(lambda: self.alive() == {"head", *WORKERS}, "all three hosts are in the cluster")
-        self.say(f"`ray up` took {time.monotonic() - began:.0f} s until all three hosts were there")
+        self.log(f"`ray up` took {time.monotonic() - began:.0f} s until all three hosts were there")
 
     def ray_down(self) -> None:
         self.at_desk(f"ray down --yes {self.file}")
         # It stops Ray on the head alone; workers end when they have missed the head for a minute.
         self.wait_for(lambda: not any(map(self.ray_processes, ("head", *WORKERS))), "nothing of Ray is left")
-        self.say("`ray down`: no process of Ray's is left on any host")
+        self.log("`ray down`: no process of Ray's is left on any host")
 
     def ray_processes(self, name: str) -> list[str]:
         if not self.hosts.hosts[name].pid:
@@ -158,7 +158,7 @@ class Site:
         return any(line.startswith("ray::") and ".train" in line for line in self.hosts.processes(name).values())
 
     def cells_by_host(self) -> Counter[str]:
-        """How many cells each host has finished in this cluster's life, as Ray has counted."""
+        """How many cells each host has finished since this cluster was started, by Ray's count."""
         names = {host.address: name for name, host in self.hosts.hosts.items()}
         hosts = {
             node["node_id"]: names[node["node_ip"]] for node in json.loads(self.at_head("ray list nodes --format json"))
@@ -167,15 +167,15 @@ class Site:
         return Counter(hosts[task["node_id"]] for task in tasks if task["name"].endswith(".train"))
 
     def results(self) -> dict[str, object]:
-        """What is measured, by cell: everything but when, how fast and with what."""
+        """Cell id -> its evaluations."""
         return measured(self.store)
 
-    def wait_for(self, what: Callable[[], object], said: str, patience: float = PATIENCE_SECONDS) -> float:
-        """Wait until it is so; returns how long that took. Raises ``AssertionError`` when it never is."""
+    def wait_for(self, condition: Callable[[], object], description: str, timeout: float = TIMEOUT_SECONDS) -> float:
+        """Wait until the condition holds; returns the seconds it took. Raises ``AssertionError`` after the timeout."""
         began = time.monotonic()
-        while not what():
+        while not condition():
             waited = time.monotonic() - began
-            assert waited < patience, f"after {waited:.0f} s it is still not so that {said}"
+            assert waited < timeout, f"after {waited:.0f} s it is still not true that {description}"
             time.sleep(1)
         return time.monotonic() - began
 
@@ -187,23 +187,23 @@ def _from_project(command: str) -> str:
     return f"cd {shlex.quote(str(PROJECT))} && {command}"
 
 
-def turned_away_without_the_token(site: Site) -> None:
-    """A driver on another machine of the network, without the token and with a wrong one."""
+def driver_without_the_token_is_refused(site: Site) -> None:
+    """A driver on another machine is refused without the token and with a wrong one."""
     address = f"{site.hosts.hosts['head'].address}:6379"
     command = f"python -m orchestrator grid smoke --address {address} --store /tmp/elsewhere"
     wrong = "echo 0123456789abcdef0123456789abcdef > ~/.ray/auth_token"
     for secret, here in (("rm ~/.ray/auth_token", "none is here"), (wrong, "another one is here")):
         site.at_desk(f"cp ~/.ray/auth_token ~/kept; {secret}")
-        said = site.at_desk(f"env -u RAY_AUTH_MODE {command}; echo exit $?; mv ~/kept ~/.ray/auth_token")
-        error = said[said.index("error: ") :] if "error: " in said else said
-        assert f"asks for its token, and {here}" in error, said
-        assert "exit 2" in error, said
-        assert "InvalidAuthToken" not in said, said
-        site.say(error.strip().replace("\n", "\n        "))
+        output = site.at_desk(f"env -u RAY_AUTH_MODE {command}; echo exit $?; mv ~/kept ~/.ray/auth_token")
+        error = output[output.index("error: ") :] if "error: " in output else output
+        assert f"asks for its token, and {here}" in error, output
+        assert "exit 2" in error, output
+        assert "InvalidAuthToken" not in output, output
+        site.log(error.strip().replace("\n", "\n        "))
 
 
 def driver_is_killed(site: Site) -> None:
-    """A driver started by ``ray exec`` is killed; what its workers had finished is kept."""
+    """A driver started by ``ray exec`` is killed; the finished cells are kept."""
     with background(site, f"ray exec {site.file} '{GRID} {FIRST} --address auto'") as driver:
         site.wait_for(lambda: len(site.results()) >= CELLS // 8, "an eighth of the cells is done")
         site.wait_for(lambda: all(map(site.is_at_a_cell, WORKERS)), "both workers are at cells")
@@ -213,19 +213,19 @@ def driver_is_killed(site: Site) -> None:
         driver.wait(timeout=60)
     kept = site.results()
     assert CELLS > len(kept) >= CELLS // 8, len(kept)
-    site.say(f"driver killed while both workers were at cells: {len(kept)} results are kept")
+    site.log(f"driver killed while both workers were at cells: {len(kept)} results are kept")
 
 
 def host_is_lost(site: Site) -> None:
-    """The same command as a job; in the middle of it a host loses its power, and the other one finishes the cells."""
+    """The same command runs as a job. A host loses its power meanwhile, and the other one finishes the cells."""
     kept = site.results()
     with background(site, f"ray dashboard {site.file}"):
         answer = f'curl --silent --header "Authorization: Bearer $(cat ~/.ray/auth_token)" {DASHBOARD}/api/version'
         site.wait_for(lambda: "ray_version" in site.at_desk(answer, check=False), "the dashboard's port is forwarded")
-        said = site.at_desk(
+        output = site.at_desk(
             f"ray job submit --address {DASHBOARD} --submission-id grid --no-wait -- {GRID} {FIRST} --address auto"
         )
-        assert "submitted successfully" in said, said
+        assert "submitted successfully" in output, output
         site.wait_for(lambda: len(site.results()) > len(kept), "the job goes on")
         site.wait_for(lambda: site.is_at_a_cell("one"), "a cell is under way on the host that will be lost")
         site.hosts.kill("one")
@@ -238,40 +238,40 @@ def host_is_lost(site: Site) -> None:
     assert {cell: now[cell] for cell in kept} == kept
     by_host = site.cells_by_host()
     assert all(by_host[name] for name in WORKERS), by_host
-    site.say(f"host one lost at {at_loss} results; the job has succeeded; cells by host: {dict(by_host)}")
+    site.log(f"host one lost at {at_loss} results; the job has succeeded; cells by host: {dict(by_host)}")
 
 
 def host_is_used_again(site: Site) -> None:
-    """With its power back, the head's autoscaler starts Ray on the host as ``ray up`` does, and it is given cells."""
+    """When the host is back, the head's autoscaler starts Ray on it, and it runs cells."""
     site.wait_for(lambda: "one" not in site.alive(), "the lost host is missed")
     before = site.cells_by_host()
     site.hosts.add("one")
     took = site.wait_for(lambda: "one" in site.alive(), "the lost host is back in the cluster")
-    said = site.at_desk(f"ray exec {site.file} 'ray job submit -- {GRID} {SECOND} --address auto'")
+    output = site.at_desk(f"ray exec {site.file} 'ray job submit -- {GRID} {SECOND} --address auto'")
     gained = site.cells_by_host() - before
-    assert all(gained[name] for name in WORKERS), (gained, said)
-    site.say(f"host one was back {took:.0f} s after it had its power again; cells by host since: {dict(gained)}")
+    assert all(gained[name] for name in WORKERS), (gained, output)
+    site.log(f"host one was back {took:.0f} s after it had its power again; cells by host since: {dict(gained)}")
 
 
 def same_as_on_one_machine(site: Site, reference: dict[str, object]) -> None:
-    """Complete, and the same bits; the same command once more finds nothing to do."""
+    """The results are complete and bit-equal to those of one machine; the same command finds nothing to do."""
     assert site.results() == reference
-    said = site.at_desk(f"ray exec {site.file} '{GRID} {SECOND} --address auto'")
+    output = site.at_desk(f"ray exec {site.file} '{GRID} {SECOND} --address auto'")
     cells = MORE_CELLS + ZERO_SHOT_CELLS
-    assert f"{cells} cells: {cells} done, 0 to do, 0 failed" in said, said
-    tracked = re.search(r"MLflow: 0 runs added, (\d+) unchanged, 0 removed", said)
-    assert tracked, said
-    assert int(tracked[1]) >= cells, said
-    site.say(f"{len(reference)} results, accuracies and counts per class bit-equal to those of one machine")
+    assert f"{cells} cells: {cells} done, 0 to do, 0 failed" in output, output
+    tracked = re.search(r"MLflow: 0 runs added, (\d+) unchanged, 0 removed", output)
+    assert tracked, output
+    assert int(tracked[1]) >= cells, output
+    site.log(f"{len(reference)} results, accuracies and counts per class bit-equal to those of one machine")
 
 
 def a_failure_names_its_host(site: Site) -> None:
-    """Where the output of a failed task's worker lies, with the host's name."""
-    said = site.at_head(f"python -c {shlex.quote(FAILING)}").split()
-    host, _, path = said[-1].partition(":")
-    assert host in WORKERS, said
-    assert site.hosts.run(host, ["test", "-f", path], check=False).returncode == 0, said
-    site.say(f"the log of a failed task is {said[-1]}")
+    """The log of a failed task names the host and a file that exists on it."""
+    output = site.at_head(f"python -c {shlex.quote(FAILING)}").split()
+    host, _, path = output[-1].partition(":")
+    assert host in WORKERS, output
+    assert site.hosts.run(host, ["test", "-f", path], check=False).returncode == 0, output
+    site.log(f"the log of a failed task is {output[-1]}")
 
 
 FAILING = """
@@ -285,8 +285,8 @@ print(end.kind, end.log)
 """
 
 
-def run_on_one_machine(store: Path, say: Callable[[str], None]) -> dict[str, object]:
-    """The same cells in one process, without Ray."""
+def run_on_one_machine(store: Path, log: Callable[[str], None]) -> dict[str, object]:
+    """Run the same cells in one process, without Ray; returns their evaluations."""
     began = time.monotonic()
     for part in (FIRST, SECOND):
         command = [sys.executable, *f"{GRID} {part} --local".split()[1:], "--store", str(store)]
@@ -294,12 +294,12 @@ def run_on_one_machine(store: Path, say: Callable[[str], None]) -> dict[str, obj
         assert done.returncode == 0, done.stdout + done.stderr
     found = measured(store)
     assert len(found) == CELLS + MORE_CELLS, done.stdout
-    say(f"on one machine: {len(found)} cells in {time.monotonic() - began:.0f} s")
+    log(f"on one machine: {len(found)} cells in {time.monotonic() - began:.0f} s")
     return found
 
 
 def measured(store: Path) -> dict[str, object]:
-    """What a store's results say of each cell: every accuracy, and the counts per class it is made of."""
+    """Cell id -> its evaluations: accuracies, and the counts per class they are computed from."""
     from orchestrator.store import Store
 
     here = Store(str(store))
@@ -308,7 +308,7 @@ def measured(store: Path) -> dict[str, object]:
 
 @contextlib.contextmanager
 def background(site: Site, command: str) -> Iterator[subprocess.Popen[str]]:
-    """A user's command that goes on meanwhile; it is ended with all that it started in the desk's host."""
+    """Run a user's command during the block; then end it and all that it has started on the desk."""
     log = site.hosts.folder / "background.log"
     with log.open("a") as output:
         running = site.hosts.start("desk", _from_project(command), env=_USER, output=output)
@@ -322,11 +322,11 @@ def background(site: Site, command: str) -> Iterator[subprocess.Popen[str]]:
             running.wait(timeout=60)
 
 
-_BEGAN = time.monotonic()
+_STARTED = time.monotonic()
 
 
-def say(text: str) -> None:
-    print(f"{time.monotonic() - _BEGAN:5.0f} s  {text}", flush=True)
+def log(text: str) -> None:
+    print(f"{time.monotonic() - _STARTED:5.0f} s  {text}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""``ray up`` and ``ray down`` of cluster.yaml against moto's EC2 and IAM: which machines come, with what, and go.
+"""``ray up`` and ``ray down`` of cluster.yaml against moto's EC2 and IAM: which machines start and end, and how.
 
-moto keeps accounts of machines and runs none: ssh and rsync are stand-ins that say what they were asked for, and
-succeed. So the commands in the file are not run here; those of the on-premises file, which are much the same, are
-(``on_premises.py``).
+moto records machines and runs none. ssh and rsync are replaced by scripts that record their arguments and succeed. So
+the commands in the file are not run here; ``on_premises.py`` runs those of the on-premises file, which are similar.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ ME = "203.0.113.7/32"
 
 @dataclass(frozen=True)
 class Account:
-    """An AWS account of moto's, and a home and a PATH from which it is used."""
+    """An AWS account in moto, with a home folder and a PATH for its user."""
 
     endpoint: str
     folder: Path
@@ -83,7 +82,7 @@ def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
     (folder / "bin").mkdir()
     for name in ("ssh", "rsync"):
         script = folder / "bin" / name
-        script.write_text(f'#!/bin/sh\necho "$0 $*" >> {folder / "asked"}\n')
+        script.write_text(f'#!/bin/sh\necho "$0 $*" >> {folder / "calls"}\n')
         script.chmod(script.stat().st_mode | stat.S_IXUSR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -96,7 +95,7 @@ def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
 
 @pytest.fixture(scope="module")
 def filled_in(account: Account) -> Path:
-    """cluster.yaml with what the preparation says is to be filled in; the image's name stays, moto takes any."""
+    """cluster.yaml with the values that the preparation prints; moto accepts any image."""
     said = account.python("docs/cluster/prepare_aws.py", "--region", REGION, "--bucket", "bolt-test", "--ssh-from", ME)
     assert said.returncode == 0, said.stdout
     wanted = [line.strip() for line in said.stdout.splitlines()[1:]]
@@ -114,7 +113,7 @@ def filled_in(account: Account) -> Path:
 
 
 def rules(account: Account) -> list[tuple[str, str, list[str]]]:
-    """(group, protocol and ports, sources) of all rules that let something in to any running machine."""
+    """(group, protocol and ports, sources) of every rule that allows traffic to a running machine."""
     client = account.client("ec2")
     groups = {group["GroupId"] for machine in account.machines() for group in machine["SecurityGroups"]}
     found = []
@@ -128,7 +127,7 @@ def rules(account: Account) -> list[tuple[str, str, list[str]]]:
     return found
 
 
-def test_up_brings_a_closed_head_and_down_takes_it_away(account: Account, filled_in: Path) -> None:
+def test_up_starts_a_head_closed_to_the_world_and_down_ends_it(account: Account, filled_in: Path) -> None:
     up = account.ray("up", "--yes", "--no-config-cache", str(filled_in))
     assert up.returncode == 0, up.stdout
     (head,) = account.machines()
@@ -141,9 +140,9 @@ def test_up_brings_a_closed_head_and_down_takes_it_away(account: Account, filled
     assert tags["ray-cluster-name"] == "bolt"
     (group,) = {group["GroupId"] for group in head["SecurityGroups"]}
     assert sorted(rules(account)) == sorted([(group, "-1 None-None", [group]), (group, "tcp 22-22", [ME])])
-    asked = (account.folder / "asked").read_text()
-    assert "/.ray/auth_token" in asked
-    assert "mlflow server" in asked
+    calls = (account.folder / "calls").read_text()
+    assert "/.ray/auth_token" in calls
+    assert "mlflow server" in calls
     down = account.ray("down", "--yes", str(filled_in))
     assert down.returncode == 0, down.stdout
     assert account.machines() == []
@@ -151,7 +150,7 @@ def test_up_brings_a_closed_head_and_down_takes_it_away(account: Account, filled
 
 @pytest.fixture(scope="module")
 def bootstrapped(account: Account, filled_in: Path) -> Iterator[dict[str, Any]]:
-    """The configuration as the head's autoscaler has it: completed by what AWS says."""
+    """The configuration as the head's autoscaler has it, completed with data of AWS."""
     from ray.autoscaler._private.aws.utils import client_cache, resource_cache
     from ray.autoscaler._private.commands import _bootstrap_config
 
@@ -173,7 +172,7 @@ def create(config: dict[str, Any], kind: str, **changes: object) -> Any:
     return provider
 
 
-def test_workers_come_as_the_file_says(account: Account, bootstrapped: dict[str, Any]) -> None:
+def test_workers_are_started_as_the_file_says(account: Account, bootstrapped: dict[str, Any]) -> None:
     kinds = bootstrapped["available_node_types"]
     assert limits_from_config(bootstrapped) == AutoscalerLimits(
         max_nodes=8, node_types=(NodeType(8, cpus=4, gpus=1), NodeType(0, cpus=4, gpus=1))
@@ -195,7 +194,7 @@ def test_workers_come_as_the_file_says(account: Account, bootstrapped: dict[str,
 
 
 def test_a_misspelt_field_is_found_before_a_machine_starts(account: Account, bootstrapped: dict[str, Any]) -> None:
-    """Ray's schema lets any field of AWS's pass; AWS's own client does not."""
+    """Ray's schema accepts any field for AWS; AWS's own client does not."""
     from botocore.exceptions import ParamValidationError
 
     with pytest.raises(ParamValidationError, match="InstanceTyp"):
@@ -203,7 +202,7 @@ def test_a_misspelt_field_is_found_before_a_machine_starts(account: Account, boo
     assert account.machines() == []
 
 
-def test_the_preparation_can_be_repeated_and_taken_back(account: Account, filled_in: Path) -> None:
+def test_the_preparation_can_be_repeated_and_removed(account: Account, filled_in: Path) -> None:
     again = ["docs/cluster/prepare_aws.py", "--region", REGION, "--bucket", "bolt-test"]
     assert account.python(*again, "--ssh-from", ME).returncode == 0
     for wrong, words in {

@@ -1,4 +1,4 @@
-"""The cluster files are what Ray takes, say the same where they should, and keep no secret."""
+"""The cluster files are valid for Ray, agree where they should, and contain no secret."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check(config: dict[str, Any]) -> dict[str, Any]:
 
 
 @BOTH
-def test_ray_takes_the_file(path: Path) -> None:
+def test_the_file_is_valid_for_ray(path: Path) -> None:
     completed = check(read(path))
     assert completed["cluster_name"] == "bolt"
 
@@ -77,14 +77,14 @@ def test_dashboard_and_mlflow_listen_on_the_loopback_interface(path: Path) -> No
 
 
 @BOTH
-def test_no_secret_and_nothing_of_one_persons_in_the_file(path: Path) -> None:
+def test_the_file_contains_no_secret(path: Path) -> None:
     text = path.read_text()
     assert not re.search(
         r"AKIA|aws_secret|aws_access|PRIVATE KEY|password\s*[:=](?!\$)|\b[0-9a-f]{32,}\b", text, re.IGNORECASE
     )
 
 
-def test_no_group_of_rays_own_which_would_open_port_22_to_the_world() -> None:
+def test_no_security_group_is_made_by_ray_which_would_open_port_22_to_the_world() -> None:
     config = read(AWS)
     assert "security_group" not in config["provider"]
     for kind in config["available_node_types"].values():
@@ -93,7 +93,7 @@ def test_no_group_of_rays_own_which_would_open_port_22_to_the_world() -> None:
         assert kind["node_config"]["IamInstanceProfile"]
 
 
-def test_gpu_machines_start_at_none_and_go_when_idle() -> None:
+def test_no_gpu_machine_runs_at_first_and_idle_ones_are_ended() -> None:
     config = read(AWS)
     kinds = config["available_node_types"]
     assert {kinds[name]["min_workers"] for name in ("gpu", "gpu_spot")} == {0}
@@ -102,7 +102,7 @@ def test_gpu_machines_start_at_none_and_go_when_idle() -> None:
     assert config["idle_timeout_minutes"] > 0
 
 
-def test_the_commands_are_shell() -> None:
+def test_the_commands_are_valid_shell() -> None:
     for path in (AWS, ON_PREMISES):
         config = read(path)
         for key, commands in config.items():

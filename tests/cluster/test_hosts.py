@@ -1,4 +1,4 @@
-"""The hosts that the cluster's and the faults' tests run on are as separate as they claim to be."""
+"""The hosts of ``tests/helpers/hosts.py`` are separate from one another and from this machine."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def test_a_shared_folder_and_this_python_are_seen_by_all(hosts: Hosts) -> None:
     assert hosts.run("two", f"cat {store}/from-one").stdout == "hello"
 
 
-def test_one_opens_the_other_with_the_key(hosts: Hosts) -> None:
+def test_a_host_logs_in_to_another_with_the_key(hosts: Hosts) -> None:
     home = hosts.hosts["one"].folder / "home"
     (home / "key").write_text(hosts.key.read_text())
     (home / "key").chmod(0o600)
-    said = hosts.run("one", "ssh -q -i ~/key -o BatchMode=yes -o StrictHostKeyChecking=no two hostname").stdout
-    assert said == "two\n"
+    output = hosts.run("one", "ssh -q -i ~/key -o BatchMode=yes -o StrictHostKeyChecking=no two hostname").stdout
+    assert output == "two\n"
 
 
-def test_a_cut_cable_is_cut_until_it_is_healed(hosts: Hosts) -> None:
+def test_a_host_that_is_cut_off_is_unreachable_until_it_is_connected_again(hosts: Hosts) -> None:
     assert hosts.run("one", REACH).stdout == "SSH-"
     hosts.cut("two")
     assert hosts.run("one", REACH, check=False).returncode == 124
@@ -59,7 +59,7 @@ def test_a_cut_cable_is_cut_until_it_is_healed(hosts: Hosts) -> None:
     assert hosts.run("one", REACH).stdout == "SSH-"
 
 
-def test_a_host_without_power_has_no_process_and_keeps_its_disk(hosts: Hosts, tmp_path: Path) -> None:
+def test_a_killed_host_has_no_process_and_keeps_its_disk(hosts: Hosts, tmp_path: Path) -> None:
     hosts.run("two", "echo kept > ~/on-disk")
     with (tmp_path / "output").open("w") as output:
         asleep = hosts.start("two", "sleep 1000", output=output)
@@ -87,7 +87,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     made = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=False)
     space = made.stdout.strip()
     assert space.startswith("pid:["), made.stderr
-    # The kernel ends them in its own time; waiting for the space's last process is waiting for the pipe's other end.
+    # The kernel takes a moment to end them.
     for _ in range(200):
         if space not in _spaces():
             return

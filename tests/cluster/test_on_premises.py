@@ -1,4 +1,4 @@
-"""The on-premises file from end to end: some ten minutes, so only when asked for."""
+"""The on-premises file from end to end. It takes about ten minutes, so it runs only when asked for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.on_premises import run_all, say
+from tests.cluster.on_premises import log, run_all
 from tests.helpers.hosts import missing
 
 ASKED = "BOLT_TEST_ON_PREMISES"
@@ -17,4 +17,4 @@ ASKED = "BOLT_TEST_ON_PREMISES"
 def test_up_run_lose_and_down(tmp_path: Path) -> None:
     if why := missing():
         pytest.fail(why)
-    run_all(tmp_path, say)
+    run_all(tmp_path, log)

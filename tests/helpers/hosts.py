@@ -1,12 +1,12 @@
 """Several hosts on one machine: each has its own processes, network, name, ``/tmp``, home, ``/run`` and ``/dev/shm``.
 
-A host is a set of Linux namespaces with an address of its own on a switch that all hosts of one :class:`Hosts` hang
-on. What ends every process of a kind (``ray stop``) ends those of its host only, a cut cable is cut for one host, and
-a power failure takes all processes of a host at once. The disk outside of the private folders is the machine's, so
-a Python environment is there without being copied.
+A host is a set of Linux namespaces with an address of its own. All hosts of one :class:`Hosts` are connected to one
+switch. A command that ends all processes of a kind (``ray stop``) ends those of its host only. A test can cut off one
+host's network, or kill all processes of one host at once, as a power failure does. The disk outside the private folders
+is the machine's, so the Python environment need not be copied.
 
-Nothing of it is visible on the machine's own network, and nothing stays behind: namespaces, links and mounts live as
-long as the first process of each host, and that one ends when this process does, however it ends.
+Nothing is visible on the machine's own network, and nothing stays behind: namespaces, links and mounts live as long as
+the first process of each host, and that process ends with this one, however this one ends.
 
 Needs root, and Debian's iproute2, openssh-server and util-linux; :func:`missing` says what a machine lacks.
 """
@@ -29,17 +29,17 @@ from typing import IO
 import psutil
 
 NETWORK = "10.77.0"
-"""The hosts' network; no other network sees it, so that it can be the same for all instances."""
+"""The hosts' network. It is visible to no other network, so all instances can use the same one."""
 
 SHM_MIB = 256
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 PRIVATE = {"/root": "home", "/tmp": "tmp"}
-"""Folders that each host has for itself, and where they lie in its own folder; ``/tmp`` last, as it may hide that."""
+"""Private folders of a host, and their names in its own folder. ``/tmp`` is last, as it may hide the latter."""
 
 _START = """
 set -e
-exec 3<{names}   # it may lie below /tmp, which is another folder by the time it is mounted
+exec 3<{names}   # it may lie below /tmp, which is another folder when it is mounted
 {binds}
 mount -t tmpfs -o size={shm}m,mode=1777 shm /dev/shm
 mount -t tmpfs run /run
@@ -48,7 +48,7 @@ mount --bind /proc/self/fd/3 /etc/hosts
 hostname {name}
 ip link set lo up
 echo up
-cat >/dev/null   # until the other end is closed, as happens when the process that holds it ends
+cat >/dev/null   # until the other end is closed, which happens when the parent process ends
 """
 
 _SSHD = """
@@ -64,7 +64,7 @@ UseDNS no
 
 
 def missing() -> str:
-    """Why hosts cannot be made here; empty when they can."""
+    """What is missing on this machine to make hosts; empty for nothing."""
     if os.geteuid() != 0:
         return "making hosts needs root"
     programs = ("ip", "unshare", "nsenter", "sshd", "ssh", "ssh-keygen", "rsync", "mount")
@@ -79,28 +79,28 @@ class Host:
     """One host.
 
     Attributes:
-        name, address: what others call it.
+        name, address: under which the other hosts reach it.
         folder: its own folder on the machine's disk; ``tmp`` and ``home`` in it are its ``/tmp`` and ``/root``.
-        pid: its first process, as the machine counts; 0 while it has no power.
+        pid: its first process, in the machine's numbering; 0 while the host is off.
     """
 
     name: str
     address: str
     folder: Path
     pid: int = 0
-    _holder: subprocess.Popen[str] | None = field(default=None, repr=False)
+    _init: subprocess.Popen[str] | None = field(default=None, repr=False)
 
 
 class Hosts:
-    """A switch and the hosts on it; a context manager that ends them all.
+    """A switch and its hosts; a context manager that ends all of them.
 
     Args:
-        folder: theirs, emptied by nobody.
+        folder: holds the hosts' folders; it is not deleted.
         share: folders below ``/tmp`` or ``/root`` that every host sees under the same path, such as the store. The
-            Python that runs this is always among them.
+            Python environment of this process is always shared.
 
     Attributes:
-        key: private SSH key that opens every host as root.
+        key: private SSH key for root on every host.
     """
 
     def __init__(self, folder: Path, share: Sequence[Path] = ()) -> None:
@@ -117,7 +117,7 @@ class Hosts:
             raise RuntimeError(why)
         self.folder.mkdir(parents=True, exist_ok=True)
         if not self.key.exists():
-            _do("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.key))
+            _run_command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.key))
         self._names.write_text("127.0.0.1 localhost\n")
         try:
             self._power_on(self._switch)
@@ -126,7 +126,7 @@ class Hosts:
                 ["ip", "address", "add", f"{self._switch.address}/24", "dev", "bridge"],
                 ["ip", "link", "set", "bridge", "up"],
             ):
-                _do(*_enter(self._switch), *command)
+                _run_command(*_enter(self._switch), *command)
         except BaseException:
             self.close()
             raise
@@ -138,7 +138,7 @@ class Hosts:
         self.close()
 
     def add(self, name: str) -> Host:
-        """Make a host and start its ``sshd``; one that lost its power starts again with its address and its disk."""
+        """Make a host and start its ``sshd``. A host that was killed starts again with its address and its disk."""
         host = self.hosts.get(name)
         if host is None:
             host = Host(name, f"{NETWORK}.{len(self.hosts) + 1}", self.folder / name)
@@ -149,21 +149,23 @@ class Hosts:
         self._power_on(host)
         self.hosts[name] = host
         port = _port(host)
-        # From the switch's network only: its processes do not know the host's by that number.
+        # Enter the switch's network only: in its process namespace the host's process id is unknown.
         at_switch = ["nsenter", f"--target={self._switch.pid}", "--net"]
-        # The card is the same after a loss of power; the others remember it.
+        # The hardware address stays the same after a restart, because the other hosts remember it.
         card = f"02:00:00:00:00:{int(host.address.rpartition('.')[2]):02x}"
-        _do(*at_switch, *f"ip link add {port} type veth peer name eth0 address {card} netns {host.pid}".split())
-        _do(*at_switch, *f"ip link set {port} master bridge up".split())
-        _do(*_enter(host), *f"ip address add {host.address}/24 dev eth0".split())
-        _do(*_enter(host), *["ip", "link", "set", "eth0", "up"])
-        # Leads nowhere, but a host without it does not find out its own address.
-        _do(*_enter(host), *f"ip route add default via {self._switch.address}".split())
+        _run_command(
+            *at_switch, *f"ip link add {port} type veth peer name eth0 address {card} netns {host.pid}".split()
+        )
+        _run_command(*at_switch, *f"ip link set {port} master bridge up".split())
+        _run_command(*_enter(host), *f"ip address add {host.address}/24 dev eth0".split())
+        _run_command(*_enter(host), *["ip", "link", "set", "eth0", "up"])
+        # The route leads nowhere, but without it a host does not find its own address.
+        _run_command(*_enter(host), *f"ip route add default via {self._switch.address}".split())
         self._serve_ssh(host)
         return host
 
     def enter(self, name: str, env: Mapping[str, str] | None = None) -> list[str]:
-        """The beginning of a command line that runs what follows it in a host, in root's home."""
+        """The beginning of a command line that runs the rest of it in a host, in root's home."""
         return _enter(self._running(name), env)
 
     def run(
@@ -197,37 +199,37 @@ class Hosts:
     def start(
         self, name: str, command: str | Sequence[str], *, env: Mapping[str, str] | None = None, output: IO[str]
     ) -> subprocess.Popen[str]:
-        """Start a command in a host without waiting for it; signals to it end only the way in, not the command."""
+        """Start a command in a host without waiting for it. Signals to the result do not reach the command."""
         words = ["bash", "-c", command] if isinstance(command, str) else list(command)
         return subprocess.Popen(
             [*self.enter(name, env), *words], stdin=subprocess.DEVNULL, stdout=output, stderr=output, text=True
         )
 
     def cut(self, name: str) -> None:
-        """Pull a host's cable at the switch: its link stays up, and nothing comes through."""
-        _do(*_enter(self._switch), *f"ip link set {_port(self._running(name))} nomaster".split())
+        """Cut a host off at the switch: its link stays up, but nothing is transmitted."""
+        _run_command(*_enter(self._switch), *f"ip link set {_port(self._running(name))} nomaster".split())
 
     def heal(self, name: str) -> None:
-        """Plug the cable in again."""
-        _do(*_enter(self._switch), *f"ip link set {_port(self._running(name))} master bridge".split())
+        """Connect a host that was cut off again."""
+        _run_command(*_enter(self._switch), *f"ip link set {_port(self._running(name))} master bridge".split())
 
     def kill(self, name: str) -> None:
-        """Take a host's power: every process of it is gone at once. Its disk stays."""
+        """Kill all processes of a host at once, as a power failure does. Its disk stays."""
         _power_off(self._running(name))
 
     def processes(self, name: str) -> dict[int, str]:
-        """Process ids, as the machine counts them, and command lines of what runs in a host."""
-        return {process.pid: line for process, line in _inhabitants(self._running(name))}
+        """Process ids, in the machine's numbering, and command lines of the processes in a host."""
+        return {process.pid: line for process, line in _processes_in(self._running(name))}
 
     def close(self) -> None:
-        """Take everyone's power. Closing twice is harmless."""
+        """Kill all hosts. Closing twice is harmless."""
         for host in (*self.hosts.values(), self._switch):
             _power_off(host)
 
     def _running(self, name: str) -> Host:
         host = self.hosts[name]
         if not host.pid:
-            raise ValueError(f"host {name} has no power")
+            raise ValueError(f"host {name} is off")
         return host
 
     def _power_on(self, host: Host) -> None:
@@ -244,7 +246,7 @@ class Hosts:
         script = host.folder / "start"
         names = shlex.quote(str(self._names))
         script.write_text(_START.format(binds="\n".join(binds), shm=SHM_MIB, names=names, name=host.name))
-        holder = subprocess.Popen(
+        init = subprocess.Popen(
             [
                 "unshare",
                 *["--net", "--pid", "--fork", "--mount", "--uts", "--ipc", "--mount-proc", "--kill-child"],
@@ -257,24 +259,24 @@ class Hosts:
             text=True,
             env={"PATH": PATH},
         )
-        assert holder.stdout is not None
-        if (said := holder.stdout.readline()) != "up\n":
-            holder.kill()
-            raise RuntimeError(f"host {host.name} does not start: {said}{holder.stdout.read()}")
-        host.pid = psutil.Process(holder.pid).children()[0].pid
-        host._holder = holder
+        assert init.stdout is not None
+        if (line := init.stdout.readline()) != "up\n":
+            init.kill()
+            raise RuntimeError(f"host {host.name} does not start: {line}{init.stdout.read()}")
+        host.pid = psutil.Process(init.pid).children()[0].pid
+        host._init = init
 
     def _serve_ssh(self, host: Host) -> None:
         etc = host.folder / "etc"
         etc.mkdir(exist_ok=True)
         if not (etc / "host_key").exists():
-            _do("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(etc / "host_key"))
+            _run_command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(etc / "host_key"))
         shutil.copy(self.key.with_suffix(".pub"), etc / "authorized_keys")
         (etc / "sshd_config").write_text(_SSHD.format(address=host.address, etc="/run/etc"))
-        # Through the host's own root folder, since the path above may be hidden in it.
+        # Through the host's own root folder, because the path above may be hidden in it.
         inside = Path(f"/proc/{host.pid}/root/run/etc")
         shutil.copytree(etc, inside)
-        _do(*_enter(host), "/usr/sbin/sshd", "-f", "/run/etc/sshd_config", "-E", "/run/etc/log")
+        _run_command(*_enter(host), "/usr/sbin/sshd", "-f", "/run/etc/sshd_config", "-E", "/run/etc/log")
 
 
 def _port(host: Host) -> str:
@@ -283,12 +285,12 @@ def _port(host: Host) -> str:
 
 def _enter(host: Host, env: Mapping[str, str] | None = None) -> list[str]:
     given = {"HOME": "/root", "PATH": PATH, "LANG": "C.UTF-8", **(env or {})}
-    # As the shell would after a login: the working directory is looked up inside, not taken along from outside.
+    # As after a login: the working directory is resolved inside the host.
     inside = ["env", "--ignore-environment", "--chdir=/root", *(f"{name}={value}" for name, value in given.items())]
     return ["nsenter", f"--target={host.pid}", *["--net", "--pid", "--mount", "--uts", "--ipc", "--root"], *inside]
 
 
-def _inhabitants(host: Host) -> Iterator[tuple[psutil.Process, str]]:
+def _processes_in(host: Host) -> Iterator[tuple[psutil.Process, str]]:
     with contextlib.suppress(FileNotFoundError):
         space = os.readlink(f"/proc/{host.pid}/ns/pid")
         for process in psutil.process_iter():
@@ -298,18 +300,18 @@ def _inhabitants(host: Host) -> Iterator[tuple[psutil.Process, str]]:
 
 
 def _power_off(host: Host) -> None:
-    if host._holder is None:
+    if host._init is None:
         return
     with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
-        os.kill(host.pid or host._holder.pid, signal.SIGKILL)
-    host._holder.wait()  # the kernel takes the other processes along; unshare ends when all are gone
-    for stream in (host._holder.stdin, host._holder.stdout):
+        os.kill(host.pid or host._init.pid, signal.SIGKILL)
+    host._init.wait()  # the kernel kills the other processes; unshare ends when all are gone
+    for stream in (host._init.stdin, host._init.stdout):
         if stream is not None:
             stream.close()
-    host.pid, host._holder = 0, None
+    host.pid, host._init = 0, None
 
 
-def _do(*command: str) -> None:
+def _run_command(*command: str) -> None:
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{shlex.join(command)} ended with {done.returncode}: {done.stdout}")

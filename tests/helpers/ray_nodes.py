@@ -245,7 +245,7 @@ class MultiNodeCluster(Service):
                 node.kill()
                 self.nodes[position] = self._worker()
 
-    def join(self) -> None:
+    def add_node(self) -> None:
         """Start one more worker node."""
         self.nodes.append(self._worker())
 
