@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bolt.protocol import STRICT  # noqa: E402
-from orchestrator.cells.trial import Outcome  # noqa: E402
+from orchestrator.cells.trial import CellOutcome  # noqa: E402
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef  # noqa: E402
 from orchestrator.core.events import CellEvent, Resources  # noqa: E402
 from orchestrator.core.settings import RunSettings  # noqa: E402
@@ -73,7 +73,7 @@ def make_cells(count: int) -> list[Cell]:
     ]
 
 
-def record_nothing(cell: Cell, settings: RunSettings) -> Outcome:
+def record_nothing(cell: Cell, settings: RunSettings) -> CellOutcome:
     """A cell that measures nothing and records it like any other."""
     luck = int(cell.id[-8:], 16) % 101  # cells differ in something, as a report expects of them
     per_class = tuple((5 + (index < luck), 10) for index in range(CLASSES))
@@ -83,7 +83,7 @@ def record_nothing(cell: Cell, settings: RunSettings) -> Outcome:
     curves = {"train_loss": tuple(1 / epoch for epoch in range(1, 21))}
     result = Result(cell, (evaluation,), 588, Timings(0.0, 0.0, 0.0), 0.0, 40, manifest, curves)
     Store(settings.store_url).write_result(result)
-    return Outcome(cell.id, "finished", 0.0)
+    return CellOutcome(cell.id, "finished", 0.0)
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def pool(cells: list[Cell], folder: Path) -> Measured:
 
     @ray.remote
     class Runner:
-        def run(self, cell: Cell) -> Outcome:
+        def run(self, cell: Cell) -> CellOutcome:
             return record_nothing(cell, RunSettings(str(folder)))
 
     begun = time.perf_counter()

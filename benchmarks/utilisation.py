@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.fanout import make_cells  # noqa: E402
-from orchestrator.cells.trial import Outcome  # noqa: E402
+from orchestrator.cells.trial import CellOutcome  # noqa: E402
 from orchestrator.core.cell import Cell  # noqa: E402
 from orchestrator.core.events import CellEvent, Resources  # noqa: E402
 from orchestrator.core.settings import RunSettings  # noqa: E402
@@ -92,10 +92,10 @@ def sleep_and_note(number: int, folder: str) -> None:
         stream.write(json.dumps([number, begun, time.time(), os.getpid()]) + "\n")
 
 
-def sleep(cell: Cell, settings: RunSettings) -> Outcome:
+def sleep(cell: Cell, settings: RunSettings) -> CellOutcome:
     """A cell."""
     sleep_and_note(cell.seed, settings.store_url)
-    return Outcome(cell.id, "finished", 0.0)
+    return CellOutcome(cell.id, "finished", 0.0)
 
 
 def slept_in(folder: Path) -> list[Slept]:

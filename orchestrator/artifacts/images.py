@@ -1,53 +1,105 @@
-"""Stage ``images``: decode each split once."""
+"""Kind ``Images``: a decoded split of a dataset."""
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
+from orchestrator.artifacts.spec import ArtifactSpec
+from orchestrator.catalog import Catalog
+from orchestrator.core.cell import DatasetRef
+from orchestrator.datasets import images as decoded
 
-from bolt.task.support import draw_support
-from orchestrator.artifacts.kinds import Images, SupportImages
-from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.catalog import excluded_images
-from orchestrator.datasets.images import evaluation_pixels, rgb_pixels, training_pixels, write_images
-from orchestrator.datasets.opening import open_dataset
-from orchestrator.datasets.splits import split_manifest
-from orchestrator.store import Builder
+if TYPE_CHECKING:
+    from orchestrator.artifacts.loaded import LoadedArtifacts
+    from orchestrator.store import Artifact, Builder
 
+TYPICAL_SIDE = 430
+"""Assumed side in pixels of the images of a dataset whose catalog entry gives none. A square of this side has as many
+pixels as a photograph of 500 x 375."""
 
-def build_images(spec: Images, loaded: LoadedArtifacts, builder: Builder) -> None:
-    """Decode one split of one dataset; notes class words, its images' positions, and what differs from the catalog."""
-    entry = loaded.dataset_entry(spec.dataset)
-    raw = open_dataset(entry, loaded.data_root)
-    pixels_of = evaluation_pixels if spec.split == "test" else training_pixels
-    transform = partial(pixels_of, size=spec.image_size, exif_rotation=entry.exif_rotation)
-    part = raw.part("train" if spec.split == "train" else "test")
-    write_images(part, transform, builder.folder, dataset=entry.name, progress=builder.progress)
-    np.save(builder.folder / "indices.npy", part.indices)
-    manifest = split_manifest(entry, raw)
-    builder.meta.update(
-        class_names=list(raw.class_names),
-        images=len(part),
-        excluded=len(excluded_images(entry, loaded.data_root)),  # of both parts
-        smallest_class=int(np.bincount(part.labels, minlength=len(raw.class_names)).min()),
-        split=manifest.as_dict(),
-        differs=manifest.differs(entry),
-    )
+_TITLES = {
+    "train": "decoded training splits",
+    "test": "decoded test splits",
+    "test_whole": "test splits near their own size",
+}
+_SHRINK_HINTS = {
+    "train": "fewer sources, or adopted checkpoints, which need no images",
+    "test": "fewer datasets, or backbones of one image size",
+    "test_whole": "fewer datasets of the tta track",
+}
 
 
-def build_support_images(spec: SupportImages, loaded: LoadedArtifacts, builder: Builder) -> None:
-    """Decode the largest support only: a few images per class, however large the training split is."""
-    entry = loaded.dataset_entry(spec.dataset)
-    raw = open_dataset(entry, loaded.data_root)
-    part = raw.part(spec.split)
-    drawn = draw_support(
-        part.labels, spec.shots, dataset=spec.dataset.name, seed=spec.seed, short_classes="take_all",
-        class_count=len(raw.class_names), draw=spec.draw, pool=spec.pool,
-    )  # fmt: skip
-    indices = np.sort(drawn)
-    transform = partial(rgb_pixels, exif_rotation=entry.exif_rotation)
-    write_images(part.subset(indices), transform, builder.folder, dataset=entry.name)
-    np.save(builder.folder / "indices.npy", indices)
-    np.save(builder.folder / "labels_of_split.npy", part.labels)
-    builder.meta.update(class_names=list(raw.class_names), images=len(indices))
+@dataclass(frozen=True)
+class Images(ArtifactSpec):
+    """A decoded split of a dataset: uint8 pixels and labels.
+
+    Attributes:
+        split: ``test`` is the test split at the tower's resolution. ``train`` is the training split near its own size,
+            for sources. ``test_whole`` is the test split near its own size, for random crops at test time.
+        image_size: the tower's resolution, in pixels.
+    """
+
+    kind = "images"
+    kept = 16
+
+    dataset: DatasetRef
+    split: str
+    image_size: int
+
+    @property
+    def title(self) -> str:
+        return _TITLES[self.split]
+
+    @property
+    def shrink_hint(self) -> str:
+        return _SHRINK_HINTS[self.split]
+
+    @property
+    def name_parts(self) -> tuple[str | int, ...]:
+        return self.dataset.name, self.split, self.image_size
+
+    def size_bytes(self, catalog: Catalog) -> int:
+        entry = catalog.dataset(self.dataset.name)
+        count = entry.sizes.train if self.split == "train" else entry.sizes.test
+        side = min(entry.image_side or TYPICAL_SIDE, decoded.SHORT_SIDE_CAP * self.image_size)
+        return count * 3 * (self.image_size if self.split == "test" else side) ** 2
+
+    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+        """Decode the split. Notes the class names, the images' positions, and how the split differs from the catalog.
+
+        Raises ``UserError`` for missing files and for images that cannot be decoded.
+        """
+        from functools import partial
+
+        import numpy as np
+
+        from orchestrator.catalog import excluded_images
+        from orchestrator.datasets.opening import open_dataset
+        from orchestrator.datasets.splits import split_manifest
+
+        entry = loaded.dataset_entry(self.dataset)
+        raw = open_dataset(entry, loaded.data_root)
+        pixels_of = decoded.evaluation_pixels if self.split == "test" else decoded.training_pixels
+        transform = partial(pixels_of, size=self.image_size, exif_rotation=entry.exif_rotation)
+        part = raw.part("train" if self.split == "train" else "test")
+        decoded.write_images(part, transform, builder.folder, dataset=entry.name, progress=builder.progress)
+        np.save(builder.folder / "indices.npy", part.indices)
+        manifest = split_manifest(entry, raw)
+        builder.meta.update(
+            class_names=list(raw.class_names),
+            images=len(part),
+            excluded=len(excluded_images(entry, loaded.data_root)),  # of both splits
+            smallest_class=int(np.bincount(part.labels, minlength=len(raw.class_names)).min()),
+            split=manifest.as_dict(),
+            differs=manifest.differs(entry),
+        )
+
+    def load(self, artifact: Artifact, device: str) -> decoded.Images:
+        """The labels, in memory, and the pixels, mapped from disk."""
+        return decoded.read_images(artifact.path)
+
+
+def class_names(loaded: LoadedArtifacts, dataset: DatasetRef, image_size: int) -> tuple[str, ...]:
+    """The dataset's class names in label order, from its decoded test split."""
+    return tuple(loaded.artifact(Images(dataset, "test", image_size).address).meta["class_names"])

@@ -1,4 +1,4 @@
-"""Stage ``sources``: one fine-tuned image tower per backbone and dataset; a training that was killed goes on.
+"""Kind ``SourceModel``: an image tower fine-tuned on one dataset.
 
 Shape legend: N images, C classes, S image side.
 """
@@ -6,67 +6,132 @@ Shape legend: N images, C classes, S image side.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+from orchestrator.artifacts.head import Head
+from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.spec import FLOAT_BYTES, TRAINING_FACTOR, ArtifactSpec
+from orchestrator.artifacts.test_features import TestFeatures
+from orchestrator.catalog import Catalog
+from orchestrator.core.cell import BackboneRef, DatasetRef, SourceRef
+from orchestrator.core.recipes import SourceRecipe
+from orchestrator.util.identity import address
 
-from bolt.clip.augment import SOURCE_CROP, augmented_view
-from bolt.clip.tensor_files import save_tensors
-from bolt.task.support import batch_order
-from bolt.training.finetune import finetune_source
-from bolt.training.loop import TrainingRecipe
-from orchestrator.artifacts.accuracy import source_accuracy
-from orchestrator.artifacts.kinds import SourceModel
-from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.store import Builder
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from orchestrator.artifacts.loaded import LoadedArtifacts
+    from orchestrator.store import Artifact, Builder
 
 SOURCE_SEED = 0
-"""Sources are fine-tuned once, on the whole training split; their order and crops are keyed by this."""
+"""Keys the order and the crops of a fine-tuning. A source is fine-tuned once, on the whole training split."""
 
 
-def build_source(spec: SourceModel, loaded: LoadedArtifacts, builder: Builder) -> None:
-    """Fine-tune the whole image tower and note its accuracy on its own test split beside the frozen one's."""
-    name = spec.dataset.name
-    images = loaded.images(spec.dataset, "train", spec.image_size)
-    backbone = loaded.backbone(spec.backbone)
-    head_CD = loaded.head(spec.backbone, spec.dataset)
-    recipe = TrainingRecipe(**asdict(spec.recipe))
-    resume = builder.snapshots.load()
-    curve = [row["train_loss"] for row in resume["curve"]] if resume else []
+@dataclass(frozen=True)
+class SourceModel(ArtifactSpec):
+    """An image tower fine-tuned on one dataset.
 
-    def pixels(view: int, rows: Tensor) -> Tensor:
-        return torch.stack(
-            [
-                augmented_view(images.image(i), spec.image_size, name, SOURCE_SEED, view, i, SOURCE_CROP)
-                for i in rows.tolist()
-            ]
+    Attributes:
+        recipe: how it is fine-tuned.
+        digest: of the source, as in :class:`SourceRef`; it covers the backbone, the dataset and the recipe.
+    """
+
+    kind = "sources"
+    title = "source models"
+    shrink_hint = "fewer backbones or sources"
+    gpu_share = 1.0
+
+    backbone: BackboneRef
+    dataset: DatasetRef
+    image_size: int
+    recipe: SourceRecipe
+    digest: str
+
+    @property
+    def ref(self) -> SourceRef:
+        """The name that cells have for it."""
+        return SourceRef(self.dataset.name, self.digest)
+
+    @property
+    def address(self) -> str:
+        return source_address(self.backbone.name, self.ref)
+
+    @property
+    def inputs(self) -> tuple[ArtifactSpec, ...]:
+        return (
+            Images(self.dataset, "train", self.image_size),
+            Head(self.backbone, self.dataset, self.image_size),
+            TestFeatures(self.backbone, self.dataset, self.image_size),
         )
 
-    def on_epoch_end(epoch: int, state: Callable[[], dict[str, Any]]) -> None:
-        builder.progress(epoch + 1, recipe.epochs)
-        builder.snapshots.save_if_due(state, loaded.settings.snapshot_seconds)
+    def size_bytes(self, catalog: Catalog) -> int:
+        return FLOAT_BYTES * catalog.backbone(self.backbone.name).parameters
 
-    tensors = finetune_source(
-        backbone,
-        head_CD,
-        torch.from_numpy(images.labels),
-        pixels,
-        lambda epoch: batch_order(len(images), dataset=name, seed=SOURCE_SEED, epoch=epoch),
-        recipe,
-        lambda epoch, metrics: curve.append(metrics["train_loss"]),
-        on_epoch_end=on_epoch_end,
-        resume=resume,
-    )
-    save_tensors(
-        {key: value.detach().cpu().contiguous() for key, value in tensors.items()}, builder.folder / "tower.safetensors"
-    )
+    def gflops(self, catalog: Catalog) -> float:
+        sizes = catalog.dataset(self.dataset.name).sizes
+        images = TRAINING_FACTOR * sizes.train * (self.recipe.epochs or 1) + sizes.test
+        return images * catalog.backbone(self.backbone.name).gflops_per_image
 
-    builder.meta.update(
-        dataset=name,
-        backbone=spec.backbone.name,
-        train_images=len(images),
-        train_loss=curve,
-        **source_accuracy(tensors, spec.backbone, spec.dataset, loaded),
-    )
+    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+        """Fine-tune the image tower into ``tower.safetensors``, and note its test accuracy beside the frozen one's.
+
+        A build that was killed continues from its last snapshot and ends with the same bits.
+        """
+        import torch
+
+        from bolt.clip.augment import SOURCE_CROP, augmented_view
+        from bolt.clip.tensor_files import save_tensors
+        from bolt.task.support import batch_order
+        from bolt.training.finetune import finetune_source
+        from bolt.training.loop import TrainingRecipe
+        from orchestrator.artifacts.source_accuracy import source_accuracy
+
+        name = self.dataset.name
+        images = loaded.get(Images(self.dataset, "train", self.image_size))
+        recipe = TrainingRecipe(**asdict(self.recipe))
+        resume = builder.snapshots.load()
+        curve = [row["train_loss"] for row in resume["curve"]] if resume else []
+
+        def pixels(view: int, rows: Tensor) -> Tensor:
+            return torch.stack(
+                [
+                    augmented_view(images.image(i), self.image_size, name, SOURCE_SEED, view, i, SOURCE_CROP)
+                    for i in rows.tolist()
+                ]
+            )
+
+        def on_epoch_end(epoch: int, state: Callable[[], dict[str, Any]]) -> None:
+            builder.progress(epoch + 1, recipe.epochs)
+            builder.snapshots.save_if_due(state, loaded.settings.snapshot_seconds)
+
+        tensors = finetune_source(
+            loaded.backbone(self.backbone),
+            loaded.get(Head(self.backbone, self.dataset, self.image_size)),
+            torch.from_numpy(images.labels),
+            pixels,
+            lambda epoch: batch_order(len(images), dataset=name, seed=SOURCE_SEED, epoch=epoch),
+            recipe,
+            lambda epoch, metrics: curve.append(metrics["train_loss"]),
+            on_epoch_end=on_epoch_end,
+            resume=resume,
+        )
+        on_cpu = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+        save_tensors(on_cpu, builder.folder / "tower.safetensors")
+        builder.meta.update(
+            dataset=name,
+            backbone=self.backbone.name,
+            train_images=len(images),
+            train_loss=curve,
+            **source_accuracy(tensors, self.backbone, self.dataset, loaded),
+        )
+
+    def load(self, artifact: Artifact, device: str) -> Path:
+        """The file of the tower's tensors by open_clip's visual names; readers take single tensors from it."""
+        return artifact.path("tower.safetensors")
+
+
+def source_address(backbone: str, source: SourceRef) -> str:
+    """The address of a cell's source, fine-tuned or adopted. The source's digest covers its backbone and recipe."""
+    return f"{SourceModel.kind}/{address(backbone, source.dataset, of=(SourceModel.version, source))}"

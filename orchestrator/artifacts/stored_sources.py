@@ -1,4 +1,4 @@
-"""The sources of a cell, read from the store: directions and task vectors of every model but the target's own."""
+"""The sources of a cell, read from the store: directions and task vectors of every source model that it may use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from torch import Tensor
 from bolt.spectral.directions import Directions
 from bolt.spectral.sources import PooledBasis, pooled_basis
 from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
-from orchestrator.artifacts.kinds import DIRECTIONS_TIER, directions_address, source_address, tier
+from orchestrator.artifacts.source_directions import DIRECTIONS_STEP, directions_address
+from orchestrator.artifacts.source_model import source_address
+from orchestrator.artifacts.spec import round_up
 from orchestrator.core.cell import BackboneRef, SourceRef
 from orchestrator.store import Artifact, Store
 
@@ -19,9 +21,14 @@ from orchestrator.store import Artifact, Store
 class StoredSources:
     """``bolt.spectral.sources.Sources`` over the store.
 
-    The mean task vector comes from the domain's float64 total less the models that are held out, when the store has
-    a total that covers the sources and few others; otherwise from the sources themselves. Both give the same bits:
-    :func:`bolt.spectral.task_vector_sum.add_task_vector` sums without rounding.
+    The mean task vector is the domain's float64 total less the sources that the cell leaves out, if the store has a
+    total that covers the sources and few others. Otherwise it is summed from the sources. Both ways give the same bits,
+    because :func:`bolt.spectral.task_vector_sum.add_task_vector` sums without rounding.
+
+    Args:
+        store: where the sources' artifacts are.
+        pretrained: the pre-trained tower's tensors, by open_clip's visual names.
+        sources: the sources, in the cell's order.
     """
 
     def __init__(
@@ -31,7 +38,7 @@ class StoredSources:
         self._backbone = backbone
         self._pretrained = {name: tensor.cpu() for name, tensor in pretrained.items()}
         self._sources = tuple(sources)
-        self._opened: dict[str, Artifact] = {}
+        self._artifacts: dict[str, Artifact] = {}
         self._total = self._find_total()
         self._bases: dict[tuple[str, int], PooledBasis] = {}
 
@@ -56,62 +63,69 @@ class StoredSources:
             for source in self._sources:
                 add_task_vector(total, self._delta(source, matrix))
             return leave_out_mean(total, [], len(self._sources))
-        artifact, held_out = self._total
+        artifact, left_out = self._total
         with safe_open(artifact.path("total.safetensors"), "pt") as file:
             total = file.get_tensor(matrix)
-        taken_out = [self._delta(source, matrix) for source in held_out]
-        return leave_out_mean(total, taken_out, len(self._sources) + len(held_out))
+        deltas = [self._delta(source, matrix) for source in left_out]
+        return leave_out_mean(total, deltas, len(self._sources) + len(left_out))
 
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
-        """One source's whole task vector."""
+        """One source's whole task vector, by open_clip's visual names."""
         ref = next(ref for ref in self._sources if ref.dataset == source)
         return {name: self._delta(ref, name) for name in self._pretrained}
 
     def pooled_basis(self, matrix: str, top_k: int) -> PooledBasis:
-        """The basis and the pooled coefficients of one matrix, kept for the target's next cell."""
+        """The basis and the pooled coefficients of one matrix, kept for later cells with the same sources."""
         if (matrix, top_k) not in self._bases:
             self._bases[matrix, top_k] = pooled_basis(self, matrix, top_k)
         return self._bases[matrix, top_k]
 
     def _delta(self, source: SourceRef, name: str) -> Tensor:
-        with safe_open(self._open(source_address(self._backbone.name, source)).path("tower.safetensors"), "pt") as file:
+        path = self._artifact(source_address(self._backbone.name, source)).path("tower.safetensors")
+        with safe_open(path, "pt") as file:
             tuned: Tensor = file.get_tensor(name)
         return tuned - self._pretrained[name]
 
     def _stored_directions(self, source: SourceRef, top_k: int) -> Artifact:
-        """The smallest stored set of a source's directions that has ``top_k``: a method asks for as many as its widest
-        matrix takes, and reads fewer of the narrower ones."""
-        most = max(tensor.shape[-1] for tensor in self._pretrained.values() if tensor.ndim)
-        for size in range(tier(top_k, DIRECTIONS_TIER), tier(most, DIRECTIONS_TIER) + 1, DIRECTIONS_TIER):
+        """The smallest stored set of a source's directions that has ``top_k`` of them.
+
+        A method asks for as many as its widest matrix takes when it is planned, and reads fewer of narrower matrices.
+        """
+        fewest = round_up(top_k, DIRECTIONS_STEP)
+        widest = max(tensor.shape[-1] for tensor in self._pretrained.values() if tensor.ndim)
+        for size in range(fewest, round_up(widest, DIRECTIONS_STEP) + 1, DIRECTIONS_STEP):
             found = self._find(directions_address(self._backbone.name, source, size))
             if found is not None:
                 return found
-        return self._open(directions_address(self._backbone.name, source, tier(top_k, DIRECTIONS_TIER)))
+        return self._artifact(directions_address(self._backbone.name, source, fewest))
 
     def _find(self, address: str) -> Artifact | None:
-        """An artifact, its manifest read once: every matrix asks for it, and the store may be a server."""
-        if address not in self._opened and (found := self._store.artifact(address)) is not None:
-            self._opened[address] = found
-        return self._opened.get(address)
+        """An artifact if it is built. Its manifest is read once: every matrix asks, and the store may be remote."""
+        if address not in self._artifacts and (found := self._store.artifact(address)) is not None:
+            self._artifacts[address] = found
+        return self._artifacts.get(address)
 
-    def _open(self, address: str) -> Artifact:
+    def _artifact(self, address: str) -> Artifact:
         found = self._find(address)
         if found is None:
             raise FileNotFoundError(f"{address} is not built in {self._store.url}")
         return found
 
     def _find_total(self) -> tuple[Artifact, list[SourceRef]] | None:
-        """The domain total that covers the sources with the fewest others, if subtracting is less work than adding."""
+        """The domain total that covers the sources and the fewest others, with those others.
+
+        ``None`` if subtracting the others would be more work than adding up the sources.
+        """
         wanted = set(self._sources)
         best: tuple[Artifact, list[SourceRef]] | None = None
         for address in self._store.addresses("spectra"):
             if ".total." not in address:
                 continue
-            artifact = self._open(address)
+            artifact = self._artifact(address)
             covered = [SourceRef(dataset, digest) for dataset, digest in artifact.meta["sources"]]
             if not wanted <= set(covered):
                 continue
-            held_out = [source for source in covered if source not in wanted]
-            if len(held_out) < len(wanted) and (best is None or len(held_out) < len(best[1])):
-                best = (artifact, held_out)
+            left_out = [source for source in covered if source not in wanted]
+            if len(left_out) < len(wanted) and (best is None or len(left_out) < len(best[1])):
+                best = (artifact, left_out)
         return best

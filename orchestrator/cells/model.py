@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.artifacts.images import class_names
 from orchestrator.tracking.runs import accuracies
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def model_of(result: Result, adapted: Adapted, loaded: LoadedArtifacts) -> Model
 
     cell = result.cell
     entry = loaded.catalog.dataset(cell.dataset.name)
-    names = loaded.class_names(cell.dataset, loaded.image_size(cell.backbone))
+    names = class_names(loaded, cell.dataset, loaded.image_size(cell.backbone))
     return Model.from_adapted(
         loaded.backbone(cell.backbone), adapted, names, exif_rotation=entry.exif_rotation, notes=_notes(result, loaded)
     )

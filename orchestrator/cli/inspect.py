@@ -27,6 +27,7 @@ def inspect(
     device: Device = None,
 ) -> None:
     """Write a page with a cell's accuracy by class, confusions, worst mistakes, coefficients and sources."""
+    from orchestrator.artifacts.images import Images
     from orchestrator.artifacts.loaded import LoadedArtifacts
     from orchestrator.models.export import find_result
     from orchestrator.models.inspection import inspect_cell
@@ -40,8 +41,8 @@ def inspect(
     refs = {dataset.name: dataset for dataset in result.cell.evaluate_on}
 
     def image_of(dataset: str, place: int) -> NDArray[np.uint8]:
-        pixels = loaded.images(refs[dataset], "test", loaded.image_size(result.cell.backbone)).image(place)
-        return pixels.numpy()
+        images = Images(refs[dataset], "test", loaded.image_size(result.cell.backbone))
+        return loaded.get(images).image(place).numpy()
 
     page = render_inside(inspect_cell(result, loaded), image_of).encode()
     name, where = f"reports/cells/{result.cell.id}.html", ""

@@ -13,10 +13,10 @@ from orchestrator.store.failure_kind import RunStopped
 from orchestrator.util.errors import one_line
 
 if TYPE_CHECKING:
-    from orchestrator.cells.trial import Outcome
+    from orchestrator.cells.trial import CellOutcome
     from orchestrator.core.settings import RunSettings
 
-    Runner = Callable[[Cell, RunSettings], Outcome]
+    Runner = Callable[[Cell, RunSettings], CellOutcome]
 
 RUNNER = "orchestrator.cells.trial:run_and_record"
 """The function that runs one cell and records its outcome, as ``module:function``.

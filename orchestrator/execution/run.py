@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.artifacts.build import build
-from orchestrator.artifacts.kinds import ArtifactSpec
+from orchestrator.artifacts.spec import ArtifactSpec
 from orchestrator.catalog import Catalog
 from orchestrator.cells.trial import record_failure
 from orchestrator.core.cell import Cell
@@ -157,7 +157,7 @@ def find_blocked(plan: Plan, catalog: Catalog, failed: Mapping[str, BlockedBy]) 
     """The open cells that need an artifact that could not be built, with the reason."""
     if not failed:
         return {}
-    from orchestrator.artifacts.requirements import required_artifacts
+    from orchestrator.artifacts.required import required_artifacts
 
     blocked = {}
     for cell in plan.todo:

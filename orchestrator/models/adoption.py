@@ -28,7 +28,7 @@ from orchestrator.models.hub import HUB, fetch_checkpoint
 from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
-    from orchestrator.artifacts.adopted import Examined
+    from orchestrator.artifacts.examine_checkpoint import ExaminedCheckpoint
     from orchestrator.core.settings import RunSettings
 
 Print = Callable[[str], None]
@@ -82,12 +82,12 @@ def adopt_checkpoints(
     candidates = [_candidate(path, dataset, catalog, target, note) for path in paths]
     _check_duplicates(candidates, backbone, catalog, target)
 
-    from orchestrator.artifacts.adopted import examine
+    from orchestrator.artifacts.examine_checkpoint import examine_checkpoint
 
     frozen = load_backbone(entry, "cpu").tower
     state = frozen.state_dict_open_clip()
     for candidate in candidates:
-        examined = examine(candidate.path, state, frozen.shape)
+        examined = examine_checkpoint(candidate.path, state, frozen.shape)
         say(f"{candidate.dataset}: {candidate.path}")
         say(f"  {_described(examined)}")
         for remark in examined.notes:
@@ -207,30 +207,30 @@ def _copy_whole(file: Path, to: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _described(examined: Examined) -> str:
+def _described(examined: ExaminedCheckpoint) -> str:
     distance = f"{100 * examined.distance:.2f} % of the pre-trained tower's norm away from it"
     return f"{examined.converted.layout}, {distance}"
 
 
 def _verified(entry: CheckpointEntry, catalog: Catalog, settings: RunSettings) -> str:
     """One line about an adopted checkpoint. Raises ``UserError`` when it has changed or does not fit."""
-    from orchestrator.artifacts.accuracy import needs_for_accuracy, source_accuracy
-    from orchestrator.artifacts.adopted import check_content, examine
     from orchestrator.artifacts.build import build
-    from orchestrator.artifacts.kinds import closure
+    from orchestrator.artifacts.examine_checkpoint import check_digest, examine_checkpoint
     from orchestrator.artifacts.loaded import loaded_artifacts
+    from orchestrator.artifacts.source_accuracy import accuracy_inputs, source_accuracy
+    from orchestrator.artifacts.spec import with_inputs
 
-    check_content(entry)
+    check_digest(entry)
     loaded = loaded_artifacts(settings)
     backbone = backbone_ref(catalog.backbone(entry.backbone))
     tower = loaded.backbone(backbone).tower
-    examined = examine(entry.path, tower.state_dict_open_clip(), tower.shape)
+    examined = examine_checkpoint(entry.path, tower.state_dict_open_clip(), tower.shape)
     line = f"as adopted; {_described(examined)}"
     wanted = catalog.dataset(entry.dataset)
     if missing_data(wanted, loaded.data_root) is not None:
         return f"{line}; not measured, its images are not here"
     dataset = dataset_ref(wanted, loaded.data_root)
-    for spec in closure(needs_for_accuracy(backbone, dataset, tower.shape.image_size)):
+    for spec in with_inputs(accuracy_inputs(backbone, dataset, tower.shape.image_size)):
         build(spec, settings)
     found = source_accuracy(examined.converted.tensors, backbone, dataset, loaded)
     return (

@@ -136,7 +136,8 @@ def _make(result: Result, loaded: LoadedArtifacts) -> tuple[Model, tuple[Evaluat
     """The model, its scores on the cell's test splits, and ``kept`` or ``again``."""
     from bolt.task.task import Adapted
     from orchestrator.cells.evaluation import evaluate
-    from orchestrator.cells.trial import measure
+    from orchestrator.cells.measure import measure
+    from orchestrator.cells.test_data import gather_test_data
 
     kept = _kept(result, loaded)
     if kept is None:
@@ -144,7 +145,8 @@ def _make(result: Result, loaded: LoadedArtifacts) -> tuple[Model, tuple[Evaluat
         return _writable(result, measured.adapted, loaded), measured.result.evaluations, "again"
     tower = None if kept.tower is kept.frozen else kept.tower
     adapted = Adapted(kept.classifier, tower)
-    scored = tuple(evaluate(result.cell, dataset, adapted, loaded) for dataset in result.cell.evaluate_on)
+    test_data = gather_test_data(result.cell, loaded)
+    scored = tuple(evaluate(test_data, dataset, adapted) for dataset in result.cell.evaluate_on)
     return kept, scored, "kept"
 
 
@@ -166,9 +168,10 @@ def _kept(result: Result, loaded: LoadedArtifacts) -> Model | None:
 def _sources(result: Result, loaded: LoadedArtifacts) -> Sources | None:
     """The cell's source models; ``None`` for a method that uses none, or that uses datasets instead."""
     from bolt.methods import METHODS
+    from orchestrator.cells.inputs import cell_sources
 
     method = METHODS[result.cell.method.name]
-    return loaded.sources(result.cell) if method.uses_sources and method.meta_recipe is None else None
+    return cell_sources(result.cell, loaded) if method.uses_sources and method.meta_recipe is None else None
 
 
 def _writable(result: Result, adapted: Adapted, loaded: LoadedArtifacts) -> Model:
@@ -242,6 +245,8 @@ def _read_back(model: Model, folder: Path, result: Result, loaded: LoadedArtifac
 
 def _some_images(result: Result, loaded: LoadedArtifacts, count: int = COMPARED_IMAGES) -> torch.Tensor:
     """The first test images, uint8 (B, 3, S, S)."""
+    from orchestrator.artifacts.images import Images
+
     cell = result.cell
-    images = loaded.images(cell.evaluate_on[0], "test", loaded.image_size(cell.backbone))
+    images = loaded.get(Images(cell.evaluate_on[0], "test", loaded.image_size(cell.backbone)))
     return images.batch(0, min(count, len(images)))

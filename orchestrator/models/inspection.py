@@ -18,6 +18,11 @@ from torch import Tensor
 from bolt.spectral.sources import build_basis
 from bolt.task.scoring import SCORING_BATCH, predict_classes
 from bolt.task.task import cosine_classifier
+from orchestrator.artifacts.head import Head
+from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.test_features import TestFeatures
+from orchestrator.cells.inputs import cell_sources
+from orchestrator.cells.test_data import target_labels
 from orchestrator.models.export import restore_model
 from orchestrator.store.results import Result
 
@@ -105,8 +110,8 @@ def inspect_cell(result: Result, loaded: LoadedArtifacts) -> CellInspection:
 def _predicted(model: Model, result: Result, index: int, loaded: LoadedArtifacts) -> SplitPredictions:
     cell = result.cell
     dataset, size = cell.evaluate_on[index], loaded.image_size(cell.backbone)
-    images = loaded.images(dataset, "test", size)
-    labels_N = loaded.labels_among(cell.dataset, dataset, size)
+    images = loaded.get(Images(dataset, "test", size))
+    labels_N = target_labels(cell.dataset, dataset, size, loaded)
     predicted, confidence, truth_probability = [], [], []
     for start in range(0, len(labels_N), SCORING_BATCH):
         stop = min(start + SCORING_BATCH, len(labels_N))
@@ -115,8 +120,9 @@ def _predicted(model: Model, result: Result, index: int, loaded: LoadedArtifacts
         predicted.append(top_B.indices)
         confidence.append(top_B.values)
         truth_probability.append(probabilities_BC.gather(1, labels_N[start:stop, None])[:, 0])
-    backbone, frozen = loaded.backbone(cell.backbone), loaded.test_features(cell.backbone, dataset)
-    head = cosine_classifier(loaded.head(cell.backbone, cell.dataset), backbone.logit_scale)
+    frozen = loaded.get(TestFeatures(cell.backbone, dataset, size))
+    head_CD = loaded.get(Head(cell.backbone, cell.dataset, size))
+    head = cosine_classifier(head_CD, loaded.backbone(cell.backbone).logit_scale)
     zero_shot = predict_classes(len(labels_N), lambda start, stop: frozen[start:stop].to(loaded.device), head)
     return SplitPredictions(
         dataset.name,
@@ -133,7 +139,7 @@ def _coefficients(
         return {}
     settings, alpha = result.cell.method.settings_dict(), result.details.get("alpha")
     plain = isinstance(alpha, int | float) and settings.get("pooling", "mean") == "mean"
-    sources, found = loaded.sources(result.cell), {}
+    sources, found = cell_sources(result.cell, loaded), {}
     for name, s in model.change.coefficients.items():
         basis = model.change.bases[name]
         before = None
@@ -152,7 +158,7 @@ def _overlap(model: Model, loaded: LoadedArtifacts, result: Result) -> tuple[tup
     top_k = result.cell.method.settings_dict().get("top_k")
     if not method.uses_sources or method.meta_recipe is not None or not isinstance(top_k, int):
         return (), np.zeros((0, 0)), 0
-    sources = loaded.sources(result.cell)
+    sources = cell_sources(result.cell, loaded)
     overlap_SS = source_overlap(sources, matrix_names(model.tower.state_dict_open_clip()), top_k)
     return sources.names, overlap_SS, top_k
 

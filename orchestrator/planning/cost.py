@@ -27,14 +27,12 @@ from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from orchestrator.core.cell import Cell
+from orchestrator.core.gpu_memory import RESERVED_MEMORY
 from orchestrator.store.results import Result
 
 WINDOW = 20
 """The mean duration of a group follows about this many of the last measurements, so that it notices a machine that
 became slower, or another machine."""
-
-RESERVED = "reserved_memory_mib"
-"""Under this name a result's details say how much memory torch had reserved on an accelerator at most."""
 
 T = TypeVar("T")
 
@@ -174,4 +172,4 @@ def held_mib(result: Result) -> float:
     """What a finished cell's process held of its accelerator by torch's account; 0 for one on a CPU."""
     if result.manifest.device.startswith(("cpu", "none")):
         return 0.0
-    return float(result.details.get(RESERVED, result.peak_memory_mib))
+    return float(result.details.get(RESERVED_MEMORY, result.peak_memory_mib))

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from bolt.methods import METHODS
-from orchestrator.artifacts.kinds import TRAINING_FACTOR, ArtifactSpec
+from orchestrator.artifacts.spec import TRAINING_FACTOR, ArtifactSpec
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import Cell, MethodRef
 from orchestrator.planning.cost import CostModel

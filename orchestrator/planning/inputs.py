@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from orchestrator.artifacts.kinds import AdoptedSource, Images, SupportImages
+from orchestrator.artifacts.adopted_source import AdoptedSource
+from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.support_images import SupportImages
 from orchestrator.catalog import missing_checkpoint, missing_data, missing_weights
 from orchestrator.planning.plan import Plan
 from orchestrator.util.errors import UserError

@@ -13,6 +13,7 @@ from bolt.methods import METHODS
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import Resources
+from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.core.settings import RunSettings
 from orchestrator.planning.cost import CostModel, same_but_seed
 from orchestrator.util.units import human_bytes
@@ -22,10 +23,6 @@ SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 
 HEADROOM = 1.25
 """Factor on measured memory: another dataset or another order of allocations can take more."""
-
-CONTEXT_MIB = 600.0
-"""Assumed memory of each process on a GPU beside what torch allocates: CUDA's context, the code of its libraries and
-their workspaces. It depends on the GPU and the driver; printed as an assumption."""
 
 FROZEN_SHARE = 0.25
 """Assumed share of a cell that only reads cached features and has no measurement; printed as an assumption."""
@@ -139,14 +136,3 @@ def frozen_mib(cell: Cell, catalog: Catalog) -> float:
 def uses_gpus(settings: RunSettings, gpus: float) -> bool:
     """Whether cells and artifacts use GPUs: there are some, and the settings do not ask for the CPU."""
     return bool(gpus) and settings.device != "cpu"
-
-
-def hold_to_share(device: str, share: float) -> None:
-    """Let this process take no more of its GPU than its share, the context included; more raises in torch."""
-    if share >= 1.0 or not device.startswith("cuda"):
-        return
-    import torch
-
-    _, total = torch.cuda.mem_get_info()
-    own = share - CONTEXT_MIB * 2**20 / total
-    torch.cuda.set_per_process_memory_fraction(max(own, share / 4))

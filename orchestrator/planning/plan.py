@@ -8,8 +8,10 @@ from functools import cached_property
 from pathlib import Path
 
 from bolt.methods import METHODS
-from orchestrator.artifacts.kinds import AdoptedSource, ArtifactSpec, Source, SourceModel
-from orchestrator.artifacts.requirements import required_artifacts
+from orchestrator.artifacts.adopted_source import AdoptedSource, Source
+from orchestrator.artifacts.required import required_artifacts
+from orchestrator.artifacts.source_model import SourceModel
+from orchestrator.artifacts.spec import ArtifactSpec
 from orchestrator.catalog import Catalog, CheckpointEntry, backbone_ref, dataset_ref
 from orchestrator.core.cell import Cell, SourceRef
 from orchestrator.grid import Grid

@@ -9,9 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.planning.disk import check_disk_space, disk_line
 from orchestrator.planning.inputs import missing_inputs
-from orchestrator.planning.packing import ASSUMED_GPU_MIB, CONTEXT_MIB, HEADROOM, Demand, Packing
+from orchestrator.planning.packing import ASSUMED_GPU_MIB, HEADROOM, Demand, Packing
 from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError

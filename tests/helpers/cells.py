@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bolt.protocol import STRICT
-from orchestrator.cells.trial import Outcome
+from orchestrator.cells.trial import CellOutcome
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.core.settings import RunSettings
 from orchestrator.store.failure_kind import FailureKind
@@ -54,42 +54,42 @@ def _note(cell: Cell, settings: RunSettings, text: str) -> None:
         stream.write(f"{text} {os.getpid()} {time.time()}\n")
 
 
-def write_nothing(cell: Cell, settings: RunSettings) -> Outcome:
+def write_nothing(cell: Cell, settings: RunSettings) -> CellOutcome:
     """Finish at once and leave a note."""
     _note(cell, settings, "finished")
-    return Outcome(cell.id, "finished", 0.0)
+    return CellOutcome(cell.id, "finished", 0.0)
 
 
-def nap(cell: Cell, settings: RunSettings) -> Outcome:
+def nap(cell: Cell, settings: RunSettings) -> CellOutcome:
     """Take 0.4 s, or no time once there is a file named ``enough``."""
     _note(cell, settings, "begun")
     if not Path(settings.store_url, "enough").exists():
         time.sleep(0.4)
     _note(cell, settings, "finished")
-    return Outcome(cell.id, "finished", 0.4)
+    return CellOutcome(cell.id, "finished", 0.4)
 
 
-def nap_or_hang_once(cell: Cell, settings: RunSettings) -> Outcome:
+def nap_or_hang_once(cell: Cell, settings: RunSettings) -> CellOutcome:
     """Like ``nap``; seed 6 hangs the first time."""
     first = not Path(settings.store_url, cell.id).exists()
     return sleep_long(cell, settings) if cell.seed == 6 and first else nap(cell, settings)
 
 
-def note_visible_gpus(cell: Cell, settings: RunSettings) -> Outcome:
+def note_visible_gpus(cell: Cell, settings: RunSettings) -> CellOutcome:
     """Leave a note of the GPUs that this process sees."""
     _note(cell, settings, f"devices={os.environ.get('CUDA_VISIBLE_DEVICES', 'all')}")
-    return Outcome(cell.id, "finished", 0.0)
+    return CellOutcome(cell.id, "finished", 0.0)
 
 
-def sleep_long(cell: Cell, settings: RunSettings) -> Outcome:
+def sleep_long(cell: Cell, settings: RunSettings) -> CellOutcome:
     """Take longer than any test waits."""
     _note(cell, settings, "begun")
     time.sleep(600)
     _note(cell, settings, "finished")
-    return Outcome(cell.id, "finished", 600.0)
+    return CellOutcome(cell.id, "finished", 600.0)
 
 
-def misbehave(cell: Cell, settings: RunSettings) -> Outcome:
+def misbehave(cell: Cell, settings: RunSettings) -> CellOutcome:
     """Seeds 1, 5 and 9 fail as a method does; 7 raises, as a broken store does; 3 kills its worker every time."""
     _note(cell, settings, "tried")
     if cell.seed == 3:
@@ -97,11 +97,11 @@ def misbehave(cell: Cell, settings: RunSettings) -> Outcome:
     if cell.seed == 7:
         raise OSError("no space left on device")
     if cell.seed % 4 == 1:
-        return Outcome(cell.id, "failed", 0.0, "ValueError: one too many")
-    return Outcome(cell.id, "finished", 0.0)
+        return CellOutcome(cell.id, "failed", 0.0, "ValueError: one too many")
+    return CellOutcome(cell.id, "finished", 0.0)
 
 
-def need_memory(cell: Cell, settings: RunSettings) -> Outcome:
+def need_memory(cell: Cell, settings: RunSettings) -> CellOutcome:
     """Seed 0 fits into a whole GPU only, 1 into none; 2 finds main memory at the second attempt, 3 never; 4 always."""
     _note(cell, settings, f"share={settings.gpu_share:g}")
     tries = len(Path(settings.store_url, cell.id).read_text().splitlines())
@@ -111,17 +111,17 @@ def need_memory(cell: Cell, settings: RunSettings) -> Outcome:
     elif cell.seed == 3 or (cell.seed == 2 and tries == 1):
         kind = "main_memory"
     if kind:
-        return Outcome(cell.id, "failed", 0.0, "out of memory", problem=kind, traceback="Traceback")
-    return Outcome(cell.id, "finished", 0.0, gpu_mib=100.0)
+        return CellOutcome(cell.id, "failed", 0.0, "out of memory", problem=kind, traceback="Traceback")
+    return CellOutcome(cell.id, "finished", 0.0, gpu_mib=100.0)
 
 
-def hang_if_seed_is_one(cell: Cell, settings: RunSettings) -> Outcome:
+def hang_if_seed_is_one(cell: Cell, settings: RunSettings) -> CellOutcome:
     """Seed 1 hangs."""
     return sleep_long(cell, settings) if cell.seed == 1 else write_nothing(cell, settings)
 
 
-def fail_on_a_full_disk(cell: Cell, settings: RunSettings) -> Outcome:
+def fail_on_a_full_disk(cell: Cell, settings: RunSettings) -> CellOutcome:
     """From seed 2 on, the disk is full."""
     if cell.seed < 2:
         return write_nothing(cell, settings)
-    return Outcome(cell.id, "failed", 0.0, "the disk is full", problem="store")
+    return CellOutcome(cell.id, "failed", 0.0, "the disk is full", problem="store")

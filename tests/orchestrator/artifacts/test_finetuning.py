@@ -17,9 +17,10 @@ import torch
 from bolt.training.meta import REPORT_INTERVAL
 from bolt.training.meta_recipe import MetaRecipe
 from orchestrator.artifacts.build import build
-from orchestrator.artifacts.kinds import ArtifactSpec, MetaStart, SourceModel, closure
 from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.meta import build_meta_start
+from orchestrator.artifacts.meta_start import MetaStart
+from orchestrator.artifacts.source_model import SourceModel
+from orchestrator.artifacts.spec import ArtifactSpec, with_inputs
 from orchestrator.catalog import load_catalog
 from orchestrator.core.events import TaskEvent
 from orchestrator.core.settings import RunSettings
@@ -60,7 +61,7 @@ def source_model(folder: Path, store: Store) -> tuple[SourceModel, list[Artifact
     catalog = load_catalog()
     specs = [planned.spec for planned in make_plan(load_grid(path, catalog), catalog, store).artifacts]
     model = next(spec for spec in specs if isinstance(spec, SourceModel))
-    return model, closure(model.inputs)
+    return model, with_inputs(model.inputs)
 
 
 def settings_of(store: str) -> RunSettings:
@@ -241,7 +242,7 @@ def test_a_meta_learned_start_goes_on_and_ends_with_the_same_bits(inputs: Path, 
                 stopped(spec, loaded)
             assert snapshots_of(spec, tmp_path / name).load() is not None
         with loaded.store.building(spec.address, spec.identity) as builder:
-            build_meta_start(spec, loaded, builder)
+            spec.build(loaded, builder)
         found = loaded.store.artifact(spec.address, spec.identity)
         assert found is not None
         towers.append(found.path("tower.safetensors").read_bytes())
@@ -258,7 +259,7 @@ def stopped(spec: MetaStart, loaded: LoadedArtifacts) -> None:
             raise KeyboardInterrupt
 
     with loaded.store.building(spec.address, spec.identity) as builder:
-        build_meta_start(spec, loaded, replace(builder, progress=stop))
+        spec.build(loaded, replace(builder, progress=stop))
 
 
 def test_the_builder_is_told_how_far_and_the_store_can_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bolt.methods import METHODS
-from bolt.task.task import Adapted
+from bolt.task.task import Adapted, Task
 from orchestrator.artifacts.build import build
-from orchestrator.artifacts.kinds import Images, SourceModel
+from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.source_model import SourceModel
 from orchestrator.cells.evaluation import evaluate
-from orchestrator.cells.trial import Recorder, make_task
+from orchestrator.cells.inputs import gather_inputs
+from orchestrator.cells.measure import CurveRecorder, make_task
+from orchestrator.cells.test_data import gather_test_data
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import RunSettings
 from orchestrator.planning.plan import make_plan
@@ -27,12 +30,16 @@ EVERY = sorted((name, track) for name, method in METHODS.items() for track in ("
                if track in method.tracks)  # fmt: skip
 
 
+def task_of(cell: Cell, loaded: LoadedArtifacts) -> Task:
+    inputs = gather_inputs(cell, loaded)
+    return make_task(inputs, CurveRecorder(inputs))
+
+
 def adapt(cell: Cell, loaded: LoadedArtifacts) -> tuple[Adapted, Tensor]:
     """The method's classifier, and its logits on the test split."""
-    method = METHODS[cell.method.name]
-    settings = method.configure(cell.method.settings_dict(), cell.track)
-    adapted = method.run(make_task(cell, method, settings, loaded, Recorder(cell, loaded)), settings)
-    images = loaded.images(cell.dataset, "test", loaded.image_size(cell.backbone))
+    inputs = gather_inputs(cell, loaded)
+    adapted = inputs.method.run(make_task(inputs, CurveRecorder(inputs)), inputs.settings)
+    images = loaded.get(Images(cell.dataset, "test", loaded.image_size(cell.backbone)))
     with torch.inference_mode():
         features = loaded.backbone(cell.backbone).encode_images(images.batch(0, len(images)), adapted.tower)
         return adapted, adapted.classify(features)
@@ -58,8 +65,8 @@ def test_poisoned_test_labels_change_the_accuracy_and_nothing_else(
     poisoned, again = adapt(cell, wrong_labels)
     assert torch.equal(logits, again)
     assert clean.details == poisoned.details
-    right = evaluate(cell, cell.dataset, clean, world.loaded)
-    wrong = evaluate(cell, cell.dataset, poisoned, wrong_labels)
+    right = evaluate(gather_test_data(cell, world.loaded), cell.dataset, clean)
+    wrong = evaluate(gather_test_data(cell, wrong_labels), cell.dataset, poisoned)
     assert right.accuracy > wrong.accuracy
 
 
@@ -99,8 +106,7 @@ def test_every_method_of_a_track_is_given_the_same_images(world: World, track: s
         if track not in method.tracks or not method.uses_support:
             continue
         cell = world.pick(name, track)
-        settings = method.configure(cell.method.settings_dict(), track)
-        task = make_task(cell, method, settings, world.loaded, Recorder(cell, world.loaded))
+        task = task_of(cell, world.loaded)
         assert task.oracle is None
         images = task.unlabelled if track == "tta" else task.support
         assert images is not None
@@ -115,9 +121,7 @@ def test_every_method_of_a_track_is_given_the_same_images(world: World, track: s
 @pytest.mark.parametrize("track", ["fewshot", "tta", "meta"])
 def test_the_only_labels_of_a_task_are_the_supports_and_nothing_tells_an_accuracy(world: World, track: str) -> None:
     cell = world.pick("bolt", track)
-    method = METHODS["bolt"]
-    settings = method.configure(cell.method.settings_dict(), track)
-    task = make_task(cell, method, settings, world.loaded, Recorder(cell, world.loaded))
+    task = task_of(cell, world.loaded)
     assert len(task.support) == (0 if track == "tta" else cell.shots * len(task.head_CD))
     assert task.oracle is None
     assert (task.unlabelled is not None) == (track == "tta")
@@ -127,6 +131,5 @@ def test_the_test_split_is_found_by_the_poisoning(world: World, wrong_labels: Lo
     """The poisoned store differs where it should: the test above would not notice a glob that finds nothing."""
     cell = world.pick("zero_shot")
     spec = Images(cell.dataset, "test", world.loaded.image_size(cell.backbone))
-    right = world.loaded.images(spec.dataset, "test", spec.image_size).labels
-    wrong = wrong_labels.images(spec.dataset, "test", spec.image_size).labels
+    right, wrong = world.loaded.get(spec).labels, wrong_labels.get(spec).labels
     assert (right != wrong).all()

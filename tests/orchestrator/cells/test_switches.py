@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from bolt.methods import METHODS
 from bolt.protocol import PUBLISHED, STRICT, SWITCHES
 from bolt.task.support import validation_tenth
 from bolt.task.task import Task
 from orchestrator.artifacts.build import build
-from orchestrator.artifacts.kinds import closure, support_images
-from orchestrator.artifacts.requirements import direct_inputs
+from orchestrator.artifacts.required import cell_artifacts, support_images
+from orchestrator.artifacts.spec import with_inputs
 from orchestrator.catalog import backbone_ref, dataset_ref
 from orchestrator.catalog.load_backbone import swap_activation
-from orchestrator.cells.trial import Recorder, make_task, run_cell
+from orchestrator.cells.inputs import gather_inputs
+from orchestrator.cells.measure import CurveRecorder, make_task, measure
 from orchestrator.core.cell import Cell
-from orchestrator.grid.schema import resolve_protocol
+from orchestrator.grid.protocols import resolve_protocol
 from orchestrator.store.results import Result
 from tests.orchestrator.conftest import World
 
@@ -31,21 +31,19 @@ def turned(cell: Cell, **switches: Any) -> Cell:
 
 def prepare(world: World, cell: Cell) -> None:
     """Build what a cell reads beyond its sources, which are built."""
-    for spec in closure(direct_inputs(cell, world.catalog)):
+    for spec in with_inputs(cell_artifacts(cell, world.catalog).specs):
         build(spec, world.settings)
 
 
 def task_of(world: World, cell: Cell) -> Task:
     prepare(world, cell)
-    method = METHODS[cell.method.name]
-    settings = method.configure(cell.method.settings_dict(), cell.track)
-    loaded = world.loaded
-    return make_task(cell, method, settings, loaded, Recorder(cell, loaded))
+    inputs = gather_inputs(cell, world.loaded)
+    return make_task(inputs, CurveRecorder(inputs))
 
 
-def measure(world: World, cell: Cell) -> Result:
+def result_of(world: World, cell: Cell) -> Result:
     prepare(world, cell)
-    return run_cell(cell, world.loaded)
+    return measure(cell, world.loaded).result
 
 
 def test_every_switch_can_be_turned_by_name_and_differs_between_the_protocols() -> None:
@@ -53,7 +51,7 @@ def test_every_switch_can_be_turned_by_name_and_differs_between_the_protocols() 
     # These differ between the paper's domains, or between the tables and the released code.
     assert same == {"epoch_selection", "support_pool", "baseline_crop"}
     for name in SWITCHES:
-        other = resolve_protocol({"name": "strict", name: _other_value(name)}, place=None)  # type: ignore[arg-type]
+        other = resolve_protocol({"name": "strict", name: _other_value(name)}, location=None)  # type: ignore[arg-type]
         assert other.name.startswith(f"strict+{name}=")
 
 
@@ -69,13 +67,13 @@ def test_a_swapped_activation_is_another_backbone_with_the_same_sources(world: W
     assert other.backbone != cell.backbone
     prepare(world, other)
     assert world.loaded.backbone(other.backbone).activation != world.loaded.backbone(cell.backbone).activation
-    assert measure(world, other).evaluations != measure(world, cell).evaluations
+    assert result_of(world, other).evaluations != result_of(world, cell).evaluations
 
 
 def test_fresh_draws_are_those_of_numpys_seeded_generator(world: World) -> None:
     cell = turned(world.pick("tip_adapter"), support_draw="fresh")
     support = task_of(world, cell).support
-    labels = world.loaded.support_pictures(support_images(cell)).labels_of_split
+    labels = world.loaded.get(support_images(cell)).labels_of_split
     np.random.seed(cell.seed)  # noqa: NPY002 - the very call of the authors' code
     expected = [np.random.choice(np.flatnonzero(labels == c), 2, replace=False) for c in range(8)]  # noqa: NPY002
     assert set(support.indices_N.tolist()) == set(np.concatenate(expected).tolist())
@@ -125,9 +123,9 @@ def test_baselines_may_see_lighter_crops_than_bolt(world: World) -> None:
 
 
 def test_selection_on_the_test_set_needs_a_switch_and_is_told(world: World) -> None:
-    strict = measure(world, world.pick("linear_probe"))
+    strict = result_of(world, world.pick("linear_probe"))
     cell = turned(world.pick("linear_probe"), config_selection="best_on_test")
-    chosen = measure(world, cell)
+    chosen = result_of(world, cell)
     assert cell.protocol.selects_on_test
     assert "selected_learning_rate" in chosen.details
     assert "selected_learning_rate" not in strict.details
@@ -137,28 +135,28 @@ def test_selection_on_the_test_set_needs_a_switch_and_is_told(world: World) -> N
 
 def test_alpha_at_test_time_needs_a_switch_to_see_labels(world: World) -> None:
     cell = world.pick("bolt_pooled", "tta")
-    blind = measure(world, cell)
-    seeing = measure(world, turned(cell, tta_alpha="test_labels"))
+    blind = result_of(world, cell)
+    seeing = result_of(world, turned(cell, tta_alpha="test_labels"))
     assert seeing.evaluations[0].accuracy >= blind.evaluations[0].accuracy
 
 
 def test_the_meta_learned_start_may_be_scored_on_a_tenth_of_the_training_split(world: World) -> None:
     cell = turned(world.pick("meta_init", "meta"), meta_scoring="validation")
-    (score,) = measure(world, cell).evaluations
+    (score,) = result_of(world, cell).evaluations
     assert score.total == world.catalog.dataset(cell.dataset.name).sizes.train // 10
-    (other,) = measure(world, turned(world.pick("bolt", "meta"), meta_scoring="validation")).evaluations
+    (other,) = result_of(world, turned(world.pick("bolt", "meta"), meta_scoring="validation")).evaluations
     assert other.total == world.catalog.dataset(cell.dataset.name).sizes.test
 
 
 def test_the_meta_track_scores_after_every_epoch(world: World) -> None:
-    result = measure(world, world.pick("bolt", "meta"))
+    result = result_of(world, world.pick("bolt", "meta"))
     assert len(result.curves["accuracy"]) == len(result.curves["train_loss"]) > 1
     assert result.curves["accuracy"][-1] == result.evaluations[0].accuracy
 
 
 def test_published_supports_of_the_ood_track_come_from_the_test_split_and_are_not_scored(world: World) -> None:
     cell = replace(world.pick("linear_probe"), track="ood")
-    (strict,) = measure(world, cell).evaluations
-    (other,) = measure(world, turned(cell, ood_support="test")).evaluations
+    (strict,) = result_of(world, cell).evaluations
+    (other,) = result_of(world, turned(cell, ood_support="test")).evaluations
     # The largest support is left out, not the cell's own two a class, so that every k is scored on the same images.
     assert strict.total - other.total == 16 * 8

@@ -16,12 +16,15 @@ import bolt.methods
 from bolt.methods import METHODS, Method
 from bolt.task.task import Adapted, Task, cosine_classifier
 from orchestrator.artifacts.build import build
-from orchestrator.artifacts.kinds import ArtifactSpec, DomainTotal
+from orchestrator.artifacts.domain_total import DomainTotal
 from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
-from orchestrator.artifacts.requirements import required_artifacts
+from orchestrator.artifacts.required import required_artifacts
+from orchestrator.artifacts.spec import ArtifactSpec
 from orchestrator.artifacts.stored_sources import StoredSources
 from orchestrator.catalog import Catalog, load_catalog
-from orchestrator.cells.trial import run_and_record, run_cell
+from orchestrator.cells.inputs import cell_sources, gather_inputs
+from orchestrator.cells.measure import measure
+from orchestrator.cells.trial import run_and_record
 from orchestrator.core.cell import Cell, MethodRef
 from orchestrator.core.settings import RunSettings
 from orchestrator.grid import Grid, load_grid
@@ -128,7 +131,7 @@ def test_cells_run_in_an_order_that_keeps_the_dataset(grid: Grid) -> None:
 @pytest.mark.parametrize("method", ["zero_shot", "linear_probe", "tip_adapter", "bolt_pooled", "bolt"])
 def test_a_cell_gives_the_same_result_bit_for_bit(grid: Grid, settings: RunSettings, method: str) -> None:
     cell = pick(grid, method)
-    first, second = (run_cell(cell, LoadedArtifacts(settings)) for _ in range(2))
+    first, second = (measure(cell, LoadedArtifacts(settings)).result for _ in range(2))
     assert first.evaluations == second.evaluations
     assert first.curves == second.curves
     assert first.details == second.details
@@ -139,14 +142,14 @@ def test_a_cell_gives_the_same_result_bit_for_bit(grid: Grid, settings: RunSetti
 
 
 def test_zero_shot_is_its_own_reference(grid: Grid, loaded: LoadedArtifacts) -> None:
-    (score,) = run_cell(pick(grid, "zero_shot"), loaded).evaluations
+    (score,) = measure(pick(grid, "zero_shot"), loaded).result.evaluations
     assert score.accuracy == score.accuracy_zero_shot > 15
 
 
 def test_supports_are_the_same_for_all_methods_and_nested_in_k(grid: Grid, loaded: LoadedArtifacts) -> None:
-    small = loaded.support(pick(grid, "bolt", shots=1), METHODS["bolt"], None)
-    large = loaded.support(pick(grid, "bolt", shots=2), METHODS["bolt"], None)
-    other = loaded.support(pick(grid, "tip_adapter", shots=2), METHODS["tip_adapter"], 10)
+    small = gather_inputs(pick(grid, "bolt", shots=1), loaded).support
+    large = gather_inputs(pick(grid, "bolt", shots=2), loaded).support
+    other = gather_inputs(pick(grid, "tip_adapter", shots=2), loaded).support
     assert torch.equal(large.indices_N, other.indices_N)
     assert set(small.indices_N.tolist()) < set(large.indices_N.tolist())
     assert torch.bincount(large.labels_N).tolist() == [2] * 8
@@ -154,7 +157,7 @@ def test_supports_are_the_same_for_all_methods_and_nested_in_k(grid: Grid, loade
 
 def test_cached_support_features_are_those_of_the_views(grid: Grid, loaded: LoadedArtifacts) -> None:
     cell = pick(grid, "tip_adapter")
-    support = loaded.support(cell, METHODS["tip_adapter"], 10)
+    support = gather_inputs(cell, loaded).support
     backbone = loaded.backbone(cell.backbone)
     for view in (0, 1, 10):
         direct = backbone.encode_images(support.pixels(view, torch.arange(len(support))))
@@ -163,7 +166,7 @@ def test_cached_support_features_are_those_of_the_views(grid: Grid, loaded: Load
 
 def test_the_domain_total_gives_the_bits_of_the_direct_sum(grid: Grid, loaded: LoadedArtifacts) -> None:
     cell = pick(grid, "bolt")
-    by_total = loaded.sources(cell)
+    by_total = cell_sources(cell, loaded)
     assert by_total._total is not None
     direct = StoredSources(loaded.store, cell.backbone, by_total._pretrained, cell.sources)
     direct._total = None
@@ -274,7 +277,7 @@ def test_a_cell_of_another_code_version_is_refused(grid: Grid, loaded: LoadedArt
     cell = pick(grid, "zero_shot")
     other = replace(cell, method=replace(cell.method, version=99))
     with pytest.raises(ValueError, match="version 99"):
-        run_cell(other, loaded)
+        measure(other, loaded)
 
 
 def test_scoring_a_source_once_overwrote_the_frozen_backbone(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:

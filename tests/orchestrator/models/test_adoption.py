@@ -23,13 +23,16 @@ from torch import Tensor
 
 from bolt.clip.checkpoint_reading import read_tensors
 from bolt.clip.huggingface import config_from_shape, to_huggingface
+from orchestrator.artifacts.adopted_source import AdoptedSource
 from orchestrator.artifacts.build import build
-from orchestrator.artifacts.kinds import AdoptedSource, Images, SourceModel
+from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.source_model import SourceModel
 from orchestrator.catalog import Catalog, checkpoint_digest, load_catalog
 from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.catalog.location import grids_folder
-from orchestrator.cells.trial import run_cell
+from orchestrator.cells.inputs import cell_sources
+from orchestrator.cells.measure import measure
 from orchestrator.core.settings import RunSettings
 from orchestrator.grid import Grid, load_grid
 from orchestrator.models.adoption import adopt_checkpoints, guess_dataset, verify_checkpoints
@@ -171,10 +174,10 @@ def test_adopted_sources_give_the_cell_of_fine_tuned_ones(
 
     (theirs,), (ours,) = tuned.grid.cells, adopted.grid.cells
     assert theirs.id != ours.id
-    assert run_cell(theirs, tuned.loaded).evaluations == run_cell(ours, adopted.loaded).evaluations
+    assert measure(theirs, tuned.loaded).result.evaluations == measure(ours, adopted.loaded).result.evaluations
     for source in ours.sources:
         twin = next(ref for ref in theirs.sources if ref.dataset == source.dataset)
-        mine, other = adopted.loaded.sources(ours), tuned.loaded.sources(theirs)
+        mine, other = cell_sources(ours, adopted.loaded), cell_sources(theirs, tuned.loaded)
         pair = mine.task_vector(source.dataset), other.task_vector(twin.dataset)
         assert all(torch.equal(pair[0][name], pair[1][name]) for name in pair[1])
 

@@ -20,7 +20,10 @@ from typer.testing import CliRunner
 
 from bolt.methods import METHODS
 from bolt.model.loading import load_model
-from orchestrator.cells.trial import KEPT_BYTES, kept_adapter, measure, run_and_record
+from orchestrator.artifacts.images import Images
+from orchestrator.cells.inputs import cell_sources
+from orchestrator.cells.measure import KEPT_BYTES, adapter_to_keep, measure
+from orchestrator.cells.trial import run_and_record
 from orchestrator.cli.app import app
 from orchestrator.core.cell import Cell
 from orchestrator.models.export import example_image, find_result, restore_model, save_model
@@ -78,7 +81,7 @@ def test_the_adapter_is_there_before_the_result(world: World, tmp_path: Path) ->
 
 def test_equal_cells_keep_equal_adapters(world: World) -> None:
     result = finished(world, "bolt")
-    first, second = (kept_adapter(measure(result.cell, world.loaded), world.loaded) for _ in range(2))
+    first, second = (adapter_to_keep(measure(result.cell, world.loaded), world.loaded) for _ in range(2))
     assert first is not None
     assert first == second
     kept = Path(world.settings.store_url, "adapters", result.cell.id)
@@ -111,9 +114,9 @@ def test_an_exported_model_is_the_one_that_was_measured(
 
     # What counts: the model alone, on the cell's own test images, classifies as many as the result says.
     backbone = world.loaded.backbone(result.cell.backbone)
-    sources = world.loaded.sources(result.cell) if METHODS[method].uses_mean_task_vector else None
+    sources = cell_sources(result.cell, world.loaded) if METHODS[method].uses_mean_task_vector else None
     again = load_model(tmp_path / "model", *((backbone, sources) if form == "adapter" else ()))
-    images = world.loaded.images(result.cell.dataset, "test", backbone.image_size)
+    images = world.loaded.get(Images(result.cell.dataset, "test", backbone.image_size))
     predicted = again.logits(images.batch(0, len(images))).argmax(dim=-1)
     assert int((predicted == torch.from_numpy(images.labels)).sum()) == result.evaluations[0].correct
 
@@ -157,7 +160,7 @@ def test_transformers_reads_an_exported_tower(world: World, tmp_path: Path) -> N
     save_model(made, result, world.loaded, tmp_path / "model", "huggingface")
     tower = CLIPVisionModelWithProjection.from_pretrained(tmp_path / "model").eval()
     backbone = world.loaded.backbone(result.cell.backbone)
-    pixels = world.loaded.images(result.cell.dataset, "test", backbone.image_size).batch(0, 32)
+    pixels = world.loaded.get(Images(result.cell.dataset, "test", backbone.image_size)).batch(0, 32)
     with torch.inference_mode():
         embeds = tower(pixel_values=backbone.normalise(pixels)).image_embeds
         theirs = made.model.classifier(embeds)
@@ -236,7 +239,7 @@ def test_a_cells_run_carries_its_adapter(world: World, tracked: tuple[str, Resul
     assert sorted(listed) == ["adapter/adapter.safetensors", "adapter/bolt.json"]
     place = Path(client.download_artifacts(runs[result.cell.id], "adapter"))
     backbone = world.loaded.backbone(result.cell.backbone)
-    assert load_model(place, backbone, world.loaded.sources(result.cell)).about.notes["cell"] == result.cell.id
+    assert load_model(place, backbone, cell_sources(result.cell, world.loaded)).about.notes["cell"] == result.cell.id
     assert client.list_artifacts(runs[world.pick("lora").id]) == []
 
 
@@ -251,7 +254,7 @@ def test_a_registered_model_takes_images_and_gives_labels(
     assert register_model(uri, result.cell.id, tmp_path / "model", "inks", example) == 1
     assert register_model(uri, result.cell.id, tmp_path / "model", "inks", example) == 2
 
-    images = world.loaded.images(result.cell.dataset, "test", made.model.tower.shape.image_size)
+    images = world.loaded.get(Images(result.cell.dataset, "test", made.model.tower.shape.image_size))
     rows, pictures = [], [Image.fromarray(images.image(row).permute(1, 2, 0).numpy()) for row in range(3)]
     for picture in pictures:
         stream = io.BytesIO()

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.core.cell import Cell, MethodRef
-from orchestrator.planning.cost import RESERVED, CostModel, artifact_work, held_mib
+from orchestrator.core.gpu_memory import RESERVED_MEMORY
+from orchestrator.planning.cost import CostModel, artifact_work, held_mib
 from orchestrator.store.results import Result
 from tests.helpers import cells as samples
 
@@ -31,7 +32,7 @@ def on_gpu(cell: Cell, mebibytes: float) -> Result:
     """A result of a cell that ran on a GPU."""
     result = samples.result(cell)
     manifest = replace(result.manifest, device="NVIDIA H100")
-    return replace(result, manifest=manifest, details={RESERVED: mebibytes})
+    return replace(result, manifest=manifest, details={RESERVED_MEMORY: mebibytes})
 
 
 def test_seconds_grow_with_the_operations_within_a_group() -> None:

@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from orchestrator.artifacts.build import build
-from orchestrator.artifacts.kinds import Images, SupportImages
+from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.support_images import SupportImages
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.settings import RunSettings
 from orchestrator.grid import load_grid

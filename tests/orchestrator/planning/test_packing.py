@@ -11,9 +11,10 @@ from bolt.methods import METHODS
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell, MethodRef
 from orchestrator.core.events import Resources
+from orchestrator.core.gpu_memory import CONTEXT_MIB, RESERVED_MEMORY
 from orchestrator.core.settings import RunSettings
-from orchestrator.planning.cost import RESERVED, CostModel, held_mib
-from orchestrator.planning.packing import CONTEXT_MIB, Packing, smallest_share
+from orchestrator.planning.cost import CostModel, held_mib
+from orchestrator.planning.packing import Packing, smallest_share
 from orchestrator.store.results import Result
 from tests.helpers import cells as samples
 
@@ -34,7 +35,7 @@ def cell(method: str = "linear_probe", shots: int = 4, dataset: str = "glyph-dig
 def on_gpu(of: Cell, held: float) -> Result:
     """A result of a cell that ran on a GPU."""
     made = samples.result(of)
-    return replace(made, manifest=replace(made.manifest, device="NVIDIA H100"), details={RESERVED: held})
+    return replace(made, manifest=replace(made.manifest, device="NVIDIA H100"), details={RESERVED_MEMORY: held})
 
 
 def learned(*done: Result) -> CostModel:

@@ -1,0 +1,124 @@
+"""Kind ``MetaStart``: an image tower meta-learned on the training images of several datasets.
+
+Shape legend: N images, S image side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bolt.training.meta_recipe import MetaRecipe
+from orchestrator.artifacts.head import Head
+from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.spec import FLOAT_BYTES, TRAINING_FACTOR, ArtifactSpec
+from orchestrator.catalog import Catalog
+from orchestrator.core.cell import BackboneRef, DatasetRef
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bolt.training.meta import MetaTask
+    from orchestrator.artifacts.loaded import LoadedArtifacts
+    from orchestrator.store import Artifact, Builder
+
+META_SEED = 0
+"""Keys the episodes and the crops of a meta-learning. A start is meta-learned once."""
+
+
+@dataclass(frozen=True)
+class MetaStart(ArtifactSpec):
+    """An image tower meta-learned on the training splits of some datasets."""
+
+    kind = "sources"
+    title = "meta-learned starts"
+    shrink_hint = "fewer backbones or datasets of the meta track"
+    gpu_share = 1.0
+
+    backbone: BackboneRef
+    datasets: tuple[DatasetRef, ...]
+    image_size: int
+    recipe: MetaRecipe
+
+    @property
+    def name_parts(self) -> tuple[str | int, ...]:
+        return self.backbone.name, "meta", self.recipe.variant, len(self.datasets)
+
+    @property
+    def inputs(self) -> tuple[ArtifactSpec, ...]:
+        return tuple(spec for dataset in self.datasets for spec in (self._images(dataset), self._head(dataset)))
+
+    def _images(self, dataset: DatasetRef) -> Images:
+        return Images(dataset, "train", self.image_size)
+
+    def _head(self, dataset: DatasetRef) -> Head:
+        return Head(self.backbone, dataset, self.image_size)
+
+    def size_bytes(self, catalog: Catalog) -> int:
+        return FLOAT_BYTES * catalog.backbone(self.backbone.name).parameters
+
+    def gflops(self, catalog: Catalog) -> float:
+        recipe = self.recipe
+        images_per_task = recipe.support * recipe.inner_steps + recipe.query
+        passes = 2 if recipe.variant == "maml" else 1
+        images = TRAINING_FACTOR * passes * recipe.steps * recipe.tasks_per_step * images_per_task
+        return images * catalog.backbone(self.backbone.name).gflops_per_image
+
+    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+        """Meta-learn the tower into ``tower.safetensors``.
+
+        A build that was killed continues from its last snapshot and ends with the same bits.
+        """
+        from bolt.clip.tensor_files import save_tensors
+        from bolt.training.meta import REPORT_INTERVAL, meta_learn
+
+        snapshot = builder.snapshots.load()
+        curve: list[float] = snapshot["meta_loss"] if snapshot else []
+
+        def on_interval_end(interval: int, state: Callable[[], dict[str, Any]]) -> None:
+            builder.progress(min((interval + 1) * REPORT_INTERVAL, self.recipe.steps), self.recipe.steps)
+            builder.snapshots.save_if_due(
+                lambda: {"training": state(), "meta_loss": curve}, loaded.settings.snapshot_seconds
+            )
+
+        tensors = meta_learn(
+            loaded.backbone(self.backbone),
+            [self._task(dataset, loaded) for dataset in self.datasets],
+            self.recipe,
+            seed=META_SEED,
+            report=lambda interval, metrics: curve.append(metrics["meta_loss"]),
+            on_interval_end=on_interval_end,
+            resume=snapshot["training"] if snapshot else None,
+        )
+        on_cpu = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+        save_tensors(on_cpu, builder.folder / "tower.safetensors")
+        builder.meta.update(
+            backbone=self.backbone.name, datasets=[dataset.name for dataset in self.datasets], meta_loss=curve
+        )
+
+    def _task(self, dataset: DatasetRef, loaded: LoadedArtifacts) -> MetaTask:
+        """One dataset's training images, seen through light crops that are never mirrored."""
+        import torch
+
+        from bolt.clip.augment import SOURCE_CROP, augmented_view
+        from bolt.training.meta import MetaTask
+
+        images = loaded.get(self._images(dataset))
+
+        def pixels(view: int, rows: Tensor) -> Tensor:
+            return torch.stack(
+                [
+                    augmented_view(images.image(row), self.image_size, dataset.name, META_SEED, view, row, SOURCE_CROP)
+                    for row in rows.tolist()
+                ]
+            )
+
+        return MetaTask(dataset.name, loaded.get(self._head(dataset)), torch.from_numpy(images.labels), pixels)
+
+    def load(self, artifact: Artifact, device: str) -> dict[str, Tensor]:
+        """The tower's tensors by open_clip's visual names, on the device."""
+        from safetensors.torch import load_file
+
+        tensors = load_file(artifact.path("tower.safetensors"))
+        return {name: tensor.to(device) for name, tensor in tensors.items()}

@@ -1,0 +1,179 @@
+"""Which artifacts cells read, and everything that must be built for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
+
+from bolt.methods import METHODS, Method
+from orchestrator.artifacts.adopted_source import Source
+from orchestrator.artifacts.domain_total import DomainTotal
+from orchestrator.artifacts.head import Head
+from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.meta_start import MetaStart
+from orchestrator.artifacts.source_directions import DIRECTIONS_STEP, SourceDirections
+from orchestrator.artifacts.source_model import source_address
+from orchestrator.artifacts.spec import ArtifactSpec, round_up, with_inputs
+from orchestrator.artifacts.support_features import SupportFeatures
+from orchestrator.artifacts.support_images import SupportImages, Views
+from orchestrator.artifacts.test_features import TestFeatures
+from orchestrator.catalog import Catalog
+from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, SourceRef
+from orchestrator.tracks import TRACKS
+
+SHOTS_STEP = 16
+VIEWS_STEP = 20
+"""Support artifacts hold a multiple of so many shots and views. All smaller k and all methods share them."""
+
+
+@dataclass(frozen=True)
+class CellArtifacts:
+    """The artifacts that one cell reads, and how it views them.
+
+    Attributes:
+        test_features: of each dataset that the cell is scored on. The test images are inputs of these.
+        meta_start: the start that the method adapts from, if it asks for one.
+        validation_images: the target's training split, where the protocol scores on a tenth of it.
+        whole_test_images: the target's test images near their own size, for crops at test time.
+        views: the family of augmented views that the method is given.
+        sources: the source models that the method reads.
+    """
+
+    head: Head
+    test_features: tuple[TestFeatures, ...]
+    meta_start: MetaStart | None
+    validation_images: Images | None
+    whole_test_images: Images | None
+    support_images: SupportImages | None
+    support_features: SupportFeatures | None
+    views: Views
+    sources: tuple[SourceRef, ...]
+
+    @property
+    def specs(self) -> tuple[ArtifactSpec, ...]:
+        """The artifacts without the sources."""
+        optional = (
+            self.meta_start,
+            self.validation_images,
+            self.whole_test_images,
+            self.support_images,
+            self.support_features,
+        )
+        return self.head, *self.test_features, *(spec for spec in optional if spec is not None)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses of all artifacts that the cell reads."""
+        sources = (source_address(self.head.backbone.name, source) for source in self.sources)
+        return *(spec.address for spec in self.specs), *sources
+
+
+def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
+    """The artifacts that a cell reads. Nothing is loaded, and nothing has to be built."""
+    method, track = METHODS[cell.method.name], TRACKS[cell.track]
+    settings = track.configure(method, cell.method.settings_dict())
+    size = catalog.backbone(cell.backbone.name).image_size
+    views = Views(
+        light=method.baseline_crop and cell.protocol.baseline_crop == "light",
+        mirror=catalog.dataset(cell.dataset.name).mirrorable or cell.protocol.flips == "always",
+    )
+    meta_start = None
+    if method.meta_recipe is not None:  # its sources are datasets
+        datasets = tuple(DatasetRef(source.dataset, source.digest) for source in cell.sources)
+        meta_start = MetaStart(cell.backbone, datasets, size, method.meta_recipe(settings))
+    support = features = None
+    if method.uses_support and track.gives_support:
+        support = support_images(cell)
+        count = method.support_feature_views(settings)
+        if count is not None:
+            features = SupportFeatures(cell.backbone, support, size, views, round_up(count, VIEWS_STEP))
+    at_test_time = method.uses_support and not track.gives_support
+    return CellArtifacts(
+        head=Head(cell.backbone, cell.dataset, size),
+        test_features=tuple(TestFeatures(cell.backbone, dataset, size) for dataset in cell.evaluate_on),
+        meta_start=meta_start,
+        validation_images=Images(cell.dataset, "train", size) if scored_on_validation(cell) else None,
+        whole_test_images=Images(cell.dataset, "test_whole", size) if at_test_time else None,
+        support_images=support,
+        support_features=features,
+        views=views,
+        sources=cell.sources if _reads_models(method) else (),
+    )
+
+
+def support_images(cell: Cell) -> SupportImages:
+    """The support images of a cell; all smaller k, all methods and all backbones share them."""
+    draw = cell.protocol.support_draw
+    shots = round_up(cell.shots, SHOTS_STEP) if draw == "nested" else cell.shots
+    split = TRACKS[cell.track].support_split(cell.protocol)
+    return SupportImages(cell.dataset, cell.seed, shots, draw, cell.protocol.support_pool, split)
+
+
+def scored_on_validation(cell: Cell) -> bool:
+    """Whether the protocol scores the cell on a tenth of its training split instead of the test split."""
+    return cell.protocol.meta_scoring == "validation" and METHODS[cell.method.name].meta_recipe is not None
+
+
+def _reads_models(method: Method) -> bool:
+    """Whether the method's sources are models; those of a meta-learned start are images."""
+    return method.meta_recipe is None
+
+
+def required_artifacts(
+    cells: Iterable[Cell],
+    grid: Iterable[Cell],
+    catalog: Catalog,
+    sources: Mapping[SourceRef, Source],
+) -> list[ArtifactSpec]:
+    """Every artifact that must be built for ``cells``, each once, inputs before the artifacts that read them.
+
+    Args:
+        cells: the cells that will run.
+        grid: all cells of the grid. A domain's total covers the sources of all of them, so it stays the same artifact
+            while fewer and fewer cells are left to run.
+        catalog: knows the backbones' sizes and which datasets may be mirrored.
+        sources: the source model behind every reference of the grid.
+    """
+    direct: dict[ArtifactSpec, None] = {}
+    summed: set[tuple[BackboneRef, str]] = set()
+    for cell in cells:
+        reads = cell_artifacts(cell, catalog)
+        direct.update(dict.fromkeys(reads.specs))
+        if not reads.sources:
+            continue
+        method = METHODS[cell.method.name]
+        settings = TRACKS[cell.track].configure(method, cell.method.settings_dict())
+        width = catalog.backbone(cell.backbone.name).width
+        top_k = round_up(method.source_directions(settings, width, len(reads.sources)), DIRECTIONS_STEP)
+        for model in (sources[source] for source in reads.sources):
+            direct[SourceDirections(model, top_k) if top_k else model] = None
+        if method.uses_mean_task_vector:
+            summed.add((cell.backbone, cell.domain))
+    direct.update(dict.fromkeys(_totals(grid, summed, sources)))
+    return with_inputs(direct)
+
+
+def _totals(
+    grid: Iterable[Cell], summed: Set[tuple[BackboneRef, str]], sources: Mapping[SourceRef, Source]
+) -> Iterator[DomainTotal]:
+    """One total for each backbone and domain in ``summed``, over the sources of all its cells."""
+    groups: dict[tuple[BackboneRef, str], list[dict[str, Source]]] = {}
+    seen: set[tuple[SourceRef, ...]] = set()
+    for cell in grid:
+        reads_models = cell.sources and _reads_models(METHODS[cell.method.name])
+        if (cell.backbone, cell.domain) in summed and reads_models and cell.sources not in seen:
+            seen.add(cell.sources)
+            models = {source.dataset: sources[source] for source in cell.sources}
+            _add_to_group(groups.setdefault((cell.backbone, cell.domain), []), models)
+    for of_domain in groups.values():
+        for group in of_domain:
+            yield DomainTotal(tuple(group[name] for name in sorted(group)))
+
+
+def _add_to_group(groups: list[dict[str, Source]], models: dict[str, Source]) -> None:
+    """Add a cell's sources to the first group that has no other model of the same dataset."""
+    for group in groups:
+        if all(group.get(name, model) == model for name, model in models.items()):
+            group.update(models)
+            return
+    groups.append(dict(models))

@@ -1,0 +1,110 @@
+"""What a kind of artifact is: identity, address, inputs, size, cost, how it is built and how it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from orchestrator.util.identity import address, encode
+
+if TYPE_CHECKING:
+    from orchestrator.artifacts.loaded import LoadedArtifacts
+    from orchestrator.catalog import Catalog
+    from orchestrator.store import Artifact, Builder
+
+TRAINING_FACTOR = 3.0
+"""Operations of a forward and backward pass of a network, as a multiple of a forward pass."""
+
+FLOAT_BYTES = 4
+"""Bytes of a float32 number."""
+
+
+@dataclass(frozen=True)
+class ArtifactSpec:
+    """Describes one artifact: what it is made from, where it is stored, and how it is built and read.
+
+    Each subclass is one kind of artifact. Its name and its fields are exactly what the artifact's content depends on.
+    Their fingerprint is part of the address, so equal specs share one artifact and different specs never do.
+
+    Planning imports all kinds and builds nothing. A kind therefore imports what only ``build`` and ``load`` need inside
+    those methods.
+
+    Attributes:
+        version: raised when ``build`` changes its output. Artifacts of an older version are then not used any more.
+        kind: the folder in the store.
+        gpu_share: the share of a GPU that a build asks for. A kind with 0 is built on the CPU on every machine.
+        kept: how many loaded artifacts of this kind a process keeps in memory.
+    """
+
+    version: ClassVar[int] = 1
+    kind: ClassVar[str]
+    gpu_share: ClassVar[float] = 0.0
+    kept: ClassVar[int] = 0
+
+    @property
+    def title(self) -> str:
+        """What several artifacts of this kind are called, for example ``test features``."""
+        raise NotImplementedError
+
+    @property
+    def shrink_hint(self) -> str:
+        """Advice for a full disk: what makes a grid need fewer or smaller artifacts of this kind."""
+        raise NotImplementedError
+
+    @property
+    def name_parts(self) -> tuple[str | int, ...]:
+        """The readable part of the address."""
+        raise NotImplementedError
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything the content depends on, as plain JSON types."""
+        return {"kind": type(self).__name__, "version": self.version, **encode(self)}
+
+    @property
+    def address(self) -> str:
+        """The path in the store: ``<kind>/<readable-name>--<8hex>``."""
+        return f"{self.kind}/{address(*self.name_parts, of=self.identity)}"
+
+    @property
+    def inputs(self) -> tuple[ArtifactSpec, ...]:
+        """The artifacts that ``build`` reads. They are built first."""
+        return ()
+
+    def size_bytes(self, catalog: Catalog) -> int:
+        """Estimated size in the store, in bytes."""
+        raise NotImplementedError
+
+    def gflops(self, catalog: Catalog) -> float:
+        """Estimated 10^9 operations that a build takes in the backbone; 0 if it does not run the backbone."""
+        return 0.0
+
+    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+        """Write the artifact's files into ``builder.folder``, and facts about it into ``builder.meta``."""
+        raise NotImplementedError
+
+    def load(self, artifact: Artifact, device: str) -> Any:
+        """Read the built artifact; :meth:`LoadedArtifacts.get` returns this value."""
+        return artifact
+
+
+def with_inputs(specs: Iterable[ArtifactSpec]) -> list[ArtifactSpec]:
+    """``specs`` and everything they are built from, each once, inputs before the artifacts that read them."""
+    ordered: dict[ArtifactSpec, None] = {}
+
+    def visit(spec: ArtifactSpec) -> None:
+        if spec in ordered:
+            return
+        for upstream in spec.inputs:
+            visit(upstream)
+        ordered[spec] = None
+
+    for spec in specs:
+        visit(spec)
+    return list(ordered)
+
+
+def round_up(wanted: int, step: int) -> int:
+    """``wanted`` rounded up to a multiple of ``step``."""
+    return -(-wanted // step) * step

@@ -1,0 +1,89 @@
+"""Kind ``SupportFeatures``: the frozen tower's features of a dataset's largest support.
+
+Shape legend: V augmented views, N images, D embedding width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
+from orchestrator.artifacts.support_images import SupportImages, Views
+from orchestrator.catalog import Catalog
+from orchestrator.core.cell import BackboneRef, DatasetRef
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from orchestrator.artifacts.loaded import LoadedArtifacts
+    from orchestrator.store import Artifact, Builder
+
+
+@dataclass(frozen=True)
+class SupportFeatures(ArtifactSpec):
+    """The frozen tower's features of the largest support and its augmented views; every smaller k reads a part of it.
+
+    Attributes:
+        family: which family of augmented views.
+        views: how many augmented views, V, beside the un-augmented one.
+    """
+
+    version = 2
+    kind = "features"
+    title = "support features"
+    shrink_hint = "fewer seeds or backbones, or fewer epochs of methods on frozen features"
+    gpu_share = 0.5
+    kept = 4
+
+    backbone: BackboneRef
+    support: SupportImages
+    image_size: int
+    family: Views
+    views: int
+
+    @property
+    def dataset(self) -> DatasetRef:
+        return self.support.dataset
+
+    @property
+    def name_parts(self) -> tuple[str | int, ...]:
+        return self.backbone.name, self.dataset.name, "support", f"s{self.support.seed}"
+
+    @property
+    def inputs(self) -> tuple[ArtifactSpec, ...]:
+        return (self.support,)
+
+    def size_bytes(self, catalog: Catalog) -> int:
+        return FLOAT_BYTES * self._encoded_images(catalog) * catalog.backbone(self.backbone.name).embed_dim
+
+    def gflops(self, catalog: Catalog) -> float:
+        return self._encoded_images(catalog) * catalog.backbone(self.backbone.name).gflops_per_image
+
+    def _encoded_images(self, catalog: Catalog) -> int:
+        return catalog.dataset(self.dataset.name).classes * self.support.shots * (self.views + 1)
+
+    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+        """Encode every view: ``features_VND`` (V + 1, N, D), and ``indices_N``, the images' positions in the split."""
+        import torch
+
+        from bolt.clip.tensor_files import save_tensors
+        from bolt.task.task import EVALUATION_VIEW
+
+        pool = loaded.get(self.support)
+        backbone = loaded.backbone(self.backbone)
+        features_VND = torch.stack(
+            [
+                backbone.encode_images(pool.pixels(view, pool.indices, self.image_size, self.family)).cpu()
+                for view in range(EVALUATION_VIEW, self.views + 1)
+            ]
+        )
+        tensors = {"features_VND": features_VND.contiguous(), "indices_N": torch.from_numpy(pool.indices)}
+        save_tensors(tensors, builder.folder / "features.safetensors")
+        builder.meta.update(images=len(pool.indices), views=self.views)
+
+    def load(self, artifact: Artifact, device: str) -> dict[str, Tensor]:
+        """``features_VND`` and ``indices_N``, on the CPU."""
+        from safetensors.torch import load_file
+
+        return load_file(artifact.path("features.safetensors"))

@@ -1,0 +1,145 @@
+"""Kind ``SupportImages``: the images of a dataset's largest support.
+
+Shape legend: N support images, M images of the largest support, S image side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from orchestrator.artifacts.images import TYPICAL_SIDE
+from orchestrator.artifacts.spec import ArtifactSpec
+from orchestrator.catalog import Catalog
+from orchestrator.core.cell import DatasetRef
+from orchestrator.datasets import images as decoded
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from bolt.clip.augment import Crop
+    from orchestrator.artifacts.loaded import LoadedArtifacts
+    from orchestrator.store import Artifact, Builder
+
+
+@dataclass(frozen=True)
+class Views:
+    """A family of augmented views.
+
+    Attributes:
+        light: crops keep nearly the whole image, as for fine-tuning sources; otherwise half of it or more.
+        mirror: half of the crops are mirrored.
+    """
+
+    light: bool = False
+    mirror: bool = True
+
+    @property
+    def crop(self) -> Crop:
+        """The parameters of the random crops."""
+        from bolt.clip.augment import SOURCE_CROP, SUPPORT_CROP
+
+        crop = SOURCE_CROP if self.light else SUPPORT_CROP
+        return crop if self.mirror else replace(crop, flip=0.0)
+
+
+@dataclass(frozen=True)
+class SupportImages(ArtifactSpec):
+    """The images of the largest support at their own size; every backbone and every smaller k reads it.
+
+    Attributes:
+        shots: images per class.
+        draw, pool: as in :func:`bolt.task.support.draw_support`. A ``fresh`` draw serves its own k only.
+        split: the split they are drawn from.
+    """
+
+    version = 2
+    kind = "images"
+    title = "support images"
+    shrink_hint = "fewer seeds or datasets, or fewer shots than 16 at a time"
+    kept = 8
+
+    dataset: DatasetRef
+    seed: int
+    shots: int
+    draw: Literal["nested", "fresh"] = "nested"
+    pool: Literal["train", "less_validation"] = "train"
+    split: Literal["train", "test"] = "train"
+
+    @property
+    def name_parts(self) -> tuple[str | int, ...]:
+        return self.dataset.name, "support", f"s{self.seed}"
+
+    def size_bytes(self, catalog: Catalog) -> int:
+        entry = catalog.dataset(self.dataset.name)
+        return entry.classes * self.shots * 3 * (entry.image_side or TYPICAL_SIDE) ** 2
+
+    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+        """Draw the support and decode its images only, a few per class however large the split is."""
+        import numpy as np
+
+        from bolt.task.support import draw_support
+        from orchestrator.datasets.opening import open_dataset
+
+        entry = loaded.dataset_entry(self.dataset)
+        raw = open_dataset(entry, loaded.data_root)
+        part = raw.part(self.split)
+        drawn = draw_support(
+            part.labels, self.shots, dataset=self.dataset.name, seed=self.seed, short_classes="take_all",
+            class_count=len(raw.class_names), draw=self.draw, pool=self.pool,
+        )  # fmt: skip
+        indices = np.sort(drawn)
+        transform = partial(decoded.rgb_pixels, exif_rotation=entry.exif_rotation)
+        decoded.write_images(part.subset(indices), transform, builder.folder, dataset=entry.name)
+        np.save(builder.folder / "indices.npy", indices)
+        np.save(builder.folder / "labels_of_split.npy", part.labels)
+        builder.meta.update(class_names=list(raw.class_names), images=len(indices))
+
+    def load(self, artifact: Artifact, device: str) -> SupportPool:
+        import numpy as np
+
+        return SupportPool(
+            dataset=self.dataset.name,
+            seed=self.seed,
+            images=decoded.read_images(artifact.path),
+            indices=np.load(artifact.path("indices.npy")),
+            labels_of_split=np.load(artifact.path("labels_of_split.npy")),
+        )
+
+
+@dataclass(frozen=True)
+class SupportPool:
+    """The images from which a cell's support is taken; the pixels are mapped from disk.
+
+    Attributes:
+        images: at their own size, in the order of ``indices``.
+        indices: their positions in the split they were drawn from, ascending, (M,).
+        labels_of_split: the class of every image of that split.
+    """
+
+    dataset: str
+    seed: int
+    images: decoded.Images
+    indices: NDArray[np.int64]
+    labels_of_split: NDArray[np.int64]
+
+    def pixels(self, view: int, indices: NDArray[np.int64], size: int, views: Views) -> Tensor:
+        """One view of the images at those positions of the split: uint8 (N, 3, S, S)."""
+        import torch
+
+        from bolt.clip.augment import augmented_view, evaluation_view
+        from bolt.task.task import EVALUATION_VIEW
+
+        rows = self.indices.searchsorted(indices).tolist()
+        if view == EVALUATION_VIEW:
+            return torch.stack([evaluation_view(self.images.image(row), size) for row in rows])
+        crop = views.crop
+        return torch.stack(
+            [
+                augmented_view(self.images.image(row), size, self.dataset, self.seed, view, index, crop)
+                for row, index in zip(rows, indices.tolist(), strict=True)
+            ]
+        )

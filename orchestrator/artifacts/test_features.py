@@ -1,0 +1,74 @@
+"""Kind ``TestFeatures``: the frozen tower's features of a test split.
+
+Shape legend: N test images, D embedding width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
+from orchestrator.catalog import Catalog
+from orchestrator.core.cell import BackboneRef, DatasetRef
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from orchestrator.artifacts.loaded import LoadedArtifacts
+    from orchestrator.store import Artifact, Builder
+
+BATCH = 256
+
+
+@dataclass(frozen=True)
+class TestFeatures(ArtifactSpec):
+    """The frozen tower's features of the test split, (N, D) float32, not normalised."""
+
+    kind = "features"
+    title = "test features"
+    shrink_hint = "fewer backbones or datasets"
+    gpu_share = 0.5
+    kept = 8
+
+    backbone: BackboneRef
+    dataset: DatasetRef
+    image_size: int
+
+    @property
+    def name_parts(self) -> tuple[str | int, ...]:
+        return self.backbone.name, self.dataset.name, "test"
+
+    @property
+    def inputs(self) -> tuple[ArtifactSpec, ...]:
+        return (Images(self.dataset, "test", self.image_size),)
+
+    def size_bytes(self, catalog: Catalog) -> int:
+        images = catalog.dataset(self.dataset.name).sizes.test
+        return FLOAT_BYTES * images * catalog.backbone(self.backbone.name).embed_dim
+
+    def gflops(self, catalog: Catalog) -> float:
+        images = catalog.dataset(self.dataset.name).sizes.test
+        return images * catalog.backbone(self.backbone.name).gflops_per_image
+
+    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+        """Encode the test images."""
+        import torch
+
+        from bolt.clip.tensor_files import save_tensors
+
+        images = loaded.get(Images(self.dataset, "test", self.image_size))
+        backbone = loaded.backbone(self.backbone)
+        batches = [
+            backbone.encode_images(images.batch(start, min(start + BATCH, len(images)))).cpu()
+            for start in range(0, len(images), BATCH)
+        ]
+        save_tensors({"features": torch.cat(batches).contiguous()}, builder.folder / "features.safetensors")
+        builder.meta.update(images=len(images))
+
+    def load(self, artifact: Artifact, device: str) -> Tensor:
+        """The features (N, D) on the CPU; a split can be too large for the device."""
+        from safetensors.torch import load_file
+
+        return load_file(artifact.path("features.safetensors"))["features"]

@@ -1,0 +1,159 @@
+"""Everything that one cell reads, gathered in one place.
+
+Shape legend: C classes, D embedding width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bolt.clip.augment import augmented_view
+from bolt.clip.backbone import Backbone
+from bolt.methods import METHODS, Method
+from bolt.seeds import torch_generator
+from bolt.task.support import batch_order, draw_support
+from bolt.task.task import EVALUATION_VIEW, Support, Unlabelled
+from orchestrator.artifacts.images import Images, class_names
+from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.required import CellArtifacts, cell_artifacts
+from orchestrator.artifacts.stored_sources import StoredSources
+from orchestrator.artifacts.test_features import TestFeatures
+from orchestrator.cells.test_data import TestData, gather_test_data
+from orchestrator.core.cell import Cell
+from orchestrator.tracks import TRACKS
+
+KEPT_SOURCES = 2
+"""Sets of sources that a process keeps with their bases, which take longer to compute than many a cell."""
+
+
+@dataclass(frozen=True)
+class CellInputs:
+    """Everything that one cell reads. Large parts are read when they are first used.
+
+    Attributes:
+        method, settings: the method and its settings on the cell's track.
+        head_CD: the target's zero-shot head.
+        support: labelled images of the target; empty if the method is given none.
+        unlabelled: the target's test images without labels, on tracks that give these instead of a support.
+        sources: the source models, if the method reads them.
+        meta_start: the meta-learned tower that the method adapts from, if it asks for one.
+        test_data: the images and labels that the cell is scored on. The method never gets them.
+        addresses: of the artifacts that the cell reads, for the result's manifest.
+    """
+
+    cell: Cell
+    method: Method
+    settings: Any
+    backbone: Backbone
+    head_CD: Tensor
+    support: Support
+    unlabelled: Unlabelled | None
+    sources: StoredSources | None
+    meta_start: Mapping[str, Tensor] | None
+    test_data: TestData
+    addresses: tuple[str, ...]
+
+
+def gather_inputs(cell: Cell, loaded: LoadedArtifacts) -> CellInputs:
+    """Gather what a cell reads.
+
+    Raises ``ValueError`` if the method's code has another version than the cell, ``FileNotFoundError`` for an artifact
+    that is not built, :class:`bolt.task.support.TooFewImages` if a class has too few images for the protocol.
+    """
+    method = METHODS[cell.method.name]
+    if method.version != cell.method.version:
+        raise ValueError(f"the cell asks for version {cell.method.version} of {method.name}, this is {method.version}")
+    reads = cell_artifacts(cell, loaded.catalog)
+    return CellInputs(
+        cell=cell,
+        method=method,
+        settings=TRACKS[cell.track].configure(method, cell.method.settings_dict()),
+        backbone=loaded.backbone(cell.backbone),
+        head_CD=loaded.get(reads.head),
+        support=_support(cell, reads, loaded),
+        unlabelled=_unlabelled(cell, reads, loaded),
+        sources=cell_sources(cell, loaded) if method.uses_sources and reads.meta_start is None else None,
+        meta_start=loaded.get(reads.meta_start) if reads.meta_start else None,
+        test_data=gather_test_data(cell, loaded),
+        addresses=reads.addresses,
+    )
+
+
+def cell_sources(cell: Cell, loaded: LoadedArtifacts) -> StoredSources:
+    """The cell's source models: those of other datasets than its target."""
+
+    def make() -> StoredSources:
+        pretrained = loaded.backbone(cell.backbone).tower.state_dict_open_clip()
+        return StoredSources(loaded.store, cell.backbone, pretrained, cell.sources)
+
+    return loaded.cached(StoredSources, (cell.backbone, cell.sources), make, KEPT_SOURCES)
+
+
+def _support(cell: Cell, reads: CellArtifacts, loaded: LoadedArtifacts) -> Support:
+    if reads.support_images is None:
+        empty = torch.empty(0, dtype=torch.int64)
+        return Support(empty, empty, pixels=_undeclared, features=_undeclared, order=_undeclared)
+    size, name = reads.head.image_size, cell.dataset.name
+    pool = loaded.get(reads.support_images)
+    indices = draw_support(
+        pool.labels_of_split,
+        cell.shots,
+        dataset=name,
+        seed=cell.seed,
+        short_classes=cell.protocol.short_classes,
+        class_count=len(class_names(loaded, cell.dataset, size)),
+        draw=cell.protocol.support_draw,
+        pool=cell.protocol.support_pool,
+    )
+    features_spec = reads.support_features
+
+    def features(view: int) -> Tensor:
+        if features_spec is None:
+            return _undeclared()
+        stored = loaded.get(features_spec)
+        rows = torch.searchsorted(stored["indices_N"], torch.from_numpy(indices))
+        return stored["features_VND"][view, rows].to(loaded.device)
+
+    return Support(
+        labels_N=torch.from_numpy(pool.labels_of_split[indices]).to(loaded.device),
+        indices_N=torch.from_numpy(indices),
+        pixels=lambda view, rows: pool.pixels(view, indices[rows.cpu().numpy()], size, reads.views),
+        features=features,
+        order=lambda epoch: batch_order(len(indices), dataset=name, seed=cell.seed, epoch=epoch),
+    )
+
+
+def _undeclared(*arguments: Any) -> Tensor:
+    """Stands for an input that the method did not declare, and raises when the method reads it."""
+    raise ValueError("the method's registration says that it does not read this")
+
+
+def _unlabelled(cell: Cell, reads: CellArtifacts, loaded: LoadedArtifacts) -> Unlabelled | None:
+    """The target's test images without labels. Augmented views are crops of images near their own size."""
+    if reads.whole_test_images is None:
+        return None
+    name, seed, size = cell.dataset.name, cell.seed, reads.head.image_size
+    crop = reads.views.crop
+    images = loaded.get(Images(cell.dataset, "test", size))
+    whole = loaded.get(reads.whole_test_images)
+
+    def pixels(view: int, rows: Tensor) -> Tensor:
+        if view == EVALUATION_VIEW:
+            return torch.stack([images.image(row) for row in rows.tolist()])
+        return torch.stack(
+            [augmented_view(whole.image(row), size, name, seed, view, row, crop) for row in rows.tolist()]
+        )
+
+    return Unlabelled(
+        size=len(images),
+        pixels=pixels,
+        features=lambda: loaded.get(TestFeatures(cell.backbone, cell.dataset, size)).to(loaded.device),
+        order=lambda stream, lap, count: torch.randperm(
+            count, generator=torch_generator("stream", name, seed, stream, lap, count)
+        ),
+    )
