@@ -24,14 +24,14 @@ class SplitProjection(nn.Module):
 
     def __init__(self, fused: nn.Linear) -> None:
         super().__init__()
-        self.q, self.k, self.v = (_third(fused, part) for part in range(3))
+        self.q, self.k, self.v = (_split_third(fused, part) for part in range(3))
 
     def forward(self, x_BTW: Tensor) -> Tensor:
         """Queries, keys and values side by side, (B, T, 3W)."""
         return torch.cat([self.q(x_BTW), self.k(x_BTW), self.v(x_BTW)], dim=-1)
 
 
-def _third(fused: nn.Linear, part: int) -> nn.Linear:
+def _split_third(fused: nn.Linear, part: int) -> nn.Linear:
     with torch.device("meta"):  # no memory, and no draw from a global random generator
         linear = nn.Linear(fused.in_features, fused.out_features // 3)
     linear.weight = nn.Parameter(fused.weight.detach().chunk(3)[part], requires_grad=False)

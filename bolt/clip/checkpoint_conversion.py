@@ -25,8 +25,8 @@ from bolt.clip.tower import ImageTower
 CONVERSION_VERSION = 1
 """Raised whenever a conversion gives other numbers for the same file."""
 
-_MARK = "class_embedding"
-_THEIR_MARK = "embeddings.class_embedding"
+_CLASS_EMBEDDING = "class_embedding"
+_HUGGINGFACE_CLASS_EMBEDDING = "embeddings.class_embedding"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def convert_image_tower(tensors: Mapping[str, Tensor], frozen: ImageTower | Mapp
             are listed); NaN or infinity; numbers that are no weights, such as a task vector's.
     """
     state = frozen.state_dict_open_clip() if isinstance(frozen, ImageTower) else dict(frozen)
-    prefix, huggingface = _place_of_the_tower(tensors)
+    prefix, huggingface = _locate_tower(tensors)
     notes: list[str] = []
     if huggingface:
         inner = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
@@ -73,7 +73,7 @@ def convert_image_tower(tensors: Mapping[str, Tensor], frozen: ImageTower | Mapp
         if outside:
             notes.append(f"{outside} tensors outside the image tower were left out")
     check_tensors(converted, {name: tuple(tensor.shape) for name, tensor in state.items()})
-    _check_numbers(converted, state)
+    _check_values(converted, state)
     kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in converted.values()} - {"float32"})
     if kinds:
         notes.append(f"{' and '.join(kinds)} numbers were converted to float32")
@@ -85,20 +85,20 @@ def convert_image_tower(tensors: Mapping[str, Tensor], frozen: ImageTower | Mapp
     return ConvertedTower(ordered, layout, tuple(notes))
 
 
-def _place_of_the_tower(tensors: Mapping[str, Tensor]) -> tuple[str, bool]:
+def _locate_tower(tensors: Mapping[str, Tensor]) -> tuple[str, bool]:
     """What precedes the tower's names, and whether they are Hugging Face's."""
-    marks = [name for name in tensors if name == _MARK or name.endswith(f".{_MARK}")]
-    if len(marks) > 1:
-        raise TensorMismatch(f"several image towers in one checkpoint ({', '.join(marks[:3])}): save one of them alone")
-    if not marks:
+    found = [name for name in tensors if name == _CLASS_EMBEDDING or name.endswith(f".{_CLASS_EMBEDDING}")]
+    if len(found) > 1:
+        raise TensorMismatch(f"several image towers in one checkpoint ({', '.join(found[:3])}): save one of them alone")
+    if not found:
         some = ", ".join(sorted(tensors)[:3]) or "no tensor at all"
         raise TensorMismatch(
-            f"no image tower of a CLIP was found: no tensor is called {_MARK!r}; the first names are {some}"
+            f"no image tower of a CLIP was found: no tensor is called {_CLASS_EMBEDDING!r}; the first names are {some}"
         )
-    mark = marks[0]
-    if mark.endswith(_THEIR_MARK):
-        return mark.removesuffix(_THEIR_MARK).removesuffix("vision_model."), True
-    return mark.removesuffix(_MARK), False
+    class_embedding = found[0]
+    if class_embedding.endswith(_HUGGINGFACE_CLASS_EMBEDDING):
+        return class_embedding.removesuffix(_HUGGINGFACE_CLASS_EMBEDDING).removesuffix("vision_model."), True
+    return class_embedding.removesuffix(_CLASS_EMBEDDING), False
 
 
 def _layout(prefix: str) -> str:
@@ -110,16 +110,16 @@ def _layout(prefix: str) -> str:
     return f"open_clip image tower under {prefix!r}"
 
 
-def _check_numbers(tensors: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) -> None:
+def _check_values(tensors: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) -> None:
     """Raise ``TensorMismatch`` for what cannot be weights of this tower."""
-    strange = [name for name, tensor in tensors.items() if not tensor.is_floating_point()]
-    if strange:
-        kind = str(tensors[strange[0]].dtype).removeprefix("torch.")
-        raise TensorMismatch(f"{strange[0]} holds {kind} numbers: quantised weights cannot be used")
-    broken = [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]
-    if broken:
-        more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
-        raise TensorMismatch(f"NaN or infinity in {broken[0]}{more}")
+    integers = [name for name, tensor in tensors.items() if not tensor.is_floating_point()]
+    if integers:
+        kind = str(tensors[integers[0]].dtype).removeprefix("torch.")
+        raise TensorMismatch(f"{integers[0]} holds {kind} numbers: quantised weights cannot be used")
+    not_finite = [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]
+    if not_finite:
+        more = f" and {len(not_finite) - 1} more" if len(not_finite) > 1 else ""
+        raise TensorMismatch(f"NaN or infinity in {not_finite[0]}{more}")
     gains = [name for name in frozen if name.rpartition(".")[0].rpartition(".")[2].startswith("ln_")]
     gains = [name for name in gains if name.endswith(".weight")]
     # Fine-tuning moves a layer norm's gains by a few per cent; a difference of two towers holds that little alone.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 
-IN_A_FOLDER = (
+FOLDER_WEIGHTS = (
     "model.safetensors",
     "model.safetensors.index.json",
     "open_clip_model.safetensors",
@@ -32,11 +32,11 @@ def checkpoint_files(path: Path) -> tuple[Path, ...]:
         UnreadableCheckpoint: when there is nothing there, several that it could be, or an index that cannot be used.
     """
     if path.is_dir():
-        path = _in_folder(path)
+        path = _file_in_folder(path)
     if not path.is_file():
         raise UnreadableCheckpoint(f"{path} does not exist")
     if path.name.endswith(".index.json"):
-        return _parts(path)
+        return _part_files(path)
     if path.suffix not in SUFFIXES:
         raise UnreadableCheckpoint(f"{path} is none of {', '.join(SUFFIXES)}")
     return (path,)
@@ -48,8 +48,8 @@ def config_file(path: Path) -> Path | None:
     return found if found.is_file() else None
 
 
-def _in_folder(folder: Path) -> Path:
-    for name in IN_A_FOLDER:
+def _file_in_folder(folder: Path) -> Path:
+    for name in FOLDER_WEIGHTS:
         if (folder / name).is_file():
             return folder / name
     found = sorted(item for item in folder.iterdir() if item.suffix in SUFFIXES)
@@ -59,7 +59,7 @@ def _in_folder(folder: Path) -> Path:
     raise UnreadableCheckpoint(f"the folder {folder} holds {what}; name one file")
 
 
-def _parts(index: Path) -> tuple[Path, ...]:
+def _part_files(index: Path) -> tuple[Path, ...]:
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:

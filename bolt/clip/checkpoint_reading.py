@@ -17,7 +17,7 @@ from torch import Tensor
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
-_DEEPEST = 4
+_MAX_DEPTH = 4
 
 
 def read_tensors(path: Path | str) -> dict[str, Tensor]:
@@ -40,7 +40,7 @@ def _read_safetensors(file: Path) -> dict[str, Tensor]:
     try:
         return dict(load_file(file))
     except (SafetensorError, OSError) as error:
-        raise UnreadableCheckpoint(f"{file} is not a whole safetensors file{_pointer(file)}: {error}") from None
+        raise UnreadableCheckpoint(f"{file} is not a whole safetensors file{_lfs_hint(file)}: {error}") from None
 
 
 def _read_torch(file: Path) -> dict[str, Tensor]:
@@ -57,40 +57,42 @@ def _read_torch(file: Path) -> dict[str, Tensor]:
             warnings.simplefilter("ignore")  # of plain pickles, which are refused below
             loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=zipped)
     except pickle.UnpicklingError as error:
-        raise UnreadableCheckpoint(_refusal(file, zipped, error)) from None
+        raise UnreadableCheckpoint(_explain_pickle(file, zipped, error)) from None
     except (RuntimeError, OSError, EOFError, ValueError, KeyError) as error:
         first = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UnreadableCheckpoint(f"{file} is not a whole file of torch.save{_pointer(file)}: {first}") from None
-    return _unwrapped(loaded, file)
+        raise UnreadableCheckpoint(f"{file} is not a whole file of torch.save{_lfs_hint(file)}: {first}") from None
+    return _unwrap(loaded, file)
 
 
-def _unwrapped(loaded: Any, file: Path) -> dict[str, Tensor]:
-    where = loaded
-    for _ in range(_DEEPEST):
-        if not isinstance(where, Mapping):
+def _unwrap(loaded: Any, file: Path) -> dict[str, Tensor]:
+    content = loaded
+    for _ in range(_MAX_DEPTH):
+        if not isinstance(content, Mapping):
             break
-        tensors = {name: value for name, value in where.items() if isinstance(value, Tensor) and isinstance(name, str)}
-        inner = next((where[key] for key in _WRAPPERS if isinstance(where.get(key), Mapping)), None)
+        tensors = {
+            name: value for name, value in content.items() if isinstance(value, Tensor) and isinstance(name, str)
+        }
+        inner = next((content[key] for key in _WRAPPERS if isinstance(content.get(key), Mapping)), None)
         if inner is None and tensors:
             return tensors
         if inner is None:
             break
-        where = inner
+        content = inner
     found = (
-        f"a mapping of {', '.join(map(str, list(where)[:5]))}"
-        if isinstance(where, Mapping)
-        else f"a {type(where).__name__}"
+        f"a mapping of {', '.join(map(str, list(content)[:5]))}"
+        if isinstance(content, Mapping)
+        else f"a {type(content).__name__}"
     )
     raise UnreadableCheckpoint(f"{file} holds no dictionary of tensors, but {found}")
 
 
-def _refusal(file: Path, zipped: bool, error: Exception) -> str:
+def _explain_pickle(file: Path, zipped: bool, error: Exception) -> str:
     """Why a file that wants to import code is refused, and how its owner makes one that is read."""
     classes: list[str] = []
     if zipped:
         classes = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(str(file)))
     elif "Unsupported global" not in str(error):
-        return f"{file} is not a file of torch.save{_pointer(file)}"
+        return f"{file} is not a file of torch.save{_lfs_hint(file)}"
     what = f" ({', '.join(classes[:3])}{', ...' if len(classes) > 3 else ''})" if classes else ""
     return (
         f"{file} holds pickled Python objects{what}, and reading those can run any code; whoever trusts the file turns "
@@ -104,7 +106,7 @@ def _is_torchscript(file: Path) -> bool:
         return any(name.endswith("/constants.pkl") for name in archive.namelist())
 
 
-def _pointer(file: Path) -> str:
+def _lfs_hint(file: Path) -> str:
     """A word on the most common cause of a file that is too short."""
     with file.open("rb") as stream:
         pointer = stream.read(40).startswith(b"version https://git-lfs")

@@ -25,7 +25,7 @@ VISION = "vision_model."
 
 VISUAL_PROJECTION = "visual_projection.weight"
 
-_OUTSIDE = {
+_OUTSIDE_BLOCKS = {
     "class_embedding": "embeddings.class_embedding",
     "positional_embedding": "embeddings.position_embedding.weight",
     "conv1.weight": "embeddings.patch_embedding.weight",
@@ -34,14 +34,14 @@ _OUTSIDE = {
     "ln_post.weight": "post_layernorm.weight",
     "ln_post.bias": "post_layernorm.bias",
 }
-_IN_A_BLOCK = {
+_IN_BLOCK = {
     "ln_1": "layer_norm1",
     "attn.out_proj": "self_attn.out_proj",
     "ln_2": "layer_norm2",
     "mlp.c_fc": "mlp.fc1",
     "mlp.c_proj": "mlp.fc2",
 }
-_THREE = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+_QUERY_KEY_VALUE = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 
 # What a configuration that leaves a field out means: the defaults of transformers' CLIPVisionConfig.
 _DEFAULTS = {
@@ -58,7 +58,7 @@ _DEFAULTS = {
 
 
 def from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The image tower's tensors by open_clip's visual names, query, key and value stacked in this order.
+    """The image tower's tensors by open_clip's visual names, query, key and value fused in this order.
 
     ``proj`` (W, D) is there only where the model has a projection. Names without an equal keep their own, for the
     tower's check to list them; a text tower and other parts outside the vision model are left out.
@@ -68,17 +68,19 @@ def from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     vision.pop("embeddings.position_ids", None)  # 0, 1, 2, ...: a buffer of older versions
     projection = tensors.get(VISUAL_PROJECTION)
     vision.pop(VISUAL_PROJECTION, None)
-    found = {ours: vision.pop(theirs) for ours, theirs in _OUTSIDE.items() if theirs in vision}
+    found = {
+        open_clip_name: vision.pop(hf_name) for open_clip_name, hf_name in _OUTSIDE_BLOCKS.items() if hf_name in vision
+    }
     for index in range(_layers(vision, r"encoder\.layers\.(\d+)\.")):
-        theirs, ours = f"encoder.layers.{index}.", f"transformer.resblocks.{index}."
+        hf_prefix, open_clip_prefix = f"encoder.layers.{index}.", f"transformer.resblocks.{index}."
         for part in ("weight", "bias"):
-            three = [f"{theirs}{name}.{part}" for name in _THREE]
-            if all(name in vision for name in three):
-                found[f"{ours}attn.in_proj_{part}"] = torch.cat([vision.pop(name) for name in three])
-            for our_part, their_part in _IN_A_BLOCK.items():
-                name = f"{theirs}{their_part}.{part}"
+            separate = [f"{hf_prefix}{name}.{part}" for name in _QUERY_KEY_VALUE]
+            if all(name in vision for name in separate):
+                found[f"{open_clip_prefix}attn.in_proj_{part}"] = torch.cat([vision.pop(name) for name in separate])
+            for open_clip_part, hf_part in _IN_BLOCK.items():
+                name = f"{hf_prefix}{hf_part}.{part}"
                 if name in vision:
-                    found[f"{ours}{our_part}.{part}"] = vision.pop(name)
+                    found[f"{open_clip_prefix}{open_clip_part}.{part}"] = vision.pop(name)
     if projection is not None:
         found[PROJECTION] = projection.T.contiguous()
     return found | vision
@@ -89,22 +91,28 @@ def to_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     No two of them share memory, as safetensors wants it. Raises ``TensorMismatch`` for a name without an equal.
     """
-    left = dict(tensors)
-    found = {VISION + theirs: left.pop(ours).clone() for ours, theirs in _OUTSIDE.items() if ours in left}
-    for index in range(_layers(left, r"transformer\.resblocks\.(\d+)\.")):
-        ours, theirs = f"transformer.resblocks.{index}.", f"{VISION}encoder.layers.{index}."
+    remaining = dict(tensors)
+    found = {
+        VISION + hf_name: remaining.pop(open_clip_name).clone()
+        for open_clip_name, hf_name in _OUTSIDE_BLOCKS.items()
+        if open_clip_name in remaining
+    }
+    for index in range(_layers(remaining, r"transformer\.resblocks\.(\d+)\.")):
+        open_clip_prefix, hf_prefix = f"transformer.resblocks.{index}.", f"{VISION}encoder.layers.{index}."
         for part in ("weight", "bias"):
-            stacked = left.pop(f"{ours}attn.in_proj_{part}", None)
-            if stacked is not None:
-                for name, tensor in zip(_THREE, stacked.chunk(3), strict=True):
-                    found[f"{theirs}{name}.{part}"] = tensor.clone()
-            for our_part, their_part in _IN_A_BLOCK.items():
-                if f"{ours}{our_part}.{part}" in left:
-                    found[f"{theirs}{their_part}.{part}"] = left.pop(f"{ours}{our_part}.{part}").clone()
-    if PROJECTION in left:
-        found[VISUAL_PROJECTION] = left.pop(PROJECTION).T.contiguous().clone()
-    if left:
-        raise TensorMismatch(f"not tensors of an open_clip image tower: {', '.join(sorted(left)[:3])}")
+            fused = remaining.pop(f"{open_clip_prefix}attn.in_proj_{part}", None)
+            if fused is not None:
+                for name, tensor in zip(_QUERY_KEY_VALUE, fused.chunk(3), strict=True):
+                    found[f"{hf_prefix}{name}.{part}"] = tensor.clone()
+            for open_clip_part, hf_part in _IN_BLOCK.items():
+                if f"{open_clip_prefix}{open_clip_part}.{part}" in remaining:
+                    found[f"{hf_prefix}{hf_part}.{part}"] = remaining.pop(
+                        f"{open_clip_prefix}{open_clip_part}.{part}"
+                    ).clone()
+    if PROJECTION in remaining:
+        found[VISUAL_PROJECTION] = remaining.pop(PROJECTION).T.contiguous().clone()
+    if remaining:
+        raise TensorMismatch(f"not tensors of an open_clip image tower: {', '.join(sorted(remaining)[:3])}")
     return found
 
 

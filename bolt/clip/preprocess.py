@@ -44,7 +44,7 @@ UNREADABLE = (
 )  # fmt: skip
 """What Pillow raises for an image that is damaged, truncated or refused."""
 
-_MOST_16_BIT = 65535
+_MAX_16_BIT = 65535
 
 
 def evaluation_pixels(image: Image.Image, size: int, *, exif_rotation: bool = False) -> NDArray[np.uint8]:
@@ -83,27 +83,25 @@ def to_rgb_or_grey(image: Image.Image, exif_rotation: bool = False) -> Image.Ima
     if exif_rotation:
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith(("I", "F")):
-        return _grey_of_numbers(np.asarray(image))
+        return _scale_to_8_bit(np.asarray(image))
     if image.has_transparency_data:
-        return _on_white(image)
+        return _composite_on_white(image)
     if image.mode in ("RGB", "L"):
         return image
     return image.convert("L" if image.mode == "1" else "RGB")
 
 
-def _grey_of_numbers(values_HW: NDArray[np.generic]) -> Image.Image:
+def _scale_to_8_bit(values_HW: NDArray[np.generic]) -> Image.Image:
     """16-bit grey, 32-bit integers or floating point as 8-bit grey."""
     values = values_HW.astype(np.float64)
-    most = _MOST_16_BIT if np.issubdtype(values_HW.dtype, np.integer) else 1.0
-    least_found, most_found = float(values.min()), float(values.max())
-    if not 0 <= least_found <= most_found <= most:  # NaN included
-        raise ValueError(
-            f"{values_HW.dtype} pixels from {least_found:g} to {most_found:g}, where 0 to {most:g} is understood"
-        )
-    return Image.fromarray(np.rint(values * (255 / most)).astype(np.uint8))
+    largest = _MAX_16_BIT if np.issubdtype(values_HW.dtype, np.integer) else 1.0
+    low, high = float(values.min()), float(values.max())
+    if not 0 <= low <= high <= largest:  # NaN included
+        raise ValueError(f"{values_HW.dtype} pixels from {low:g} to {high:g}, where 0 to {largest:g} is understood")
+    return Image.fromarray(np.rint(values * (255 / largest)).astype(np.uint8))
 
 
-def _on_white(image: Image.Image) -> Image.Image:
+def _composite_on_white(image: Image.Image) -> Image.Image:
     if image.mode == "La":  # Pillow knows no direct way
         image = image.convert("LA")
     image = image.convert("RGBA")

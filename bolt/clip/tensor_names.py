@@ -26,9 +26,8 @@ def tensor_names(layers: int) -> dict[str, str]:
     names[PROJECTION] = "proj.weight"
     names |= {name: name for name in ("conv1.weight", "ln_pre.weight", "ln_pre.bias")}
     for index in range(layers):
-        theirs, ours = f"transformer.resblocks.{index}.", f"blocks.{index}."
-        for their_part, our_part in _BLOCK_TENSORS.items():
-            names[theirs + their_part] = ours + our_part
+        for open_clip_part, own_part in _BLOCK_TENSORS.items():
+            names[f"transformer.resblocks.{index}.{open_clip_part}"] = f"blocks.{index}.{own_part}"
     return names | {name: name for name in ("ln_post.weight", "ln_post.bias")}
 
 
@@ -57,9 +56,9 @@ _BLOCK_TENSORS = {
 def matrix_module_paths(layers: int) -> dict[str, str]:
     """open_clip's matrix name -> path of the module that holds it, in network order."""
     paths = {
-        f"transformer.resblocks.{index}.{theirs}": f"blocks.{index}.{ours}"
+        f"transformer.resblocks.{index}.{open_clip_name}": f"blocks.{index}.{own_name}"
         for index in range(layers)
-        for theirs, ours in _BLOCK_MATRICES.items()
+        for open_clip_name, own_name in _BLOCK_MATRICES.items()
     }
     return paths | {PROJECTION: "proj"}
 
@@ -73,17 +72,17 @@ def matrix_names(state: Mapping[str, Tensor]) -> list[str]:
     """
     return [
         name
-        for name, tensor in _of_the_image_tower(state).items()
+        for name, tensor in _image_tower_tensors(state).items()
         if tensor.ndim == 2 and not any(part in name for part in _NOT_A_MATRIX)
     ]
 
 
 def layer_norm_names(state: Mapping[str, Tensor]) -> list[str]:
     """Names of the gains and biases of the image tower's layer norms; ``state`` as in :func:`matrix_names`."""
-    return [name for name in _of_the_image_tower(state) if any(part.startswith("ln_") for part in name.split("."))]
+    return [name for name in _image_tower_tensors(state) if any(part.startswith("ln_") for part in name.split("."))]
 
 
-def _of_the_image_tower(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _image_tower_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     whole = any(name.startswith("visual.") for name in state)
     return {name: tensor for name, tensor in state.items() if not whole or name.startswith("visual.")}
 
@@ -93,10 +92,10 @@ def check_tensors(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[in
 
     ``expected`` maps each open_clip visual name to its shape.
     """
-    complaints = [
-        *_first("missing", [name for name in expected if name not in tensors]),
-        *_first("unexpected", [name for name in tensors if name not in expected]),
-        *_first(
+    problems = [
+        *_list_first("missing", [name for name in expected if name not in tensors]),
+        *_list_first("unexpected", [name for name in tensors if name not in expected]),
+        *_list_first(
             "of another shape",
             [
                 f"{name} {tuple(tensors[name].shape)} instead of {size}"
@@ -105,10 +104,10 @@ def check_tensors(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[in
             ],
         ),
     ]
-    if complaints:
-        raise TensorMismatch("tensors do not fit the image tower: " + "; ".join(complaints))
+    if problems:
+        raise TensorMismatch("tensors do not fit the image tower: " + "; ".join(problems))
 
 
-def _first(what: str, names: list[str], shown: int = 3) -> list[str]:
+def _list_first(what: str, names: list[str], shown: int = 3) -> list[str]:
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return [f"{what}: {', '.join(names[:shown])}{more}"] if names else []

@@ -125,8 +125,8 @@ class ImageTower(nn.Module):
         """Every tensor by its name in open_clip's *visual* tower; detached and shared, except ``proj`` (a copy)."""
         own = dict(self.named_parameters())
         return {
-            theirs: own[ours].detach().T.contiguous() if theirs == PROJECTION else own[ours].detach()
-            for theirs, ours in tensor_names(self.shape.layers).items()
+            name: own[path].detach().T.contiguous() if name == PROJECTION else own[path].detach()
+            for name, path in tensor_names(self.shape.layers).items()
         }
 
     def load_open_clip(self, tensors: Mapping[str, Tensor]) -> None:
@@ -137,8 +137,8 @@ class ImageTower(nn.Module):
         self._check(tensors)
         own = dict(self.named_parameters())
         with torch.no_grad():
-            for theirs, ours in tensor_names(self.shape.layers).items():
-                own[ours].copy_(tensors[theirs].T if theirs == PROJECTION else tensors[theirs])
+            for name, path in tensor_names(self.shape.layers).items():
+                own[path].copy_(tensors[name].T if name == PROJECTION else tensors[name])
 
     def copy(self, trainable: Iterable[str] = ()) -> ImageTower:
         """A tower with tensors of its own for the ``trainable`` open_clip names, sharing all others.
@@ -149,26 +149,26 @@ class ImageTower(nn.Module):
         names = tensor_names(self.shape.layers)
         wanted = {names[name] for name in trainable}
         shared = {id(tensor): tensor for name, tensor in self.named_parameters() if name not in wanted}
-        twin = copy.deepcopy(self, memo=shared)  # deepcopy returns what its memo holds instead of copying it
-        for name, tensor in twin.named_parameters():
+        clone = copy.deepcopy(self, memo=shared)  # deepcopy returns what its memo holds instead of copying it
+        for name, tensor in clone.named_parameters():
             tensor.requires_grad_(name in wanted)
-        return twin
+        return clone
 
     def _check(self, tensors: Mapping[str, Tensor]) -> None:
         own = {name: tuple(tensor.shape) for name, tensor in self.named_parameters()}
         expected = {
-            theirs: own[ours][::-1] if theirs == PROJECTION else own[ours]
-            for theirs, ours in tensor_names(self.shape.layers).items()
+            name: own[path][::-1] if name == PROJECTION else own[path]
+            for name, path in tensor_names(self.shape.layers).items()
         }
         check_tensors(tensors, expected)
 
     def _assign(self, tensors: Mapping[str, Tensor]) -> None:
         """Make the given tensors this tower's own, without copying their values where the layout is the same."""
         self._check(tensors)
-        for theirs, ours in tensor_names(self.shape.layers).items():
-            value = tensors[theirs].T.contiguous() if theirs == PROJECTION else tensors[theirs]
-            owner, _, name = ours.rpartition(".")
-            setattr(self.get_submodule(owner), name, nn.Parameter(value, requires_grad=False))
+        for name, path in tensor_names(self.shape.layers).items():
+            value = tensors[name].T.contiguous() if name == PROJECTION else tensors[name]
+            owner, _, attribute = path.rpartition(".")
+            setattr(self.get_submodule(owner), attribute, nn.Parameter(value, requires_grad=False))
 
 
 def tower_digest(tower: ImageTower) -> str:

@@ -18,9 +18,9 @@ def changed_tensors(tower: ImageTower, frozen: ImageTower) -> dict[str, Tensor]:
     """
     own, before = dict(tower.named_parameters()), dict(frozen.named_parameters())
     changed = [
-        theirs
-        for theirs, ours in tensor_names(tower.shape.layers).items()
-        if own[ours].data_ptr() != before[ours].data_ptr() and not torch.equal(own[ours], before[ours])
+        name
+        for name, path in tensor_names(tower.shape.layers).items()
+        if own[path].data_ptr() != before[path].data_ptr() and not torch.equal(own[path], before[path])
     ]
     state = tower.state_dict_open_clip()
     return {name: state[name] for name in changed}
@@ -33,8 +33,8 @@ def replace_tensors(frozen: ImageTower, tensors: Mapping[str, Tensor]) -> ImageT
     """
     state = frozen.state_dict_open_clip()
     check_tensors({**state, **tensors}, {name: tuple(tensor.shape) for name, tensor in state.items()})
-    twin = frozen.copy(tensors).requires_grad_(False)
-    own, names = dict(twin.named_parameters()), tensor_names(frozen.shape.layers)
+    clone = frozen.copy(tensors).requires_grad_(False)
+    own, names = dict(clone.named_parameters()), tensor_names(frozen.shape.layers)
     for name, tensor in tensors.items():
         own[names[name]].copy_(tensor.T if name == PROJECTION else tensor)
-    return twin
+    return clone

@@ -38,7 +38,7 @@ def shape_from_open_clip(visual: nn.Module) -> TowerShape:
             f"only open_clip's VisionTransformer can be adapted, this image tower is a {type(visual).__name__}"
         )
     blocks = list(visual.transformer.resblocks)
-    strange = [
+    unsupported = [
         what
         for what, found in {
             "pooling other than the class token": visual.attn_pool is not None or visual.pool_type != "tok",
@@ -52,8 +52,8 @@ def shape_from_open_clip(visual: nn.Module) -> TowerShape:
         }.items()
         if found
     ]
-    if strange:
-        raise UnsupportedTower(f"this image tower cannot be adapted: it has {', '.join(strange)}")
+    if unsupported:
+        raise UnsupportedTower(f"this image tower cannot be adapted: it has {', '.join(unsupported)}")
     first = blocks[0]
     if any(not isinstance(scale, nn.Identity) for block in blocks for scale in (block.ls_1, block.ls_2)):
         raise UnsupportedTower("this image tower cannot be adapted: it has layer scale")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bolt.clip.checkpoint_files import IN_A_FOLDER, UnreadableCheckpoint, checkpoint_files
+from bolt.clip.checkpoint_files import FOLDER_WEIGHTS, UnreadableCheckpoint, checkpoint_files
 from orchestrator.util.errors import UserError
 from orchestrator.util.hub_errors import explain_hub_error
 
@@ -48,9 +48,9 @@ def fetch_checkpoint(address: str, folder: Path) -> tuple[Path, str]:
 
 def _wanted(names: Sequence[str], where: str) -> list[str]:
     """The files to fetch: one set of weights, safetensors if there are any, and the configuration."""
-    first = next((name for name in IN_A_FOLDER if name in names), None)
+    first = next((name for name in FOLDER_WEIGHTS if name in names), None)
     if first is None:
-        raise UserError(f"the repository holds none of {', '.join(IN_A_FOLDER)}", where=where)
+        raise UserError(f"the repository holds none of {', '.join(FOLDER_WEIGHTS)}", where=where)
     stem = first.removesuffix(".index.json").partition(".")[0]
     parts = [name for name in names if name.startswith(f"{stem}-") and "/" not in name] if "index" in first else []
     return [first, *parts, *(["config.json"] if "config.json" in names else [])]

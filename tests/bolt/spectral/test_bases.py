@@ -164,7 +164,7 @@ def test_a_matrix_that_is_not_finite_is_refused(value: float) -> None:
 
 
 def test_no_directions_cannot_be_asked_for() -> None:
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="not 0"):
         top_directions(torch.eye(2), 0)
 
 
@@ -284,7 +284,7 @@ def test_near_duplicates_are_kept_and_orthonormal() -> None:
 
 
 def test_directions_of_another_matrix_are_refused() -> None:
-    with pytest.raises(ValueError, match="not those of a matrix"):
+    with pytest.raises(ValueError, match=r"\(4, 2\).*\(5, 4\)"):
         orthonormal_basis([top_directions(random_matrix(4, 5, 0), 2)], (5, 4))
 
 
@@ -461,11 +461,11 @@ def test_differences_of_float32_weights_lie_on_the_grid() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e6])
 def test_absurd_task_vectors_are_refused(value: float) -> None:
-    with pytest.raises(ValueError, match="absurdly large"):
+    with pytest.raises(ValueError, match="not below 64"):
         add_task_vector(torch.zeros(2, dtype=torch.float64), torch.tensor([0.0, value]))
 
 
 def test_leaving_everyone_out_is_an_error() -> None:
     vectors = task_vectors(2)
-    with pytest.raises(ValueError, match="leaves none"):
+    with pytest.raises(ValueError, match="2 of 2"):
         leave_out_mean(total_of(vectors), vectors, 2)
