@@ -1,8 +1,8 @@
-"""Query, key and value as three linear modules, in the place of the fused projection.
+"""Splits the fused query-key-value projection into three linear modules, so that each can get its own adapter.
 
-An adapter hung on the fused (3W, W) matrix has one factor A for all three and cannot leave one of them out. Here each
-of the three is an ``nn.Linear`` of its own that shares the fused matrix's storage; :func:`merged_weight` is the way
-back, with whatever adapters ``peft`` has put on the parts.
+A LoRA adapter on the fused (3W, W) matrix has one factor A for query, key and value, and cannot leave one of them out.
+The three modules share the storage of the fused matrix. :func:`merged_weight` returns the fused weight, with the
+adapters that ``peft`` has put on the parts.
 
 Shape legend: B images, T tokens, W width.
 """
@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 
 class SplitProjection(nn.Module):
-    """Computes what a fused query-key-value projection does, by the modules ``q``, ``k`` and ``v``.
+    """The fused query-key-value projection as three linear modules ``q``, ``k`` and ``v``.
 
-    They share the fused module's numbers, frozen: do not write to them.
+    They are frozen and share the memory of the fused module, so their weights must not be written to.
     """
 
     def __init__(self, fused: nn.Linear) -> None:
@@ -27,12 +27,12 @@ class SplitProjection(nn.Module):
         self.q, self.k, self.v = (_split_third(fused, part) for part in range(3))
 
     def forward(self, x_BTW: Tensor) -> Tensor:
-        """Queries, keys and values side by side, (B, T, 3W)."""
+        """Queries, keys and values, concatenated: (B, T, W) -> (B, T, 3W)."""
         return torch.cat([self.q(x_BTW), self.k(x_BTW), self.v(x_BTW)], dim=-1)
 
 
 def _split_third(fused: nn.Linear, part: int) -> nn.Linear:
-    with torch.device("meta"):  # no memory, and no draw from a global random generator
+    with torch.device("meta"):  # allocates no memory and draws no random numbers
         linear = nn.Linear(fused.in_features, fused.out_features // 3)
     linear.weight = nn.Parameter(fused.weight.detach().chunk(3)[part], requires_grad=False)
     linear.bias = nn.Parameter(fused.bias.detach().chunk(3)[part], requires_grad=False)
@@ -40,17 +40,17 @@ def _split_third(fused: nn.Linear, part: int) -> nn.Linear:
 
 
 def merged_weight(module: nn.Module) -> Tensor:
-    """The (out, in) weight of a linear module: plain, split, or under an adapter of ``peft`` (which is merged).
+    """The weight (out, in) of a linear module that may be a :class:`SplitProjection` or have a LoRA of ``peft``.
 
-    The module stays as it is. A plain module's own weight is returned, in every other case a new tensor.
+    The module is not changed. A plain module's own weight is returned; otherwise the result is a new tensor.
     """
-    from peft.tuners.lora import LoraLayer  # seconds to import
+    from peft.tuners.lora import LoraLayer  # takes seconds to import
 
     if isinstance(module, SplitProjection):
         return torch.cat([merged_weight(part) for part in (module.q, module.k, module.v)])
     if isinstance(module, LoraLayer):
-        # peft merges in place and undoes it with a rounding error, so a copy is merged; the frozen weight under the
-        # adapter is the backbone's own.
+        # peft merges in place, and undoing it leaves a rounding error in the weight, which belongs to the backbone.
+        # So a copy is merged.
         merged: Any = copy.deepcopy(module)
         merged.merge()
         return cast(Tensor, merged.get_base_layer().weight.detach())

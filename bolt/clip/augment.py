@@ -1,8 +1,7 @@
-"""Views of an image: the evaluation transform, and random crops whose randomness is keyed.
+"""Views of an image: CLIP's evaluation transform (view 0) and random resized crops (views 1, 2, ...).
 
-View 0 is CLIP's evaluation transform. View v >= 1 is a random crop, resized, perhaps flipped; its parameters come
-from (dataset, seed, view, index) alone, so every method that asks for a view sees the same pixels in any process.
-Everything works on uint8 tensors (3, H, W).
+The parameters of a random crop depend on (dataset, seed, view, index) only, so every method sees the same pixels in
+every process. All functions work on uint8 tensors (3, H, W).
 """
 
 from __future__ import annotations
@@ -24,7 +23,12 @@ _ATTEMPTS = 10
 
 @dataclass(frozen=True)
 class Crop:
-    """A family of random views: the share of the image's area a crop keeps, and how often it is mirrored."""
+    """Distribution of random crops.
+
+    Attributes:
+        smallest, largest: range of a crop's share of the image area.
+        flip: probability that a crop is mirrored.
+    """
 
     smallest: float = 0.5
     largest: float = 1.0
@@ -32,15 +36,15 @@ class Crop:
 
 
 SUPPORT_CROP = Crop()
-"""For few-shot training: crops of half to all of the image, half of them mirrored."""
+"""For few-shot training: crops of 50 to 100 % of the image area, half of them mirrored."""
 
 SOURCE_CROP = Crop(smallest=0.9, flip=0.0)
-"""For fine-tuning sources: open_clip's own training transform."""
+"""For fine-tuning sources: open_clip's training transform, crops of 90 to 100 % of the image area, none mirrored."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """One drawn view: a rectangle of the image in pixels, and whether it is mirrored."""
+    """One drawn crop: a rectangle of the image in pixels, and whether it is mirrored."""
 
     top: int
     left: int
@@ -50,15 +54,15 @@ class Box:
 
 
 def evaluation_view(image_3HW: Tensor, size: int) -> Tensor:
-    """Shortest side resized to ``size`` (bicubic, antialiased), centre cropped: uint8 (3, size, size).
+    """Resize the shortest side to ``size`` (bicubic, antialiased) and crop the centre: uint8 (3, size, size).
 
-    An image that is that size already is returned untouched.
+    An image that already has this size is returned unchanged.
     """
     height, width = image_3HW.shape[-2:]
     if height == width == size:
         return image_3HW
     short = min(height, width)
-    # The long side is rounded down, as by torchvision's Resize.
+    # The long side is rounded down, as torchvision's Resize does.
     resized = _resize(image_3HW, size * height // short, size * width // short)
     return cast(Tensor, transforms.center_crop(resized, [size, size]))
 
@@ -72,7 +76,7 @@ def augmented_view(
     index: int,
     crop: Crop = SUPPORT_CROP,
 ) -> Tensor:
-    """View ``view`` >= 1 of the image at position ``index`` of its split: uint8 (3, size, size)."""
+    """Random crop number ``view`` >= 1 of the image at position ``index`` of its split: uint8 (3, size, size)."""
     height, width = image_3HW.shape[-2:]
     box = draw_box(height, width, keyed_seed("view", dataset, seed, view, index), crop)
     part = image_3HW[:, box.top : box.top + box.height, box.left : box.left + box.width]
@@ -81,7 +85,7 @@ def augmented_view(
 
 
 def draw_box(height: int, width: int, key: int, crop: Crop) -> Box:
-    """The parameters of a random resized crop, drawn as torchvision draws them but from a generator of its own."""
+    """Draw a random resized crop by torchvision's algorithm, from a generator seeded by ``key``."""
     generator = random.Random(key)
     mirrored = generator.random() < crop.flip
     low, high = (math.log(ratio) for ratio in _ASPECT_RATIOS)
@@ -93,7 +97,7 @@ def draw_box(height: int, width: int, key: int, crop: Crop) -> Box:
             top = int(generator.random() * (height - box_height + 1))
             left = int(generator.random() * (width - box_width + 1))
             return Box(top, left, box_height, box_width, mirrored)
-    # An image too long for the ratios: the largest centred box within them.
+    # No crop of an allowed aspect ratio fits this long image: take the largest centred box of an allowed ratio.
     box_width = min(width, round(height * _ASPECT_RATIOS[1]))
     box_height = min(height, round(width / _ASPECT_RATIOS[0]))
     return Box((height - box_height) // 2, (width - box_width) // 2, box_height, box_width, mirrored)

@@ -21,15 +21,15 @@ _PROMPT_BATCH = 256
 
 
 class Backbone:
-    """A CLIP model that is never trained: methods adapt copies of its tower.
+    """A CLIP model that is never trained; methods train copies of its image tower.
 
     Attributes:
-        name: as used in grids and results.
-        tower: the frozen image tower, in evaluation mode, no tensor of which requires a gradient.
-        logit_scale: the factor of the cosine in a logit, already exponentiated (100 for the original weights).
-        image_size: side S of the square images the tower takes.
+        name: its name in grids and results.
+        tower: the frozen image tower, in evaluation mode.
+        logit_scale: factor of the cosine in a logit, already exponentiated (100 for the original weights).
+        image_size: side S of the square input images, in pixels.
         embed_dim: width D of the joint embedding.
-        mean, std: per channel, of pixels in [0, 1].
+        mean, std: normalisation per channel, for pixels in [0, 1].
     """
 
     def __init__(
@@ -54,16 +54,16 @@ class Backbone:
 
     @cached_property
     def digest(self) -> str:
-        """What the image tower is: its tensors and its activation, in sixteen hexadecimal digits."""
+        """Digest of the image tower; see :func:`bolt.clip.tower.tower_digest`."""
         return tower_digest(self.tower)
 
     @classmethod
     def from_open_clip(cls, model: nn.Module, tokenizer: Callable[[list[str]], Tensor], name: str) -> Backbone:
-        """A backbone from an open_clip model, whose image tensors it shares and whose text tower it copies.
+        """Convert an open_clip model; shares the tensors of its image tower and copies its text tower.
 
         Raises ``bolt.clip.tower_shape.UnsupportedTower`` for an image tower other than a plain vision transformer.
         """
-        import open_clip  # seconds to import, and only a model that came from it gets here
+        import open_clip  # takes seconds to import
 
         visual = model.get_submodule("visual")
         text = copy.deepcopy(model, memo={id(visual): None})
@@ -74,12 +74,12 @@ class Backbone:
 
     @property
     def activation(self) -> Activation:
-        """``gelu`` or ``quick_gelu``; weights trained with the one are silently wrong under the other."""
+        """``gelu`` or ``quick_gelu``; with the wrong one the features are wrong, and no error is raised."""
         return self.tower.shape.activation
 
     @property
     def device(self) -> torch.device:
-        """Where the towers are."""
+        """Device of both towers."""
         return self.tower.class_embedding.device
 
     def to(self, device: torch.device | str) -> Backbone:
@@ -93,14 +93,17 @@ class Backbone:
         return normalise(pixels_B3SS, self.mean, self.std, self.device)
 
     def encode_images(self, pixels_B3SS: Tensor, tower: ImageTower | None = None, batch_size: int = 256) -> Tensor:
-        """Raw (not normalised) float32 features (B, D) of uint8 pixels, by the frozen tower or the one given.
+        """Encode uint8 pixels (B, 3, S, S) as raw (not normalised) float32 features (B, D).
 
-        Images go through in batches of ``batch_size``, cut from the start: which images share a batch can change
-        the last bits of a feature, so equal calls give equal bits and other batch sizes need not.
+        The images are encoded in batches of ``batch_size``, cut from the start. The composition of a batch can change
+        the last bits of a feature, so only calls with the same images and batch size give identical bits.
+
+        Args:
+            tower: the image tower to use; the frozen one by default.
         """
         tower = self.tower if tower is None else tower
         features_BD = torch.empty(len(pixels_B3SS), self.embed_dim, device=self.device)
-        # The tensor is made outside, so that it can take part in autograd although nothing in here does.
+        # Allocated outside of inference mode, because inference tensors cannot be used in autograd later.
         with torch.inference_mode():
             for start in range(0, len(pixels_B3SS), batch_size):
                 rows = slice(start, start + batch_size)
@@ -108,7 +111,7 @@ class Backbone:
         return features_BD
 
     def encode_prompts(self, prompts: Sequence[str]) -> Tensor:
-        """Raw (not normalised) float32 text embeddings, (P, D)."""
+        """Encode prompts as raw (not normalised) float32 text embeddings, (P, D)."""
         embeddings_PD = torch.empty(len(prompts), self.embed_dim, device=self.device)
         with torch.inference_mode():
             for start in range(0, len(prompts), _PROMPT_BATCH):
@@ -117,9 +120,9 @@ class Backbone:
         return embeddings_PD
 
     def zero_shot_head(self, class_names: Sequence[str], templates: Sequence[str]) -> Tensor:
-        """Unit-norm class embeddings (C, D): every template filled with every class name.
+        """Unit-norm class embeddings (C, D): the mean text embedding of a class name in all templates.
 
-        Raises ``ValueError`` for an empty list or a template without ``{}``.
+        Raises ``ValueError`` if a list is empty or a template has no ``{}``.
         """
         if not class_names or not templates:
             raise ValueError("a zero-shot head needs at least one class name and one template")
@@ -134,5 +137,5 @@ class Backbone:
 
 
 def average_prompts(embeddings_CTD: Tensor) -> Tensor:
-    """Class embeddings (C, D) from prompt embeddings (C, T, D): normalise, average over templates, normalise."""
+    """Average prompt embeddings (C, T, D) to class embeddings (C, D): normalise, mean over templates, normalise."""
     return F.normalize(F.normalize(embeddings_CTD, dim=-1).mean(dim=1), dim=-1)

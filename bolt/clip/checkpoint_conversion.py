@@ -1,13 +1,14 @@
-"""Checkpoints of others: reading them without running their code, and converting them to open_clip's visual names.
+"""Converts the image tower in a checkpoint of another project to open_clip's tensor names.
 
-Known layouts, told apart by the name of the class embedding, which every one of them has once:
+The layout is recognised by the name of the class embedding, which every layout has exactly once:
 
-- an open_clip image tower (``class_embedding``), a whole open_clip or OpenAI CLIP (``visual.class_embedding``);
-- what task-vector repositories save of their image encoders (``model.visual.class_embedding``, perhaps under
-  ``image_encoder.``, with leftovers of the text tower);
-- Hugging Face's CLIP models (``vision_model.embeddings.class_embedding``).
+- an open_clip image tower (``class_embedding``);
+- a whole open_clip or OpenAI CLIP (``visual.class_embedding``);
+- an image encoder of a task-vector repository (``model.visual.class_embedding``, sometimes under ``image_encoder.``,
+  with parts of the text tower);
+- a CLIP of Hugging Face (``vision_model.embeddings.class_embedding``).
 
-Any of them may stand under the ``module.`` of a data-parallel wrapper.
+Each may have the prefix ``module.`` of a data-parallel wrapper.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from bolt.clip.tensor_names import PROJECTION, TensorMismatch, check_tensors
 from bolt.clip.tower import ImageTower
 
 CONVERSION_VERSION = 1
-"""Raised whenever a conversion gives other numbers for the same file."""
+"""Increased whenever the conversion of the same file gives different numbers."""
 
 _CLASS_EMBEDDING = "class_embedding"
 _HUGGINGFACE_CLASS_EMBEDDING = "embeddings.class_embedding"
@@ -31,12 +32,12 @@ _HUGGINGFACE_CLASS_EMBEDDING = "embeddings.class_embedding"
 
 @dataclass(frozen=True)
 class ConvertedTower:
-    """An image tower that came in from outside.
+    """The result of :func:`convert_image_tower`.
 
     Attributes:
-        tensors: float32, by open_clip's visual names, in the tower's order.
-        layout: the layout it was found in, in words.
-        notes: what its owner should know: what was left out, taken from elsewhere or widened.
+        tensors: float32 on the CPU, by open_clip's visual names, in the tower's order.
+        layout: description of the checkpoint's layout.
+        notes: what the conversion left out, took from the frozen tower, or converted to float32.
     """
 
     tensors: dict[str, Tensor]
@@ -45,16 +46,16 @@ class ConvertedTower:
 
 
 def convert_image_tower(tensors: Mapping[str, Tensor], frozen: ImageTower | Mapping[str, Tensor]) -> ConvertedTower:
-    """The image tower in a checkpoint's tensors, whatever their layout, checked against the frozen one.
+    """Extract the image tower from a checkpoint of any known layout, and check it against the frozen tower.
 
     Args:
-        tensors: as :func:`read_tensors` gives them.
-        frozen: the pre-trained tower, or its tensors by open_clip's visual names. A Hugging Face vision model
-            without a projection takes ``proj`` from it.
+        tensors: the result of :func:`bolt.clip.checkpoint_reading.read_tensors`.
+        frozen: the pre-trained tower, or its tensors by open_clip's visual names. ``proj`` is taken from it for a
+            Hugging Face vision model without a projection.
 
     Raises:
-        TensorMismatch: for tensors of no known layout; missing, unexpected or wrongly shaped ones (the first of each
-            are listed); NaN or infinity; numbers that are no weights, such as a task vector's.
+        TensorMismatch: if the layout is unknown; tensors are missing, unexpected or of the wrong shape (the first of
+            each are listed); values are NaN, infinite or quantised; or the tensors are a task vector.
     """
     state = frozen.state_dict_open_clip() if isinstance(frozen, ImageTower) else dict(frozen)
     prefix, huggingface = _locate_tower(tensors)
@@ -77,7 +78,7 @@ def convert_image_tower(tensors: Mapping[str, Tensor], frozen: ImageTower | Mapp
     kinds = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in converted.values()} - {"float32"})
     if kinds:
         notes.append(f"{' and '.join(kinds)} numbers were converted to float32")
-    # Copies: what comes out depends on no file that was mapped into memory, and shares nothing with the frozen tower.
+    # Copied, so that the result needs no memory-mapped file and shares no memory with the frozen tower.
     ordered = {
         name: converted[name].detach().to("cpu", torch.float32, copy=True, memory_format=torch.contiguous_format)
         for name in state
@@ -86,7 +87,7 @@ def convert_image_tower(tensors: Mapping[str, Tensor], frozen: ImageTower | Mapp
 
 
 def _locate_tower(tensors: Mapping[str, Tensor]) -> tuple[str, bool]:
-    """What precedes the tower's names, and whether they are Hugging Face's."""
+    """The prefix of the image tower's tensor names, and whether the names are Hugging Face's."""
     found = [name for name in tensors if name == _CLASS_EMBEDDING or name.endswith(f".{_CLASS_EMBEDDING}")]
     if len(found) > 1:
         raise TensorMismatch(f"several image towers in one checkpoint ({', '.join(found[:3])}): save one of them alone")
@@ -111,7 +112,7 @@ def _layout(prefix: str) -> str:
 
 
 def _check_values(tensors: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) -> None:
-    """Raise ``TensorMismatch`` for what cannot be weights of this tower."""
+    """Raise ``TensorMismatch`` for quantised, NaN or infinite weights, and for a task vector."""
     integers = [name for name, tensor in tensors.items() if not tensor.is_floating_point()]
     if integers:
         kind = str(tensors[integers[0]].dtype).removeprefix("torch.")
@@ -122,9 +123,9 @@ def _check_values(tensors: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) -
         raise TensorMismatch(f"NaN or infinity in {not_finite[0]}{more}")
     gains = [name for name in frozen if name.rpartition(".")[0].rpartition(".")[2].startswith("ln_")]
     gains = [name for name in gains if name.endswith(".weight")]
-    # Fine-tuning moves a layer norm's gains by a few per cent; a difference of two towers holds that little alone.
+    # Fine-tuning changes layer norm weights by a few per cent, so those of a task vector are close to zero.
     if all(tensors[name].float().norm() < 0.2 * frozen[name].cpu().float().norm() for name in gains):
         raise TensorMismatch(
-            "the gains of every layer norm are near zero: this is a difference of two towers (a task vector), not a "
-            "tower; add the pre-trained weights before saving"
+            "the weights of every layer norm are near zero: this is a task vector (the difference of two towers), "
+            "not a tower; add the pre-trained weights before saving"
         )

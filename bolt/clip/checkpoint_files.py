@@ -1,4 +1,4 @@
-"""Which files hold a checkpoint's tensors. Nothing is read but a list of parts, and nothing heavy is imported."""
+"""Finds the files of a checkpoint: a single file, a folder, or a checkpoint in several parts. Imports no torch."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ FOLDER_WEIGHTS = (
     "pytorch_model.bin.index.json",
     "open_clip_pytorch_model.bin",
 )
-"""The names under which transformers and open_clip save weights, the safest first."""
+"""File names under which transformers and open_clip save weights, in order of preference (safetensors first)."""
 
 
 class UnreadableCheckpoint(ValueError):
-    """A file that holds no tensors this project can or will read; the message says what to do."""
+    """A checkpoint cannot be read, or is refused for safety; the message says what to do."""
 
 
 def checkpoint_files(path: Path) -> tuple[Path, ...]:
-    """The file or files that hold the tensors, in a fixed order.
+    """The files that hold a checkpoint's tensors, in a fixed order.
 
     Args:
-        path: a checkpoint file, the index of one in parts, or a folder that holds one of either.
+        path: a checkpoint file, the index file of a checkpoint in parts, or a folder with one of these.
 
     Raises:
-        UnreadableCheckpoint: when there is nothing there, several that it could be, or an index that cannot be used.
+        UnreadableCheckpoint: if there is no checkpoint, more than one, or an index file that cannot be used.
     """
     if path.is_dir():
         path = _file_in_folder(path)
@@ -38,12 +38,12 @@ def checkpoint_files(path: Path) -> tuple[Path, ...]:
     if path.name.endswith(".index.json"):
         return _part_files(path)
     if path.suffix not in SUFFIXES:
-        raise UnreadableCheckpoint(f"{path} is none of {', '.join(SUFFIXES)}")
+        raise UnreadableCheckpoint(f"{path} is not a checkpoint file: its suffix is none of {', '.join(SUFFIXES)}")
     return (path,)
 
 
 def config_file(path: Path) -> Path | None:
-    """The ``config.json`` in a checkpoint's folder or beside its file, if there is one."""
+    """The ``config.json`` in a checkpoint's folder or next to its file; ``None`` if there is none."""
     found = (path if path.is_dir() else path.parent) / "config.json"
     return found if found.is_file() else None
 
@@ -63,8 +63,8 @@ def _part_files(index: Path) -> tuple[Path, ...]:
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise UnreadableCheckpoint(f"{index} is not an index of a checkpoint in parts ({error!r})") from None
+        raise UnreadableCheckpoint(f"{index} is not the index file of a checkpoint in parts ({error!r})") from None
     for name in names:
         if Path(name).name != name or not (index.parent / name).is_file():
-            raise UnreadableCheckpoint(f"{index} names the part {name!r}, which does not lie beside it")
+            raise UnreadableCheckpoint(f"{index} lists the part {name!r}, which is not in the same folder")
     return tuple(index.parent / name for name in names)

@@ -1,4 +1,4 @@
-"""Reading every tensor of a checkpoint file without running code from it."""
+"""Reads the tensors of a checkpoint file; never runs code from the file."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ _MAX_DEPTH = 4
 
 
 def read_tensors(path: Path | str) -> dict[str, Tensor]:
-    """Every tensor of a checkpoint by its own name, on the CPU.
+    """Read every tensor of a checkpoint, by the names in the file, onto the CPU.
 
     Args:
-        path: ``.safetensors``; ``.pt``, ``.pth``, ``.bin`` or ``.ckpt`` of ``torch.save``, of which only tensors are
-            read; the index of a checkpoint in parts; or a folder that holds one of these.
+        path: a ``.safetensors`` file; a ``.pt``, ``.pth``, ``.bin`` or ``.ckpt`` file written by ``torch.save``; the
+            index file of a checkpoint in parts; or a folder with one of these.
 
     Raises:
-        UnreadableCheckpoint: for anything else, with what its owner can do about it. No code of a file is ever run.
+        UnreadableCheckpoint: for any other file, and for one that holds pickled objects other than tensors. The message
+            says how to convert it.
     """
     tensors: dict[str, Tensor] = {}
     for file in checkpoint_files(Path(path)):
@@ -44,17 +45,17 @@ def _read_safetensors(file: Path) -> dict[str, Tensor]:
 
 
 def _read_torch(file: Path) -> dict[str, Tensor]:
-    """Tensors that ``torch.save`` wrote, found through the wrappers training scripts put around them."""
+    """Tensors of a ``torch.save`` file, also inside wrapper dictionaries such as ``{"state_dict": ...}``."""
     zipped = zipfile.is_zipfile(file)
     if zipped and _is_torchscript(file):
         raise UnreadableCheckpoint(
-            f"{file} is a TorchScript program, not a dictionary of tensors; its owner turns it into one with "
+            f"{file} is a TorchScript program, not a dictionary of tensors; convert it with "
             "torch.save(torch.jit.load(FILE).state_dict(), NEW)"
         )
     try:
-        # A file that is not a zip archive has the format before torch 1.6, which cannot be mapped into memory.
+        # A file that is not a zip archive has the format of torch before 1.6, which cannot be memory-mapped.
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of plain pickles, which are refused below
+            warnings.simplefilter("ignore")  # torch warns of plain pickles; they are refused below
             loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=zipped)
     except pickle.UnpicklingError as error:
         raise UnreadableCheckpoint(_explain_pickle(file, zipped, error)) from None
@@ -87,7 +88,7 @@ def _unwrap(loaded: Any, file: Path) -> dict[str, Tensor]:
 
 
 def _explain_pickle(file: Path, zipped: bool, error: Exception) -> str:
-    """Why a file that wants to import code is refused, and how its owner makes one that is read."""
+    """The message for a file with pickled objects: which classes it needs, and how to convert it to tensors."""
     classes: list[str] = []
     if zipped:
         classes = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(str(file)))
@@ -95,8 +96,8 @@ def _explain_pickle(file: Path, zipped: bool, error: Exception) -> str:
         return f"{file} is not a file of torch.save{_lfs_hint(file)}"
     what = f" ({', '.join(classes[:3])}{', ...' if len(classes) > 3 else ''})" if classes else ""
     return (
-        f"{file} holds pickled Python objects{what}, and reading those can run any code; whoever trusts the file turns "
-        "it into tensors, where its classes can be imported: torch.save(torch.load(FILE, "
+        f"{file} holds pickled Python objects{what}, and loading those can run any code. If you trust the file, "
+        "convert it to tensors in an environment that has its classes: torch.save(torch.load(FILE, "
         "weights_only=False).state_dict(), NEW)"
     )
 
@@ -107,7 +108,7 @@ def _is_torchscript(file: Path) -> bool:
 
 
 def _lfs_hint(file: Path) -> str:
-    """A word on the most common cause of a file that is too short."""
+    """A hint, if the file is a git-lfs pointer: the most common cause of a file that is too short."""
     with file.open("rb") as stream:
         pointer = stream.read(40).startswith(b"version https://git-lfs")
     return " (it is a git-lfs pointer: run git lfs pull)" if pointer else ""

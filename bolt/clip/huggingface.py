@@ -1,9 +1,9 @@
-"""Hugging Face's names for a CLIP image tower, and open_clip's: both ways, tensors and configuration.
+"""Converts image towers between open_clip and Hugging Face transformers: tensors and configuration, both ways.
 
-transformers keeps query, key and value apart and stores the projection as (embed, width); open_clip stacks the three
-and stores (width, embed). The numbers are the same, so a conversion there and back is exact. ``CLIPModel`` and
-``CLIPVisionModelWithProjection`` hold a projection; ``CLIPVisionModel``, the class of the published fine-tuned
-families, holds none.
+transformers has separate query, key and value matrices and stores the projection as (embed, width). open_clip stacks
+the three matrices and stores the projection as (width, embed). The conversion is exact. ``CLIPModel`` and
+``CLIPVisionModelWithProjection`` have a projection; ``CLIPVisionModel``, the class of the published fine-tuned models,
+has none.
 
 Shape legend: W width, D embedding width.
 """
@@ -21,7 +21,7 @@ from bolt.clip.tensor_names import PROJECTION, TensorMismatch
 from bolt.clip.tower_shape import TowerShape
 
 VISION = "vision_model."
-"""What precedes the names of the tower, except in a ``CLIPVisionModel`` written by transformers 5."""
+"""Prefix of the image tower's tensor names, except in a ``CLIPVisionModel`` written by transformers 5."""
 
 VISUAL_PROJECTION = "visual_projection.weight"
 
@@ -29,7 +29,7 @@ _OUTSIDE_BLOCKS = {
     "class_embedding": "embeddings.class_embedding",
     "positional_embedding": "embeddings.position_embedding.weight",
     "conv1.weight": "embeddings.patch_embedding.weight",
-    "ln_pre.weight": "pre_layrnorm.weight",  # their spelling
+    "ln_pre.weight": "pre_layrnorm.weight",  # spelled like this in transformers
     "ln_pre.bias": "pre_layrnorm.bias",
     "ln_post.weight": "post_layernorm.weight",
     "ln_post.bias": "post_layernorm.bias",
@@ -43,7 +43,7 @@ _IN_BLOCK = {
 }
 _QUERY_KEY_VALUE = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 
-# What a configuration that leaves a field out means: the defaults of transformers' CLIPVisionConfig.
+# The defaults of transformers' CLIPVisionConfig.
 _DEFAULTS = {
     "image_size": 224,
     "patch_size": 32,
@@ -58,14 +58,14 @@ _DEFAULTS = {
 
 
 def from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The image tower's tensors by open_clip's visual names, query, key and value fused in this order.
+    """Convert the image tower of a Hugging Face CLIP to open_clip's visual names.
 
-    ``proj`` (W, D) is there only where the model has a projection. Names without an equal keep their own, for the
-    tower's check to list them; a text tower and other parts outside the vision model are left out.
+    The result has ``proj`` (W, D) only if the model has a projection. Unknown names are kept, so that
+    :func:`bolt.clip.tensor_names.check_tensors` reports them. Tensors outside the vision model are left out.
     """
     prefix = VISION if any(name.startswith(VISION) for name in tensors) else ""
     vision = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    vision.pop("embeddings.position_ids", None)  # 0, 1, 2, ...: a buffer of older versions
+    vision.pop("embeddings.position_ids", None)  # the buffer 0, 1, 2, ... of older versions
     projection = tensors.get(VISUAL_PROJECTION)
     vision.pop(VISUAL_PROJECTION, None)
     found = {
@@ -87,9 +87,9 @@ def from_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def to_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a ``CLIPVisionModelWithProjection``, from an image tower's by open_clip's visual names.
+    """Convert an image tower's tensors from open_clip's visual names to a ``CLIPVisionModelWithProjection``.
 
-    No two of them share memory, as safetensors wants it. Raises ``TensorMismatch`` for a name without an equal.
+    No two tensors share memory, as safetensors requires. Raises ``TensorMismatch`` for an unknown name.
     """
     remaining = dict(tensors)
     found = {
@@ -117,22 +117,22 @@ def to_huggingface(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def shape_from_config(config: Mapping[str, Any]) -> TowerShape:
-    """The tower that a ``config.json`` of transformers describes.
+    """The tower shape in a ``config.json`` of transformers.
 
     Args:
-        config: of a ``CLIPModel`` (``vision_config`` inside) or of one of the vision models.
+        config: configuration of a ``CLIPModel`` (with ``vision_config``) or of a CLIP vision model.
 
     Raises:
-        ValueError: for a model of another kind, or an activation other than ``gelu`` and ``quick_gelu``.
+        ValueError: if the model is no CLIP, or the activation is neither ``gelu`` nor ``quick_gelu``.
     """
     kind = config.get("model_type", "clip")
     if kind not in ("clip", "clip_vision_model"):
-        raise ValueError(f"the configuration is of a {kind!r}, not of a CLIP")
+        raise ValueError(f"the model type of the configuration is {kind!r}, not a CLIP")
     vision = {**_DEFAULTS, **(config.get("vision_config") or config)}
     projection = config.get("projection_dim", vision["projection_dim"])
     activation = vision["hidden_act"]
     if activation not in ("gelu", "quick_gelu"):
-        raise ValueError(f"the activation is {activation!r}; only 'gelu' and 'quick_gelu' have an equal here")
+        raise ValueError(f"the activation is {activation!r}; only 'gelu' and 'quick_gelu' are supported")
     return TowerShape(
         image_size=vision["image_size"],
         patch_size=vision["patch_size"],
@@ -166,6 +166,6 @@ def config_from_shape(shape: TowerShape) -> dict[str, Any]:
 
 
 def _layers(names: Mapping[str, Tensor], pattern: str) -> int:
-    """How many blocks the names speak of."""
+    """Number of transformer blocks, from the tensor names."""
     found = (re.match(pattern, name) for name in names)
     return 1 + max((int(match[1]) for match in found if match), default=-1)

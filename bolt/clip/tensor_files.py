@@ -1,4 +1,4 @@
-"""Writing tensors to a file: safetensors, with what the disk says told as the system's own errors."""
+"""Writes safetensors files and reports a full or read-only disk as ``OSError``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from torch import Tensor
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Write contiguous CPU tensors by name, readable for everybody as other files are.
+    """Write named contiguous CPU tensors to a safetensors file with mode 0644.
 
-    Raises ``OSError`` with the system's number where the disk is full or may not be written to, which safetensors
-    reports in words only.
+    Raises ``OSError`` with the system's ``errno`` if writing fails; safetensors gives the number in its message only.
     """
     try:
         save_file(dict(tensors), path, None if metadata is None else dict(metadata))

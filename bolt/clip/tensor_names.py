@@ -1,6 +1,6 @@
-"""open_clip's names for the tensors of an image tower, and the names of the same tensors in :mod:`bolt.clip.tower`.
+"""open_clip's names for the tensors of an image tower, and the parameters of :mod:`bolt.clip.tower` they belong to.
 
-A task vector, a checkpoint and a saved model name tensors as open_clip's *visual* tower does.
+Task vectors, checkpoints and saved models use the names of open_clip's *visual* tower.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from torch import Tensor
 
 PROJECTION = "proj"
-"""The one matrix that open_clip stores as (in, out) and applies as ``x @ proj``; all others are (out, in)."""
+"""The only matrix that open_clip stores as (in, out) and applies as ``x @ proj``; all others are (out, in)."""
 
 
 _NOT_A_MATRIX = ("text_projection", "positional", "token_embedding")
 
 
 class TensorMismatch(ValueError):
-    """A dictionary of tensors that does not fit the tower."""
+    """The names or shapes of some tensors do not fit the image tower."""
 
 
 def tensor_names(layers: int) -> dict[str, str]:
-    """open_clip's tensor name -> this tower's, in open_clip's order."""
+    """open_clip's tensor name -> parameter name of :class:`bolt.clip.tower.ImageTower`, in open_clip's order."""
     names = {name: name for name in ("class_embedding", "positional_embedding")}
     names[PROJECTION] = "proj.weight"
     names |= {name: name for name in ("conv1.weight", "ln_pre.weight", "ln_pre.bias")}
@@ -54,7 +54,7 @@ _BLOCK_TENSORS = {
 
 
 def matrix_module_paths(layers: int) -> dict[str, str]:
-    """open_clip's matrix name -> path of the module that holds it, in network order."""
+    """open_clip's matrix name -> path of the linear module of the image tower that holds it, in network order."""
     paths = {
         f"transformer.resblocks.{index}.{open_clip_name}": f"blocks.{index}.{own_name}"
         for index in range(layers)
@@ -64,11 +64,13 @@ def matrix_module_paths(layers: int) -> dict[str, str]:
 
 
 def matrix_names(state: Mapping[str, Tensor]) -> list[str]:
-    """Names of the weight matrices that get a basis, in the order of ``state``.
+    """Names of the image tower's weight matrices, in the order of ``state``.
 
-    A tensor counts if it is two-dimensional and neither an embedding nor the text projection: per block the fused
-    query-key-value, attention output and two feed-forward matrices, plus the visual projection; 49 in ViT-B, 97 in
-    ViT-L/14. ``state`` is a visual tower's dictionary or a whole CLIP's, of which only ``visual.`` names count.
+    These are the two-dimensional tensors without the embeddings: per block the fused query-key-value, the attention
+    output and the two feed-forward matrices, and the visual projection; 49 in ViT-B, 97 in ViT-L/14.
+
+    Args:
+        state: the state dictionary of a visual tower, or of a whole CLIP, whose text tower is ignored.
     """
     return [
         name
@@ -78,7 +80,7 @@ def matrix_names(state: Mapping[str, Tensor]) -> list[str]:
 
 
 def layer_norm_names(state: Mapping[str, Tensor]) -> list[str]:
-    """Names of the gains and biases of the image tower's layer norms; ``state`` as in :func:`matrix_names`."""
+    """Names of the weights and biases of the image tower's layer norms; ``state`` as in :func:`matrix_names`."""
     return [name for name in _image_tower_tensors(state) if any(part.startswith("ln_") for part in name.split("."))]
 
 
@@ -88,9 +90,14 @@ def _image_tower_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def check_tensors(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise ``TensorMismatch`` that lists the first missing, unexpected and wrongly shaped tensors.
+    """Check the names and shapes of an image tower's tensors.
 
-    ``expected`` maps each open_clip visual name to its shape.
+    Args:
+        tensors: by open_clip's names.
+        expected: shape of each tensor.
+
+    Raises:
+        TensorMismatch: if they differ; the message lists the first missing, unexpected and wrongly shaped tensors.
     """
     problems = [
         *_list_first("missing", [name for name in expected if name not in tensors]),

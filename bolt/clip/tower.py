@@ -1,9 +1,9 @@
-"""CLIP's image tower with every weight matrix a plain ``nn.Linear``.
+"""CLIP's image tower, in which every weight matrix is a plain ``nn.Linear``.
 
-open_clip keeps the attention projections as raw tensors inside ``nn.MultiheadAttention`` and the output projection
-as a bare parameter, where no adapter can be hung on them (a LoRA wrapped around ``attn.out_proj`` is silently
-dead). Here each of them is a linear module of its own, with the same numbers coming out, and a two-way mapping to
-open_clip's tensor names so that checkpoints and task vectors speak one language.
+In open_clip the attention projections are raw tensors of ``nn.MultiheadAttention`` and the output projection is a bare
+parameter, so no adapter can be attached to them (a LoRA around ``attn.out_proj`` has no effect and gives no error).
+Here each of them is an ``nn.Linear``, and the outputs are the same. State dictionaries use open_clip's tensor names
+(:mod:`bolt.clip.tensor_names`).
 
 Shape legend: B images, S image side, T tokens (the class token first), W width, H heads, D embedding width.
 """
@@ -32,7 +32,10 @@ class QuickGELU(nn.Module):
 
 
 class _QuickGELU(torch.autograd.Function):
-    """x * sigmoid(1.702 x) as silu(1.702 x) / 1.702: half the passes over memory, the constants cancel in backward."""
+    """x * sigmoid(1.702 x), computed as silu(1.702 x) / 1.702 to halve the passes over memory; first derivative only.
+
+    The constants cancel in the backward pass.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -48,7 +51,7 @@ class _QuickGELU(torch.autograd.Function):
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention with a fused query-key-value projection, rows stacked as in open_clip."""
+    """Multi-head self-attention with a fused query-key-value projection, in open_clip's order of rows."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -57,7 +60,7 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, x_BTW: Tensor, outputs: int) -> Tensor:
-        """The first ``outputs`` tokens of the attention's result, (B, outputs, W)."""
+        """Attention output of the first ``outputs`` tokens: (B, T, W) -> (B, outputs, W)."""
         heads = self.qkv(x_BTW).unflatten(-1, (3, self.heads, -1))
         query, key, value = heads.permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(query[:, :, :outputs], key, value)
@@ -77,7 +80,7 @@ class Block(nn.Module):
         self.c_proj = nn.Linear(shape.mlp_width, shape.width)
 
     def forward(self, x_BTW: Tensor, outputs: int) -> Tensor:
-        """The first ``outputs`` tokens of the block's result, (B, outputs, W)."""
+        """Block output of the first ``outputs`` tokens: (B, T, W) -> (B, outputs, W)."""
         x = x_BTW[:, :outputs] + self.attn(self.ln_1(x_BTW), outputs)
         return cast(Tensor, x + self.c_proj(self.activation(self.c_fc(self.ln_2(x)))))
 
@@ -99,12 +102,12 @@ class ImageTower(nn.Module):
 
     @classmethod
     def from_open_clip(cls, visual: nn.Module) -> ImageTower:
-        """The equal of an open_clip ``VisionTransformer``; shares its tensors (all but the transposed ``proj``).
+        """Convert an open_clip ``VisionTransformer``; the tower shares its tensors, except the transposed ``proj``.
 
         The tower is frozen and in evaluation mode. Raises ``UnsupportedTower`` for any other architecture.
         """
         shape = shape_from_open_clip(visual)
-        with torch.device("meta"):  # no memory, and no draw from a global random generator
+        with torch.device("meta"):  # allocates no memory and draws no random numbers
             tower = cls(shape)
         tower._assign({name: tensor.detach() for name, tensor in visual.state_dict().items()})
         return tower.requires_grad_(False).eval()
@@ -122,7 +125,7 @@ class ImageTower(nn.Module):
         return cast(Tensor, self.proj(self.ln_post(x[:, 0])))
 
     def state_dict_open_clip(self) -> dict[str, Tensor]:
-        """Every tensor by its name in open_clip's *visual* tower; detached and shared, except ``proj`` (a copy)."""
+        """Every tensor by its name in open_clip's *visual* tower, detached; all but ``proj`` are shared."""
         own = dict(self.named_parameters())
         return {
             name: own[path].detach().T.contiguous() if name == PROJECTION else own[path].detach()
@@ -130,9 +133,9 @@ class ImageTower(nn.Module):
         }
 
     def load_open_clip(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy the values of open_clip-named tensors into this tower.
+        """Copy the values of tensors with open_clip's names into this tower.
 
-        Raises ``TensorMismatch`` that lists the first missing, unexpected and wrongly shaped tensors.
+        Raises ``TensorMismatch``, which lists the first missing, unexpected and wrongly shaped tensors.
         """
         self._check(tensors)
         own = dict(self.named_parameters())
@@ -141,10 +144,10 @@ class ImageTower(nn.Module):
                 own[path].copy_(tensors[name].T if name == PROJECTION else tensors[name])
 
     def copy(self, trainable: Iterable[str] = ()) -> ImageTower:
-        """A tower with tensors of its own for the ``trainable`` open_clip names, sharing all others.
+        """Copy the tower with new tensors for the ``trainable`` names; the copy shares all other tensors.
 
-        Names are those of :meth:`state_dict_open_clip`; ``copy(tower.state_dict_open_clip())`` makes everything
-        trainable. Shared tensors stay frozen, so training the copy never moves the original.
+        Names are those of :meth:`state_dict_open_clip`; ``copy(tower.state_dict_open_clip())`` makes every tensor
+        trainable. Shared tensors are frozen, so training the copy never changes the original.
         """
         names = tensor_names(self.shape.layers)
         wanted = {names[name] for name in trainable}
@@ -163,7 +166,7 @@ class ImageTower(nn.Module):
         check_tensors(tensors, expected)
 
     def _assign(self, tensors: Mapping[str, Tensor]) -> None:
-        """Make the given tensors this tower's own, without copying their values where the layout is the same."""
+        """Use the given tensors as this tower's parameters; only the transposed ``proj`` is copied."""
         self._check(tensors)
         for name, path in tensor_names(self.shape.layers).items():
             value = tensors[name].T.contiguous() if name == PROJECTION else tensors[name]
@@ -172,7 +175,7 @@ class ImageTower(nn.Module):
 
 
 def tower_digest(tower: ImageTower) -> str:
-    """Sixteen hexadecimal digits that name a tower's tensors, by open_clip's names, and its activation."""
+    """Digest of a tower's activation and tensors (names, shapes, values): 16 hexadecimal digits of a SHA-256."""
     digest = hashlib.sha256(tower.shape.activation.encode())
     for name, tensor in tower.state_dict_open_clip().items():
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
@@ -181,10 +184,10 @@ def tower_digest(tower: ImageTower) -> str:
 
 
 def matrix_modules(tower: ImageTower) -> dict[str, nn.Linear]:
-    """open_clip's matrix name -> the linear module that holds it, in network order.
+    """open_clip's matrix name -> the linear module of the tower that holds it, in network order.
 
-    A matrix of task-vector space is open_clip's own tensor. For every name but ``proj`` that is the module's
-    ``weight`` (out, in); ``proj`` is stored as (width, embed), the transpose of the module's weight.
+    open_clip's tensor is the module's ``weight`` (out, in), except for ``proj``: open_clip stores it as (width, embed),
+    the transpose of the module's weight.
     """
     return {
         name: cast(nn.Linear, tower.get_submodule(path))
@@ -193,9 +196,9 @@ def matrix_modules(tower: ImageTower) -> dict[str, nn.Linear]:
 
 
 def replace_matrix(tower: ImageTower, name: str, make: Callable[[nn.Linear], nn.Module]) -> nn.Module:
-    """Put ``make(linear)`` in the place of one matrix's linear module; returns the new module."""
+    """Replace the linear module of one matrix by ``make(linear)``; returns the new module."""
     owner, _, attribute = matrix_module_paths(tower.shape.layers)[name].rpartition(".")
-    holder = tower.get_submodule(owner)
-    module = make(cast(nn.Linear, getattr(holder, attribute)))
-    setattr(holder, attribute, module)
+    parent = tower.get_submodule(owner)
+    module = make(cast(nn.Linear, getattr(parent, attribute)))
+    setattr(parent, attribute, module)
     return module

@@ -1,4 +1,4 @@
-"""The tensors in which a trained tower differs from the frozen one, and putting such tensors into a frozen tower."""
+"""Finds the tensors in which an adapted tower differs from the frozen one, and puts such tensors into a tower."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from bolt.clip.tower import ImageTower
 
 
 def changed_tensors(tower: ImageTower, frozen: ImageTower) -> dict[str, Tensor]:
-    """The tensors in which a tower differs from the one it came from, by open_clip's names and in its orientation.
+    """The tensors in which a tower differs from the frozen one, by open_clip's names and in its orientation.
 
-    Tensors that the two share are not looked at, so this is cheap where little was trained.
+    Tensors that share memory are not compared, so this is fast if little was trained.
     """
     own, before = dict(tower.named_parameters()), dict(frozen.named_parameters())
     changed = [
@@ -27,7 +27,7 @@ def changed_tensors(tower: ImageTower, frozen: ImageTower) -> dict[str, Tensor]:
 
 
 def replace_tensors(frozen: ImageTower, tensors: Mapping[str, Tensor]) -> ImageTower:
-    """A frozen tower that has these tensors, by open_clip's names, in the place of its own; it shares the others.
+    """A copy of a frozen tower with some tensors replaced, by open_clip's names; it shares the other tensors.
 
     Raises ``bolt.clip.tensor_names.TensorMismatch`` for tensors that do not fit.
     """

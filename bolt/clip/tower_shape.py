@@ -1,4 +1,4 @@
-"""The sizes that fix the tensors of an image tower, and reading them off an open_clip model."""
+"""The architecture of an image tower: its sizes and activation, also read from an open_clip model."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Activation = Literal["gelu", "quick_gelu"]
 
 
 class UnsupportedTower(ValueError):
-    """An image tower this project has no equal for."""
+    """The architecture of an image tower is not supported."""
 
 
 @dataclass(frozen=True)
 class TowerShape:
-    """What fixes a tower's tensors and its arithmetic."""
+    """Sizes, activation and layer norm epsilon of a vision transformer; they fix its tensors and its computation."""
 
     image_size: int
     patch_size: int
@@ -30,8 +30,12 @@ class TowerShape:
 
 
 def shape_from_open_clip(visual: nn.Module) -> TowerShape:
-    """The shape of an open_clip vision transformer, or ``UnsupportedTower`` naming what has no equal here."""
-    import open_clip.transformer as open_clip_transformer  # seconds to import; a plan never gets here
+    """The shape of an open_clip vision transformer.
+
+    Raises ``UnsupportedTower``, naming what is not supported: another class of network, pooling other than the class
+    token, patch dropout, layer scale, or an activation other than GELU and QuickGELU.
+    """
+    import open_clip.transformer as open_clip_transformer  # takes seconds to import
 
     if not isinstance(visual, open_clip_transformer.VisionTransformer):
         raise UnsupportedTower(

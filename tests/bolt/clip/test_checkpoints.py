@@ -393,9 +393,9 @@ UNREADABLE = {
     script: r"TorchScript program.*torch\.jit\.load",
     empty_folder: "no checkpoint",
     two_in_a_folder: "2 checkpoints.*name one file",
-    index_that_leaves: "does not lie beside it",
+    index_that_leaves: "elsewhere.safetensors",
     absent: "does not exist",
-    another_kind: "is none of",
+    another_kind: r"\.zip.*\.safetensors",
 }
 
 
