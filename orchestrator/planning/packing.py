@@ -60,24 +60,16 @@ class Packing:
     Args:
         catalog: sizes of backbones and datasets, for cells without measured relatives.
         costs: predicts the memory of cells, and learns it while they run.
-        gpu_mib: memory of the smallest GPU; ``None`` where it is unknown, and shares are assumed.
+        gpu_mib: memory of the smallest GPU, may be set later; ``None`` where unknown, and shares are assumed.
 
     Several threads may use it at once; an answer then holds for the moment before or after a change.
     """
 
     def __init__(self, catalog: Catalog, costs: CostModel | None = None, gpu_mib: float | None = None) -> None:
-        self._catalog, self._costs, self._gpu_mib = catalog, costs or CostModel(), gpu_mib
+        self.gpu_mib = gpu_mib
+        self._catalog, self._costs = catalog, costs or CostModel()
         self._too_small: dict[Hashable, float] = {}
-        self._assumed: dict[Hashable, float] = {}
-
-    @property
-    def gpu_mib(self) -> float | None:
-        """Memory of the smallest GPU."""
-        return self._gpu_mib
-
-    @gpu_mib.setter
-    def gpu_mib(self, mebibytes: float | None) -> None:
-        self._gpu_mib, self._assumed = mebibytes, {}
+        self._frozen_mib: dict[Hashable, float] = {}
 
     def learn(self, cell: Cell, mebibytes: float) -> None:
         """Learn how many MiB of its GPU a finished cell reserved in torch; 0 for a cell on a CPU is ignored."""
@@ -90,27 +82,27 @@ class Packing:
 
     def demand(self, cell: Cell) -> Demand:
         """The share of a GPU that a cell asks for, from the memory of its nearest measured relatives."""
-        held, share = self._costs.memory_mib(cell), self._assumed_share(cell)
+        held, gpu_mib = self._costs.memory_mib(cell), self.gpu_mib
         mib = None if held is None else held + CONTEXT_MIB
-        if mib is not None and self._gpu_mib is not None:
-            share = smallest_share(mib * HEADROOM, self._gpu_mib)
+        if mib is None or gpu_mib is None:
+            share = self._assumed_share(cell, gpu_mib)
+        else:
+            share = smallest_share(mib * HEADROOM, gpu_mib)
         too_small = self._too_small.get(same_but_seed(cell), 0.0)
         if share <= too_small:
             share = next((larger for larger in SHARES if larger > too_small), 1.0)
         return Demand(share, mib)
 
-    def _assumed_share(self, cell: Cell) -> float:
+    def _assumed_share(self, cell: Cell, gpu_mib: float | None) -> float:
         """The share of a cell without measured relatives, or on GPUs of unknown size."""
-        key, known = same_but_seed(cell), self._assumed
-        if key not in known:
-            if METHODS[cell.method.name].changes_tower:
-                known[key] = 1.0
-            elif self._gpu_mib is None:
-                known[key] = FROZEN_SHARE
-            else:
-                least = smallest_share(frozen_mib(cell, self._catalog) * HEADROOM, self._gpu_mib)
-                known[key] = max(FROZEN_SHARE, least)
-        return known[key]
+        if METHODS[cell.method.name].changes_tower:
+            return 1.0
+        if gpu_mib is None:
+            return FROZEN_SHARE
+        key = same_but_seed(cell)
+        if key not in self._frozen_mib:
+            self._frozen_mib[key] = frozen_mib(cell, self._catalog)
+        return max(FROZEN_SHARE, smallest_share(self._frozen_mib[key] * HEADROOM, gpu_mib))
 
     def resources(self, cell: Cell, settings: RunSettings, gpus: float) -> Resources:
         """The CPUs and the GPU share of a cell on a cluster that has, or can grow to, ``gpus`` GPUs."""

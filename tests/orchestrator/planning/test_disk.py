@@ -38,7 +38,7 @@ def plan(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Plan:
     return make_plan(load_grid(folder / "world.yaml", catalog), catalog, Store(folder / "store"))
 
 
-def test_free_space_is_that_of_the_disk_the_store_will_be_on(tmp_path: Path) -> None:
+def test_free_space_is_that_of_the_disk_where_the_store_will_be(tmp_path: Path) -> None:
     free = free_bytes(Store(tmp_path / "not" / "there" / "yet"))
     assert free is not None
     assert 0 < free <= shutil.disk_usage(tmp_path).total
@@ -52,7 +52,7 @@ def test_every_kind_of_artifact_has_a_title_and_a_hint(plan: Plan, tmp_path: Pat
         assert f"  1 {planned.spec.title}: {planned.spec.shrink_hint}" in str(caught.value)
 
 
-def test_a_plan_beyond_its_budget_names_what_takes_most_and_what_makes_it_less(plan: Plan, tmp_path: Path) -> None:
+def test_a_plan_beyond_its_budget_is_refused_with_the_largest_kinds_and_hints(plan: Plan, tmp_path: Path) -> None:
     store = Store(tmp_path)
     check_disk_space(plan, store, bytes_to_build(plan))
     with pytest.raises(UserError) as caught:
@@ -69,12 +69,12 @@ def test_a_plan_beyond_the_free_space_is_refused_without_a_budget(plan: Plan, tm
         check_disk_space(replace(plan, artifacts=(large,)), Store(tmp_path))
 
 
-def test_what_is_built_needs_no_room(plan: Plan, tmp_path: Path) -> None:
+def test_built_artifacts_need_no_space(plan: Plan, tmp_path: Path) -> None:
     built = tuple(PlannedArtifact(planned.spec, built=True, bytes=10**18) for planned in plan.artifacts)
     check_disk_space(replace(plan, artifacts=built), Store(tmp_path), budget=1)
 
 
-def test_the_plan_shows_the_room_and_says_when_it_is_too_little(plan: Plan, catalog: Catalog, tmp_path: Path) -> None:
+def test_the_plan_shows_the_disk_space_and_whether_it_is_too_small(plan: Plan, tmp_path: Path) -> None:
     store = Store(tmp_path)
     for budget, shown in ((None, False), (1, True)):
         console = Console(width=200)
@@ -85,7 +85,7 @@ def test_the_plan_shows_the_room_and_says_when_it_is_too_little(plan: Plan, cata
         assert ("--disk-budget: " in text) == shown
 
 
-def test_estimates_of_drawn_images_are_what_they_take(plan: Plan, catalog: Catalog, tmp_path: Path) -> None:
+def test_images_take_the_predicted_number_of_bytes(plan: Plan, catalog: Catalog, tmp_path: Path) -> None:
     settings = RunSettings(str(tmp_path), device="cpu")
     for kind in (Images, SupportImages):
         spec = next(planned.spec for planned in plan.artifacts if isinstance(planned.spec, kind))
@@ -95,7 +95,7 @@ def test_estimates_of_drawn_images_are_what_they_take(plan: Plan, catalog: Catal
         assert took == pytest.approx(spec.size_bytes(catalog), rel=0.01)
 
 
-def test_small_images_are_not_reckoned_at_twice_the_towers_side(catalog: Catalog, plan: Plan) -> None:
+def test_small_images_are_predicted_at_their_own_size(catalog: Catalog, plan: Plan) -> None:
     ref = next(planned.spec.dataset for planned in plan.artifacts if isinstance(planned.spec, Images))
     cifar = replace(ref, name="cifar10")
     assert Images(cifar, "train", 224).size_bytes(catalog) == 50_000 * 3 * 32**2
@@ -104,9 +104,7 @@ def test_small_images_are_not_reckoned_at_twice_the_towers_side(catalog: Catalog
     assert Images(unknown, "test_whole", 112).size_bytes(catalog) == 50_000 * 3 * 224**2
 
 
-def test_adapting_at_test_time_is_reckoned_with_two_strong_views_an_image_and_epoch(
-    plan: Plan, catalog: Catalog
-) -> None:
+def test_test_time_adaptation_counts_two_strong_views_per_image_and_epoch(plan: Plan, catalog: Catalog) -> None:
     cell = next(cell for cell in plan.cells if cell.track == "tta" and cell.method.name == "bolt")
     images = catalog.dataset(cell.dataset.name).sizes.test
     epochs = cell.method.settings_dict()["epochs"]

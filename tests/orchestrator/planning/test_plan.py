@@ -42,9 +42,7 @@ def test_every_cell_is_done_or_failed_or_to_do(grid: Grid, catalog: Catalog, tmp
     assert set(make_plan(grid, catalog, store, retry_failed=True).todo) == {*plan.todo, failed}
 
 
-def test_a_failure_that_was_not_the_cells_own_is_tried_again_by_the_same_command(
-    grid: Grid, catalog: Catalog, tmp_path: Path
-) -> None:
+def test_a_cell_whose_worker_died_runs_again_without_retry_failed(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
     """A cell whose worker was killed three times in seconds once stayed failed until --retry-failed."""
     store, when = Store(tmp_path), "2026-01-01T00:00:00+00:00"
     own, lost, cut = grid.cells[:3]
@@ -54,6 +52,19 @@ def test_a_failure_that_was_not_the_cells_own_is_tried_again_by_the_same_command
     plan = make_plan(grid, catalog, store)
     assert {failure.id for failure in plan.failed} == {own.id, lost.id, cut.id}
     assert set(plan.todo) == set(grid.cells) - {own}
+
+
+def test_an_updated_plan_has_the_results_and_failures_of_a_run(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    plan = make_plan(grid, catalog, store)
+    finished, failed = plan.todo[:2]
+    store.write_result(drawn(finished, grid.label(finished), catalog))
+    store.write_failure(Failure(failed.id, "ValueError: no", "", "", 1, "2026-01-01T00:00:00+00:00"))
+    after = plan.updated(store)
+    assert [result.cell for result in after.done] == [finished]
+    assert [failure.id for failure in after.failed] == [failed.id]
+    assert after.todo == plan.todo[2:]
+    assert plan.todo == plan.cells  # a plan does not change
 
 
 def test_the_estimate_is_measured_for_cells_with_finished_relatives_and_counted_for_the_others(
