@@ -1,16 +1,16 @@
-"""What orchestration costs: overhead per cell of a method that does nothing, with a stop and a resume in the middle.
+"""The overhead of orchestration per cell: cells of a method that does nothing, with a stop and a resume in the middle.
 
     python benchmarks/fanout.py                          # 100, 1,000 and 5,000 cells, two workers
     python benchmarks/fanout.py --sizes 100 1000         # quicker
-    python benchmarks/fanout.py --ways ours              # without the rivals
+    python benchmarks/fanout.py --ways ours              # without the alternatives
 
-Every way writes one real result file per cell through the store (atomic, synced to disk). Compared in the same run:
-    ours      run_cells: interrupted after half, then the open half planned from the store and run
+Each way writes one real result file per cell through the store (atomic, synced to disk). Compared in the same run:
+    ours      run_cells: interrupted after half of the cells; then the other half is planned from the store and run
     grid      Tune as its documentation shows it, reuse_actors on: tune.grid_search over a list of dicts
-    pool      ray.util.ActorPool, two actors: no trials, no retries, no resume; about the least Ray can do
-`start` is the time until the first cell has finished (workers start, modules load, a grid is expanded), `ms/cell` what
-every further cell takes, both halves together; `growth` is ms/cell against that of 1,000 cells; `whole` is everything,
-start included, per cell. A whole session, with its plan, MLflow and report, is measured by ``scale.py``.
+    pool      ray.util.ActorPool, two actors, without trials, retries or resume; about the minimum for Ray
+`start` is the time until the first cell has finished (workers start, modules load, a grid is expanded). `ms/cell` is
+the time of each further cell, both halves together. `growth` is ms/cell relative to that of 1,000 cells. `whole` is the
+time of everything per cell, start included. ``scale.py`` measures a whole session, with plan, MLflow and report.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RUNNER = "benchmarks.fanout:record_nothing"
 GOALS = {"ours": 15.0}
 GROWTH_GOAL = 1.3
 GRID_LIMIT = 1000
-"""tune.grid_search is quadratic in the number of cells; above this it is left out."""
+"""tune.grid_search takes quadratic time in the number of cells, so it is left out above this number."""
 
 CLASSES = 100
 
@@ -52,7 +52,7 @@ SOURCES = tuple(SourceRef(f"source-{number}", f"{number:08x}") for number in ran
 
 
 def make_cells(count: int) -> list[Cell]:
-    """Cells of an ordinary shape that differ in their seed."""
+    """Cells with usual fields that differ in their seed."""
     target = DatasetRef("target", "00000000")
     method = MethodRef("bolt", 1, (("epochs", 20), ("learning_rate", 0.001), ("top_k", 12)))
     return [
@@ -74,9 +74,9 @@ def make_cells(count: int) -> list[Cell]:
 
 
 def record_nothing(cell: Cell, settings: RunSettings) -> CellOutcome:
-    """A cell that measures nothing and records it like any other."""
-    luck = int(cell.id[-8:], 16) % 101  # cells differ in something, as a report expects of them
-    per_class = tuple((5 + (index < luck), 10) for index in range(CLASSES))
+    """Measure nothing, and record a result like that of any cell."""
+    extra = int(cell.id[-8:], 16) % 101  # the report expects results that differ
+    per_class = tuple((5 + (index < extra), 10) for index in range(CLASSES))
     correct = sum(hits for hits, _ in per_class)
     evaluation = Evaluation(cell.dataset.name, 100 * correct / (10 * CLASSES), correct, 10 * CLASSES, 40.0, per_class)
     manifest = Manifest("0" * 40, False, {"python": "3"}, "none", 1, (), "2026-01-01T00:00:00+00:00")
@@ -88,7 +88,7 @@ def record_nothing(cell: Cell, settings: RunSettings) -> CellOutcome:
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds until the first cell had finished, and from there to the end; cells; seconds planning a resume took."""
+    """Seconds to the first finished cell, seconds from there to the end, cells, and seconds to plan the resume."""
 
     start: float
     rest: float
@@ -97,12 +97,12 @@ class Measured:
 
     @property
     def per_cell(self) -> float:
-        """Milliseconds."""
+        """Milliseconds per cell after the first."""
         return 1000 * self.rest / max(1, self.cells - 1)
 
 
 def ours(cells: list[Cell], folder: Path) -> Measured:
-    """Half the cells, a Ctrl-C, the plan of what is open, and the other half."""
+    """Run half of the cells, interrupt, plan the open cells, and run them."""
     from orchestrator.execution.tune import run_cells
 
     settings, store = RunSettings(str(folder)), Store(str(folder))
@@ -149,7 +149,7 @@ def ours(cells: list[Cell], folder: Path) -> Measured:
 
 
 def grid(cells: list[Cell], folder: Path) -> Measured:
-    """Tune by the book."""
+    """Run the cells with Tune as its documentation shows it."""
     from ray import tune
 
     first: list[float] = []
@@ -166,7 +166,7 @@ def grid(cells: list[Cell], folder: Path) -> Measured:
             record_nothing(Cell.from_dict(self.cell), RunSettings(str(folder)))
             return {"done": True}
 
-    class First(tune.Callback):
+    class FirstCell(tune.Callback):
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             first.append(time.perf_counter()) if not first else None
 
@@ -180,7 +180,7 @@ def grid(cells: list[Cell], folder: Path) -> Measured:
         run_config=tune.RunConfig(
             storage_path=str(folder / "tune"),
             verbose=0,
-            callbacks=[First()],
+            callbacks=[FirstCell()],
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
         ),
     ).fit()
@@ -188,7 +188,7 @@ def grid(cells: list[Cell], folder: Path) -> Measured:
 
 
 def pool(cells: list[Cell], folder: Path) -> Measured:
-    """Two actors and a queue."""
+    """Run the cells with two actors and a queue."""
     import ray
     from ray.util import ActorPool
 
@@ -214,13 +214,13 @@ WAYS: dict[str, Callable[[list[Cell], Path], Measured]] = {
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A store of its own for every measurement."""
+    """A temporary folder for the store of one measurement."""
     with tempfile.TemporaryDirectory(prefix="bolt-bench-") as folder:
         yield Path(folder)
 
 
 def main() -> int:
-    """Measure, print, and say which goals were met; returns 1 where one was not."""
+    """Measure, print, and compare with the goals; returns 1 when one was missed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000, 5000])
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
@@ -248,7 +248,7 @@ def main() -> int:
 
 
 def report_goals(found: dict[tuple[str, int], Measured]) -> int:
-    """Each goal beside what was measured at the largest size."""
+    """Compare the measurement at the largest size with each goal; returns 1 when one was missed."""
     missed = 0
     for way, goal in GOALS.items():
         sizes = [size for found_way, size in found if found_way == way]

@@ -1,27 +1,27 @@
-"""A lab's yearly sweep: whole sessions of 1,000, 10,000 and 50,000 cells of a method that does nothing.
+"""Whole sessions of 1,000, 10,000 and 50,000 cells (a lab's yearly sweep) of a method that does nothing.
 
     python benchmarks/scale.py                                      # 40 minutes on two cores, 30 of them 50,000
     python benchmarks/scale.py --sizes 1000 10000                   # 9 minutes on two cores
     python benchmarks/scale.py --sizes 1000 --parts plan report     # without Ray
 
 A real grid file is expanded over the catalog's 32 image datasets and planned against a real store; every cell writes
-one real result. Each size has two drivers, one process after the other, as somebody has who stops a grid:
+one real result. Each size has two drivers, one process after the other, as when a grid is stopped and continued:
 
-    plan      the first driver expands and plans, nothing being done yet
-    fanout    it runs half of the cells, Tune and the store alone, and is stopped
-    resume    the second driver plans what is open, reading half of the results, and runs it as a session does: with
-              the view of a terminal, the status file, and every cell tracked in MLflow (SQLite) in the background
-    sync      it brings the other half over to MLflow, and then asks again with nothing to do
+    plan      the first driver expands and plans the grid with an empty store
+    fanout    it runs half of the cells, with Tune and the store only, and is stopped
+    resume    the second driver plans the open cells, reading half of the results, and runs them as a session does: with
+              the terminal view, the status file, and every cell tracked in MLflow (SQLite) in the background
+    sync      it writes the other half to MLflow, and then syncs again with nothing to do
     report    it writes the report
 
-`driver ms` is the processor time of the driver for a cell of `fanout`; `held` is how many trials Tune held when the
-last cell of a half had finished. `resume s` is from the start of the process to its first new cell, Ray's and Python's
-own start included. `MiB` is the larger peak (VmHWM) of the two drivers.
+`driver ms` is the driver's CPU time per cell of `fanout`. `held` is the number of trials that Tune held when the last
+cell of a half had finished. `resume s` is the time from the start of the process to its first new cell; it includes the
+starts of Python and Ray. `MiB` is the larger peak memory (VmHWM) of the two drivers.
 
-What a part needs of one that is left out is written directly, unmeasured.
+When a part is left out, what later parts need of it is written directly and not measured.
 
-Beside it, in the same run, the least that each part could cost: the same cells on `ray.util.ActorPool`, which knows
-no trials, retries or resume; a result's bytes written, synced and renamed; a run in MLflow by its plain client.
+For comparison, the same run measures the minimum of each part: the same cells on `ray.util.ActorPool`, without trials,
+retries or resume; writing, syncing and renaming a result's bytes; logging a run with MLflow's plain client.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 PARTS = ("plan", "fanout", "resume", "sync", "report")
 COMPARED = 1000
-"""At most so many cells are given to ActorPool."""
+"""At most so many cells are run on the ActorPool."""
 SYNCED_FILES, PLAIN_RUNS = 300, 20
 
 DOMAINS = ("general", "remote_sensing")
@@ -74,7 +74,7 @@ blocks:
     methods: [{methods}]
 """
 VARIANTS, LEAST_SEEDS = 8, 3
-"""As in the few-shot grid; larger grids have more seeds."""
+"""As in the few-shot grid. Larger grids have more seeds."""
 
 GOALS_AT = 10_000
 GOALS = {
@@ -85,10 +85,10 @@ GOALS = {
     "peak_mib": (2048.0, "MiB of memory of the driver"),
 }
 HELD_GOAL = 20
-"""Trials that Tune holds when half of the cells have ended, at any size."""
+"""Maximum number of trials that Tune holds when half of the cells have ended, at any size."""
 GROWTH = ("plan_s", "fanout_ms", "driver_ms", "tracked_ms", "sync_s", "report_s")
 GROWTH_GOAL = 1.5
-"""Per cell, the largest size against the smallest."""
+"""Maximum time per cell at the largest size, relative to the smallest size."""
 
 Measured = dict[str, float]
 
@@ -97,7 +97,7 @@ Measured = dict[str, float]
 
 
 def register_nothing() -> None:
-    """Make the do-nothing method known to this process. Workers never ask for it."""
+    """Register the method that does nothing in this process. Workers do not need it."""
     from bolt.methods.base import Method, register
 
     @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def register_nothing() -> None:
 
 
 def load(size: int, folder: Path) -> tuple[Grid, Catalog]:
-    """A grid of exactly ``size`` cells, from a file."""
+    """Load a grid of exactly ``size`` cells from a file."""
     from orchestrator.catalog import load_catalog
     from orchestrator.grid import load_grid
 
@@ -134,7 +134,7 @@ def load(size: int, folder: Path) -> tuple[Grid, Catalog]:
 
 
 def fill(store: Store, cells: Sequence[Cell]) -> None:
-    """Record cells without running them, for parts whose predecessor was left out."""
+    """Record results without running the cells, for parts whose predecessor was left out."""
     from orchestrator.core.settings import RunSettings
 
     there = store.result_ids()
@@ -147,7 +147,7 @@ def fill(store: Store, cells: Sequence[Cell]) -> None:
 
 
 def first(size: int, parts: Sequence[str], folder: Path) -> Measured:
-    """Expand and plan, run half, stop."""
+    """The first driver: expand and plan the grid, run half of it, stop."""
     from orchestrator.cli.mlflow_sync import open_tracker
     from orchestrator.planning.plan import make_plan
     from orchestrator.store import Store
@@ -167,7 +167,7 @@ def first(size: int, parts: Sequence[str], folder: Path) -> Measured:
 
 
 def fan_out(plan: Plan, store: Store, folder: Path) -> Measured:
-    """Half of the cells on Tune, then a stop; and some of them on an ActorPool, in a store of its own."""
+    """Run half of the cells on Tune, then some of them on an ActorPool with a store of its own."""
     from orchestrator.execution.cluster import Cluster
 
     half = len(plan.todo) // 2
@@ -186,16 +186,16 @@ def fan_out(plan: Plan, store: Store, folder: Path) -> Measured:
 
 
 def trials_held() -> int:
-    """How many of Tune's trials are in this process's memory."""
+    """The number of Tune's trials in this process's memory."""
     from ray.tune.experiment import Trial
 
     return sum(type(thing) is Trial for thing in gc.get_objects())
 
 
 class Clock:
-    """Runs cells and looks at the clock: when it began, when the first cell had finished, when all had.
+    """Runs cells and measures when the run began, when the first cell had finished, and when all had.
 
-    The driver's own processor time is looked at too: unlike the other, it hardly depends on what else is running.
+    It also measures the driver's CPU time, which hardly depends on what else is running.
     """
 
     def __init__(self) -> None:
@@ -212,7 +212,7 @@ class Clock:
         on_event: Callable[[CellEvent], None] = lambda event: None,
         on_first: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run cells, or so many of them. Raises ``RuntimeError`` where one fails."""
+        """Run cells, and stop after ``stop_after`` of them. Raises ``RuntimeError`` when one fails."""
         from orchestrator.core.events import Resources
         from orchestrator.core.settings import RunSettings
         from orchestrator.execution.tune import run_cells
@@ -248,17 +248,17 @@ class Clock:
 
     @property
     def per_cell(self) -> float:
-        """Milliseconds."""
+        """Milliseconds per cell after the first."""
         return 1000 * (self.end - self.first) / max(1, self.cells - 1)
 
     @property
     def driver_per_cell(self) -> float:
-        """Milliseconds of processor time of this process."""
+        """Milliseconds of this process's CPU time per cell after the first."""
         return 1000 * self.worked / max(1, self.cells - 1)
 
 
 def file_milliseconds(store: Store, folder: Path) -> float:
-    """A result's bytes written, synced to disk and renamed, without a store."""
+    """Milliseconds to write a result's bytes, sync them to disk and rename the file, without a store."""
     body = store.files.read(f"results/{min(store.result_ids())}.json")
     target = folder / "files"
     target.mkdir()
@@ -276,7 +276,7 @@ def file_milliseconds(store: Store, folder: Path) -> float:
 
 
 def second(size: int, parts: Sequence[str], folder: Path) -> Measured:
-    """What is open is planned and run with everything a session has, then reported and synced."""
+    """The second driver: plan and run the open cells as a session does, write the report, sync."""
     from orchestrator.cli.mlflow_sync import label_runs, open_tracker
     from orchestrator.planning.plan import make_plan
     from orchestrator.report.grid_report import write_grid_report
@@ -314,7 +314,7 @@ def second(size: int, parts: Sequence[str], folder: Path) -> Measured:
 
 
 def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
-    """The open cells, with everything a session has."""
+    """Run the open cells with everything a session has."""
     from rich.console import Console
 
     from orchestrator.cli.mlflow_sync import label_runs, open_tracker
@@ -371,7 +371,7 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
 
 
 def plain_milliseconds(folder: Path) -> float:
-    """A run of the same parameters and numbers in MLflow, one client call for each, in a database of its own."""
+    """Milliseconds to log a run with as many values by one MLflow client call each, in a database of its own."""
     from orchestrator.tracking.client import open_client
 
     client = open_client(f"sqlite:///{folder}/plain/mlflow.db")
@@ -393,7 +393,7 @@ def plain_milliseconds(folder: Path) -> float:
 
 
 def measure(size: int, parts: Sequence[str]) -> Measured:
-    """Both drivers of one size, in processes of their own."""
+    """Run both drivers of one size, each in a process of its own."""
     found: Measured = {"load": os.getloadavg()[0]}
     with scratch() as folder:
         for driver, its_parts in (("first", {"plan", "fanout"}), ("second", {"resume", "sync", "report"})):
@@ -404,14 +404,14 @@ def measure(size: int, parts: Sequence[str]) -> Measured:
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 raise SystemExit(f"the {driver} driver of {size} cells ended with {done.returncode}:\n{done.stderr}")
-            said = json.loads(done.stdout.splitlines()[-1])
-            found["peak_mib"] = max(found.get("peak_mib", 0.0), said.pop("peak_mib"))
-            found |= said
+            output = json.loads(done.stdout.splitlines()[-1])
+            found["peak_mib"] = max(found.get("peak_mib", 0.0), output.pop("peak_mib"))
+            found |= output
     return found
 
 
 def peak_mebibytes() -> float:
-    """The most memory this process has had."""
+    """The peak memory of this process."""
     kib = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return int(kib[1]) / 1024 if kib else float("nan")
 
@@ -426,7 +426,7 @@ COLUMNS = {
 
 
 def row(size: int, found: Measured) -> str:
-    """One line of the table; what was not measured stays empty."""
+    """One line of the table. What was not measured stays empty."""
     digits = {"added": 0, "peak_mib": 0, "held": 0}
     values = (
         f"{found[key]:>{len(name)}.{digits.get(key, 1)}f}" if key in found else " " * len(name)
@@ -435,8 +435,8 @@ def row(size: int, found: Measured) -> str:
     return f"{size:>6}  {'  '.join(values)}"
 
 
-def judge(found: dict[int, Measured]) -> list[tuple[str, bool]]:
-    """Each goal in words, and whether it was met."""
+def compare_with_goals(found: dict[int, Measured]) -> list[tuple[str, bool]]:
+    """Each goal as a text, and whether it was met."""
     checks = []
     for key, (goal, words) in GOALS.items():
         if (value := found.get(GOALS_AT, {}).get(key)) is not None:
@@ -455,7 +455,7 @@ def judge(found: dict[int, Measured]) -> list[tuple[str, bool]]:
 
 
 def ratios(found: Measured) -> list[str]:
-    """What the parts cost against the least they could."""
+    """The cost of each part relative to its minimum."""
     pairs = (
         ("fanout_ms", "pool_ms", "of an ActorPool that writes the same results"),
         ("fanout_ms", "file_ms", "of writing and syncing a result's bytes"),
@@ -469,7 +469,7 @@ def ratios(found: Measured) -> list[str]:
 
 
 def main() -> int:
-    """Measure, print, and say which goals were met; returns 1 where one was not."""
+    """Measure, print, and compare with the goals; returns 1 when one was missed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000, 50_000])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
@@ -477,8 +477,8 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.driver:
-        said = {"first": first, "second": second}[options.driver](options.sizes[0], options.parts, options.folder)
-        print(json.dumps({**said, "peak_mib": peak_mebibytes()}))
+        output = {"first": first, "second": second}[options.driver](options.sizes[0], options.parts, options.folder)
+        print(json.dumps({**output, "peak_mib": peak_mebibytes()}))
         return 0
     print(f"{os.cpu_count()} CPUs, load before: {os.getloadavg()[0]:.1f}")
     print(f"{'cells':>6}  {'  '.join(COLUMNS.values())}", flush=True)
@@ -488,7 +488,7 @@ def main() -> int:
         print(row(size, found[size]), flush=True)
     for line in ratios(found[max(found)]):
         print(line)
-    checks = judge(found)
+    checks = compare_with_goals(found)
     for text, met in checks:
         print(f"{'met' if met else 'MISSED':>6}  {text}")
     return 0 if all(met for _, met in checks) else 1

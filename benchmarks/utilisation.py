@@ -1,18 +1,18 @@
-"""How busy a node of 8 GPUs is kept by cells of mixed shares and realistic lengths; the GPUs are only believed in.
+"""Utilisation of a node with 8 GPUs by cells with mixed GPU shares and realistic durations. The GPUs are simulated.
 
     python benchmarks/utilisation.py                         # about eight minutes
-    python benchmarks/utilisation.py --ways ours --scale 1   # lengths as they are on a GPU
+    python benchmarks/utilisation.py --ways ours --scale 1   # durations as on a GPU
 
-A cell sleeps. Lengths are log-normal with a median of 18 s, cut at 5 and 60 s, and divided by --scale. Per dataset, as
-in a few-shot grid: cells that take a whole GPU, then a half, then a quarter; so the kinds alternate all the time.
-Utilisation is the share of the GPUs that sleeping cells held, from the first cell's start to that of the last wave:
-so many cells as were under way at a time. After that places run out of cells, whoever hands them out. Compared:
+A cell sleeps. Durations are log-normal with a median of 18 s, limited to 5 to 60 s, and divided by --scale. As in a
+few-shot grid, each dataset has cells that take a whole GPU, then a half, then a quarter, so the shares alternate.
+Utilisation is the share of the GPUs that sleeping cells held, from the start of the first cell to the start of the last
+wave. A wave is as many cells as ever ran at a time; in the last one, no scheduler can fill every slot. Compared:
     ours      run_cells
-    killed    the same; the process of a cell is killed in the middle and its cell started again
-    tune      Tune as its documentation shows it: tune.grid_search, reuse_actors, resources by a function of the cell
-    ideal     list scheduling of the same cells in the same order, nothing costs time: the first that fits, starts
-Starting a process takes seconds of a processor, which is not divided by --scale and which this machine's few have
-to do for 8 GPUs; a machine that is busy with other things starts them too late for the goal.
+    killed    the same; the process of one cell is killed in the middle, and the cell is started again
+    tune      Tune as its documentation shows it: tune.grid_search, reuse_actors, resources as a function of the cell
+    ideal     list scheduling of the same cells in the same order without overhead: the first cell that fits starts
+Starting a process takes seconds of CPU time, which --scale does not divide. This machine's few CPUs start the processes
+for 8 GPUs. If the machine is busy otherwise, they start too late to reach the goal.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from orchestrator.execution.cluster import Cluster  # noqa: E402
 GPUS = 8
 CPUS = 8
 CPUS_OF_A_CELL = 0.125
-"""Believed in, too, and never what is short: the GPUs are what is measured. Ray starts a process ahead for each CPU."""
+"""So small that CPUs never limit the cells: only GPUs are measured. Ray starts one process per CPU in advance."""
 
 RUNNER = "benchmarks.utilisation:sleep"
 GOAL = 0.90
@@ -57,13 +57,13 @@ MEDIAN, SPREAD, SHORTEST, LONGEST = 18.0, 0.7, 5.0, 60.0
 
 
 def seconds_of(number: int) -> float:
-    """How long a cell takes on a GPU."""
+    """The duration of a cell on a GPU."""
     drawn = random.Random(number).lognormvariate(0.0, SPREAD)
     return min(LONGEST, max(SHORTEST, MEDIAN * drawn))
 
 
 def share_of(number: int) -> float:
-    """What a cell takes of a GPU."""
+    """The share of a GPU that a cell takes."""
     place = number % sum(count for _, count in DATASET)
     for share, count in DATASET:
         if place < count:
@@ -73,8 +73,8 @@ def share_of(number: int) -> float:
 
 
 @dataclass(frozen=True)
-class Slept:
-    """One cell that slept, or began to: from when to when, in which process."""
+class RecordedCell:
+    """A cell that slept: its number, start, end and process."""
 
     number: int
     begun: float
@@ -82,8 +82,8 @@ class Slept:
     process: int
 
 
-def sleep_and_note(number: int, folder: str) -> None:
-    """Sleep as long as a cell takes, and note it down in the process's own file."""
+def sleep_and_record(number: int, folder: str) -> None:
+    """Sleep as long as a cell takes, and record it in a file of this process."""
     scale = float(Path(folder, "scale").read_text())
     begun = time.time()
     Path(folder, f"begun-{number}").write_text(str(os.getpid()))
@@ -93,28 +93,28 @@ def sleep_and_note(number: int, folder: str) -> None:
 
 
 def sleep(cell: Cell, settings: RunSettings) -> CellOutcome:
-    """A cell."""
-    sleep_and_note(cell.seed, settings.store_url)
+    """Run a cell: sleep."""
+    sleep_and_record(cell.seed, settings.store_url)
     return CellOutcome(cell.id, "finished", 0.0)
 
 
-def slept_in(folder: Path) -> list[Slept]:
-    """What was noted down."""
+def recorded_cells(folder: Path) -> list[RecordedCell]:
+    """The recorded cells."""
     lines = (line for path in folder.glob("slept-*") for line in path.read_text().splitlines())
-    return [Slept(*json.loads(line)) for line in lines]
+    return [RecordedCell(*json.loads(line)) for line in lines]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Utilisation until the last wave starts; seconds from the first start to the last end; processes used."""
+    """Utilisation up to the last wave; seconds from the first start to the last end; number of processes."""
 
     utilisation: float
     seconds: float
     processes: int
 
 
-def measure(slept: Sequence[Slept], count: int) -> Measured:
-    """The utilisation of what was noted. Raises ``RuntimeError`` unless each cell finished exactly once."""
+def measure(slept: Sequence[RecordedCell], count: int) -> Measured:
+    """The utilisation by the recorded cells. Raises ``RuntimeError`` unless each cell finished exactly once."""
     if sorted(one.number for one in slept) != list(range(count)):
         raise RuntimeError("a cell was forgotten, or finished twice")
     starts = sorted(one.begun for one in slept)
@@ -126,7 +126,7 @@ def measure(slept: Sequence[Slept], count: int) -> Measured:
 
 
 def ours(count: int, folder: Path, on_event: Callable[[CellEvent], None] = lambda event: None) -> None:
-    """Through the fan-out."""
+    """Run the cells with ``run_cells``."""
     from orchestrator.execution.tune import run_cells
 
     def check(event: CellEvent) -> None:
@@ -145,16 +145,16 @@ def ours(count: int, folder: Path, on_event: Callable[[CellEvent], None] = lambd
 
 
 def killed(count: int, folder: Path) -> None:
-    """The same, and in the middle a process is killed."""
+    """The same, and kill the process of the middle cell."""
 
     def kill(event: CellEvent) -> None:
         if event.kind == "started" and event.cell.seed == count // 2 and event.attempt == 1:
-            threading.Thread(target=_kill_when_begun, args=(folder / f"begun-{event.cell.seed}",)).start()
+            threading.Thread(target=_kill_when_started, args=(folder / f"begun-{event.cell.seed}",)).start()
 
     ours(count, folder, kill)
 
 
-def _kill_when_begun(note: Path) -> None:
+def _kill_when_started(note: Path) -> None:
     for _ in range(1000):
         if note.exists() and (process := note.read_text()):
             os.kill(int(process), signal.SIGKILL)
@@ -163,7 +163,7 @@ def _kill_when_begun(note: Path) -> None:
 
 
 def tune(count: int, folder: Path) -> None:
-    """Tune by the book."""
+    """Run the cells with Tune as its documentation shows it."""
     from ray import tune as ray_tune
 
     class Trainable(ray_tune.Trainable):  # type: ignore[misc]
@@ -175,7 +175,7 @@ def tune(count: int, folder: Path) -> None:
             return True
 
         def step(self) -> dict[str, Any]:
-            sleep_and_note(self.number, str(folder))
+            sleep_and_record(self.number, str(folder))
             return {"done": True}
 
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
@@ -194,19 +194,19 @@ def tune(count: int, folder: Path) -> None:
 
 
 def ideal(count: int, scale: float) -> Measured:
-    """List scheduling: whenever there is room on one GPU for the first cell in order that fits, it starts."""
+    """List scheduling: as soon as a cell fits on one GPU, the first such cell in order starts."""
     free, running, now = [1.0] * GPUS, list[tuple[float, int, float]](), 0.0
-    waiting, slept = list(range(count)), list[Slept]()
+    waiting, slept = list(range(count)), list[RecordedCell]()
     while waiting or running:
         for number in list(waiting):
             share = share_of(number)
-            places = [gpu for gpu in range(GPUS) if free[gpu] >= share]
-            if places:
-                gpu = min(places, key=free.__getitem__)
+            fitting = [gpu for gpu in range(GPUS) if free[gpu] >= share]
+            if fitting:
+                gpu = min(fitting, key=free.__getitem__)
                 free[gpu] -= share
                 end = now + seconds_of(number) / scale
                 heapq.heappush(running, (end, gpu, share))
-                slept.append(Slept(number, now, end, gpu))
+                slept.append(RecordedCell(number, now, end, gpu))
                 waiting.remove(number)
             if not any(free):
                 break
@@ -219,9 +219,9 @@ WAYS: dict[str, Callable[[int, Path], None]] = {"ours": ours, "killed": killed, 
 
 
 def main() -> int:
-    """Measure, print, and say whether the goal was met; returns 1 where it was not."""
+    """Measure, print, and compare with the goal; returns 1 when it was missed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--scale", type=float, default=2.0, help="divide the lengths of the cells by it")
+    parser.add_argument("--scale", type=float, default=2.0, help="divides the durations of the cells")
     parser.add_argument("--datasets", type=int, default=6, help="each has 21 cells, about 12.5 GPUs' worth of work")
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     options = parser.parse_args()
@@ -237,7 +237,7 @@ def main() -> int:
                 folder = Path(name)
                 Path(folder, "scale").write_text(str(options.scale))
                 WAYS[way](count, folder)
-                got = found[way] = measure(slept_in(folder), count)
+                got = found[way] = measure(recorded_cells(folder), count)
             print(
                 f"{way:>7} {got.utilisation:>7.1%} {got.seconds:>8.1f} {got.seconds / best.seconds:>14.2f} "
                 f"{got.processes:>10} {os.getloadavg()[0]:>5.1f}",
