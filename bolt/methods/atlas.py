@@ -35,6 +35,7 @@ from bolt.clip.tensor_names import PROJECTION, tensor_names
 from bolt.clip.tower import ImageTower
 from bolt.methods.base import Method, TowerPasses, register
 from bolt.methods.common.composition import Composition
+from bolt.methods.common.merging import required_sources
 from bolt.seeds import torch_generator
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
@@ -123,15 +124,13 @@ def random_groups(tensors: Mapping[str, Tensor], group_count: int, *axes: str | 
 
 def make_composition(task: Task, settings: AtlasSettings) -> Composition:
     """The task's tower as a function of the sources' coefficients. Raises ``ValueError`` for a task without sources."""
-    if task.sources is None or not task.sources.names:
-        raise ValueError("aTLAS is made of the sources' task vectors, and this task has none")
-    tower = task.backbone.tower
+    sources, tower = required_sources(task), task.backbone.tower
     base = tensors_by_open_clip_name(tower, tensor_names(tower.shape.layers))
     groups = None
     if settings.partitions:
         base = {name: tensor for name, tensor in base.items() if tensor.ndim == 2}
         groups = random_groups(base, settings.partitions, task.dataset, task.seed)
-    stacks = stack_task_vectors(tower, task.sources, base, _STORAGE[settings.storage])
+    stacks = stack_task_vectors(tower, sources, base, _STORAGE[settings.storage])
     return Composition(base, stacks, groups, settings.partitions or 1)
 
 

@@ -1,8 +1,20 @@
-"""BOLT: a basis of the other tasks' singular directions, and a few coefficients trained on it.
+"""BOLT: a basis of the other tasks' singular directions, with only a few coefficients trained in it.
 
-Per weight matrix, the leading directions of every source's task vector are orthogonalised together; the sources'
-mean coefficients in that basis, times a scale chosen on the support, are the start
-(:mod:`bolt.methods.common.pooled_start`); the coefficients alone are trained. ``bolt_pooled`` stops at the start.
+Code of the authors: https://github.com/jhpark-ai/BOLT. Two methods are registered here. ``bolt_pooled`` is
+training-free:
+
+1. For each weight matrix, the leading singular directions of every source's task vector are made orthonormal together.
+2. The sources' coefficients in that basis are averaged, and multiplied by a scale alpha chosen on the support
+   (:mod:`bolt.methods.common.pooled_start`).
+
+``bolt`` starts there and trains the coefficients; everything else stays frozen. Defaults are the paper's. What differs
+from the authors' code:
+
+- Coefficients are signed. The switch ``sigma_sign: relu`` clamps them at zero, as their forward pass does.
+- Learning rates are set before each step. The switch ``schedule_offset`` sets them one step late, as their code does.
+- Alpha is chosen on plain support images; at test time, without labels. See the switches ``alpha_views``,
+  ``tta_alpha``.
+- With few sources the basis is narrower. The switch ``task_count_basis: padded`` fills it with arbitrary directions.
 """
 
 from __future__ import annotations
@@ -24,12 +36,12 @@ from bolt.training.trainable import Trainable
 
 @dataclass(frozen=True)
 class BoltPooledSettings(PooledStartSettings):
-    """The start's settings."""
+    """The settings of the pooled start."""
 
 
 @dataclass(frozen=True)
 class BoltSettings(TrainingRecipe, PooledStartSettings):
-    """The start's settings and the training recipe, whose defaults are the paper's."""
+    """The settings of the pooled start and the training recipe; the defaults are the paper's."""
 
     def __post_init__(self) -> None:
         TrainingRecipe.__post_init__(self)
@@ -37,7 +49,7 @@ class BoltSettings(TrainingRecipe, PooledStartSettings):
 
 
 def adapt_pooled(task: Task, settings: BoltPooledSettings) -> Adapted:
-    """The start alone: nothing is trained."""
+    """Return the pooled start; nothing is trained."""
     start = pooled_start(task, settings)
     return Adapted(
         classify=cosine_classifier(task.head_CD, task.backbone.logit_scale),
@@ -49,7 +61,10 @@ def adapt_pooled(task: Task, settings: BoltPooledSettings) -> Adapted:
 
 
 def adapt(task: Task, settings: BoltSettings) -> Adapted:
-    """The start, then its coefficients trained: on the support or, at test time, on what the start is sure of."""
+    """Train the coefficients from the pooled start, on the support or, at test time, on the unlabelled images.
+
+    At test time the trusted samples are those of the pooled start, not of the frozen tower.
+    """
     start = pooled_start(task, settings)
     trainable = Trainable(
         encode=start.tower,
@@ -72,7 +87,7 @@ def _pooled(start: PooledStart) -> dict[str, Tensor]:
 
 
 def _candidates(settings: BoltSettings) -> Sequence[BoltSettings]:
-    """The learning rates of the authors' sweep, 1, 5 and 10 times the paper's."""
+    """The authors' sweep: learning rates of 1, 5 and 10 times the given one."""
     return [replace(settings, learning_rate=factor * settings.learning_rate) for factor in (1, 5, 10)]
 
 

@@ -1,8 +1,9 @@
-"""Full fine-tuning: every number of the image tower, trained on the support. The upper reference of what can be moved.
+"""Full fine-tuning: every parameter of the image tower is trained on the support.
 
-The recipe is the sources' own (AdamW at 1e-5 with weight decay 0.1, clipped gradients, the frozen text head), for the
-shared 20 epochs with a warm-up over a tenth of them. The BOLT authors adapt their meta-learned tower at 5e-5 instead,
-the head with it (``learning_rate``, ``weight_decay`` and ``train_head`` here).
+It is the reference for the largest change that a method can make. The recipe is the one that makes source models: AdamW
+with learning rate 1e-5 and weight decay 0.1, clipped gradients, the frozen text head. It runs for the 20 epochs of all
+methods, with a warm-up over the first tenth. The BOLT authors fine-tune their meta-learned tower at 5e-5 and train the
+head too; the settings ``learning_rate``, ``weight_decay`` and ``train_head`` can do that.
 
 Shape legend: C classes, D joint embedding width.
 """
@@ -19,8 +20,10 @@ from bolt.training.loop import TrainingRecipe
 
 @dataclass(frozen=True)
 class FullFinetuneSettings(TrainingRecipe):
-    """Attributes:
-    train_head: whether the text head's class embeddings are trained too, starting as they are.
+    """The training recipe, and whether the head is trained.
+
+    Attributes:
+        train_head: also train the text head's class embeddings, starting from their values.
     """
 
     learning_rate: float = 1e-5
@@ -29,7 +32,7 @@ class FullFinetuneSettings(TrainingRecipe):
 
 
 def adapt(task: Task, settings: FullFinetuneSettings) -> Adapted:
-    """Train a copy of the tower and, if asked to, of the head."""
+    """Train a copy of the tower and, with ``train_head``, of the head."""
     tower = task.backbone.tower.copy(task.backbone.tower.state_dict_open_clip())
     head_CD = task.head_CD.to(task.backbone.device).clone().requires_grad_(settings.train_head)
     trainable = trainable_tower(

@@ -1,9 +1,11 @@
-"""LayerNorm adaptation at test time: the gains and biases of the image tower's layer norms, trained by UFM.
+"""LayerNorm adaptation at test time: trains the gains and biases of the image tower's layer norms on unlabelled images.
 
-The counterpart, for a vision transformer, of adapting batch norms at test time (Tent, Wang et al., 2021). A layer
-norm keeps no statistics of a batch, so the affine numbers are all there is to adapt: 39,936 in ViT-B, 102,400 in
-ViT-L/14. The text head stays. The recipe is the BOLT authors': AdamW at 1e-3 without decay or warm-up, one epoch, the
-last state kept.
+It is the counterpart, for a vision transformer, of adapting batch norms at test time (Tent, Wang et al., 2021,
+arXiv:2006.10726). A layer norm keeps no batch statistics, so its gains and biases are all there is to adapt: 39,936
+numbers in ViT-B, 102,400 in ViT-L/14. The text head stays frozen. The loss is UFM (:mod:`bolt.training.test_time`).
+
+The recipe is the BOLT authors': AdamW with learning rate 1e-3, without weight decay or warm-up, one epoch, last state
+kept.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from bolt.training.loop import TrainingRecipe
 
 @dataclass(frozen=True)
 class LayerNormSettings(TrainingRecipe):
-    """The training recipe, with the authors' defaults; a batch is one half trusted images."""
+    """The training recipe with the BOLT authors' defaults. Half of each batch are trusted images."""
 
     epochs: int = 1
     batch_size: int = 32
@@ -28,7 +30,7 @@ class LayerNormSettings(TrainingRecipe):
 
 
 def adapt(task: Task, settings: LayerNormSettings) -> Adapted:
-    """Train the layer norms on the test images. Raises ``ValueError`` for a task without unlabelled images."""
+    """Train the layer norms on the unlabelled test images. Raises ``ValueError`` if the task has none."""
     if task.unlabelled is None:
         raise ValueError("layer_norm adapts to unlabelled test images, and this task has none; use the tta track")
     frozen = task.backbone.tower
@@ -38,7 +40,7 @@ def adapt(task: Task, settings: LayerNormSettings) -> Adapted:
 
 
 def _tower_passes(size: int, settings: LayerNormSettings) -> TowerPasses:
-    # The weak views of one half, the strong views of both.
+    # Weak views of the unlabelled half, strong views of both halves.
     return TowerPasses(forward=settings.epochs * size, training=2 * settings.epochs * size)
 
 

@@ -1,14 +1,16 @@
-"""Linear probe: the zero-shot head, trained on frozen features.
+"""Linear probe: a linear head on frozen features, trained from the zero-shot head (Radford et al., 2021).
 
-The head starts at the text embeddings and is trained with its bias by cross-entropy. It is kept at the scale of unit
-vectors and the logit scale multiplies the result: ``logits = scale * (W f + b)``. AdamW moves every number by about the
-learning rate per step whatever its size, and entries of a unit vector in D = 512 dimensions are about 0.04: the
-shared recipe of 1e-3 turns such a head by a good angle within a few dozen steps.
+``logits = scale * (W f + b)`` for a unit feature f. W starts at the text embeddings and b at zero; both are trained by
+cross-entropy. W keeps the scale of unit vectors, because AdamW moves every number by about the learning rate per step,
+whatever its size. The entries of a unit vector in D = 512 dimensions are about 0.04, so the shared learning rate of
+1e-3 turns the head by a large angle within a few dozen steps.
 
-The switch ``linear_probe: as_published`` does as the BOLT authors' code: the scale of 100 is folded into W, whose
-entries are then about 4, and the rate halves after every epoch. All rates together then come to two epochs of the first
-one, which cannot move such a head: their linear probe is the zero-shot classifier. They tried the rates 1e-3 and 1e-4
-and kept the better on the test split; ``candidates`` are these two.
+The switch ``linear_probe: as_published`` does what the BOLT authors' code does:
+
+- The factor 100 is multiplied into W, whose entries are then about 4, and the learning rate halves after every epoch.
+  All rates together come to two epochs at the first rate. That cannot move such a head: their linear probe is the
+  zero-shot classifier.
+- They tried the learning rates 1e-3 and 1e-4 and kept the better on the test split; ``candidates`` are these two.
 
 Shape legend: N support images, B batch, C classes, D joint embedding width.
 """
@@ -28,25 +30,25 @@ from bolt.training.loop import TrainingRecipe
 
 @dataclass(frozen=True)
 class LinearProbeSettings(TrainingRecipe):
-    """The shared recipe."""
+    """The training recipe that all methods share."""
 
 
 def adapt(task: Task, settings: LinearProbeSettings) -> Adapted:
-    """Train the head; each epoch sees the features of its own augmented view."""
+    """Train the head. Every epoch uses the features of another augmented view."""
     scale, device, recipe = task.backbone.logit_scale, task.backbone.device, settings
-    folded = 1.0
+    weight_scale = 1.0
     if task.protocol.linear_probe == "as_published":
-        folded, recipe = scale, replace(settings, schedule="halving")
-    weight_CD = (folded * task.head_CD.to(device)).requires_grad_()
+        weight_scale, recipe = scale, replace(settings, schedule="halving")
+    weight_CD = (weight_scale * task.head_CD.to(device)).requires_grad_()
     bias_C = torch.zeros(len(weight_CD), device=device, requires_grad=True)
 
-    current = LinearClassifier(weight_CD, bias_C, scale / folded)
+    in_training = LinearClassifier(weight_CD, bias_C, scale / weight_scale)
 
     def adapted() -> Adapted:
         head, bias = weight_CD.detach().clone(), bias_C.detach().clone()
-        return Adapted(LinearClassifier(head, bias, scale / folded), None, head.numel() + bias.numel())
+        return Adapted(LinearClassifier(head, bias, scale / weight_scale), None, head.numel() + bias.numel())
 
-    return train_on_features(task, [weight_CD, bias_C], current, recipe, adapted)
+    return train_on_features(task, [weight_CD, bias_C], in_training, recipe, adapted)
 
 
 register(

@@ -1,15 +1,15 @@
-"""Logistic regression on frozen features, from scratch: the linear probe of CLIP's paper (Radford et al., 2021).
+"""Logistic regression on frozen features, from scratch: the linear probe of the CLIP paper (Radford et al., 2021).
 
-The weights know nothing of the text: they start at zero, and an L2 penalty holds them there (scikit-learn's L-BFGS, on
-the normalised un-augmented features). With few images per class it is usually below zero-shot; it says what the labels
-alone are worth.
+The weights start at zero and know nothing of the text. An L2 penalty keeps them small. scikit-learn's L-BFGS fits them
+on normalised, un-augmented features. With few images per class the accuracy is usually below zero-shot; it shows what
+the labels alone are worth.
 
-C, the inverse strength of the penalty, is searched as LP++'s official code does, but without a label beyond the
-support's: over powers of a hundred, then by halving an interval of its logarithm. There a validation split scores each
-candidate; here stratified cross-validation on the support does, and of equals the smallest C is taken. With one
-image in some class there is nothing to leave out: ``one_shot_c`` is used, and ``details`` say so.
+The inverse strength C of the penalty is searched as in LP++'s official code: over powers of a hundred, then by halving
+an interval of log C. That code scores each candidate on a validation split. Here the score is stratified
+cross-validation on the support, and of equals the smallest C is taken. If some class has a single image, there is
+nothing to leave out: ``one_shot_c`` is used, and ``details`` say so.
 
-A class without an image is never predicted. Where all images are of one class, everything is.
+A class without an image is never predicted. If all images belong to one class, that class is always predicted.
 
 Shape legend: N support images, B queries, C classes, D joint embedding width, P classes with an image.
 """
@@ -31,7 +31,7 @@ from bolt.methods.common.frozen_features import unit_support_features
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 
-COARSE = (1e6, 1e4, 1e2, 1.0, 1e-2, 1e-4, 1e-6)
+COARSE_GRID = (1e6, 1e4, 1e2, 1.0, 1e-2, 1e-4, 1e-6)
 _HALVINGS = 8
 
 Features = NDArray[np.float64]
@@ -40,11 +40,13 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class LogisticProbeSettings:
-    """Attributes:
-    c: inverse strength of the penalty; searched by default.
-    one_shot_c: the one used where a class has one image and nothing can be left out.
-    folds: of the cross-validation, fewer where a class has fewer images.
-    max_iterations: of L-BFGS.
+    """The strength of the penalty, and how it is searched.
+
+    Attributes:
+        c: inverse strength of the penalty; by default it is searched.
+        one_shot_c: the value used if a class has a single image, so that none can be left out.
+        folds: of the cross-validation; fewer if a class has fewer images.
+        max_iterations: of L-BFGS.
     """
 
     c: float | None = None
@@ -60,13 +62,13 @@ class LogisticProbeSettings:
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """A fitted regression over the classes that have an image.
+class FittedRegression:
+    """A fitted logistic regression over the classes that have an image.
 
     Attributes:
-        classes: their numbers, (P,).
+        classes: the numbers of these classes, (P,).
         weights, biases: (P, D) and (P,).
-        converged: whether L-BFGS said so within its iterations.
+        converged: whether L-BFGS converged within its iterations.
     """
 
     classes: Labels
@@ -80,29 +82,29 @@ class Fitted:
         return predicted
 
     def for_all_classes(self, class_count: int) -> tuple[Tensor, Tensor]:
-        """Weights (C, D) and biases (C,) over all classes.
+        """Weights (C, D) and biases (C,) of all classes.
 
-        A class without an image gets a logit below any that a unit feature can bring to the others.
+        A class without an image gets a constant logit, lower than any other class can have for a unit feature.
         """
-        reach = float((np.linalg.norm(self.weights, axis=1) + np.abs(self.biases)).max())
+        largest_logit = float((np.linalg.norm(self.weights, axis=1) + np.abs(self.biases)).max())
         weight_CD = torch.zeros(class_count, self.weights.shape[1])
-        bias_C = torch.full((class_count,), -2 * reach - 1)
+        bias_C = torch.full((class_count,), -2 * largest_logit - 1)
         weight_CD[self.classes] = torch.from_numpy(self.weights).float()
         bias_C[self.classes] = torch.from_numpy(self.biases).float()
         return weight_CD, bias_C
 
 
-def fit_logistic(data_ND: Features, labels_N: Labels, c: float, max_iterations: int) -> Fitted:
-    """Fit all rows. One class is a constant; two or more are scikit-learn's, with as many threads as torch has."""
+def fit_logistic(data_ND: Features, labels_N: Labels, c: float, max_iterations: int) -> FittedRegression:
+    """Fit a logistic regression with scikit-learn on as many threads as torch uses; a single class needs no fit."""
     classes = np.unique(labels_N)
     if len(classes) == 1:
-        return Fitted(classes, np.zeros((1, data_ND.shape[1])), np.zeros(1), converged=True)
+        return FittedRegression(classes, np.zeros((1, data_ND.shape[1])), np.zeros(1), converged=True)
     import threadpoolctl
-    from sklearn.exceptions import ConvergenceWarning  # a second to import, and few methods need it
+    from sklearn.exceptions import ConvergenceWarning  # takes a second to import; few methods need it
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(C=c, max_iter=max_iterations)
-    # Sums depend on how they are split among threads.
+    # The number of threads is fixed because it changes the order of sums, and so the result.
     with threadpoolctl.threadpool_limits(torch.get_num_threads()), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit(data_ND, labels_N)
@@ -110,13 +112,13 @@ def fit_logistic(data_ND: Features, labels_N: Labels, c: float, max_iterations: 
     for warning in others:
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     weights, biases = model.coef_, model.intercept_
-    if len(classes) == 2:  # one row there, the second class's log-odds
+    if len(classes) == 2:  # scikit-learn returns one row, the log-odds of the second class
         weights, biases = np.concatenate([-weights, weights]) / 2, np.concatenate([-biases, biases]) / 2
-    return Fitted(classes, weights, biases, converged=len(caught) == len(others))
+    return FittedRegression(classes, weights, biases, converged=len(caught) == len(others))
 
 
 def stratified_folds(labels_N: Labels, folds: int) -> Labels:
-    """The fold of each image, such that every class is spread evenly: its images are dealt out in turn."""
+    """The fold of each image, (N,). The images of each class are assigned to the folds in turn."""
     fold_N = np.empty_like(labels_N)
     for label in np.unique(labels_N):
         members = np.flatnonzero(labels_N == label)
@@ -125,7 +127,7 @@ def stratified_folds(labels_N: Labels, folds: int) -> Labels:
 
 
 def cross_validated_correct(data_ND: Features, labels_N: Labels, fold_N: Labels, c: float, max_iterations: int) -> int:
-    """How many images are classified correctly by what the other folds teach."""
+    """How many images are classified correctly by a regression fitted on the other folds."""
     correct = 0
     for fold in np.unique(fold_N):
         held_out = fold_N == fold
@@ -135,12 +137,12 @@ def cross_validated_correct(data_ND: Features, labels_N: Labels, fold_N: Labels,
 
 
 def search_c(score: Callable[[float], int]) -> float:
-    """The best C: of a coarse grid, then of an interval about it that is halved 8 times; of equals the smallest.
+    """The C with the highest ``score(C)``: first on a coarse grid, then by halving an interval 8 times.
 
-    The interval spans a tenth to ten times the coarse winner. Each time its middle, on the logarithm, takes the place
-    of the end that scores worse.
+    The interval initially spans a tenth to ten times the best C of the grid. Each time its middle, on the logarithmic
+    scale, replaces the end with the lower score. Of equally good C, the smallest is returned.
     """
-    scores = {c: score(c) for c in COARSE}
+    scores = {c: score(c) for c in COARSE_GRID}
     low, high = (math.log10(_best(scores)) + step for step in (-1, 1))
     for _ in range(_HALVINGS):
         for end in (low, high):
@@ -170,7 +172,7 @@ def adapt(task: Task, settings: LogisticProbeSettings) -> Adapted:
 
 
 def _choose(data_ND: Features, labels_N: Labels, settings: LogisticProbeSettings) -> tuple[float, str]:
-    """C, and in words how it was chosen."""
+    """C, and a description of how it was chosen."""
     if settings.c is not None:
         return settings.c, "fixed"
     counts = np.unique(labels_N, return_counts=True)[1]

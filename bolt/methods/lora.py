@@ -1,14 +1,16 @@
 """LoRA and DoRA: low-rank updates of the image tower's weight matrices, by ``peft``; the text head stays frozen.
 
-LoRA (Hu et al., 2021) adds ``alpha / r * B A`` to a weight matrix (m, n), with A (r, n) random and B (m, r) zero at the
-start. DoRA (Liu et al., 2024) trains the length of every row of the sum as well. open_clip fuses query, key and value
-into one matrix; here each has an adapter of its own, so any of the six matrices of a block can be chosen. Adapters
-are merged when training is over: what comes back is a plain tower.
+LoRA (Hu et al., 2021, arXiv:2106.09685) adds ``alpha / r * B A`` to a weight matrix (m, n). A (r, n) starts at random
+and B (m, r) at zero. DoRA (Liu et al., 2024, arXiv:2402.09353) also trains the length of every row of the sum.
+open_clip stores query, key and value as one matrix; here each has its own adapter, so any of a block's six matrices can
+be chosen. After training the adapters are merged, and the result is a plain tower.
 
-Under the switch ``lora: as_published``, ``lora`` is what the BOLT authors' code trains. Its adapter of the attention
-output is never called and the fused query-key-value is no linear module to it, which leaves the MLPs. Every tensor
-outside open_clip's linear modules is trained in full, and so is the head, which holds the logit scale. A is drawn
-from a range of 1 / sqrt(r) where 1 / sqrt(n) is usual: about ten times too far.
+The switch ``lora: as_published`` makes ``lora`` do what the BOLT authors' code does:
+
+- Only the MLPs have working adapters. The adapter of the attention output is never called, and the code does not
+  recognise the fused query-key-value matrix as a linear module.
+- Every tensor outside open_clip's linear modules is trained in full, and so is the head, which holds the logit scale.
+- A is drawn from a range of 1 / sqrt(r), where 1 / sqrt(n) is usual: about ten times too far.
 
 Shape legend: B images, S image side, C classes, D joint embedding width, r rank, (m, n) a weight matrix (out, in).
 """
@@ -37,12 +39,12 @@ from bolt.training.loop import TrainingRecipe
 from bolt.training.trainable import Trainable
 
 _LINEAR_IN_OPEN_CLIP = (".out_proj.", ".mlp.c_fc.", ".mlp.c_proj.")
-"""Tensors of linear modules in open_clip's image tower."""
+"""Parts of the names of the tensors that are linear modules in open_clip's image tower."""
 
 
 @dataclass(frozen=True)
 class LoraSettings(TrainingRecipe, AdapterSettings):
-    """Adapters on all of a block's matrices, and the shared recipe at the larger of the BOLT authors' two rates."""
+    """Adapters on all matrices of all blocks, and the shared recipe with the larger of the BOLT authors' two rates."""
 
     learning_rate: float = 1e-4
 
@@ -52,13 +54,13 @@ class LoraSettings(TrainingRecipe, AdapterSettings):
 
 
 def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, published: bool = False) -> Trainable:
-    """The backbone's tower with adapters, or as ``published`` (see the module's text; the head is not part of it).
+    """The backbone's tower with adapters. ``published`` also unfreezes what the module's docstring says, but the head.
 
-    Raises ``ValueError`` as :func:`adapted_blocks`.
+    Raises ``ValueError`` as :func:`bolt.methods.common.adapters.adapted_blocks`.
     """
     base = task.backbone.tower
-    ours = tensor_names(base.shape.layers)
-    unfrozen = [name for name in ours if published and not any(part in name for part in _LINEAR_IN_OPEN_CLIP)]
+    path = tensor_names(base.shape.layers)
+    unfrozen = [name for name in path if published and not any(part in name for part in _LINEAR_IN_OPEN_CLIP)]
     tower = base.copy(trainable=unfrozen)
     matrices = attach_to_tower(tower, settings, dora, task.dataset, task.seed)
     if published:
@@ -66,8 +68,8 @@ def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, p
             if ".lora_A." in name:
                 tensor.data.mul_(math.sqrt(tensor.shape[1] / settings.rank))  # from 1 / sqrt(n) to 1 / sqrt(r)
     for name in unfrozen:
-        tower.get_parameter(ours[name]).requires_grad_()
-    tower.train()  # for the adapters' dropout alone: nothing else in the tower has two modes
+        tower.get_parameter(path[name]).requires_grad_()
+    tower.train()  # only the adapters' dropout depends on the mode
     steps = itertools.count()
 
     def encode(images_B3SS: Tensor) -> Tensor:
@@ -77,25 +79,25 @@ def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, p
             return cast(Tensor, tower(images_B3SS))
 
     def current() -> ImageTower:
-        plain = base.copy(trainable=[*matrices, *unfrozen]).requires_grad_(False)
-        values = {ours[name]: merged_weight(tower.get_submodule(path)) for name, path in matrices.items()}
-        values |= {ours[name]: tower.get_parameter(ours[name]).detach() for name in unfrozen}
+        merged = base.copy(trainable=[*matrices, *unfrozen]).requires_grad_(False)
+        values = {path[name]: merged_weight(tower.get_submodule(module)) for name, module in matrices.items()}
+        values |= {path[name]: tower.get_parameter(path[name]).detach() for name in unfrozen}
         for name, value in values.items():
-            plain.get_parameter(name).copy_(value)
-        return plain
+            merged.get_parameter(name).copy_(value)
+        return merged
 
     return Trainable(encode, [tensor for tensor in tower.parameters() if tensor.requires_grad], current)
 
 
 def published_settings(settings: LoraSettings) -> LoraSettings:
-    """The authors' adapters and recipe; epochs, batch size and rate stay as they are."""
+    """The settings with the BOLT authors' adapters and recipe; epochs, batch size and rate stay as they are."""
     settings = replace(settings, weight_decay=0.0, schedule="halving", clip_norm=1.0, accumulate=1)
     settings = replace(settings, targets=("c_fc", "c_proj"), last_blocks=0, match_sources=0)
     return replace(settings, rank=8, alpha=32, rank_stabilised=False, dropout=0.0)
 
 
 def with_head(task: Task, tower: Trainable) -> Trainable:
-    """The head trained along: ``100 T`` with a bias that starts at zero, on unit features."""
+    """The tower, trained together with a head: ``logit_scale * T`` and a bias that starts at zero, on unit features."""
     head_CD = (task.backbone.logit_scale * task.head_CD.to(task.backbone.device)).requires_grad_()
     bias_C = torch.zeros(len(head_CD), device=head_CD.device, requires_grad=True)
     return replace(tower, parameters=[*tower.parameters, head_CD, bias_C], classify=LinearClassifier(head_CD, bias_C))
@@ -103,7 +105,7 @@ def with_head(task: Task, tower: Trainable) -> Trainable:
 
 def adapt(task: Task, settings: LoraSettings, dora: bool = False) -> Adapted:
     """Train the adapters on the support and merge them."""
-    published = task.protocol.lora == "as_published" and not dora  # the authors have no DoRA
+    published = task.protocol.lora == "as_published" and not dora  # the authors' code has no DoRA
     if published:
         settings = published_settings(settings)
     model = trainable_adapters(task, settings, dora, published)
@@ -117,8 +119,8 @@ def adapt(task: Task, settings: LoraSettings, dora: bool = False) -> Adapted:
 
 
 _PRESETS: dict[str, dict[str, Any]] = {
-    # CLIP-LoRA (Zanella and Ben Ayed, 2024) on the vision tower alone. Its 500 k iterations of 32 images are 16,000 / C
-    # epochs of C classes, whatever k is: 160 at a hundred classes. Views, prompts and head are the ones all share.
+    # CLIP-LoRA (Zanella and Ben Ayed, 2024), on the image tower only. Its 500 k iterations of 32 images are 16,000 / C
+    # epochs for C classes, whatever k is: 160 for a hundred classes. Views, prompts and head are those of all methods.
     "clip_lora": {
         "targets": ("q", "k", "v"),
         "rank": 2,
@@ -132,14 +134,14 @@ _PRESETS: dict[str, dict[str, Any]] = {
         "warmup_fraction": 0.0,
         "clip_norm": 0.0,
     },
-    # As many numbers as BOLT trains (9,216 of its 9,408 at ViT-B, 18,432 of its 18,624 at ViT-L/14), at BOLT's rate.
+    # As many parameters as BOLT trains (9,216 of its 9,408 at ViT-B, 18,432 of its 18,624 at ViT-L/14), at BOLT's rate.
     "matched": {"targets": ("v",), "rank": 1, "alpha": 1, "match_sources": 16, "learning_rate": 1e-3},
 }
 
 
 def _candidates(settings: LoraSettings) -> tuple[LoraSettings, ...]:
-    """The authors tried 3e-5 and 1e-4; the same two for any rate."""
-    # Rounded, so that 0.3 times 1e-4 is 3e-5 and not its neighbour, in a cell's identity and in its details.
+    """The BOLT authors' sweep: 3e-5 and 1e-4, or the same ratios of another rate."""
+    # Rounded, so that 0.3 times 1e-4 is exactly 3e-5 in a cell's identity and in its details.
     rates = (float(f"{share * settings.learning_rate:.6g}") for share in (0.3, 1.0))
     return tuple(replace(settings, learning_rate=rate) for rate in rates)
 

@@ -1,30 +1,34 @@
-"""LP++: a linear probe blended with the text head per class, in steps that need no tuning (Huang et al., 2024).
+"""LP++: a linear probe blended with the text head, with step sizes that need no tuning (Huang et al., 2024).
 
-``logits_c = w_c . f + b_c + alpha_c (t_c . f)`` for unit f and unit text embeddings t; (w, b) and alpha take turns in
-full-batch gradient steps. Start: w_c is the mean of class c's features, b is 0, and alpha_c is 250 times the mean over
-the classes of (mean feature . text embedding), about 60 for CLIP, so that the text leads.
+Paper: arXiv:2404.02285. ``logits_c = w_c . f + b_c + alpha_c (t_c . f)`` for a unit feature f and unit text embeddings
+t. Full-batch gradient steps in (w, b) and in alpha alternate. At the start w_c is the mean feature of class c and b is
+0. alpha_c is 250 times the mean over the classes of (mean feature . text embedding), about 60 for CLIP, so the text
+leads.
 
-Step sizes. The Hessian of the cross-entropy in the logits is at most 1/2 (Boehning, 1992). With F1 the features with a
-one appended for the bias, the gradient in (w, b) of all classes together is Lipschitz with
-``lambda_max(F1^T F1) / (2 N)``, and that in alpha with ``max_c sum_i (t_c . f_i)^2 / (2 N)``. Without momentum, steps
-of the inverse of these cannot raise the loss. The official step in w, ``4 N / lambda_max(F^T F)``, bounds each class
-alone and forgets the bias: it is four to six times too long for such a promise, and momentum 0.9 goes ten times as far
-again. Here momentum 0.75 makes up for the shorter step: in the long run it goes about as far as the official step
-without its momentum. On drawn features of 10 and 50 classes, no momentum left 300 steps too few for many classes and
-shots, and 0.9 forgot the text at one or two shots.
+Step sizes. The Hessian of the cross-entropy in the logits is at most 1/2 (Boehning, 1992). Let F1 be the features with
+a one appended for the bias. The gradient in (w, b) of all classes together is then Lipschitz with
+``lambda_max(F1^T F1) / (2 N)``, and the gradient in alpha with ``max_c sum_i (t_c . f_i)^2 / (2 N)``. Without momentum,
+steps of the inverse of these constants cannot raise the loss.
 
-Each of the ``steps`` sees the next of ``views`` augmented views, over and over, with the smallest of the views' sizes;
-one view is the paper's method. No label but the support's is used: the last step is kept, where the official code
-keeps the best one on labelled validation images.
+What differs from the official code:
 
-``variant: official_code`` repeats the official loop: w starts at the sum of the features; b is random; momentum 0.9;
-alpha moves every tenth step, against the sum of all its gradients so far, for they are never set back to zero. The
-preset of that name takes its single view too.
+- Its step in w, ``4 N / lambda_max(F^T F)``, bounds each class separately and ignores the bias. It is four to six times
+  longer than the bound for all classes allows, and its momentum of 0.9 goes ten times as far again. Here momentum 0.75
+  makes up for the shorter step: in the long run it goes about as far as the official step without momentum. On
+  synthetic features of 10 and 50 classes, 300 steps without momentum were too few for many classes and shots, and
+  momentum 0.9 lost the text at one or two shots.
+- Each of the ``steps`` uses the next of ``views`` augmented views, cyclically, with the smallest of the views' step
+  sizes. One view is the paper's method.
+- The last step is kept. The official code keeps the step that is best on labelled validation images.
 
-The switch ``lp_plus_plus: as_published`` does as the BOLT authors' code: the official sizes, above 4, become learning
-rates of AdamW, which moves every number by about its rate whatever the gradient. Text and class means are gone after
-one step. Their epochs re-encode the images; here they cycle through ``views``. They swept the weight decay on the test
-split: the ``candidates``.
+``variant: official_code`` repeats the official loop: w starts at the sum of the features; b is random; momentum is 0.9;
+alpha moves every tenth step, by the sum of all its gradients so far, because they are never set back to zero. The
+preset of that name also uses its single view.
+
+The switch ``lp_plus_plus: as_published`` does what the BOLT authors' code does. The official step sizes, above 4,
+become learning rates of AdamW, which moves every number by about its rate whatever the gradient, so text and class
+means are lost after one step. Their epochs encode the images again; here the epochs cycle through ``views``. They chose
+the weight decay on the test split: these are the ``candidates``.
 
 Shape legend: N support images, B batch, C classes, D joint embedding width, E = D + 1 with the bias.
 """
@@ -47,21 +51,24 @@ from bolt.task.task import Adapted, Task
 from bolt.training.loop import Diverged, TrainingRecipe, fit
 from bolt.training.objectives import cross_entropy
 
-_OFFICIAL_MOMENTUM, _ALPHA_EVERY = 0.9, 10
-"""Of the official code."""
+_OFFICIAL_MOMENTUM = 0.9
+_OFFICIAL_ALPHA_INTERVAL = 10
+"""The official code updates alpha in every step whose number is a multiple of this."""
 _DECAYS = (0.0, 0.01, 0.1)
-"""The BOLT authors' sweep."""
+"""The weight decays of the BOLT authors' sweep."""
 
 
 @dataclass(frozen=True)
 class LpPlusPlusSettings:
-    """Attributes:
-    steps: full-batch steps; epochs under ``as_published``.
-    views: augmented views the steps cycle through.
-    variant: ``paper`` or ``official_code``, see the module.
-    step: share of the step sizes that is used; the authors use 0.1 for remote sensing under ``as_published``.
-    momentum: of (w, b) in the paper's variant.
-    weight_decay: of AdamW under ``as_published``; else none.
+    """The variant, its steps and their sizes.
+
+    Attributes:
+        steps: full-batch steps; under ``as_published``, epochs.
+        views: augmented views that the steps cycle through.
+        variant: ``paper`` or ``official_code``, see the module's docstring.
+        step: factor on the computed step sizes. The BOLT authors use 0.1 for remote sensing under ``as_published``.
+        momentum: of (w, b) in the variant ``paper``.
+        weight_decay: of AdamW under ``as_published``; otherwise unused.
     """
 
     steps: int = 300
@@ -81,11 +88,11 @@ class LpPlusPlusSettings:
 
 
 Step = Callable[[int, Tensor], Tensor]
-"""``step(number, unit_ND)`` moves the blend and returns the loss before it moved."""
+"""``step(number, unit_ND)`` updates the blend, and returns the loss before the update."""
 
 
 def adapt(task: Task, settings: LpPlusPlusSettings) -> Adapted:
-    """Train the blend as the settings' variant, or the protocol's switch, asks for."""
+    """Train the blend in the variant that the settings, or the protocol's switch, select."""
     published = task.protocol.lp_plus_plus == "as_published"
     official = published or settings.variant == "official_code"
     device = task.backbone.device
@@ -108,11 +115,11 @@ def adapt(task: Task, settings: LpPlusPlusSettings) -> Adapted:
     elif official:
         _train(task, settings, blend, official_step(blend, labels_N, rates), view_of, rates[0])
     else:
-        _train(task, settings, blend, step_in_turns(blend, labels_N, rates, settings.momentum), view_of, rates[0])
+        _train(task, settings, blend, alternating_step(blend, labels_N, rates, settings.momentum), view_of, rates[0])
     return blend.adapted()
 
 
-def step_in_turns(blend: Blend, labels_N: Tensor, rates: tuple[float, float], momentum: float) -> Step:
+def alternating_step(blend: Blend, labels_N: Tensor, rates: tuple[float, float], momentum: float) -> Step:
     """A gradient step with momentum in (w, b), then one in alpha at the new (w, b)."""
     velocity_CE = torch.zeros_like(blend.weight_CE)
 
@@ -127,22 +134,22 @@ def step_in_turns(blend: Blend, labels_N: Tensor, rates: tuple[float, float], mo
 
 
 def official_step(blend: Blend, labels_N: Tensor, rates: tuple[float, float]) -> Step:
-    """Gradient descent with momentum in (w, b); every tenth step moves alpha by the sum of all its gradients so far."""
-    velocity_CE, alphas_C = torch.zeros_like(blend.weight_CE), torch.zeros_like(blend.alpha_C)
+    """A step with momentum in (w, b); every tenth step also moves alpha, by the sum of all its gradients so far."""
+    velocity_CE, alpha_sum_C = torch.zeros_like(blend.weight_CE), torch.zeros_like(blend.alpha_C)
 
     def step(number: int, unit_ND: Tensor) -> Tensor:
         loss, by_weight_CE, by_alpha_C = blend.gradients(unit_ND, labels_N)
         blend.weight_CE.sub_(rates[0] * velocity_CE.mul_(_OFFICIAL_MOMENTUM).add_(by_weight_CE))
-        alphas_C.add_(by_alpha_C)
-        if (number + 1) % _ALPHA_EVERY == 0:
-            blend.alpha_C.sub_(rates[1] * alphas_C)
+        alpha_sum_C.add_(by_alpha_C)
+        if (number + 1) % _OFFICIAL_ALPHA_INTERVAL == 0:
+            blend.alpha_C.sub_(rates[1] * alpha_sum_C)
         return loss
 
     return step
 
 
 def random_bias(task: Task, width: int) -> Tensor:
-    """The bias (C,) of a new linear layer on ``width`` inputs: uniform within 1 / sqrt(width)."""
+    """The initial bias (C,) of a linear layer with ``width`` inputs: uniform within 1 / sqrt(width)."""
     generator = torch_generator("lp++ bias", task.dataset, task.seed)
     bound: float = width**-0.5
     return bound * (2 * torch.rand(len(task.head_CD), generator=generator) - 1)
@@ -156,7 +163,7 @@ def _train(
     view_of: Callable[[int], Tensor],
     rate: float,
 ) -> None:
-    """Full-batch steps. Raises :class:`bolt.training.loop.Diverged` for a loss that is NaN or infinite."""
+    """Take all full-batch steps. Raises :class:`bolt.training.loop.Diverged` if the loss is NaN or infinite."""
     for number in range(settings.steps):
         loss = float(step(number, view_of(number % settings.views)))
         if not math.isfinite(loss):
@@ -173,10 +180,10 @@ def _train_as_published(
     view_of: Callable[[int], Tensor],
     rates: tuple[float, float],
 ) -> None:
-    """The step sizes of gradient descent as AdamW's learning rates, in batches of 32."""
+    """Train with AdamW in batches of 32, with the step sizes of gradient descent as learning rates."""
     blend.weight_CE.requires_grad_()
     blend.alpha_C.requires_grad_()
-    # Only w and b are clipped there, together, so the loop's own clipping will not do.
+    # Their code clips the gradient of (w, b) only; the training loop would clip it together with alpha's.
     blend.weight_CE.register_hook(lambda gradient: gradient / gradient.norm().clamp_min(1.0))  # type: ignore[no-untyped-call]
     recipe = TrainingRecipe(
         epochs=settings.steps,

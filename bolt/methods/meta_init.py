@@ -1,8 +1,9 @@
-"""A meta-learned start: the whole tower is learned on the other datasets' images, then fine-tuned on the support.
+"""Meta-learned start: the image tower is meta-learned on the other datasets' images, then fine-tuned on the support.
 
-The start (:mod:`bolt.training.meta`) comes with the task. From there everything is fine-tuned: the tower, and a copy of
-the zero-shot head that, as in meta-training, holds the logit scale. Rates, epochs and batches are those of the BOLT
-authors' MAML comparison; the schedule is the one all methods share.
+MAML (Finn et al., 2017, arXiv:1703.03400), its first-order form and Reptile (Nichol et al., 2018). The start comes with
+the task; :mod:`bolt.training.meta` makes it. Fine-tuning trains the whole tower and, as in meta-training, a copy of the
+zero-shot head that holds the logit scale. Learning rates, epochs and batch size are those of the BOLT authors' MAML
+comparison. The schedule is the one that all methods here share.
 
 Shape legend: B batch, C classes, D joint embedding width.
 """
@@ -18,44 +19,44 @@ from bolt.training.adaptation import adapted, train, trainable_tower
 from bolt.training.loop import TrainingRecipe
 from bolt.training.meta_recipe import MetaRecipe, Variant
 
-_PLAIN = MetaRecipe()
+_DEFAULTS = MetaRecipe()
 
 
 @dataclass(frozen=True)
 class MetaInitSettings(TrainingRecipe):
-    """The recipe of the fine-tuning and, as ``variant`` and ``meta_...``, that of the start.
+    """The recipe of the fine-tuning, and the recipe of the start (``variant`` and the fields ``meta_...``).
 
     Attributes:
-        variant, meta_steps, ...: see :class:`bolt.training.meta_recipe.MetaRecipe`.
+        variant, meta_steps, ...: the fields of :class:`bolt.training.meta_recipe.MetaRecipe`.
     """
 
     learning_rate: float = 5e-5
-    variant: Variant = _PLAIN.variant
-    meta_steps: int = _PLAIN.steps
-    meta_tasks_per_step: int = _PLAIN.tasks_per_step
-    meta_support: int = _PLAIN.support
-    meta_query: int = _PLAIN.query
-    meta_inner_steps: int = _PLAIN.inner_steps
-    meta_inner_rate: float = _PLAIN.inner_rate
-    meta_outer_rate: float = _PLAIN.outer_rate
-    meta_clip_norm: float = _PLAIN.clip_norm
+    variant: Variant = _DEFAULTS.variant
+    meta_steps: int = _DEFAULTS.steps
+    meta_tasks_per_step: int = _DEFAULTS.tasks_per_step
+    meta_support: int = _DEFAULTS.support
+    meta_query: int = _DEFAULTS.query
+    meta_inner_steps: int = _DEFAULTS.inner_steps
+    meta_inner_rate: float = _DEFAULTS.inner_rate
+    meta_outer_rate: float = _DEFAULTS.outer_rate
+    meta_clip_norm: float = _DEFAULTS.clip_norm
 
     def __post_init__(self) -> None:
         super().__post_init__()
         try:
             meta_recipe(self)
         except ValueError as error:
-            raise ValueError(f"of the meta-learned start: {error}") from None
+            raise ValueError(f"the meta-learned start: {error}") from None
 
 
 def meta_recipe(settings: MetaInitSettings) -> MetaRecipe:
-    """The recipe of the start that these settings adapt from."""
+    """The recipe of the meta-learned start that these settings ask for."""
     names = [field.name for field in fields(MetaRecipe) if field.name != "variant"]
     return MetaRecipe(settings.variant, **{name: getattr(settings, f"meta_{name}") for name in names})
 
 
 def adapt(task: Task, settings: MetaInitSettings) -> Adapted:
-    """Fine-tune tower and head from the meta-learned start. Raises ``ValueError`` for a task without one."""
+    """Fine-tune tower and head from the meta-learned start. Raises ``ValueError`` if the task has none."""
     if task.initial is None:
         raise ValueError("meta_init starts from a meta-learned tower, and this task has none")
     device = task.backbone.device
@@ -79,7 +80,7 @@ register(
         tracks=frozenset({"fewshot", "meta"}),
         presets={
             "first_order": {"variant": "first_order"},
-            # The outer step of Nichol et al. before they anneal it, and their inner steps on few-shot ImageNet.
+            # Nichol et al.: their outer rate before annealing, and their number of inner steps on few-shot ImageNet.
             "reptile": {"variant": "reptile", "meta_inner_steps": 8, "meta_outer_rate": 1.0},
         },
         uses_sources=True,

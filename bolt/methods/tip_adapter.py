@@ -1,11 +1,13 @@
-"""Tip-Adapter, training-free: a cache of the support's features beside the text head (Zhang et al., 2022).
+"""Tip-Adapter: a cache of the support's features beside the text head; nothing is trained (Zhang et al., 2022).
 
-:mod:`bolt.methods.common.feature_cache` has the cache, and how alpha and beta are chosen without a validation split.
+Paper: arXiv:2207.09519. The cache and the search for alpha and beta are in :mod:`bolt.methods.common.feature_cache`.
+What differs from the official code:
 
-The switch ``tip_adapter: as_published`` does as the BOLT authors' code: the cache holds one augmented view, and alpha
-and beta start at 2 and 1 and are trained for 20 epochs. Their loader shuffles the images, but the cached features are
-picked by counting steps: the labels of a batch belong to other images than its features. Nothing is learned but that
-the cache is of no use. Each image also finds its own key in the cache, with a cosine of 1.
+- alpha and beta are searched on the support by leave-one-out. The official code searches them on a validation split.
+- The switch ``tip_adapter: as_published`` does what the BOLT authors' code does. The cache holds one augmented view.
+  alpha and beta start at 2 and 1, and are trained for 20 epochs. Their loader shuffles the images, but their code picks
+  the cached features by counting steps, so a batch has the labels of other images than its features. The training
+  learns only that the cache is of no use. Each image also finds its own key in the cache, with a cosine of 1.
 
 Shape legend: N support images, B batch, C classes, D joint embedding width.
 """
@@ -30,11 +32,11 @@ PUBLISHED_RECIPE = TrainingRecipe(epochs=20, batch_size=32, learning_rate=1e-3, 
 
 @dataclass(frozen=True)
 class TipAdapterSettings(CacheSettings):
-    """The cache's settings."""
+    """The settings of the cache."""
 
 
 def adapt(task: Task, settings: TipAdapterSettings) -> Adapted:
-    """Build the cache and, if asked to, choose alpha and beta on it."""
+    """Build the cache and, unless ``search`` is ``fixed``, search alpha and beta."""
     if task.protocol.tip_adapter == "as_published":
         return _adapt_as_published(task)
     cache, chosen = choose_alpha_beta(task, build_cache(task, settings.passes, settings.alpha, settings.beta), settings)
@@ -42,7 +44,7 @@ def adapt(task: Task, settings: TipAdapterSettings) -> Adapted:
 
 
 def _adapt_as_published(task: Task) -> Adapted:
-    """Train alpha and beta on features and labels that do not belong together."""
+    """Train alpha and beta on features and labels of different images."""
     device, order = task.backbone.device, task.support.order
     alpha = torch.tensor(PUBLISHED_ALPHA, device=device, requires_grad=True)
     beta = torch.tensor(PUBLISHED_BETA, device=device, requires_grad=True)

@@ -31,7 +31,7 @@ from bolt.training.loop import TrainingRecipe
 
 @dataclass(frozen=True)
 class TipAdapterFSettings(TrainingRecipe, CacheSettings):
-    """The cache's settings and the training recipe, whose defaults are the official ones."""
+    """The settings of the cache and the training recipe; the defaults are the official ones."""
 
     epochs: int = 20
     batch_size: int = 256
@@ -47,7 +47,7 @@ class TipAdapterFSettings(TrainingRecipe, CacheSettings):
 
 
 def adapt(task: Task, settings: TipAdapterFSettings) -> Adapted:
-    """Train the keys, then choose alpha and beta."""
+    """Train the keys, then search alpha and beta."""
     cache = build_cache(task, settings.passes, settings.alpha, settings.beta)
     keys_ND = cache.keys_ND.requires_grad_()
 

@@ -1,9 +1,12 @@
-"""TSV-M: task singular vectors, orthogonalised across tasks and merged (Gargiulo et al., 2025).
+"""TSV-M: merges task vectors whose singular vectors are made orthogonal across tasks (Gargiulo et al., 2025).
 
-A weight matrix moves by the update of :func:`bolt.spectral.bases.tsv_merge`, every other tensor by the mean of the task
-vectors; one scale multiplies both. Nothing is trained. The official code chooses the scale on validation data, here
-it is chosen on the support; and it merges every two-dimensional tensor as a matrix, the position embedding too, whose
-rows are no basis of anything: here that one moves by the mean.
+Paper: arXiv:2412.00081. A weight matrix changes by the update of :func:`bolt.spectral.bases.tsv_merge`; every other
+tensor by the mean of the task vectors. One scale multiplies both. Nothing is trained. What differs from the official
+code:
+
+- The scale is chosen on the support, not on validation data.
+- The position embedding changes by the mean. The official code merges every two-dimensional tensor as a matrix, but the
+  rows of that one are no basis of anything.
 """
 
 from __future__ import annotations
@@ -20,9 +23,11 @@ from bolt.task.task import Adapted, Task
 
 @dataclass(frozen=True)
 class TsvMergeSettings:
-    """Attributes:
-    alphas: candidate scales; the most accurate on the support is used, the smallest if several are. The default is
-        the official grid, 0.1 to 3 in steps of 0.1.
+    """The candidate scales.
+
+    Attributes:
+        alphas: candidate scales. The most accurate on the support is used; of equals the smallest. The default is the
+            official grid, 0.1 to 3 in steps of 0.1.
     """
 
     alphas: tuple[float, ...] = tuple(step / 10 for step in range(1, 31))
@@ -33,7 +38,7 @@ class TsvMergeSettings:
 
 
 def adapt(task: Task, settings: TsvMergeSettings) -> Adapted:
-    """Merge the sources and choose the scale. Raises ``ValueError`` for task vectors that are not finite."""
+    """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or for one that is not finite."""
     sources, width = required_sources(task), task.backbone.tower.shape.width
     state = task.backbone.tower.state_dict_open_clip()
     matrices = matrix_names(state)
@@ -46,7 +51,7 @@ def adapt(task: Task, settings: TsvMergeSettings) -> Adapted:
 
 
 def _directions(settings: TsvMergeSettings, width: int, sources: int) -> int:
-    """Directions per source of the largest matrices: no matrix of a tower has min(m, n) above its width."""
+    """How many directions per source the largest matrix needs: no matrix of a tower has min(m, n) above the width."""
     return max(1, width // sources)
 
 

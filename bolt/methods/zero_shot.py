@@ -1,4 +1,4 @@
-"""Zero-shot CLIP: the text head, no image of the target seen."""
+"""Zero-shot CLIP: the frozen image tower and the text head; no image of the target is read (Radford et al., 2021)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from bolt.task.task import Adapted, Task, cosine_classifier
 
 @dataclass(frozen=True)
 class ZeroShotSettings:
-    """Nothing to set."""
+    """Zero-shot CLIP has no settings."""
 
 
 def adapt(task: Task, settings: ZeroShotSettings) -> Adapted:
-    """The frozen backbone with its text head."""
+    """Return the text head as the classifier."""
     return Adapted(classify=cosine_classifier(task.head_CD, task.backbone.logit_scale))
 
 

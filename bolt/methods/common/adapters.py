@@ -1,4 +1,4 @@
-"""Low-rank adapters on an image tower's weight matrices, by ``peft``: where they go and how many numbers they have.
+"""Low-rank adapters on the weight matrices of an image tower, by ``peft``: where they sit, how large they are.
 
 Shape legend: r rank, (m, n) a weight matrix (out, in).
 """
@@ -19,7 +19,7 @@ from bolt.seeds import isolated_torch_rng
 from bolt.spectral.directions import directions_per_source
 
 _BOLT_DIRECTIONS = 12
-"""Directions per source and matrix of BOLT's own default, whose size ``match_sources`` matches."""
+"""BOLT's default of ``top_k``; ``match_sources`` matches the number of coefficients that it gives."""
 
 _TARGETS = {
     "q": ("attn.in_proj_weight", ".q"),
@@ -29,19 +29,21 @@ _TARGETS = {
     "c_fc": ("mlp.c_fc.weight", ""),
     "c_proj": ("mlp.c_proj.weight", ""),
 }
-"""Target -> open_clip's matrix it lies in, and where in it."""
+"""Target -> open_clip's name of the matrix that holds it, and the sub-module of a split matrix."""
 
 
 @dataclass(frozen=True)
 class AdapterSettings:
-    """Attributes:
-    rank, alpha: the update is ``alpha / rank * B A``; its factor is 1 by default, as in peft's own.
-    rank_stabilised: the factor is ``alpha / sqrt(rank)`` instead.
-    dropout: share of an adapter's inputs zeroed in training; query, key and value each draw their own.
-    targets: which of q, k, v, out (attention), c_fc and c_proj (MLP) of a block have an adapter.
-    last_blocks: only that many blocks from the last one backwards; 0 for all.
-    match_sources: as many blocks, from the last one backwards, as fit into the number of coefficients that BOLT
-        trains with so many sources; 0 switches it off.
+    """The form of the adapters, and which matrices have one.
+
+    Attributes:
+        rank, alpha: the update of a matrix is ``alpha / rank * B A``.
+        rank_stabilised: the factor is ``alpha / sqrt(rank)`` instead (rsLoRA).
+        dropout: share of an adapter's inputs zeroed in training; query, key and value each draw their own.
+        targets: which matrices of a block have an adapter: q, k, v, out (attention), c_fc, c_proj (MLP).
+        last_blocks: adapt only so many blocks, counted from the last one; 0 for all.
+        match_sources: adapt as many blocks, counted from the last one, as fit into the number of coefficients that BOLT
+            trains with so many sources; 0 switches this off.
     """
 
     rank: int = 16
@@ -62,7 +64,7 @@ class AdapterSettings:
 
 
 def bolt_coefficient_count(shape: TowerShape, sources: int) -> int:
-    """How many coefficients BOLT trains on such a tower: per matrix, 12 directions of each source if they fit."""
+    """How many coefficients BOLT trains on a tower of this shape: per matrix and source 12, or as many as fit."""
     with torch.device("meta"):
         matrices = matrix_modules(ImageTower(shape)).values()
     limits = [min(matrix.in_features, matrix.out_features) for matrix in matrices]
@@ -70,7 +72,7 @@ def bolt_coefficient_count(shape: TowerShape, sources: int) -> int:
 
 
 def parameters_per_block(shape: TowerShape, settings: AdapterSettings, dora: bool = False) -> int:
-    """How many numbers the adapters of one block have: r (m + n) each, and m more with DoRA."""
+    """How many parameters the adapters of one block have: r (m + n) per matrix, and m more with DoRA."""
     width, hidden = shape.width, shape.mlp_width
     mlp = {"c_fc": (hidden, width), "c_proj": (width, hidden)}
     sizes = [mlp.get(target, (width, width)) for target in settings.targets]
@@ -78,9 +80,9 @@ def parameters_per_block(shape: TowerShape, settings: AdapterSettings, dora: boo
 
 
 def adapted_blocks(shape: TowerShape, settings: AdapterSettings, dora: bool = False) -> int:
-    """How many blocks, from the last one backwards, have adapters.
+    """How many blocks have adapters, counted from the last one.
 
-    Raises ``ValueError`` for more blocks than the tower has, and if not one fits into BOLT's coefficients.
+    Raises ``ValueError`` if ``last_blocks`` exceeds the tower's blocks, or if no block fits into BOLT's coefficients.
     """
     if settings.last_blocks > shape.layers:
         raise ValueError(f"last_blocks is {settings.last_blocks}, and the tower has {shape.layers} blocks")
@@ -89,7 +91,7 @@ def adapted_blocks(shape: TowerShape, settings: AdapterSettings, dora: bool = Fa
     budget, cost = bolt_coefficient_count(shape, settings.match_sources), parameters_per_block(shape, settings, dora)
     if cost > budget:
         raise ValueError(
-            f"the adapters of one block have {cost} numbers and BOLT trains {budget} coefficients with "
+            f"the adapters of one block have {cost} parameters, but BOLT trains {budget} coefficients with "
             f"{settings.match_sources} sources here; take a lower rank or fewer targets"
         )
     return min(shape.layers, budget // cost)
@@ -98,8 +100,11 @@ def adapted_blocks(shape: TowerShape, settings: AdapterSettings, dora: bool = Fa
 def attach_adapters(
     root: nn.Module, paths: Sequence[str], settings: AdapterSettings, dora: bool, *axes: str | int
 ) -> None:
-    """Hang an adapter, drawn by the axes, on each linear module named; freezes all other parameters of ``root``."""
-    from peft import LoraConfig, inject_adapter_in_model  # seconds to import, and a plan never gets here
+    """Attach an adapter to each linear module at ``paths``, and freeze all other parameters of ``root``.
+
+    ``axes`` key the random initialisation.
+    """
+    from peft import LoraConfig, inject_adapter_in_model  # takes seconds to import; a plan never needs it
 
     config = LoraConfig(
         r=settings.rank,
@@ -114,9 +119,10 @@ def attach_adapters(
 
 
 def attach_to_tower(tower: ImageTower, settings: AdapterSettings, dora: bool, *axes: str | int) -> dict[str, str]:
-    """Split what has to be split and attach the adapters; returns the adapted matrices: open_clip's name -> path.
+    """Attach the adapters to a tower; returns the adapted matrices, open_clip name -> module path.
 
-    Raises ``ValueError`` as :func:`adapted_blocks`.
+    A fused query-key-value matrix is split first, so that each part can have its own adapter. Raises ``ValueError`` as
+    :func:`adapted_blocks`.
     """
     layers = tower.shape.layers
     known = matrix_module_paths(layers)

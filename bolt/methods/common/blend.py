@@ -1,6 +1,6 @@
-"""The classifier of LP++ (Huang et al., 2024): class weights and a text head, blended per class.
+"""The classifier of LP++ (Huang et al., 2024): linear class weights and a text head, blended with one weight per class.
 
-``logits_c = w_c . f + b_c + alpha_c (t_c . f)`` for unit features f and unit text embeddings t_c.
+``logits_c = w_c . f + b_c + alpha_c (t_c . f)`` for a unit feature f and unit text embeddings t_c.
 
 Shape legend: N support images, B queries, C classes, D joint embedding width, E = D + 1 with a one for the bias.
 """
@@ -19,34 +19,35 @@ from bolt.task.task import Adapted
 from bolt.training.objectives import cross_entropy
 
 _ALPHA_FACTOR = 250.0
+"""Of the official code; alpha then starts at about 60 for CLIP."""
 
 
 @dataclass(frozen=True, eq=False)
 class Blend(BlendClassifier):
-    """The classifier while it is trained: its tensors are moved in place."""
+    """The classifier in training; its tensors are updated in place."""
 
     def gradients(self, unit_ND: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The mean cross-entropy, and its gradients in ``weight_CE`` and ``alpha_C``."""
+        """The mean cross-entropy, and its gradients in ``weight_CE`` and ``alpha_C``, in closed form."""
         logits_NC = self.logits(unit_ND)
         excess_NC = (logits_NC.softmax(dim=-1) - F.one_hot(labels_N, logits_NC.shape[1])) / len(labels_N)
         by_alpha_C = (excess_NC * (unit_ND @ self.head_CD.T)).sum(dim=0)
         return cross_entropy(logits_NC, labels_N), excess_NC.T @ append_one(unit_ND), by_alpha_C
 
     def adapted(self) -> Adapted:
-        """The classifier of raw features as it now stands."""
-        now = BlendClassifier(self.head_CD, self.weight_CE.detach().clone(), self.alpha_C.detach().clone())
+        """The method's result with the current tensors."""
+        current = BlendClassifier(self.head_CD, self.weight_CE.detach().clone(), self.alpha_C.detach().clone())
         return Adapted(
-            now,
-            trainable_parameters=now.weight_CE.numel() + now.alpha_C.numel(),
-            details={"alpha_mean": float(now.alpha_C.mean())},
+            current,
+            trainable_parameters=current.weight_CE.numel() + current.alpha_C.numel(),
+            details={"alpha_mean": float(current.alpha_C.mean())},
         )
 
 
 def initial_blend(unit_ND: Tensor, labels_N: Tensor, head_CD: Tensor, weights: Literal["mean", "sum"]) -> Blend:
-    """w is each class's mean or sum of features, b is 0, alpha the same for all classes.
+    """The untrained classifier: w is the mean or sum of a class's features, b is 0, alpha is equal for all classes.
 
     alpha is 250 times the mean over the classes of (mean feature . text embedding). A class without an image is left
-    out of that mean and has w = 0.
+    out of that mean, and its w is 0.
     """
     onehot_NC = F.one_hot(labels_N, len(head_CD)).to(unit_ND)
     counts_C1 = onehot_NC.sum(dim=0)[:, None]
@@ -57,19 +58,19 @@ def initial_blend(unit_ND: Tensor, labels_N: Tensor, head_CD: Tensor, weights: L
 
 
 def safe_steps(unit_ND: Tensor, head_CD: Tensor) -> tuple[float, float]:
-    """Sizes of gradient steps in (w, b) and in alpha that cannot raise the loss: the inverse Lipschitz constants."""
+    """Step sizes for (w, b) and alpha that cannot raise the loss: the inverse Lipschitz constants of the gradients."""
     size = len(unit_ND)
     return 2 * size / _curvature(append_one(unit_ND)), 2 * size / _text_energy(unit_ND, head_CD)
 
 
 def official_steps(unit_ND: Tensor, head_CD: Tensor) -> tuple[float, float]:
-    """The official code's sizes."""
+    """The official code's step sizes for (w, b) and alpha."""
     size = len(unit_ND)
     return 4 * size / _curvature(unit_ND), size / (4 * _text_energy(unit_ND, head_CD))
 
 
 def _curvature(features_ND: Tensor) -> float:
-    """The largest eigenvalue of F^T F."""
+    """The largest eigenvalue of F^T F, for features F (N, D)."""
     return float(torch.linalg.eigvalsh(features_ND.T @ features_ND)[-1])
 
 

@@ -1,14 +1,14 @@
-"""The key-value cache of Tip-Adapter (Zhang et al., 2022), and the search of its two numbers on the support alone.
+"""The key-value cache of Tip-Adapter (Zhang et al., 2022), and the search for alpha and beta on the support alone.
 
-Keys are the support images' features, averaged over augmented passes and then normalised; values are their labels.
-``logits = scale f T^T + alpha sum_i exp(-beta (1 - f . key_i)) onehot(y_i)``.
+The keys are the features of the support images, averaged over augmented views and then normalised. The values are the
+labels. ``logits = scale f T^T + alpha sum_i exp(-beta (1 - f . key_i)) onehot(y_i)`` for a unit feature f.
 
 The paper searches alpha and beta on a labelled validation split, which a few-shot task does not have. Here the search
-runs on the support: each image is classified by its un-augmented feature with its own key taken out of the cache. Where
-a class has a single image, taking it out would leave the class without a key, and the search could only find that the
-cache does harm; the fixed values are used then, and ``details`` says so.
+runs on the support: each image is classified by its un-augmented feature, with its own key removed from the cache. If a
+class has a single image, removing it leaves the class without a key, and the search could only find that the cache does
+harm. The search then keeps the given alpha and beta, and ``details`` say so.
 
-Shape legend: N support images, B queries, C classes, D joint embedding width, A passes.
+Shape legend: N support images, B queries, C classes, D joint embedding width, A augmented views.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 
 _BETA_STEPS, _ALPHA_STEPS = 200, 20
 _CHUNK = 4_000_000
-"""Affinities held at once during the search_alpha_beta, to bound its memory."""
+"""Affinities (cosines of queries and keys) held at once during the search, to bound its memory."""
 
 
 @dataclass(frozen=True)
 class CacheSettings:
-    """Attributes:
-    alpha: weight of the cache (the paper's default).
-    beta: its sharpness (the paper's default).
-    search: ``loo`` chooses both by leave-one-out on the support; ``fixed`` keeps those above.
-    beta_max, alpha_max: ends of the search grid; the medians of the official per-dataset configurations.
-    passes: augmented passes averaged into the keys.
+    """The settings of the cache; the defaults of alpha and beta are the paper's.
+
+    Attributes:
+        alpha: weight of the cache's logits.
+        beta: sharpness of the cache: how fast a key's weight falls with its distance.
+        search: ``loo`` searches alpha and beta by leave-one-out on the support; ``fixed`` keeps the two above.
+        beta_max, alpha_max: ends of the search grid; the medians of the official per-dataset configurations.
+        passes: number of augmented views averaged into the keys.
     """
 
     alpha: float = 1.0
@@ -56,14 +58,14 @@ class CacheSettings:
 
 @dataclass(frozen=True, eq=False)
 class FeatureCache(CacheClassifier):
-    """A text head with a cache beside it, while alpha, beta or the keys are still being chosen."""
+    """A text head with a cache beside it, whose alpha, beta or keys are still being chosen."""
 
     def logits(self, features_BD: Tensor) -> Tensor:
         """Raw features -> logits (B, C)."""
         return self(features_BD)
 
     def adapted(self, trained: int = 0, **details: str) -> Adapted:
-        """The classifier, with what it was built with in its details."""
+        """The result of the method; its details are alpha, beta and ``details``."""
         return Adapted(self, None, trained, {"alpha": float(self.alpha), "beta": float(self.beta), **details})
 
 
@@ -75,13 +77,13 @@ def build_cache(task: Task, passes: int, alpha: float | Tensor, beta: float | Te
     return FeatureCache(head_CD, keys_ND, values_NC, task.backbone.logit_scale, alpha, beta)
 
 
-def cache_keys(passes: Sequence[Tensor]) -> Tensor:
-    """Keys (N, D) from A passes of raw features (N, D): averaged first, normalised after."""
-    return F.normalize(torch.stack(list(passes)).mean(dim=0), dim=-1)
+def cache_keys(views: Sequence[Tensor]) -> Tensor:
+    """Unit keys (N, D) from A views of raw features (N, D): averaged first, normalised after."""
+    return F.normalize(torch.stack(list(views)).mean(dim=0), dim=-1)
 
 
 def choose_alpha_beta(task: Task, cache: FeatureCache, settings: CacheSettings) -> tuple[FeatureCache, str]:
-    """The cache with the alpha and beta that ``settings.search`` asks for, and in words how they were chosen."""
+    """The cache with alpha and beta as ``settings.search`` chooses them, and a description of how they were chosen."""
     if settings.search == "fixed":
         return cache, "fixed"
     counts_C = cache.values_NC.sum(dim=0)
@@ -97,7 +99,7 @@ def choose_alpha_beta(task: Task, cache: FeatureCache, settings: CacheSettings) 
 
 
 def search_grid(beta_max: float, alpha_max: float) -> tuple[list[float], list[float]]:
-    """The official grid: 200 betas and 20 alphas from 0.1, ends excluded."""
+    """The official search grid: 200 betas and 20 alphas, evenly spaced from 0.1, without the upper ends."""
     betas = [0.1 + step * (beta_max - 0.1) / _BETA_STEPS for step in range(_BETA_STEPS)]
     alphas = [0.1 + step * (alpha_max - 0.1) / _ALPHA_STEPS for step in range(_ALPHA_STEPS)]
     return betas, alphas
@@ -111,19 +113,19 @@ def search_alpha_beta(
     betas: Sequence[float],
     alphas: Sequence[float],
 ) -> tuple[float, float]:
-    """The (beta, alpha) with the most correct queries, the first one in case of a tie (beta is the outer loop).
+    """The (beta, alpha) that classifies most queries correctly; of equals the first, with beta as the outer loop.
 
-    An affinity of minus infinity takes a key out of a query's cache.
+    An affinity of minus infinity removes a key from a query's cache.
     """
     correct = torch.zeros(len(betas), len(alphas), dtype=torch.long, device=labels_B.device)
     rows = max(1, _CHUNK // affinity_BN.shape[1])
     chunks = zip(*(torch.split(part, rows) for part in (text_logits_BC, affinity_BN, labels_B)), strict=True)
     for text_BC, affinity, labels in chunks:
-        for position, beta in enumerate(betas):
+        for beta_index, beta in enumerate(betas):
             cache_BC = cache_logits(affinity, values_NC, beta)
-            for place, alpha in enumerate(alphas):
-                correct[position, place] += ((text_BC + alpha * cache_BC).argmax(dim=-1) == labels).sum()
-    # argmax over a count does not promise the first maximum, a comparison of Python numbers does
+            for alpha_index, alpha in enumerate(alphas):
+                correct[beta_index, alpha_index] += ((text_BC + alpha * cache_BC).argmax(dim=-1) == labels).sum()
+    # Tensor.argmax does not promise the first maximum; list.index does.
     flat = cast(list[int], correct.flatten().tolist())
-    beta_at, alpha_at = divmod(flat.index(max(flat)), len(alphas))
-    return betas[beta_at], alphas[alpha_at]
+    best_beta, best_alpha = divmod(flat.index(max(flat)), len(alphas))
+    return betas[best_beta], alphas[best_alpha]

@@ -1,4 +1,4 @@
-"""The frozen features of a support, checked: what the methods that never touch the tower learn from.
+"""Learning from the frozen features of a support: reading them, checking them, and training a classifier on them.
 
 Shape legend: N support images, B queries, C classes, D joint embedding width.
 """
@@ -19,7 +19,7 @@ from bolt.training.objectives import cross_entropy
 def support_features(task: Task, view: int) -> Tensor:
     """The raw features (N, D) of one view of the support, in float32 on the backbone's device.
 
-    Raises ``ValueError`` where one is NaN or infinite: a cache or a closed form would turn it into an accuracy.
+    Raises ``ValueError`` if one is NaN or infinite. A cache or a closed form would turn it into a wrong accuracy.
     """
     features_ND = task.support.features(view).to(task.backbone.device, torch.float32)
     bad = torch.nonzero(~torch.isfinite(features_ND).all(dim=-1)).flatten().tolist()
@@ -32,13 +32,8 @@ def support_features(task: Task, view: int) -> Tensor:
 
 
 def unit_support_features(task: Task, view: int) -> Tensor:
-    """:func:`support_features`, normalised."""
+    """:func:`support_features`, each row normalised to length 1."""
     return F.normalize(support_features(task, view), dim=-1)
-
-
-def unit(features_BD: Tensor, like: Tensor) -> Tensor:
-    """Features normalised in the precision, and on the device, of a classifier's own tensor."""
-    return F.normalize(features_BD.to(like), dim=-1)
 
 
 def train_on_features(
@@ -48,14 +43,17 @@ def train_on_features(
     recipe: TrainingRecipe,
     adapted: Callable[[], Adapted],
 ) -> Adapted:
-    """Train a classifier of frozen features by cross-entropy; each epoch sees the features of its own augmented view.
+    """Train a classifier of frozen features by cross-entropy. Every epoch uses the features of another augmented view.
 
     Args:
-        parameters: the leaf tensors that move.
-        logits_of: raw features (B, D) -> logits (B, C), differentiable in them.
-        adapted: the classifier as it stands; asked for at the end, and after every epoch by whoever listens.
+        parameters: the leaf tensors to train.
+        logits_of: raw features (B, D) -> logits (B, C), differentiable in ``parameters``.
+        adapted: makes the result from the current parameters. It is called at the end, and after every epoch if
+            ``task.after_epoch`` asks for it.
 
-    Raises ``ValueError`` as :func:`support_features`, and :class:`bolt.training.loop.Diverged`.
+    Raises:
+        ValueError: for features that are NaN or infinite.
+        bolt.training.loop.Diverged: if the loss or a parameter becomes NaN or infinite.
     """
     labels_N = task.support.labels_N.to(task.backbone.device)
     features: dict[int, Tensor] = {}

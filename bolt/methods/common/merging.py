@@ -1,4 +1,4 @@
-"""Models merged without training: the pre-trained tower plus a multiple of an update made of the task vectors.
+"""Model merging: the pre-trained tower plus a multiple of an update that is made of the sources' task vectors.
 
 An update maps open_clip tensor names to tensors in open_clip's orientation.
 """
@@ -18,14 +18,14 @@ from bolt.task.task import Adapted, Task, cosine_classifier
 
 
 def required_sources(task: Task) -> Sources:
-    """The task's sources. Raises ``ValueError`` where it has none."""
+    """The task's sources. Raises ``ValueError`` if it has none."""
     if task.sources is None or not task.sources.names:
         raise ValueError("this method is made of the sources' task vectors, and this task has none")
     return task.sources
 
 
 def mean_task_vectors(sources: Sources, names: Iterable[str]) -> dict[str, Tensor]:
-    """The sources' mean task vector of each named tensor. Raises ``ValueError`` for one that is not finite."""
+    """The mean task vector of each named tensor over all sources. Raises ``ValueError`` if one is not finite."""
     update = {name: sources.mean_task_vector(name) for name in names}
     for name, tensor in update.items():
         if not torch.isfinite(tensor).all():
@@ -34,18 +34,18 @@ def mean_task_vectors(sources: Sources, names: Iterable[str]) -> dict[str, Tenso
 
 
 def with_update(tower: ImageTower, update: Mapping[str, Tensor], scale: float = 1.0) -> ImageTower:
-    """A frozen tower whose named tensors are moved by ``scale`` times the update; it shares the others."""
-    twin = tower.copy(update)
-    own, names = dict(twin.named_parameters()), tensor_names(tower.shape.layers)
+    """A frozen copy of the tower plus ``scale`` times the update; tensors that are not in the update are shared."""
+    copy = tower.copy(update)
+    own, names = dict(copy.named_parameters()), tensor_names(tower.shape.layers)
     with torch.no_grad():
         for name, tensor in update.items():
             weight = own[names[name]]
             weight.add_((tensor.T if name == PROJECTION else tensor).to(weight), alpha=scale)
-    return twin.requires_grad_(False)
+    return copy.requires_grad_(False)
 
 
 def adapt_by_merging(task: Task, update: Mapping[str, Tensor], scales: Sequence[float]) -> Adapted:
-    """The frozen tower moved by the update, at the scale that is most accurate on the support."""
+    """The frozen tower plus the update, at the scale that is most accurate on the support; of equals the smallest."""
     base = task.backbone.tower
     update = {name: tensor.to(task.backbone.device) for name, tensor in update.items()}
     choice = choose_scale(task, scales, lambda scale: with_update(base, update, scale))

@@ -1,4 +1,4 @@
-"""BOLT's training-free start: bases of the sources' directions, pooled coefficients, and their scale.
+"""BOLT's training-free start: bases of the sources' singular directions, and pooled coefficients times a chosen scale.
 
 Shape legend: m, n a weight matrix's rows and columns, r its coefficients.
 """
@@ -22,7 +22,7 @@ from bolt.spectral.spectral_change import SpectralChange
 from bolt.spectral.spectral_linear import Sign, attach_coefficients, merge_coefficients
 from bolt.task.task import Task
 
-_KINDS = {
+_MATRIX_KINDS = {
     "attention_in": ".attn.in_proj_weight",
     "attention_out": ".attn.out_proj.weight",
     "mlp_in": ".mlp.c_fc.weight",
@@ -33,20 +33,24 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class PooledStartSettings:
-    """Attributes:
-    top_k: directions per source and matrix, fewer where the matrix is too small for all sources.
-    alphas: candidate scales of the pooled start, the smallest of the best is used; a single one as it is.
-    alpha_by: best is the most accurate on the labelled ``support``, or by ``entropy`` the most informative on its
-        images (:mod:`bolt.methods.common.scale_selection`). At test time there are no labels: it is by entropy, unless
-        the protocol asks the oracle.
-    orthogonalisation: ``polar`` factors of the stacked directions, or their ``whitening`` with
-        ``whitening_epsilon``, the paper's other form. They differ where sources resemble one another.
-    pooling: coefficients are the sources' ``mean``, their ``sum``, or per coefficient their ``max``.
-    sign: coefficients are ``free``, or clamped at zero (``relu``); the protocol's ``sigma_sign: relu`` wins.
-    matrices: kinds of weight matrices that get a basis.
-    other_tensors: tensors that are no matrices (and embeddings) stay ``pretrained``, or move by the sources' mean
-        task vector (``averaged``), unscaled and not trained.
-    padded_sources: under ``task_count_basis: padded``, how many sources a basis has room for.
+    """The settings of the pooled start.
+
+    Attributes:
+        top_k: singular directions per source and matrix; fewer if the matrix is too small for all sources.
+        alphas: candidate scales of the pooled coefficients. The best is used, of equals the smallest; a single one is
+            used as it is.
+        alpha_by: what the best scale is. ``support``: the most accurate on the labelled support. ``entropy``: the one
+            with the highest mutual information of image and predicted class
+            (:mod:`bolt.methods.common.scale_selection`). At test time, where there are no labels, it is always the
+            latter, unless the protocol asks the oracle.
+        orthogonalisation: how the stacked directions become a basis: their ``polar`` factors, or their ``whitening``
+            with ``whitening_epsilon``, the paper's other form. The two differ if sources resemble each other.
+        pooling: each coefficient is the ``mean``, the ``sum`` or the ``max`` of the sources' coefficients.
+        sign: coefficients are ``free``, or clamped at zero (``relu``). The switch ``sigma_sign: relu`` overrides this.
+        matrices: the kinds of weight matrices that get a basis.
+        other_tensors: what happens to the tensors without a basis that are no weight matrices: they stay
+            ``pretrained``, or move by the sources' mean task vector (``averaged``), unscaled and not trained.
+        padded_sources: under ``task_count_basis: padded``, for how many sources every basis has columns.
     """
 
     top_k: int = 12
@@ -56,7 +60,7 @@ class PooledStartSettings:
     whitening_epsilon: float = 1e-6
     pooling: Literal["mean", "sum", "max"] = "mean"
     sign: Sign = "free"
-    matrices: tuple[str, ...] = tuple(_KINDS)
+    matrices: tuple[str, ...] = tuple(_MATRIX_KINDS)
     other_tensors: Literal["pretrained", "averaged"] = "pretrained"
     padded_sources: int = 16
 
@@ -65,14 +69,16 @@ class PooledStartSettings:
             raise ValueError("top_k is at least 1 and alphas names at least one candidate")
         if self.padded_sources < 1 or not self.whitening_epsilon > 0:
             raise ValueError("padded_sources is at least 1 and whitening_epsilon is positive")
-        for name, choices in _CHOICES.items():
+        for name, choices in _ALLOWED_VALUES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is one of {', '.join(choices)}, not {getattr(self, name)!r}")
-        if not self.matrices or not set(self.matrices) <= set(_KINDS):
-            raise ValueError(f"matrices names some of {', '.join(_KINDS)}, not {', '.join(self.matrices) or 'none'}")
+        if not self.matrices or not set(self.matrices) <= set(_MATRIX_KINDS):
+            raise ValueError(
+                f"matrices names some of {', '.join(_MATRIX_KINDS)}, not {', '.join(self.matrices) or 'none'}"
+            )
 
 
-_CHOICES = {
+_ALLOWED_VALUES = {
     "alpha_by": ("support", "entropy"),
     "orthogonalisation": ("polar", "whitening"),
     "pooling": ("mean", "sum", "max"),
@@ -83,15 +89,17 @@ _CHOICES = {
 
 @dataclass(frozen=True)
 class PooledStart:
-    """A tower whose coefficients are alpha times the pooled ones.
+    """A tower whose trainable coefficients start at alpha times the pooled coefficients.
 
     Attributes:
-        tower: with trainable coefficients on its matrices.
-        coefficients: by open_clip matrix name, (r,) each.
-        pooled: the same before scaling.
+        tower: the tower, with coefficients on its matrices.
+        coefficients: open_clip matrix name -> the trainable coefficients, (r,).
+        pooled: open_clip matrix name -> the coefficients before scaling, (r,).
         alpha, alpha_by: the scale, and what it was chosen by
             (:class:`bolt.methods.common.scale_selection.ScaleChoice`).
-        bases, recipe, sources, sign: what the coefficients are of, and how it is made again.
+        bases: open_clip matrix name -> the basis of the coefficients.
+        recipe, sources: how the bases are computed, and from which sources.
+        sign: whether coefficients are clamped at zero.
     """
 
     tower: ImageTower
@@ -106,7 +114,7 @@ class PooledStart:
 
     @property
     def details(self) -> dict[str, float | int | str]:
-        """What was chosen and how large it is, for :class:`bolt.task.task.Adapted`."""
+        """The chosen scale and the number of coefficients, for :class:`bolt.task.task.Adapted`."""
         count = sum(coefficient.numel() for coefficient in self.coefficients.values())
         return {
             "alpha": self.alpha,
@@ -116,50 +124,51 @@ class PooledStart:
         }
 
     def change(self) -> SpectralChange:
-        """What the coefficients, as they now stand, do to the tower."""
+        """The tower's change that the current coefficients make."""
         free = {name: coefficient.detach().clone() for name, coefficient in self.coefficients.items()}
         used = {name: s.relu() for name, s in free.items()} if self.sign == "relu" else free
         return SpectralChange(used, {name: self.bases[name] for name in used}, self.recipe, self.sources)
 
 
 def pooled_start(task: Task, settings: PooledStartSettings) -> PooledStart:
-    """Attach the sources' bases to the tower and choose the scale of the pooled coefficients.
+    """Attach the sources' bases to the tower, and choose the scale of the pooled coefficients.
 
-    Raises ``ValueError`` without sources, and where their task vectors are all zero or not finite.
+    Raises ``ValueError`` if there are no sources, or if their task vectors are all zero or not finite.
     """
     sources, tower = required_sources(task), task.backbone.tower
     state = tower.state_dict_open_clip()
     matrices = matrix_names(state)
     recipe = _recipe(task, settings, len(sources.names))
-    starts = {
+    pooled_bases = {
         name: build_basis(sources, recipe, name, state[name].shape)
         for name in matrices
-        if name.endswith(tuple(_KINDS[kind] for kind in settings.matrices))
+        if name.endswith(tuple(_MATRIX_KINDS[kind] for kind in settings.matrices))
     }
     if settings.pooling == "sum":
-        starts = {name: replace(start, pooled=start.pooled * len(sources.names)) for name, start in starts.items()}
+        count = len(sources.names)
+        pooled_bases = {name: replace(each, pooled=each.pooled * count) for name, each in pooled_bases.items()}
     elif settings.pooling == "max":
-        starts = _largest(sources, starts)
+        pooled_bases = _with_largest(sources, pooled_bases)
     if settings.other_tensors == "averaged":
         tower = with_update(tower, mean_task_vectors(sources, [name for name in state if name not in matrices]))
     sign: Sign = "relu" if "relu" in (settings.sign, task.protocol.sigma_sign) else "free"
-    bases = {name: start.basis for name, start in starts.items()}
+    bases = {name: each.basis for name, each in pooled_bases.items()}
     adapted, coefficients = attach_coefficients(
-        tower, bases, {name: start.pooled for name, start in starts.items()}, sign
+        tower, bases, {name: each.pooled for name, each in pooled_bases.items()}, sign
     )
     if not coefficients:
         raise ValueError("every task vector of the sources is zero; there is nothing to build a basis of")
     pooled = {name: coefficient.detach().clone() for name, coefficient in coefficients.items()}
 
-    def scale_by(alpha: float) -> ImageTower:
+    def tower_at(alpha: float) -> ImageTower:
         with torch.no_grad():
             for name, coefficient in coefficients.items():
                 torch.mul(pooled[name], alpha, out=coefficient)
         return adapted
 
-    choice = choose_scale(task, settings.alphas, lambda alpha: merge_coefficients(scale_by(alpha)), settings.alpha_by)
-    start = scale_by(choice.scale)
-    return PooledStart(start, coefficients, pooled, choice.scale, choice.by, bases, recipe, sources.names, sign)
+    choice = choose_scale(task, settings.alphas, lambda alpha: merge_coefficients(tower_at(alpha)), settings.alpha_by)
+    scaled = tower_at(choice.scale)
+    return PooledStart(scaled, coefficients, pooled, choice.scale, choice.by, bases, recipe, sources.names, sign)
 
 
 def _recipe(task: Task, settings: PooledStartSettings, count: int) -> BasisRecipe:
@@ -168,12 +177,12 @@ def _recipe(task: Task, settings: PooledStartSettings, count: int) -> BasisRecip
     return BasisRecipe(settings.top_k, room, settings.orthogonalisation, settings.whitening_epsilon)
 
 
-def _largest(sources: Sources, starts: Mapping[str, PooledBasis]) -> dict[str, PooledBasis]:
-    """The same bases with the largest (signed) of the sources' coefficients; each source is read once."""
+def _with_largest(sources: Sources, pooled_bases: Mapping[str, PooledBasis]) -> dict[str, PooledBasis]:
+    """The same bases, with the largest (signed) of the sources' coefficients; each source is read once."""
     largest: dict[str, Tensor] = {}
     for source in sources.names:
         task_vector = sources.task_vector(source)
-        for name, start in starts.items():
-            own = diagonal_coefficients(start.basis, task_vector[name])
+        for name, each in pooled_bases.items():
+            own = diagonal_coefficients(each.basis, task_vector[name])
             largest[name] = torch.maximum(largest[name], own) if name in largest else own
-    return {name: PooledBasis(start.basis, largest[name]) for name, start in starts.items()}
+    return {name: PooledBasis(each.basis, largest[name]) for name, each in pooled_bases.items()}

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
 from bolt.methods.logistic_probe import (
-    COARSE,
+    COARSE_GRID,
     LogisticProbeSettings,
     adapt,
     cross_validated_correct,
@@ -48,7 +48,7 @@ def test_the_search_narrows_to_the_best_c() -> None:
         return -round(1000 * abs(math.log10(c) - 1.3))
 
     assert math.log10(search_c(score)) == pytest.approx(1.3, abs=0.02)
-    assert tuple(asked[: len(COARSE)]) == COARSE
+    assert tuple(asked[: len(COARSE_GRID)]) == COARSE_GRID
     assert len(asked) == len(set(asked)), "no C is scored twice"
 
 
