@@ -1,151 +1,210 @@
-"""Which tables and figures each panel has: every track is laid out by what is asked of it."""
+"""The tables and figures of a report: one line for each kind, which says what makes it and where it is shown.
+
+``PANEL_TABLES`` and ``PANEL_FIGURES`` are made for every panel, ``STUDY_TABLES`` once for the whole report. To add a
+kind, write a function that returns a :class:`Table` or :class:`FigureFile` and add a line here; see
+docs/adding-a-report-table.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal, TypeVar
 
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.figures import (
-    accuracy_after_epochs,
-    accuracy_against_costs,
-    accuracy_against_k,
-    accuracy_against_settings,
-    accuracy_radar,
-    by_dataset,
-    effects_of_settings,
-)
+from orchestrator.report.figures.by_dataset import accuracy_by_dataset, drawn_ks
+from orchestrator.report.figures.costs import accuracy_against_costs
 from orchestrator.report.figures.critical_difference import critical_difference_figure
+from orchestrator.report.figures.curves import accuracy_after_epochs, accuracy_against_k
 from orchestrator.report.figures.drawing import FigureFile
+from orchestrator.report.figures.radar import accuracy_radar
+from orchestrator.report.figures.variants import accuracy_against_settings, effects_of_variants
 from orchestrator.report.paper.paper_tables import paper_tables
-from orchestrator.report.styles import Styles
-from orchestrator.report.tables.comparison import dataset_table, explorer_table, main_table, pairs_table, ranks_table
+from orchestrator.report.tables.accuracy import dataset_table, explorer_table, main_table
+from orchestrator.report.tables.costs import costs_table, sources_table
 from orchestrator.report.tables.distribution_shift import shift_table
 from orchestrator.report.tables.epochs import epochs_table
-from orchestrator.report.tables.summary import (
-    cells_table,
-    costs_table,
-    missing_table,
-    published_table,
-    short_classes_table,
-    sources_table,
-)
+from orchestrator.report.tables.gaps import cells_without_result_table, missing_table, short_classes_table
+from orchestrator.report.tables.published import published_table
+from orchestrator.report.tables.ranking import pairs_table, ranks_table
 from orchestrator.report.tables.switch_effects import effects_table
 from orchestrator.report.tables.table import Table
-from orchestrator.report.tables.variants import ablation_tables
+from orchestrator.report.tables.variants import variants_tables
 
-_DRAWN_SHOTS = (4, 16)
-"""The k whose accuracies by dataset are drawn, as in the literature; the largest k where a grid has neither."""
+T = TypeVar("T", Table, FigureFile)
+
+PanelTableSection = Literal["lead", "variants", "ranks", "pairs", "files"]
+PanelFigureSection = Literal["lead", "variants", "datasets", "costs", "ranks"]
+StudyTableSection = Literal[
+    "datasets", "switches", "published", "paper", "sources", "costs", "short_classes", "missing", "files"
+]
+PanelFigures = dict[PanelFigureSection, list[FigureFile]]
+"""The figures of one panel, by section of the page."""
+
+
+@dataclass(frozen=True)
+class PanelTable:
+    """A kind of table that every panel has.
+
+    Attributes:
+        name: names the kind in a track's ``lead_tables``; file names begin with it.
+        make: ``make(study, panel)`` gives the tables; none if the panel has nothing to show.
+        section: where the page shows it. ``lead``: at the top, if the panel's track lists it in ``lead_tables``.
+            ``files``: not on the page, but as a file.
+        always: whether a ``lead`` table is written as a file even if the track does not list it.
+        includes: a table that this one contains if there is only one k; the page then leaves that table out.
+    """
+
+    name: str
+    make: Callable[[Study, Panel], Iterable[Table]]
+    section: PanelTableSection
+    always: bool = True
+    includes: str = ""
+
+
+@dataclass(frozen=True)
+class PanelFigure:
+    """A kind of figure that every panel has; see :class:`PanelTable`. A track lists it in ``lead_figures``."""
+
+    name: str
+    make: Callable[[Study, Panel], Iterable[FigureFile]]
+    section: PanelFigureSection
+
+
+@dataclass(frozen=True)
+class StudyTable:
+    """A kind of table that a report has once. Empty tables are left out of the page."""
+
+    name: str
+    make: Callable[[Study], Iterable[Table]]
+    section: StudyTableSection
+
+
+def once(make: Callable[[Study, Panel], T | None]) -> Callable[[Study, Panel], Iterator[T]]:
+    """For a function that makes one table or figure of a panel, or ``None``."""
+    return lambda study, panel: _given([make(study, panel)])
+
+
+def each_k(
+    make: Callable[[Study, Panel, int], T | None], ks: Callable[[Panel], Iterable[int]] = lambda panel: panel.ks
+) -> Callable[[Study, Panel], Iterator[T]]:
+    """For a function that makes one table or figure of a panel at one k, or ``None``."""
+    return lambda study, panel: _given(make(study, panel, k) for k in ks(panel))
+
+
+def once_a_report(make: Callable[[Study], Table | None]) -> Callable[[Study], Iterator[Table]]:
+    """For a function that makes one table of the whole report, or ``None``."""
+    return lambda study: _given([make(study)])
+
+
+def each_track(make: Callable[[Study, str], Table]) -> Callable[[Study], Iterator[Table]]:
+    """For a function that makes one table of a track."""
+    return lambda study: (make(study, track) for track in study.tracks)
+
+
+def _given(made: Iterable[T | None]) -> Iterator[T]:
+    return (one for one in made if one is not None)
+
+
+PANEL_TABLES = [
+    PanelTable("main", once(main_table), "lead"),
+    PanelTable("datasets", each_k(dataset_table), "lead"),
+    PanelTable("shift", each_k(shift_table), "lead", always=False, includes="main"),
+    PanelTable("epochs", each_k(epochs_table), "lead", always=False),
+    PanelTable("ablation", variants_tables, "variants"),
+    PanelTable("ranks", once(ranks_table), "ranks"),
+    PanelTable("pairs", each_k(pairs_table), "pairs"),
+]
+
+PANEL_FIGURES = [
+    PanelFigure("accuracy", once(accuracy_against_k), "lead"),
+    PanelFigure("epochs", each_k(accuracy_after_epochs), "lead"),
+    PanelFigure("settings", accuracy_against_settings, "variants"),
+    PanelFigure("variants", effects_of_variants, "variants"),
+    PanelFigure("bars", accuracy_by_dataset, "datasets"),
+    PanelFigure("radar", each_k(accuracy_radar, drawn_ks), "datasets"),
+    PanelFigure("costs", once(accuracy_against_costs), "costs"),
+    PanelFigure("critical_difference", each_k(critical_difference_figure), "ranks"),
+]
+
+STUDY_TABLES = [
+    StudyTable("explorer", each_track(explorer_table), "datasets"),
+    StudyTable("effects", once_a_report(effects_table), "switches"),
+    StudyTable("published", once_a_report(published_table), "published"),
+    StudyTable("paper", paper_tables, "paper"),
+    StudyTable("sources", once_a_report(sources_table), "sources"),
+    StudyTable("costs", each_track(costs_table), "costs"),
+    StudyTable("short_classes", once_a_report(short_classes_table), "short_classes"),
+    StudyTable("missing", once_a_report(missing_table), "missing"),
+    StudyTable("cells_without_result", once_a_report(cells_without_result_table), "files"),
+]
 
 
 @dataclass(frozen=True)
 class PanelTables:
-    """A panel's tables.
+    """The tables of one panel: all of them, and those of each section of the page."""
 
-    Attributes:
-        lead: what answers the track's question; shown at once.
-        ablations: variants of one method, a table for each method that has some.
-        ranks, pairs: average ranks, and every pair of methods at each k.
-        beside: for files only; the page has the same numbers in other tables.
+    all: tuple[Table, ...]
+    sections: dict[PanelTableSection, list[Table]]
+
+
+def panel_tables(study: Study, panel: Panel) -> PanelTables:
+    """Make the tables of one panel.
+
+    If the panel holds nothing but variants of one method, their table replaces the first lead table, which would have
+    the same rows.
     """
+    lead_names = panel.track.lead_tables
+    _check(panel, lead_names, [line.name for line in PANEL_TABLES if line.section == "lead"])
+    lines = [line for line in PANEL_TABLES if line.always or line.name in lead_names]
+    made = {line.name: tuple(line.make(study, panel)) for line in lines}
+    included = {line.includes for line in lines if line.name in lead_names and len(panel.ks) == 1}
+    sections: dict[PanelTableSection, list[Table]] = {"lead": [], "variants": [], "ranks": [], "pairs": [], "files": []}
+    sections["lead"] = [table for name in lead_names if name not in included for table in made[name]]
+    for line in lines:
+        if line.section != "lead":
+            sections[line.section] += made[line.name]
+    if [len(table.rows) for table in sections["variants"]] == [len(panel.methods)]:
+        sections["lead"][:1], sections["variants"] = sections["variants"], []
+    return PanelTables(tuple(table for tables in made.values() for table in tables), sections)
 
-    lead: tuple[Table, ...]
-    ablations: tuple[Table, ...]
-    ranks: Table
-    pairs: tuple[Table, ...]
-    beside: tuple[Table, ...]
 
+def panel_figures(study: Study, panel: Panel) -> PanelFigures:
+    """Make the figures of one panel, by section of the page.
 
-@dataclass(frozen=True)
-class PanelFigures:
-    """A panel's figures.
-
-    Attributes:
-        lines: the curves; shown at once.
-        settings: what the settings of a method do, where it has variants.
-        by_dataset, costs: accuracy by dataset, and against what it costs.
-        ranks: critical-difference diagrams.
+    A panel of a changed protocol has none: a table shows its effect. A panel of ablations has only figures of variants,
+    if there are any: the other figures would show the same numbers again.
     """
-
-    lines: tuple[FigureFile, ...] = ()
-    settings: tuple[FigureFile, ...] = ()
-    by_dataset: tuple[FigureFile, ...] = ()
-    costs: tuple[FigureFile, ...] = ()
-    ranks: tuple[FigureFile, ...] = ()
-
-    @property
-    def all(self) -> tuple[FigureFile, ...]:
-        """Every figure of the panel."""
-        return (*self.lines, *self.settings, *self.by_dataset, *self.costs, *self.ranks)
-
-
-def panel_tables(study: Study, panel: Panel, styles: Styles) -> PanelTables:
-    """The tables of one panel."""
-    main = main_table(panel, styles)
-    datasets = tuple(dataset_table(panel, k, styles) for k in panel.ks)
-    ablations = tuple(ablation_tables(study, panel, styles))
-    lead: list[Table] = [main]
-    if panel.key.track == "ood":
-        shifts = [shift_table(panel, k, styles) for k in panel.ks]
-        lead = shifts if len(shifts) == 1 else [main, *shifts]  # at one k, it holds the main table's only column
-    elif panel.key.track == "tta":
-        lead += datasets
-    elif panel.key.track == "meta":
-        lead += [table for k in panel.ks if (table := epochs_table(panel, study.curves, k, styles)) is not None]
-    if [len(table.rows) for table in ablations] == [len(panel.methods)]:  # the variants are all there is
-        lead, ablations = [*ablations, *lead[1:]], ()
-    return PanelTables(
-        lead=tuple(lead),
-        ablations=ablations,
-        ranks=ranks_table(panel, styles),
-        pairs=tuple(pairs_table(panel, k) for k in panel.ks),
-        beside=(main, *datasets),
-    )
+    sections: PanelFigures = {
+        "lead": [], "variants": [], "datasets": [], "costs": [], "ranks": []
+    }  # fmt: skip
+    if panel.of_changed_protocol:
+        return sections
+    lead_names = panel.track.lead_figures
+    _check(panel, lead_names, [line.name for line in PANEL_FIGURES if line.section == "lead"])
+    lines = [line for line in PANEL_FIGURES if line.section != "lead" or line.name in lead_names]
+    for line in lines:
+        if line.section == "variants":
+            sections[line.section] += line.make(study, panel)
+    if panel.key.ablations and sections["variants"]:
+        return sections
+    for line in lines:
+        if line.section != "variants":
+            sections[line.section] += line.make(study, panel)
+    return sections
 
 
-def panel_figures(study: Study, panel: Panel, styles: Styles) -> PanelFigures:
-    """The figures of one panel; none for a single switch, whose effect stands in a table."""
-    if panel.of_switch:
-        return PanelFigures()
-    settings = (*accuracy_against_settings(study, panel, styles), *effects_of_settings(study, panel, styles))
-    if panel.key.ablations and settings:  # its methods are variants of one, which other figures would only repeat
-        return PanelFigures(settings=settings)
-    lines = [accuracy_against_k(panel, styles)]
-    if panel.key.track == "meta":
-        lines += [accuracy_after_epochs(panel, study.curves, k, styles) for k in panel.ks]
-    shots = [k for k in panel.ks if k in _DRAWN_SHOTS] or [panel.ks[-1]]
-    drawn = [draw(panel, k, styles) for draw in (by_dataset, accuracy_radar) for k in shots]
-    costs = [accuracy_against_costs(panel, shots[-1], styles)]
-    return PanelFigures(
-        lines=tuple(one for one in lines if one),
-        settings=settings,
-        by_dataset=tuple(one for one in drawn if one),
-        costs=tuple(one for one in costs if one),
-        ranks=tuple(one for k in panel.ks if (one := critical_difference_figure(panel, k, styles))),
-    )
+def _check(panel: Panel, names: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ``ValueError`` if the panel's track names a lead table or figure that is not registered."""
+    for name in names:
+        if name not in known:
+            raise ValueError(f"track {panel.key.track}: the report has no {name!r} to show first, only {sorted(known)}")
 
 
-def tables_of_panel(tables: PanelTables) -> tuple[Table, ...]:
-    """All of a panel's tables, each once."""
-    every = (*tables.lead, *tables.ablations, tables.ranks, *tables.pairs, *tables.beside)
-    return tuple({table.name: table for table in every}.values())
-
-
-def common_tables(study: Study, styles: Styles) -> Iterator[Table]:
-    """The tables that belong to no panel."""
-    for track in study.tracks:
-        yield explorer_table(study, track)
-        yield costs_table(study.rows, track, styles)
-    if (effects := effects_table(study)) is not None:
-        yield effects
-    if study.sources:
-        yield sources_table(study.sources)
-    if (published := published_table(study)) is not None:
-        yield published
-    yield from paper_tables(study)
-    if (short := short_classes_table(study)).rows:
-        yield short
-    if study.missing or study.failures:
-        yield missing_table(study)
-        yield cells_table(study)
+def study_tables(study: Study) -> dict[StudyTableSection, list[Table]]:
+    """Make the tables that belong to no panel, by section of the page."""
+    sections: dict[StudyTableSection, list[Table]] = {}
+    for line in STUDY_TABLES:
+        sections.setdefault(line.section, []).extend(line.make(study))
+    return sections

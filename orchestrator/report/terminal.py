@@ -1,4 +1,4 @@
-"""The end of a run in the terminal: methods x k for each domain, and what is missing."""
+"""The summary that the terminal shows at the end of a run: methods x k for each domain, and what is missing."""
 
 from __future__ import annotations
 
@@ -10,36 +10,31 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from orchestrator.core.cell import Cell
-from orchestrator.report.analysis.panel import TRACK_TITLES
 from orchestrator.report.analysis.rows import LabelOf
 from orchestrator.report.analysis.study import Study, study_of
 from orchestrator.report.analysis.verdict import Verdict, headline, verdicts_of
-from orchestrator.report.styles import styles_of
-from orchestrator.report.tables.comparison import main_table
+from orchestrator.report.notation import SELECTED_NOTE
+from orchestrator.report.tables.accuracy import main_table
 from orchestrator.report.tables.switch_effects import effects_table
 from orchestrator.report.tables.table import Table
-from orchestrator.report.text import SELECTED_NOTE
 from orchestrator.store.results import Failure, Result
+from orchestrator.tracks import stored_track
 
-_MARKS = {"best": "bold", "second": "underline", "": ""}
+_HIGHLIGHTS = {"best": "bold", "second": "underline", "": ""}
+_LISTED_FAILURES = 5
 
 
 def terminal_summary(
     *, results: Sequence[Result], failures: Sequence[Failure] = (), planned: Sequence[Cell] = (), label_of: LabelOf
 ) -> RenderableType:
     """What the command line prints at the end of a grid."""
-    return summary_of(study_of(results=results, failures=failures, planned=planned, label_of=label_of))
-
-
-def summary_of(study: Study) -> RenderableType:
-    """The summary of an arranged study."""
-    styles = styles_of(study.method_names)
+    study = study_of(results=results, failures=failures, planned=planned, label_of=label_of)
     parts: list[RenderableType] = []
-    for panel in study.leading:
-        table = main_table(panel, styles)
-        parts += [Text(table.title, style="bold"), _table(table)]
+    for panel in study.main_panels:
+        table = main_table(study, panel)
+        parts += [Text(table.title, style="bold"), _rich_table(table)]
     if (effects := effects_table(study)) is not None:
-        parts += [Text(effects.title, style="bold"), _table(effects, ("switch", "method", "points", "n"))]
+        parts += [Text(effects.title, style="bold"), _rich_table(effects, ("switch", "method", "points", "n"))]
     if any(panel.selects_on_test for panel in study.panels):
         parts.append(Text(SELECTED_NOTE, style="yellow"))
     if study.panels:
@@ -49,33 +44,36 @@ def summary_of(study: Study) -> RenderableType:
         parts.append(Text("no results yet"))
     if study.failures:
         parts.append(Text(f"{len(study.failures)} failed:", style="red"))
-        parts += [Text(f"  {failure.id}  {failure.error}  {failure.log}") for failure in study.failures[:5]]
-        if len(study.failures) > 5:
-            parts.append(Text(f"  ... and {len(study.failures) - 5} more, all of them in the report"))
+        listed = study.failures[:_LISTED_FAILURES]
+        parts += [Text(f"  {failure.id}  {failure.error}  {failure.log}") for failure in listed]
+        if (more := len(study.failures) - len(listed)) > 0:
+            parts.append(Text(f"  ... and {more} more, all of them in the report"))
     if study.missing:
         parts.append(Text(f"{len(study.missing)} of {len(study.planned)} planned cells were not run", style="yellow"))
     return Group(*parts)
 
 
 def _headlines(study: Study) -> list[str]:
-    """One sentence per track and protocol, which are never counted together."""
+    """One sentence for each track and protocol."""
     verdicts: dict[tuple[str, str], list[Verdict]] = {}
-    for panel in study.leading:
-        if panel.key.ablations:
-            continue
-        verdicts.setdefault((panel.key.track, panel.key.protocol), []).extend(verdicts_of(panel))
+    for panel in study.main_panels:
+        if not panel.key.ablations:
+            verdicts.setdefault((panel.key.track, panel.key.protocol), []).extend(verdicts_of(panel))
     if len(verdicts) == 1:
         return [headline(own) for own in verdicts.values()]
-    return [f"{TRACK_TITLES.get(track, track)}, {name}: {headline(own)}" for (track, name), own in verdicts.items()]
+    return [f"{stored_track(track).title}, {name}: {headline(own)}" for (track, name), own in verdicts.items()]
 
 
-def _table(table: Table, columns: Sequence[str] = ()) -> RichTable:
-    """The table, or the ``columns`` of it that fit into a terminal of 80."""
+def _rich_table(table: Table, columns: Sequence[str] = ()) -> RichTable:
+    """The table for the terminal: all columns, or only those named in ``columns``.
+
+    Gains are left out, so that five k fit into 80 characters.
+    """
     rich = RichTable(header_style="dim")
     shown = [i for i, title in enumerate(table.header) if not columns or title in columns]
     for i in shown:
-        rich.add_column(table.header[i], justify="left" if i < table.words else "right", no_wrap=i >= table.words)
+        is_number = i >= table.text_columns
+        rich.add_column(table.header[i], justify="right" if is_number else "left", no_wrap=is_number)
     for row in table.rows:
-        # Without the gains, so that five k fit into a terminal of 80 columns.
-        rich.add_row(*(Text(replace(row[i], gain=None).plain, style=_MARKS[row[i].mark]) for i in shown))
+        rich.add_row(*(Text(replace(row[i], gain=None).plain, style=_HIGHLIGHTS[row[i].highlight]) for i in shown))
     return rich

@@ -1,4 +1,4 @@
-"""Everything a report is, written to a folder so that no crash leaves half a page where a whole one stood."""
+"""Writes a report into a folder. A crash leaves the old report there, never a part of the new one."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from pathlib import Path
 from orchestrator.core.cell import Cell
 from orchestrator.report.analysis.rows import LabelOf, NamesOf, PublishedOf, SourceRow, frame_of
 from orchestrator.report.analysis.study import study_of
-from orchestrator.report.figure_pool import Drawing
+from orchestrator.report.figure_pool import FigurePool
 from orchestrator.report.page.report_page import render_page
-from orchestrator.report.registry import common_tables, panel_tables, tables_of_panel
-from orchestrator.report.styles import styles_of
+from orchestrator.report.registry import panel_tables, study_tables
 from orchestrator.report.tables.formats import to_csv, to_latex, to_markdown
 from orchestrator.store.results import Failure, Result
 from orchestrator.util.identity import slug
@@ -25,7 +24,7 @@ _STALE_SECONDS = 3600
 
 @dataclass(frozen=True)
 class ReportFiles:
-    """Where a report lies. ``tables`` and ``figures`` are sorted."""
+    """The files of a report. ``tables`` and ``figures`` are sorted."""
 
     page: Path
     rows: Path
@@ -49,8 +48,8 @@ def write_report(
 ) -> ReportFiles:
     """Write ``index.html``, ``rows.csv``, ``tables/*.{csv,md,tex}`` and ``figures/*.{png,svg,pdf}`` into ``folder``.
 
-    Everything is made beside its place first and moved in when all of it is there, the page last. Tables and figures
-    of an earlier report that this one does not have are removed.
+    All files are written to a temporary folder first, and then moved to their places, the page last. Tables and figures
+    of an earlier report that the new one does not have are removed.
     """
     study = study_of(
         results=results,
@@ -61,60 +60,58 @@ def write_report(
         names_of=names_of,
         sources=sources,
     )
-    styles = styles_of(study.method_names)
     folder.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(folder)
-    building = tempfile.TemporaryDirectory(prefix=".building-", dir=folder)
-    with building as name, Drawing(study, styles) as drawing:
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as name, FigurePool(study) as pool:
         build = Path(name)
         for kind in ("tables", "figures"):
             (build / kind).mkdir()
         frame_of(study.rows).to_csv(build / "rows.csv", index=False)
-        tables = {panel: panel_tables(study, panel, styles) for panel in study.panels}
-        common = {table.name: table for table in common_tables(study, styles)}
-        for table in (*(table for own in tables.values() for table in tables_of_panel(own)), *common.values()):
+        of_panels = {panel: panel_tables(study, panel) for panel in study.panels}
+        of_study = study_tables(study)
+        tables = [table for own in of_panels.values() for table in own.all]
+        tables += [table for own in of_study.values() for table in own]
+        for table in tables:
             for ending, text in (("csv", to_csv(table)), ("md", to_markdown(table)), ("tex", to_latex(table))):
                 (build / "tables" / f"{slug(table.name)}.{ending}").write_text(text, encoding="utf-8")
-        figures = drawing.finish()
-        for drawn in figures.values():
-            for figure in drawn.all:
-                for ending, content in (("svg", figure.svg.encode()), ("png", figure.png), ("pdf", figure.pdf)):
-                    (build / "figures" / f"{slug(figure.name)}.{ending}").write_bytes(content)
-        beside = sorted(path.relative_to(build).as_posix() for path in build.rglob("*") if path.is_file())
+        figures = pool.figures()
+        for figure in (figure for sections in figures.values() for own in sections.values() for figure in own):
+            for ending, content in (("svg", figure.svg.encode()), ("png", figure.png), ("pdf", figure.pdf)):
+                (build / "figures" / f"{slug(figure.name)}.{ending}").write_bytes(content)
+        paths = sorted(path.relative_to(build).as_posix() for path in build.rglob("*") if path.is_file())
         page = render_page(
             study,
             grid_name=grid_name,
             title=title,
             description=description,
-            tables=tables,
-            common=common,
-            figures=figures,
-            styles=styles,
-            files_beside=beside,
+            panel_tables={panel: own.sections for panel, own in of_panels.items()},
+            panel_figures=figures,
+            tables=of_study,
+            files_beside=paths,
         )
         (build / "index.html").write_text(page, encoding="utf-8")
-        return _move_in(build, folder, beside)
+        return _move(build, folder, paths)
 
 
-def _move_in(build: Path, folder: Path, beside: Sequence[str]) -> ReportFiles:
-    """Move the finished files to their places, one atomic replacement each, the page last."""
+def _move(build: Path, folder: Path, paths: Sequence[str]) -> ReportFiles:
+    """Move the finished files to their places, each by one atomic replacement, the page last."""
     for kind in ("tables", "figures"):
         (folder / kind).mkdir(exist_ok=True)
         for old in (folder / kind).iterdir():
-            if old.is_file() and f"{kind}/{old.name}" not in beside:
+            if old.is_file() and f"{kind}/{old.name}" not in paths:
                 old.unlink()
-    for path in (*beside, "index.html"):
+    for path in (*paths, "index.html"):
         (build / path).replace(folder / path)
     return ReportFiles(
         page=folder / "index.html",
         rows=folder / "rows.csv",
-        tables=tuple(folder / path for path in beside if path.startswith("tables/")),
-        figures=tuple(folder / path for path in beside if path.startswith("figures/")),
+        tables=tuple(folder / path for path in paths if path.startswith("tables/")),
+        figures=tuple(folder / path for path in paths if path.startswith("figures/")),
     )
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove what a killed report left behind; a younger one may belong to a report being written right now."""
+    """Remove the temporary folders of killed processes. A young one may belong to a process that is still writing."""
     for leftover in folder.glob(".building-*"):
         if time.time() - leftover.stat().st_mtime > _STALE_SECONDS:
             shutil.rmtree(leftover, ignore_errors=True)

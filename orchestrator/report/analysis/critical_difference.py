@@ -1,11 +1,11 @@
-"""Whether methods differ over datasets at all, which of them, and the diagram that shows it.
+"""Friedman's and Nemenyi's tests: whether methods differ over datasets, and which of them.
 
-Friedman's test ranks the methods on every dataset and asks whether the average ranks differ more than chance would
-have them. Where they do, Nemenyi's test says how far two average ranks must lie apart: the critical difference. (As
-Demsar, Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 7, 2006.) Ranks depend on which methods
-take part, so the paired tests of ``statistics.compare``, which do not, can say otherwise of a single pair.
+Friedman's test ranks the methods on every dataset and asks whether the average ranks differ by more than chance. If
+they do, Nemenyi's test says how far apart two average ranks must be: the critical difference (Demsar, Statistical
+Comparisons of Classifiers over Multiple Data Sets, JMLR 7, 2006). Average ranks depend on all methods that take part,
+and the paired tests of ``statistics.compare`` do not, so the two can disagree on a pair.
 
-Shapes: M methods, N datasets.
+Shape legend: M methods, N datasets.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.statistics import MIN_DATASETS, MIN_SEEDS, SIGNIFICANCE, average_ranks
 
 MIN_METHODS = 3
-"""Two methods are a pair, which has a paired test of its own."""
+"""Two methods are compared by a paired test instead."""
 
 
 @dataclass(frozen=True)
 class CriticalDifference:
-    """Methods over the datasets that all of them have, at one k of a panel.
+    """The result of both tests at one k of a panel, over the datasets that all methods have.
 
     Attributes:
-        ranks: average rank of each method, best first; 1 is the best there can be.
-        p: of Friedman's test.
-        distance: average ranks that lie less than this apart do not differ, by Nemenyi's test at ``alpha``.
-        cliques: the largest groups of neighbours, two methods at least, within which no two differ; all methods where
+        ranks: average rank of each method, best first; 1 is the best possible.
+        p: p of Friedman's test.
+        distance: the critical difference; methods whose ranks are closer do not differ by Nemenyi's test at ``alpha``.
+        cliques: the largest groups of two or more neighbours of which no two differ; one group of all methods if
             Friedman's test finds no difference.
-        seeds: what each accuracy is a mean over, the least; 0 where no method draws anything.
+        datasets: number of datasets.
+        seeds: smallest number of seeds that an accuracy is a mean over; 0 if no method depends on a seed.
     """
 
     ranks: Mapping[str, float]
@@ -46,18 +47,18 @@ class CriticalDifference:
 
     @property
     def differ(self) -> bool:
-        """Whether Friedman's test finds that the methods are not all alike."""
+        """Whether Friedman's test finds a difference among the methods."""
         return self.p < self.alpha
 
 
 def friedman(scores: Mapping[str, Sequence[float]]) -> float:
-    """p of Friedman's test over datasets, with ties and in the form of Iman and Davenport (1980).
+    """p of Friedman's test over datasets, in the form of Iman and Davenport (1980).
 
-    chi2 is SciPy's, corrected for ties; F = (N - 1) chi2 / (N (M - 1) - chi2) has (M - 1) and (M - 1)(N - 1) degrees of
-    freedom, and is the less conservative of the two with few datasets. 1.0 where all methods tie everywhere.
+    chi2 is SciPy's, corrected for ties. F = (N - 1) chi2 / (N (M - 1) - chi2) has (M - 1) and (M - 1)(N - 1) degrees of
+    freedom, and is less conservative than chi2 with few datasets. 1.0 if all methods tie on every dataset.
 
     Args:
-        scores: of at least three methods over the same datasets.
+        scores: accuracies of at least three methods on the same datasets.
     """
     from scipy import stats
 
@@ -70,15 +71,15 @@ def friedman(scores: Mapping[str, Sequence[float]]) -> float:
 
 
 def davenport(chi2: float, methods: int, datasets: int) -> float:
-    """Iman and Davenport's F of Friedman's chi2; infinite where every dataset has the methods in one order."""
-    rest = datasets * (methods - 1) - chi2
-    return (datasets - 1) * chi2 / rest if rest > 1e-9 else math.inf
+    """Iman and Davenport's F from Friedman's chi2; infinite if every dataset ranks the methods in the same order."""
+    denominator = datasets * (methods - 1) - chi2
+    return (datasets - 1) * chi2 / denominator if denominator > 1e-9 else math.inf
 
 
 def critical_distance(methods: int, datasets: int, alpha: float = SIGNIFICANCE) -> float:
     """Nemenyi's critical difference of average ranks: q sqrt(M (M + 1) / (6 N)).
 
-    q is the studentized range's upper quantile for M means and infinitely many degrees of freedom, over sqrt(2).
+    q is the upper quantile of the studentized range for M means and infinite degrees of freedom, divided by sqrt(2).
     """
     from scipy import stats
 
@@ -87,7 +88,7 @@ def critical_distance(methods: int, datasets: int, alpha: float = SIGNIFICANCE) 
 
 
 def cliques(ranks: Mapping[str, float], distance: float) -> tuple[tuple[str, ...], ...]:
-    """The longest runs of neighbouring ranks that are less than ``distance`` wide; runs inside another are left out."""
+    """The longest runs of neighbouring ranks narrower than ``distance``, without runs that lie inside another."""
     order = sorted(ranks, key=lambda method: ranks[method])
     runs: list[tuple[int, int]] = []
     for start, first in enumerate(order):
@@ -98,15 +99,15 @@ def cliques(ranks: Mapping[str, float], distance: float) -> tuple[tuple[str, ...
 
 
 def critical_difference(panel: Panel, k: int) -> CriticalDifference | str:
-    """The comparison at ``k``, or the sentence that says why there is none."""
+    """Both tests at ``k``, or a sentence that says why there are too few methods, datasets or seeds."""
     scores, seeds = panel.common_scores(k)
     datasets = len(next(iter(scores.values()), ()))
     if len(scores) < MIN_METHODS:
         return f"No critical difference: it compares {MIN_METHODS} methods or more, and {len(scores)} can be ranked."
     if datasets < MIN_DATASETS:
-        return f"No critical difference: {datasets} of the {MIN_DATASETS} datasets that it takes to tell methods apart."
-    if seeds < MIN_SEEDS and panel.repeatable & set(scores):
-        return "No critical difference: one seed, and another draw of the support could turn the ranks around."
+        return f"No critical difference: {datasets} of the {MIN_DATASETS} datasets that the test needs."
+    if seeds < MIN_SEEDS and panel.seeded & set(scores):
+        return "No critical difference: one seed, and another draw of the support could reverse the ranks."
     p, distance = friedman(scores), critical_distance(len(scores), datasets)
     ranks = average_ranks(scores)
     ranks = {method: ranks[method] for method in sorted(ranks, key=lambda method: ranks[method])}

@@ -1,34 +1,30 @@
-"""Accuracy after every epoch of adaptation."""
+"""Mean accuracy after every epoch of adaptation, on tracks that score a model after every epoch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.statistics import Summary, seed_means, summarize
-
-Curves = Mapping[str, Sequence[float]]
-"""By cell id, the accuracy after each epoch, epoch 1 first."""
+from orchestrator.report.analysis.study import Study
 
 
-def longest(panel: Panel, curves: Curves) -> int:
-    """The last epoch of any cell; 0 where no cell has a curve."""
-    return max((len(curves.get(row.cell_id, ())) for row in panel.rows), default=0)
+def last_epoch(study: Study, panel: Panel) -> int:
+    """The largest number of epochs of any cell; 0 if no cell was scored after its epochs."""
+    return max((len(study.curves.get(row.cell_id, ())) for row in panel.rows), default=0)
 
 
-def epoch_mean(panel: Panel, curves: Curves, method: str, k: int, epoch: int) -> Summary | None:
-    """Per seed the mean over targets after ``epoch``, then mean and deviation over seeds.
+def epoch_mean(study: Study, panel: Panel, method: str, k: int, epoch: int) -> Summary | None:
+    """For each seed the mean over targets after ``epoch`` (1 is the first), then mean and deviation over seeds.
 
-    A method that draws no support has its one accuracy at every epoch; another without a curve has none at any.
+    A fixed method has the same accuracy after every epoch. ``None`` if no seed has all targets.
     """
     if method in panel.fixed:
         return panel.mean(method, k).accuracy
     tests = panel.tests(k, averaged=True)
     scores = {
         test: {
-            seed: curves[row.cell_id][epoch - 1]
-            for seed, row in panel.seed_rows(method, k, test).items()
-            if len(curves.get(row.cell_id, ())) >= epoch
+            seed: study.curves[row.cell_id][epoch - 1]
+            for seed, row in panel.rows_by_seed(method, k, test).items()
+            if len(study.curves.get(row.cell_id, ())) >= epoch
         }
         for test in tests
     }

@@ -1,6 +1,6 @@
-"""A panel: what may be compared with each other - one track, protocol, backbone and domain.
+"""Panels: results that may be compared with each other, because track, protocol, backbone and domain are the same.
 
-Inside it, a method has accuracies per test split, k and seed.
+Inside a panel, every method has accuracies by k, test split and seed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,8 @@ from functools import cached_property
 from bolt.methods import METHODS
 from orchestrator.report.analysis.rows import Row
 from orchestrator.report.analysis.statistics import Pair, Scores, Summary, average_ranks, compare, seed_means, summarize
-
-TRACK_TITLES = {
-    "fewshot": "few-shot",
-    "ood": "out of distribution",
-    "tta": "test-time adaptation",
-    "meta": "meta-learned start",
-}
+from orchestrator.tracks import Track, stored_track
+from orchestrator.util.identity import slug
 
 
 @dataclass(frozen=True)
@@ -27,19 +22,22 @@ class DomainMean:
     """A method's mean over the datasets of a panel at one k.
 
     Attributes:
-        accuracy, gain: over the seeds that have every dataset; ``None`` if no seed has.
-        have, of: test splits with any result, and test splits that are averaged.
+        accuracy, gain: mean and deviation over the seeds that have every dataset; ``None`` if no seed has.
+        available, expected: how many test splits have a result, and how many the mean is over.
     """
 
     accuracy: Summary | None
     gain: Summary | None
-    have: int
-    of: int
+    available: int
+    expected: int
 
 
 @dataclass(frozen=True)
 class PanelKey:
-    """What its rows share; ``ablations`` of some methods on some of the datasets have a panel of their own."""
+    """What all rows of a panel share.
+
+    ``ablations``: the panel compares variants of methods that were run on some of the domain's datasets only.
+    """
 
     track: str
     protocol: str
@@ -47,21 +45,29 @@ class PanelKey:
     domain: str
     ablations: bool = False
 
+    @property
+    def slug(self) -> str:
+        """The panel's part of a file name."""
+        return slug(f"{self.track}_{self.domain}_{self.backbone}_{self.protocol}{'_ablations' * self.ablations}")
+
 
 class Panel:
     """All accuracies of one (track, protocol, backbone, domain), by method, k, test split and seed.
 
-    A method that draws nothing has k = 0 and seed 0: it stands at every k of the panel as the same number, see
-    ``fixed``. On the test-time track every cell has k = 0; the methods that adapt have seeds.
-
-    ``repeatable`` are the methods that another seed could change: where nothing in the panel has seeds, only the
-    methods themselves know.
+    Attributes:
+        methods: labels in the order of the plan, those of ``fixed`` first.
+        ks: the k that have results; (0,) on a track without k.
+        fixed: methods that draw nothing at random. They have one row per test split, with k = 0 and seed 0, which
+            counts as their row at every k.
+        seeded: methods whose accuracy depends on the seed.
+        of_changed_protocol: whether the protocol changes switches of another protocol in the same report.
+        selects_on_test: whether test labels may have chosen a setting of any row.
     """
 
     def __init__(
-        self, key: PanelKey, title: str, rows: Sequence[Row], methods: Sequence[str], *, of_switch: bool = False
+        self, key: PanelKey, title: str, rows: Sequence[Row], methods: Sequence[str], *, of_changed_protocol: bool
     ) -> None:
-        self.key, self.title, self.rows, self.of_switch = key, title, tuple(rows), of_switch
+        self.key, self.title, self.rows, self.of_changed_protocol = key, title, tuple(rows), of_changed_protocol
         self.ks: tuple[int, ...] = tuple(sorted({row.k for row in rows} - {0})) or (0,)
         self._rows: dict[tuple[str, int, str], dict[int, Row]] = defaultdict(dict)
         for row in rows:
@@ -72,51 +78,70 @@ class Panel:
         order = [m for m in methods if m in present]
         self.methods: tuple[str, ...] = tuple(sorted(order, key=lambda m: m not in self.fixed))
         self.seeds: tuple[int, ...] = tuple(sorted({row.seed for row in rows if row.method not in self.fixed}))
-        silent = {name for name, method in METHODS.items() if not method.uses_support}
-        self.repeatable = frozenset({row.method for row in rows if row.method_name not in silent} - self.fixed)
+        # If no row has a seed, only the methods' own declarations say which of them depend on one.
+        unseeded = {name for name, method in METHODS.items() if not method.uses_support}
+        self.seeded = frozenset({row.method for row in rows if row.method_name not in unseeded} - self.fixed)
         self.selects_on_test = any(row.selects_on_test for row in rows)
-        self._compared: dict[int, list[Pair]] = {}
-        self._ranked: dict[int, tuple[dict[str, float], int]] = {}
+        self._pairs: dict[int, list[Pair]] = {}
+        self._ranks: dict[int, tuple[dict[str, float], int]] = {}
         self._tests: dict[tuple[int, bool], tuple[str, ...]] = {}
 
-    def seed_rows(self, method: str, k: int, test: str) -> Mapping[int, Row]:
-        """The rows of one method on one test split, by seed; a fixed method's are the same at every k."""
+    @property
+    def track(self) -> Track:
+        """The track of all rows."""
+        return stored_track(self.key.track)
+
+    def rows_by_seed(self, method: str, k: int, test: str) -> Mapping[int, Row]:
+        """The rows of one method on one test split, by seed. A fixed method has the same row at every k."""
         return self._rows.get((method, 0 if method in self.fixed else k, test), {})
 
+    def rows_at(self, method: str, k: int) -> list[Row]:
+        """The rows of one method at one k, of every test split and seed."""
+        return [row for test in self.tests(k) for row in self.rows_by_seed(method, k, test).values()]
+
     def tests(self, k: int, *, averaged: bool = False) -> tuple[str, ...]:
-        """The test splits with any result at ``k`` (of a method that uses support, if there are any), sorted."""
+        """The test splits with a result at ``k``, sorted; with ``averaged``, only those that a mean counts.
+
+        Rows of fixed methods decide only if there are no others at ``k``.
+        """
         if (k, averaged) not in self._tests:
             rows = [row for row in self.rows if row.k == k and (row.averaged or not averaged)]
             self._tests[k, averaged] = tuple(sorted({row.test for row in rows or self.rows}, key=str.casefold))
         return self._tests[k, averaged]
 
+    def expected_seeds(self, method: str) -> int:
+        """How many seeds every number of this method should be a mean over."""
+        return 1 if method in self.fixed else len(self.seeds)
+
+    def is_zero_shot(self, method: str) -> bool:
+        """Whether the method's accuracy equals the zero-shot accuracy everywhere, so that its gain is always 0."""
+        return all(row.gain == 0 for row in self.rows if row.method == method)
+
     def score(self, method: str, k: int, test: str) -> Summary | None:
-        """Accuracy over seeds on one test split."""
-        rows = self.seed_rows(method, k, test)
+        """Accuracy over seeds on one test split; ``None`` without a result."""
+        rows = self.rows_by_seed(method, k, test)
         return summarize([row.accuracy for row in rows.values()]) if rows else None
 
+    def score_own_classes(self, method: str, k: int, test: str) -> Summary | None:
+        """Accuracy over seeds among the classes of the test split alone; ``None`` if any seed lacks it."""
+        values = [row.accuracy_own_classes for row in self.rows_by_seed(method, k, test).values()]
+        known = [value for value in values if value is not None]
+        return summarize(known) if known and len(known) == len(values) else None
+
+    def zero_shot(self, k: int, test: str) -> float | None:
+        """The frozen backbone's accuracy on one test split. Every method's evaluation carries it."""
+        rows = (row for method in self.methods for row in self.rows_by_seed(method, k, test).values())
+        return next((row.accuracy_zero_shot for row in rows), None)
+
     @cached_property
-    def uneven(self) -> tuple[str, ...]:
+    def scored_on_other_images(self) -> tuple[str, ...]:
         """Methods scored on another number of images than most: some protocols hold images out for some methods."""
         counts: dict[str, Counter[int]] = defaultdict(Counter)
         for row in self.rows:
             counts[row.test][row.total] += 1
         usual = {test: count.most_common(1)[0][0] for test, count in counts.items()}
-        odd = {row.method for row in self.rows if row.total != usual[row.test]}
-        return tuple(method for method in self.methods if method in odd)
-
-    def own_classes(self, method: str, k: int, test: str) -> Summary | None:
-        """Accuracy over seeds among the classes of the test split alone; ``None`` where a seed lacks it."""
-        found = [row.accuracy_own_classes for row in self.seed_rows(method, k, test).values()]
-        known = [value for value in found if value is not None]
-        return summarize(known) if known and len(known) == len(found) else None
-
-    def zero_shot(self, k: int, test: str) -> float | None:
-        """The frozen backbone's accuracy on one test split, as any method's evaluation carries it."""
-        for method in self.methods:
-            for row in self.seed_rows(method, k, test).values():
-                return row.accuracy_zero_shot
-        return None
+        others = {row.method for row in self.rows if row.total != usual[row.test]}
+        return tuple(method for method in self.methods if method in others)
 
     def mean(self, method: str, k: int) -> DomainMean:
         """For each seed the mean over the averaged test splits, then mean and deviation over seeds."""
@@ -128,26 +153,26 @@ class Panel:
         for k in self.ks:
             tests = self.tests(k, averaged=True)
             for method in self.methods:
-                rows = {test: self.seed_rows(method, k, test) for test in tests}
+                rows = {test: self.rows_by_seed(method, k, test) for test in tests}
                 accuracies = seed_means({t: {s: r.accuracy for s, r in rows[t].items()} for t in tests}, tests)
                 gains = seed_means({t: {s: r.gain for s, r in rows[t].items()} for t in tests}, tests)
                 means[method, k] = DomainMean(
                     accuracy=summarize(list(accuracies.values())) if accuracies else None,
                     gain=summarize(list(gains.values())) if gains else None,
-                    have=sum(bool(rows[test]) for test in tests),
-                    of=len(tests),
+                    available=sum(bool(rows[test]) for test in tests),
+                    expected=len(tests),
                 )
         return means
 
     def ranking(self, k: int) -> list[tuple[str, Summary]]:
-        """Methods with a complete mean at ``k``, best first; equal means in the panel's order."""
+        """Methods with a complete mean at ``k``, best first. Methods with equal means keep the panel's order."""
         means = [(method, self.mean(method, k).accuracy) for method in self.methods]
         return sorted(((m, s) for m, s in means if s is not None), key=lambda item: -round(item[1].mean, 9))
 
     def common_scores(self, k: int) -> tuple[dict[str, list[float]], int]:
-        """Means over seeds of every ranked method on the test splits that all of them have, best method first.
+        """Means over seeds of all ranked methods on the test splits that all of them have, best method first.
 
-        With them the seeds that each is over, the least; 0 where no method draws anything.
+        The second value is the smallest number of seeds of any of these means; 0 if no method depends on a seed.
         """
         methods = [method for method, _ in self.ranking(k)]
         scores: dict[str, list[float]] = {method: [] for method in methods}
@@ -157,33 +182,33 @@ class Panel:
             if len(summaries) == len(methods):
                 for method, summary in zip(methods, summaries, strict=True):
                     scores[method].append(summary.mean)
-                    seeds += [summary.n] if method in self.repeatable else []
+                    seeds += [summary.n] if method in self.seeded else []
         return scores, min(seeds, default=0)
 
     def ranks(self, k: int) -> tuple[dict[str, float], int]:
-        """Average rank over the test splits that every ranked method has, and how many those are."""
-        if k not in self._ranked:
+        """Average rank over the test splits that every ranked method has, and the number of these test splits."""
+        if k not in self._ranks:
             scores, _ = self.common_scores(k)
-            self._ranked[k] = average_ranks(scores), len(next(iter(scores.values()), ()))
-        return self._ranked[k]
+            self._ranks[k] = average_ranks(scores), len(next(iter(scores.values()), ()))
+        return self._ranks[k]
 
     def pairs(self, k: int) -> list[Pair]:
-        """Every pair of methods at ``k``, over the averaged test splits."""
-        if k not in self._compared:
+        """Every pair of methods at ``k``, compared over the averaged test splits."""
+        if k not in self._pairs:
             tests = self.tests(k, averaged=True)
             scores = {}
             for method in self.methods:
-                by_test = {test: self.seed_rows(method, k, test) for test in tests}
+                by_test = {test: self.rows_by_seed(method, k, test) for test in tests}
                 accuracies = {t: {s: row.accuracy for s, row in rows.items()} for t, rows in by_test.items() if rows}
-                scores[method] = Scores(accuracies, fixed=method not in self.repeatable)
-            self._compared[k] = compare(scores)
-        return self._compared[k]
+                scores[method] = Scores(accuracies, fixed=method not in self.seeded)
+            self._pairs[k] = compare(scores)
+        return self._pairs[k]
 
     def pair(self, k: int, first: str, second: str) -> Pair | None:
-        """The pair of two methods, seen from ``first``."""
+        """The comparison of two methods, seen from ``first``."""
         for pair in self.pairs(k):
             if (pair.first, pair.second) == (first, second):
                 return pair
             if (pair.first, pair.second) == (second, first):
-                return pair.turned()
+                return pair.reversed()
         return None

@@ -1,4 +1,4 @@
-"""Results as rows: one per (cell, evaluation), the only thing every table and figure is computed from."""
+"""Results as rows: one row per cell and test split. Every table and figure is computed from these rows alone."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.cell import Cell
 from orchestrator.store.results import Evaluation, Result
+from orchestrator.tracks import stored_track
 from orchestrator.util.identity import fingerprint
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LabelOf = Callable[[Cell], str]
-"""The name a method (with its settings) goes by in tables."""
+"""``cell -> label``: the name that tables print for a method with its settings."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One accuracy and what it belongs to.
+    """One accuracy with everything that identifies it. Accuracies are in per cent.
 
     Attributes:
-        dataset, evaluated_on: the target that was adapted to, and the test split that was scored.
+        dataset, evaluated_on: the target that the method adapted to, and the dataset whose test split was scored.
         k, seed: 0 for a method that uses no support.
-        method: its label in tables; ``method_name`` is its identifier, which its colour is keyed by.
+        method, method_name: the label in tables, and the method's identifier, which decides its colour.
         gain: accuracy minus the zero-shot accuracy on the same images, in points.
-        total: test images.
-        published, delta: the published accuracy and measured minus published, where there is one.
-        accuracy_own_classes, accuracy_zero_shot_own_classes: among the classes of the test split alone, where it holds
-            fewer than the target.
-        short_classes: how many of the target's ``classes`` had fewer than k training images.
-        selects_on_test: whether test labels may have chosen anything.
+        total: number of test images.
+        published, delta: the published accuracy, and measured minus published; ``None`` if the paper prints none.
+        accuracy_own_classes, accuracy_zero_shot_own_classes: accuracy with predictions limited to the classes of the
+            test split; ``None`` unless the test split has fewer classes than the target.
+        short_classes: how many of the target's ``classes`` have fewer than k training images.
+        selects_on_test: whether test labels may have chosen a setting.
     """
 
     track: str
@@ -64,25 +65,25 @@ class Row:
 
     @property
     def test(self) -> str:
-        """The test split, with the adapted dataset before it where the two differ."""
+        """The name of the test split; the target's name stands before it if the two differ."""
         return test_name(self.dataset, self.evaluated_on)
 
     @property
     def averaged(self) -> bool:
-        """Whether it enters a mean: under distribution shift, the accuracy on the target itself does not."""
-        return self.track != "ood" or self.dataset != self.evaluated_on
+        """Whether a mean over test splits counts this row: out of distribution, a mean leaves out the target itself."""
+        return self.dataset != self.evaluated_on or stored_track(self.track).averages_target
 
 
 PublishedOf = Callable[[Row], "float | None"]
-"""The published accuracy that belongs beside a row, or ``None``."""
+"""``row -> the published accuracy of the same measurement``, ``None`` if the paper prints none."""
 
 NamesOf = Callable[[str, str], "tuple[str | None, str | None]"]
-"""A backbone's and a dataset's names in the paper's tables, ``None`` for what it does not have."""
+"""``(backbone, dataset) -> their names in the paper's tables``, ``None`` for what the paper does not have."""
 
 
 @dataclass(frozen=True)
 class SourceRow:
-    """A source model on its own task: how good it is, against the backbone it was fine-tuned from; per cent."""
+    """Accuracy of a source model on its own task, before (zero-shot) and after fine-tuning, in per cent."""
 
     backbone: str
     domain: str
@@ -93,50 +94,50 @@ class SourceRow:
 
 
 def test_name(dataset: str, evaluated_on: str) -> str:
-    """``evaluated_on``, or ``dataset → evaluated_on`` where a model is scored on something else than its target."""
+    """``evaluated_on``, or ``dataset → evaluated_on`` if a model is scored on another dataset than its target."""
     return evaluated_on if dataset == evaluated_on else f"{dataset} → {evaluated_on}"
 
 
 def labels_of(cells: Iterable[Cell], label_of: LabelOf) -> dict[str, str]:
-    """The label of every cell by its id, told apart where two different measurements share one.
+    """The label of every cell, by cell id. Two different measurements never share a label.
 
-    Averaging such cells silently would invent seeds. Where labels clash, the sources rule is added to them, then the
-    digest of the method's settings, and at last a number.
+    If they did, a mean would count them as two seeds of one method. Equal labels are told apart by the cells' rule for
+    sources, then by a digest of the method's settings, and at last by a number.
     """
     unique = {cell.id: cell for cell in cells}
     labels = {id_: label_of(cell) for id_, cell in unique.items()}
-    for suffix in (lambda cell: cell.sources_rule, lambda cell: fingerprint(cell.method)):
-        words: dict[str, dict[str, str]] = defaultdict(dict)
-        for id_ in _clashing(unique, labels):
-            words[labels[id_]][id_] = suffix(unique[id_])
-        for label, own in words.items():
-            if len(set(own.values())) > 1:
-                labels.update({id_: f"{label} [{text}]" for id_, text in own.items()})
-    for place, group in _places(unique, labels).items():
-        for number, id_ in enumerate(sorted(group)[1:], start=2):
-            labels[id_] = f"{place[-1]} #{number}"
+    for suffix_of in (lambda cell: cell.sources_rule, lambda cell: fingerprint(cell.method)):
+        suffixes: dict[str, dict[str, str]] = defaultdict(dict)
+        for id_ in _ambiguous(unique, labels):
+            suffixes[labels[id_]][id_] = suffix_of(unique[id_])
+        for label, by_id in suffixes.items():
+            if len(set(by_id.values())) > 1:
+                labels.update({id_: f"{label} [{suffix}]" for id_, suffix in by_id.items()})
+    for position, ids in _by_position(unique, labels).items():
+        for number, id_ in enumerate(sorted(ids)[1:], start=2):
+            labels[id_] = f"{position[-1]} #{number}"
     return labels
 
 
-def _places(cells: Mapping[str, Cell], labels: Mapping[str, str]) -> dict[tuple[object, ...], list[str]]:
-    """Cell ids by the place in the tables they would be printed at."""
-    places: dict[tuple[object, ...], list[str]] = defaultdict(list)
+def _by_position(cells: Mapping[str, Cell], labels: Mapping[str, str]) -> dict[tuple[object, ...], list[str]]:
+    """The ids of the cells that a table would print at the same position; the label is the position's last part."""
+    positions: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for id_, c in cells.items():
-        place = (c.track, c.protocol.name, c.backbone.name, c.domain, c.dataset.name, c.shots, c.seed, labels[id_])
-        places[place].append(id_)
-    return places
+        position = (c.track, c.protocol.name, c.backbone.name, c.domain, c.dataset.name, c.shots, c.seed, labels[id_])
+        positions[position].append(id_)
+    return positions
 
 
-def _clashing(cells: Mapping[str, Cell], labels: Mapping[str, str]) -> list[str]:
-    """Ids of all cells whose label is used twice at any one place."""
-    clashing = {place[-1] for place, ids in _places(cells, labels).items() if len(ids) > 1}
-    return [id_ for id_ in cells if labels[id_] in clashing]
+def _ambiguous(cells: Mapping[str, Cell], labels: Mapping[str, str]) -> list[str]:
+    """The ids of all cells whose label occurs twice at any one position."""
+    repeated = {position[-1] for position, ids in _by_position(cells, labels).items() if len(ids) > 1}
+    return [id_ for id_ in cells if labels[id_] in repeated]
 
 
 def row_list(
     results: Sequence[Result], labels: Mapping[str, str], published_of: PublishedOf | None = None
 ) -> list[Row]:
-    """The rows of ``results``, in their order, under the labels of :func:`labels_of`."""
+    """The rows of ``results``, in the same order. ``labels`` are those of :func:`labels_of`."""
     return [
         _row(result, evaluation, labels[result.cell.id], published_of)
         for result in results
@@ -145,7 +146,7 @@ def row_list(
 
 
 def rows_of(results: Sequence[Result], label_of: LabelOf, published_of: PublishedOf | None = None) -> pd.DataFrame:
-    """One row per (cell, evaluation) with the columns of :class:`Row`; empty but with its columns for no results."""
+    """The rows of ``results`` as a data frame with the columns of :class:`Row`; without results, it has no rows."""
     return frame_of(row_list(results, labels_of((r.cell for r in results), label_of), published_of))
 
 

@@ -1,7 +1,7 @@
-"""The statistics of a report, each formula on its own so that it can be checked by hand.
+"""The statistics of a report: means, average ranks, Wilcoxon's test and Holm's correction, one function each.
 
-Seeds are repetitions: they give a mean, a *sample* standard deviation (n - 1) and an n. Datasets are what a claim is
-tested over: two methods are compared by their accuracies on the same datasets, paired.
+Seeds are repetitions: they give a mean, a *sample* standard deviation (n - 1) and an n. Tests run over datasets: two
+methods are compared by their accuracies on the same datasets, paired.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ MIN_DATASETS = 6
 """Below this a two-sided Wilcoxon test cannot reach 5 %: with five pairs its smallest p is 2 / 2**5 = 0.0625."""
 MIN_SEEDS = 2
 EXACT_UP_TO = 50
-"""Differences for which the signed-rank distribution is counted out; 2**50 is still exact in double precision."""
+"""Up to this many differences, every sign assignment is pluralize; 2**50 is still exact in double precision."""
 _DIGITS = 9
-"""Differences are rounded to this many digits before they are ranked, so that rounding noise makes no order."""
+"""Values are rounded to this many digits before they are ranked, so that rounding errors do not break ties."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A mean over ``n`` repetitions and their sample standard deviation; no deviation from one repetition."""
+    """A mean over ``n`` repetitions and their sample standard deviation, which is ``None`` for one repetition."""
 
     mean: float
     std: float | None
@@ -32,7 +32,7 @@ class Summary:
 
 
 def summarize(values: Sequence[float]) -> Summary:
-    """Mean and sample standard deviation (ddof 1) of at least one value."""
+    """Mean and sample standard deviation (ddof 1) of ``values``. Raises ``ValueError`` if there are none."""
     n = len(values)
     if n == 0:
         raise ValueError("nothing to summarize")
@@ -43,9 +43,9 @@ def summarize(values: Sequence[float]) -> Summary:
 
 
 def seed_means(scores: Mapping[str, Mapping[int, float]], datasets: Sequence[str]) -> dict[int, float]:
-    """For each seed, the mean over ``datasets`` of ``scores[dataset][seed]``; seeds that lack a dataset are left out.
+    """For each seed, the mean over ``datasets`` of ``scores[dataset][seed]``. Seeds that lack a dataset are left out.
 
-    A mean over fewer datasets is a mean over easier or harder ones: it must not stand beside the others.
+    A mean over fewer datasets is a mean over easier or harder ones, and cannot be compared with the other means.
     """
     if not datasets:
         return {}
@@ -54,7 +54,11 @@ def seed_means(scores: Mapping[str, Mapping[int, float]], datasets: Sequence[str
 
 
 def average_ranks(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Mean rank of each method over datasets, 1 the best; ties share the mean of the ranks they take."""
+    """Mean rank of each method over datasets; 1 is best, and methods that tie share the mean of their ranks.
+
+    Args:
+        scores: accuracies of each method (M of them) on the same N datasets.
+    """
     from scipy.stats import rankdata
 
     scores_MN = np.round(np.array([list(own) for own in scores.values()], dtype=float), _DIGITS)
@@ -72,16 +76,15 @@ def wins_ties_losses(first: Sequence[float], second: Sequence[float]) -> tuple[i
 
 
 def wilcoxon(first: Sequence[float], second: Sequence[float]) -> float:
-    """Two-sided p of Wilcoxon's signed-rank test on paired values; equal pairs are dropped, 1.0 if none is left.
+    """Two-sided p of Wilcoxon's signed-rank test on paired values; 1.0 if all pairs are equal.
 
-    Dropping them (SciPy's ``zero_method="wilcox"``, Wilcoxon's own) keeps the test exact: given that a pair differs,
-    either sign is as likely. Equal pairs speak for neither side and make the test weaker, as they should; counting
-    half of each to both sides, as Demsar (JMLR 2006) does, has no exact distribution and gives two identical methods a
-    statistic.
+    Equal pairs are dropped (SciPy's ``zero_method="wilcox"``, Wilcoxon's own). This keeps the test exact: given that a
+    pair differs, both signs are equally likely. Equal pairs support neither side and make the test weaker, as they
+    should. Counting half of each for both sides, as Demsar (JMLR 7, 2006) does, has no exact distribution.
 
-    Up to ``EXACT_UP_TO`` differences the p is exact, ties or not: every assignment of signs to the (shared) ranks is
-    counted. SciPy approximates or permutes there as soon as two differences tie, which small test splits often do.
-    Beyond, it is the normal approximation with the variance corrected for ties.
+    Up to ``EXACT_UP_TO`` differences, p is exact, with or without ties: every assignment of signs to the (shared)
+    ranks is pluralize. SciPy approximates or permutes as soon as two differences tie, which is common on small test
+    splits. With more differences, p is the normal approximation with the variance corrected for ties.
     """
     from scipy import stats
 
@@ -90,7 +93,7 @@ def wilcoxon(first: Sequence[float], second: Sequence[float]) -> float:
         return 1.0
     if len(differences) > EXACT_UP_TO:
         return float(stats.wilcoxon(differences, zero_method="wilcox", method="asymptotic").pvalue)
-    doubled = np.rint(2 * stats.rankdata(np.abs(differences))).astype(int)  # shared ranks are halves: now whole
+    doubled = np.rint(2 * stats.rankdata(np.abs(differences))).astype(int)  # shared ranks are multiples of one half
     counts = np.zeros(doubled.sum() + 1)
     counts[0] = 1.0
     for rank in doubled:
@@ -101,7 +104,10 @@ def wilcoxon(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction: the smallest p times m, the next times m - 1, ..., never decreasing, at most 1."""
+    """Holm's step-down correction: the smallest of m p is multiplied by m, the next by m - 1, and so on.
+
+    Corrected p never decrease in this order, and are at most 1.
+    """
     adjusted = [0.0] * len(p_values)
     running = 0.0
     for step, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
@@ -116,7 +122,7 @@ def _differences(first: Sequence[float], second: Sequence[float]) -> list[float]
 
 @dataclass(frozen=True)
 class Scores:
-    """One method at one k: ``accuracies[dataset][seed]``; ``fixed`` if it draws nothing that a seed decides."""
+    """One method at one k: ``accuracies[dataset][seed]``; ``fixed`` if no seed can change them."""
 
     accuracies: Mapping[str, Mapping[int, float]]
     fixed: bool = False
@@ -124,14 +130,15 @@ class Scores:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two methods over the same datasets.
+    """Two methods compared over the datasets that both have.
 
     Attributes:
         difference: mean over datasets of ``first`` minus ``second``, in points.
-        datasets, seeds: how many datasets both have, and seeds on each of them (the least); 0 seeds where neither
-            method draws anything, so that there is nothing to repeat.
-        p, p_holm: of the test, and corrected over all pairs that were tested; ``None`` where no test was made.
-        why_not: why no test was made, empty if one was.
+        datasets: number of datasets.
+        seeds: smallest number of seeds on any of them; 0 if neither method depends on a seed.
+        wins, ties, losses: on how many datasets ``first`` is above, equal to and below ``second``.
+        p, p_holm: p of the test, and p corrected over all tested pairs; ``None`` if the pair was not tested.
+        reason_untested: why the pair was not tested; empty if it was.
     """
 
     first: str
@@ -144,15 +151,15 @@ class Pair:
     losses: int
     p: float | None
     p_holm: float | None
-    why_not: str = ""
+    reason_untested: str = ""
 
     @property
-    def claimed(self) -> bool:
-        """Whether the difference may be called significant."""
+    def significant(self) -> bool:
+        """Whether the corrected p is below ``SIGNIFICANCE``."""
         return self.p_holm is not None and self.p_holm < SIGNIFICANCE
 
-    def turned(self) -> Pair:
-        """The same pair seen from the other method."""
+    def reversed(self) -> Pair:
+        """The same comparison with ``first`` and ``second`` exchanged."""
         return replace(
             self,
             first=self.second,
@@ -164,9 +171,9 @@ class Pair:
 
 
 def compare(scores: Mapping[str, Scores]) -> list[Pair]:
-    """Every pair of methods, tested where it may be, Holm-corrected over all tested pairs.
+    """Compare every pair of methods. p is Holm-corrected over all tested pairs.
 
-    All pairs are the family, not only those with the winner: which method is the winner was read off the same data.
+    The correction covers all pairs, not only those with the winner, because the same data decided which method wins.
     """
     methods = list(scores)
     pairs = [
@@ -181,7 +188,7 @@ def compare(scores: Mapping[str, Scores]) -> list[Pair]:
 
 
 def _pair(first: str, a: Scores, second: str, b: Scores) -> Pair:
-    """The pair on what both have: the same datasets and, for methods that draw a support, the same seeds."""
+    """Compare two methods on the datasets and, for methods that depend on seeds, on the seeds that both have."""
     left, right, seeds = [], [], []
     for dataset in a.accuracies:
         x, y = a.accuracies[dataset], b.accuracies.get(dataset, {})
@@ -191,27 +198,27 @@ def _pair(first: str, a: Scores, second: str, b: Scores) -> Pair:
         if xs and ys:
             left.append(summarize(xs).mean)
             right.append(summarize(ys).mean)
-            # A fixed method has nothing to repeat: its rival's seeds count.
+            # A fixed method has one value for all seeds, so the seeds of the other method count.
             seeds.append(len(ys) if a.fixed else len(xs) if b.fixed else len(common))
     wins, ties, losses = wins_ties_losses(left, right)
     fixed = a.fixed and b.fixed
-    n, repeats = len(left), 0 if fixed else min(seeds, default=0)
+    n, repetitions = len(left), 0 if fixed else min(seeds, default=0)
     if n < MIN_DATASETS:
-        why_not = f"{n} dataset{'s' if n != 1 else ''}; a test needs {MIN_DATASETS}"
-    elif repeats < MIN_SEEDS and not fixed:
-        why_not = "one seed"
+        reason_untested = f"{n} dataset{'s' if n != 1 else ''}; a test needs {MIN_DATASETS}"
+    elif repetitions < MIN_SEEDS and not fixed:
+        reason_untested = "one seed"
     else:
-        why_not = ""
+        reason_untested = ""
     return Pair(
         first,
         second,
         difference=summarize(left).mean - summarize(right).mean if n else 0.0,
         datasets=n,
-        seeds=repeats,
+        seeds=repetitions,
         wins=wins,
         ties=ties,
         losses=losses,
-        p=None if why_not else wilcoxon(left, right),
+        p=None if reason_untested else wilcoxon(left, right),
         p_holm=None,
-        why_not=why_not,
+        reason_untested=reason_untested,
     )

@@ -1,27 +1,30 @@
-"""A study: the rows of a grid, arranged so that tables, figures and words ask the same of the same numbers."""
+"""A study: all results of a grid, arranged so that every table, figure and sentence reads the same numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from orchestrator.core.cell import Cell
-from orchestrator.report.analysis.panel import TRACK_TITLES, Panel, PanelKey
+from orchestrator.report.analysis.panel import Panel, PanelKey
 from orchestrator.report.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
-from orchestrator.report.text import SELECTED
+from orchestrator.report.notation import SELECTED
+from orchestrator.report.styles import Styles, styles_of
 from orchestrator.store.results import Failure, Result
+from orchestrator.tracks import TRACKS, stored_track
 
 
 @dataclass(frozen=True)
 class Study:
-    """Everything a report is written from.
+    """Everything that a report is written from.
 
     Attributes:
-        methods: labels in the order of the plan; ``method_names`` gives each its identifier.
-        labels: the label of every planned or measured cell by id.
+        methods: labels in the order of the plan; ``method_names`` maps each label to the method's identifier.
+        labels: the label of every planned or measured cell, by cell id.
         missing: planned cells that have neither a result nor a failure.
-        curves: of cells on the ``meta`` track by id, the accuracy on the target's test split after each epoch.
-        names_of: the paper's names of backbones and datasets; ``None`` leaves its tables out.
+        curves: accuracy on the target's test split after each epoch, by cell id, for tracks that are scored so.
+        names_of: gives the paper's names of backbones and datasets; without it, the paper's tables are left out.
     """
 
     results: tuple[Result, ...]
@@ -38,14 +41,19 @@ class Study:
     names_of: NamesOf | None = None
 
     @property
-    def leading(self) -> tuple[Panel, ...]:
-        """The panels of whole protocols; those of single switches only say what a switch does, see ``effects``."""
-        return tuple(panel for panel in self.panels if not panel.of_switch)
+    def main_panels(self) -> tuple[Panel, ...]:
+        """The panels whose protocol is no change of another protocol of the study."""
+        return tuple(panel for panel in self.panels if not panel.of_changed_protocol)
 
     @property
     def tracks(self) -> tuple[str, ...]:
-        """The tracks that have results, in the order of the plan."""
+        """The names of the tracks that have results, in the order of the panels."""
         return _unique(panel.key.track for panel in self.panels)
+
+    @cached_property
+    def styles(self) -> Styles:
+        """The colour, marker and line of every method label."""
+        return styles_of(self.method_names)
 
 
 def study_of(
@@ -58,7 +66,7 @@ def study_of(
     names_of: NamesOf | None = None,
     sources: Sequence[SourceRow] = (),
 ) -> Study:
-    """Arrange results (each cell's last one counts), failures and the plan."""
+    """Arrange results, failures and the plan. If a cell has several results, the last one counts."""
     by_id = {result.cell.id: result for result in results}
     cells = {cell.id: cell for cell in (*planned, *(result.cell for result in by_id.values()))}
     labels = labels_of(cells.values(), label_of)
@@ -79,33 +87,33 @@ def study_of(
         curves={
             id_: tuple(result.curves["accuracy"])
             for id_, result in by_id.items()
-            if result.cell.track == "meta" and "accuracy" in result.curves
+            if stored_track(result.cell.track).scored_after_epochs and "accuracy" in result.curves
         },
         names_of=names_of,
     )
 
 
-def _ablations(cells: Iterable[Cell], labels: Mapping[str, str]) -> dict[tuple[PanelKey, str], str]:
-    """Labels that are planned on fewer of a panel's datasets than another label of the same method, and that method."""
+def _ablations(cells: Iterable[Cell], labels: Mapping[str, str]) -> frozenset[tuple[PanelKey, str]]:
+    """Labels that are planned on fewer datasets of a panel than another label of the same method."""
     datasets: dict[tuple[PanelKey, str], dict[str, set[str]]] = {}
     for cell in cells:
         key = PanelKey(cell.track, cell.protocol.name, cell.backbone.name, cell.domain)
         datasets.setdefault((key, cell.method.name), {}).setdefault(labels[cell.id], set()).add(cell.dataset.name)
-    return {
-        (key, label): name
-        for (key, name), of_labels in datasets.items()
-        for label, own in of_labels.items()
-        if any(own < other for other in of_labels.values())
-    }
+    return frozenset(
+        (key, label)
+        for (key, _), by_label in datasets.items()
+        for label, own in by_label.items()
+        if any(own < other for other in by_label.values())
+    )
 
 
 def _panels(
-    rows: Sequence[Row], cells: Iterable[Cell], methods: Sequence[str], ablations: Mapping[tuple[PanelKey, str], str]
+    rows: Sequence[Row], cells: Iterable[Cell], methods: Sequence[str], ablations: frozenset[tuple[PanelKey, str]]
 ) -> tuple[Panel, ...]:
-    """The panels that have rows, in the order of the plan, titled by what tells them apart.
+    """The panels that have rows, in the order of the plan.
 
-    Ablations stand in a panel of their own beside their method as it is, on the same datasets, k and seeds: in a mean
-    over all datasets they would only be gaps.
+    Ablations get a panel of their own. It also has their method without changes, on the same datasets, k and seeds. In
+    the domain's panel, whose means are over all datasets, ablations would be gaps.
     """
     by_key: dict[PanelKey, list[Row]] = {}
     for cell in cells:
@@ -114,44 +122,49 @@ def _panels(
     for row in rows:
         key = PanelKey(row.track, row.protocol, row.backbone, row.domain)
         if (key, row.method) in ablations:
-            own = replace(key, ablations=True)
-            by_key.setdefault(own, []).append(row)
-            covered.setdefault(own, set()).add((row.method_name, row.test, row.k, row.seed))
+            ablation_key = replace(key, ablations=True)
+            by_key.setdefault(ablation_key, []).append(row)
+            covered.setdefault(ablation_key, set()).add((row.method_name, row.test, row.k, row.seed))
         else:
             by_key[key].append(row)
-    for own, places in covered.items():
-        whole = by_key[replace(own, ablations=False)]
-        by_key[own] += [row for row in whole if (row.method_name, row.test, row.k, row.seed) in places]
-    keys = [key for key, own in by_key.items() if own]
-    tracks = list(TRACK_TITLES)
-    keys.sort(key=lambda key: tracks.index(key.track) if key.track in tracks else len(tracks))
+    for ablation_key, positions in covered.items():
+        whole = by_key[replace(ablation_key, ablations=False)]
+        by_key[ablation_key] += [row for row in whole if (row.method_name, row.test, row.k, row.seed) in positions]
+    by_key = {key: own for key, own in by_key.items() if own}
+    tracks = list(TRACKS)
+    keys = sorted(by_key, key=lambda key: tracks.index(key.track) if key.track in tracks else len(tracks))
     protocols = {key.protocol for key in keys}
-    several = {name: len({getattr(key, name) for key in keys}) > 1 for name in ("track", "protocol", "backbone")}
-
-    def title(key: PanelKey) -> str:
-        words = [key.domain.replace("_", " ")]
-        if several["backbone"]:
-            words.append(key.backbone)
-        if several["track"] or key.track != "fewshot":
-            words.append(TRACK_TITLES.get(key.track, key.track))
-        if several["protocol"] or key.protocol != "strict":
-            words.append(key.protocol)
-        if key.ablations:
-            words.append("ablations")
-        if any(row.selects_on_test for row in by_key[key]):
-            words[-1] += f" {SELECTED}"
-        return " · ".join(words)
-
     return tuple(
-        Panel(key, title(key), by_key[key], methods, of_switch=base_protocol(key.protocol, protocols) is not None)
+        Panel(
+            key,
+            _title(key, keys) + (f" {SELECTED}" if any(row.selects_on_test for row in by_key[key]) else ""),
+            by_key[key],
+            methods,
+            of_changed_protocol=base_protocol(key.protocol, protocols) is not None,
+        )
         for key in keys
     )
 
 
-def base_protocol(name: str, present: Iterable[str]) -> str | None:
-    """The protocol that ``name`` is a change of, of those present: ``strict`` for ``strict+sigma_sign=relu``.
+def _title(key: PanelKey, keys: Sequence[PanelKey]) -> str:
+    """The domain, then whatever distinguishes the panel from the other panels of the report."""
+    backbones, tracks, protocols = ({getattr(k, name) for k in keys} for name in ("backbone", "track", "protocol"))
+    parts = [key.domain.replace("_", " ")]
+    if len(backbones) > 1:
+        parts.append(key.backbone)
+    if len(tracks) > 1 or stored_track(key.track).named_in_titles:
+        parts.append(stored_track(key.track).title)
+    if len(protocols) > 1 or key.protocol != "strict":
+        parts.append(key.protocol)
+    if key.ablations:
+        parts.append("ablations")
+    return " · ".join(parts)
 
-    The nearest one, where changes were made to a changed protocol.
+
+def base_protocol(name: str, present: Iterable[str]) -> str | None:
+    """The protocol in ``present`` that ``name`` changes: ``strict`` for ``strict+sigma_sign=relu``.
+
+    If ``name`` changes several of them, the one with the fewest differences.
     """
     known = set(present)
     while "+" in name:

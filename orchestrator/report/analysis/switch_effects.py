@@ -1,4 +1,4 @@
-"""What single switches of a protocol do: differences of accuracy between cells that are alike in everything else."""
+"""Effects of protocol switches: the difference in accuracy between cells that are equal in everything else."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from dataclasses import dataclass, fields
 from bolt.protocol import Protocol
 from orchestrator.core.cell import Cell
 from orchestrator.report.analysis.study import Study, base_protocol
-from orchestrator.report.text import DASH
+from orchestrator.report.notation import DASH
 from orchestrator.store.results import Evaluation, Result
 
 Scored = tuple[Cell, Evaluation]
-EVERY_METHOD = "every method"
+"""A cell, and its evaluation on one test split."""
 
 
 @dataclass(frozen=True)
-class Effect:
-    """A protocol against the one that it changes, for one method on one track.
+class SwitchEffect:
+    """A protocol compared with the protocol that it changes, for one method on one track.
 
     Attributes:
-        changes: the switches that differ, as ``name = value``.
-        differences: accuracy under ``protocol`` minus accuracy under ``base``, in points, over the test splits of all
-            cells that both have.
-        changed: how many of them are not bit-equal, counts per class included.
-        other_images: on how many the two were scored on different numbers of images.
-        selects_on_test: whether test labels may have chosen anything under either.
+        protocol, base: names of the changed protocol and of the one that it changes.
+        switches: the switches that differ, as ``name = value``.
+        method: a label; a dash if no cells could be paired.
+        differences: accuracy under ``protocol`` minus accuracy under ``base``, in points, for every test split that
+            both have.
+        changed: the number of pairs whose accuracy or counts per class differ at all.
+        other_images: the number of pairs that were scored on different numbers of images.
+        selects_on_test: whether test labels may have chosen a setting under either protocol.
     """
 
     protocol: str
     base: str
-    changes: str
+    switches: str
     track: str
     method: str
     differences: tuple[float, ...]
@@ -40,38 +42,38 @@ class Effect:
     selects_on_test: bool
 
 
-def effects_of(study: Study) -> list[Effect]:
-    """The effects of every protocol whose base is among the results, in the study's order of tracks and methods."""
-    scored: dict[tuple[str, str], list[Result]] = defaultdict(list)
+def switch_effects(study: Study) -> list[SwitchEffect]:
+    """The effects of every protocol whose base protocol has results, in the study's order of tracks and methods."""
+    results: dict[tuple[str, str], list[Result]] = defaultdict(list)
     protocols: dict[str, Protocol] = {}
     for result in study.results:
         protocols[result.cell.protocol.name] = result.cell.protocol
-        scored[result.cell.protocol.name, result.cell.track].append(result)
-    effects: list[Effect] = []
+        results[result.cell.protocol.name, result.cell.track].append(result)
+    effects: list[SwitchEffect] = []
     for name, protocol in protocols.items():
         base = base_protocol(name, protocols)
         if base is None:
             continue
         for track in study.tracks:
-            if (name, track) in scored:
-                pairs = matched(scored[base, track], scored[name, track], study.labels)
+            if (name, track) in results:
+                pairs = paired(results[base, track], results[name, track], study.labels)
                 effects += _by_method(study, protocols[base], protocol, track, pairs)
     return effects
 
 
 def _by_method(
     study: Study, base: Protocol, protocol: Protocol, track: str, pairs: Iterable[tuple[Scored, Scored]]
-) -> Iterator[Effect]:
-    """One effect per label of the changed protocol; without any pair, one that says so."""
-    groups: dict[str, list[tuple[Scored, Scored]]] = defaultdict(list)
-    for before, after in pairs:
-        groups[study.labels[after[0].id]].append((before, after))
+) -> Iterator[SwitchEffect]:
+    """One effect for each label under the changed protocol; a single one without differences if there are no pairs."""
+    groups: dict[str, list[tuple[Evaluation, Evaluation]]] = defaultdict(list)
+    for (_, before), (cell, after) in pairs:
+        groups[study.labels[cell.id]].append((before, after))
     for method in [label for label in study.methods if label in groups] or [DASH]:
-        own = [(before[1], after[1]) for before, after in groups.get(method, [])]
-        yield Effect(
+        own = groups.get(method, [])
+        yield SwitchEffect(
             protocol=protocol.name,
             base=base.name,
-            changes=changes(base, protocol),
+            switches=differing_switches(base, protocol),
             track=track,
             method=method,
             differences=tuple(after.accuracy - before.accuracy for before, after in own),
@@ -81,54 +83,53 @@ def _by_method(
         )
 
 
-def matched(
-    base: Iterable[Result], changed: Iterable[Result], labels: Mapping[str, str]
-) -> list[tuple[Scored, Scored]]:
-    """Test splits of cells that are alike but for the protocol, in the order of ``changed``.
+def paired(base: Iterable[Result], changed: Iterable[Result], labels: Mapping[str, str]) -> list[tuple[Scored, Scored]]:
+    """Pairs of evaluations whose cells differ only in the protocol, in the order of ``changed``.
 
-    Alike are backbone, domain, dataset, test split, k, seed and rule of sources, and the method: by its settings or,
-    for what is left, by its label. Where several cells answer to one description, none of them is used.
+    Cells of a pair share backbone, domain, dataset, test split, k, seed, rule for sources and method. The methods match
+    by their settings; cells without such a partner match by label. If several cells match, none of them is used.
     """
     before, after = _scored(base), _scored(changed)
-    partner: dict[int, Scored] = {}
-    for describe in (_by_settings, lambda one: _by_label(one, labels)):
-        taken = {id(one) for one in partner.values()}
-        there = _unique_by(describe, (one for one in before if id(one) not in taken))
-        for key, one in _unique_by(describe, (one for one in after if id(one) not in partner)).items():
-            if key in there:
-                partner[id(one)] = there[key]
-    return [(partner[id(one)], one) for one in after if id(one) in partner]
+    partners: dict[int, Scored] = {}
+    for key_of in (_settings_key, lambda one: _label_key(one, labels)):
+        used = {id(partner) for partner in partners.values()}
+        candidates = _unique_by(key_of, (one for one in before if id(one) not in used))
+        for key, one in _unique_by(key_of, (one for one in after if id(one) not in partners)).items():
+            if key in candidates:
+                partners[id(one)] = candidates[key]
+    return [(partners[id(one)], one) for one in after if id(one) in partners]
 
 
 def _scored(results: Iterable[Result]) -> list[Scored]:
     return [(result.cell, evaluation) for result in results for evaluation in result.evaluations]
 
 
-def _unique_by(describe: Callable[[Scored], Hashable], scored: Iterable[Scored]) -> dict[Hashable, Scored]:
+def _unique_by(key_of: Callable[[Scored], Hashable], scored: Iterable[Scored]) -> dict[Hashable, Scored]:
+    """The evaluations by key, without those that share a key."""
     groups: dict[Hashable, list[Scored]] = defaultdict(list)
     for one in scored:
-        groups[describe(one)].append(one)
+        groups[key_of(one)].append(one)
     return {key: group[0] for key, group in groups.items() if len(group) == 1}
 
 
-def _place(one: Scored) -> tuple[Hashable, ...]:
+def _key(one: Scored) -> tuple[Hashable, ...]:
     cell, evaluation = one
     return (
         cell.track, cell.backbone.name, cell.domain, cell.dataset.name, evaluation.dataset, cell.shots, cell.seed,
-        cell.sources_rule,
+        cell.sources_rule, cell.method.name,
     )  # fmt: skip
 
 
-def _by_settings(one: Scored) -> Hashable:
-    return (*_place(one), one[0].method.name, one[0].method.settings)
+def _settings_key(one: Scored) -> Hashable:
+    return (*_key(one), one[0].method.settings)
 
 
-def _by_label(one: Scored, labels: Mapping[str, str]) -> Hashable:
-    return (*_place(one), one[0].method.name, labels[one[0].id])
+def _label_key(one: Scored, labels: Mapping[str, str]) -> Hashable:
+    return (*_key(one), labels[one[0].id])
 
 
-def changes(base: Protocol, protocol: Protocol) -> str:
-    """The switches that differ, as ``name = value``."""
+def differing_switches(base: Protocol, protocol: Protocol) -> str:
+    """The switches of ``protocol`` that differ from ``base``, as ``name = value``."""
     names = [field.name for field in fields(Protocol) if field.name != "name"]
     differing = [name for name in names if getattr(base, name) != getattr(protocol, name)]
     return ", ".join(f"{name} = {getattr(protocol, name)}" for name in differing)

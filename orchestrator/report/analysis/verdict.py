@@ -1,4 +1,4 @@
-"""The verdict in plain words: which method is best where, by how much, and whether to believe it."""
+"""The verdict in sentences: which method is best at each k, by how much, and whether a test supports its lead."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Literal
 
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.statistics import MIN_SEEDS, SIGNIFICANCE, Pair, Summary
-from orchestrator.report.text import signed
+from orchestrator.report.notation import signed
 from orchestrator.util.units import pluralize
 
-Belief = Literal["supported", "unsettled", "too_small", "untested"]
-BELIEF_WORDS: dict[Belief, str] = {
+Support = Literal["supported", "unsettled", "too_small", "untested"]
+SUPPORT_TEXTS: dict[Support, str] = {
     "supported": "supported by the test",
     "unsettled": "not settled",
     "too_small": "too few datasets to settle",
@@ -23,14 +23,16 @@ BELIEF_WORDS: dict[Belief, str] = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer at one k of a panel.
+    """The best method at one k of a panel.
 
     Attributes:
         best: the methods with the highest mean as printed; more than one if they tie.
-        gain: of the best over zero-shot, in points; ``None`` if it is the zero-shot classifier itself.
-        lead: the sentence about the runner-up.
-        belief, why: whether the lead may be believed, and the sentence that says why.
-        left_out: methods that lack datasets and so could not be ranked.
+        accuracy: the highest mean.
+        gain: its gain over zero-shot, in points.
+        lead: a sentence on the lead over the runner-up; empty without a runner-up.
+        support, reason: whether a test supports the lead, and a sentence that says why.
+        rank: the winner's average rank, as text.
+        unranked: the methods without a complete mean, as text.
     """
 
     k: int
@@ -38,14 +40,14 @@ class Verdict:
     accuracy: Summary
     gain: float | None
     lead: str
-    belief: Belief
-    why: str
+    support: Support
+    reason: str
     rank: str
-    left_out: str
+    unranked: str
 
 
 def verdicts_of(panel: Panel) -> list[Verdict]:
-    """One verdict per k that has at least one complete method."""
+    """One verdict for every k at which at least one method has all datasets."""
     return [verdict for k in panel.ks if (verdict := _verdict(panel, k)) is not None]
 
 
@@ -53,72 +55,78 @@ def _verdict(panel: Panel, k: int) -> Verdict | None:
     ranking = panel.ranking(k)
     if not ranking:
         return None
-    first, accuracy = ranking[0]
-    best = tuple(method for method, summary in ranking if round(summary.mean, 2) == round(accuracy.mean, 2))
-    gain = panel.mean(first, k).gain
-    incomplete = [(m, panel.mean(m, k)) for m in panel.methods if panel.mean(m, k).accuracy is None]
-    left_out = ", ".join(f"{method} ({mean.have} of {mean.of} datasets)" for method, mean in incomplete)
-    rest = [item for item in ranking if item[0] != first]
+    (first, accuracy), *others = ranking
+    lead, reason = "", "There is no other complete method to compare it with."
+    support: Support = "untested"
+    if others:
+        second, runner_up = others[0]
+        pair = panel.pair(k, first, second)
+        assert pair is not None, "two methods with complete means have every dataset in common"
+        lead = _lead(panel, second, accuracy, runner_up, pair)
+        support, reason = _support(panel, k, pair)
+    means = {method: panel.mean(method, k) for method in panel.methods}
     ranks, count = panel.ranks(k)
-    rank = ""
-    if len(ranks) > 1 and count:
-        rank = f"average rank {ranks[first]:.2f} of {len(ranks)} over {pluralize(count, 'dataset')}"
-    if not rest:
-        why = "There is no other complete method to compare it with."
-        return Verdict(k, best, accuracy, gain.mean if gain else None, "", "untested", why, rank, left_out)
-    second, runner_up = rest[0]
-    pair = panel.pair(k, first, second)
-    if pair is None:
-        raise AssertionError("two complete methods share every dataset")
-    lead = _lead(panel, second, accuracy, runner_up, pair)
-    belief, why = _belief(panel, k, pair)
-    return Verdict(k, best, accuracy, gain.mean if gain else None, lead, belief, why, rank, left_out)
+    average_rank = f"average rank {ranks[first]:.2f} of {len(ranks)} over {pluralize(count, 'dataset')}"
+    return Verdict(
+        k=k,
+        best=tuple(method for method, summary in ranking if round(summary.mean, 2) == round(accuracy.mean, 2)),
+        accuracy=accuracy,
+        gain=gain.mean if (gain := means[first].gain) else None,
+        lead=lead,
+        support=support,
+        reason=reason,
+        rank=average_rank if len(ranks) > 1 and count else "",
+        unranked=", ".join(
+            f"{method} ({mean.available} of {mean.expected} datasets)"
+            for method, mean in means.items()
+            if mean.accuracy is None
+        ),
+    )
 
 
 def _lead(panel: Panel, second: str, accuracy: Summary, runner_up: Summary, pair: Pair) -> str:
-    """How far ahead of the runner-up, against the spread over seeds, and on how many datasets."""
-    ahead = accuracy.mean - runner_up.mean
-    record = (
+    """The lead in points, compared with the deviation over seeds, with wins, ties and losses over datasets."""
+    points = accuracy.mean - runner_up.mean
+    counts = (
         f"against it, {_count(pair.wins, 'win')}, {_count(pair.ties, 'tie')} and {_count(pair.losses, 'loss')} over "
         f"{_count(pair.datasets, 'dataset')}"
     )
-    alone = accuracy.std is None and pair.first in panel.repeatable
-    spread = 0.0 if alone else max(accuracy.std or 0.0, runner_up.std or 0.0)
-    if round(ahead, 2) == 0:
-        return f"Level with {second}; {record}."
-    size = f", {ahead / spread:.1f} times the larger standard deviation over seeds" if spread >= 0.005 else ""
-    return f"{ahead:.2f} points ahead of {second}{size}; {record}."
+    if round(points, 2) == 0:
+        return f"Level with {second}; {counts}."
+    one_seed = accuracy.std is None and pair.first in panel.seeded
+    deviation = 0.0 if one_seed else max(accuracy.std or 0.0, runner_up.std or 0.0)
+    times = f", {points / deviation:.1f} times the larger standard deviation over seeds" if deviation >= 0.005 else ""
+    return f"{points:.2f} points ahead of {second}{times}; {counts}."
 
 
-def _count(number: int, what: str) -> str:
-    plural = f"{what}es" if what.endswith("s") else f"{what}s"
-    return f"{number} {what if number == 1 else plural}"
+def _count(number: int, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
 
 
-def _belief(panel: Panel, k: int, pair: Pair) -> tuple[Belief, str]:
-    tested = sum(other.p is not None for other in panel.pairs(k))
+def _support(panel: Panel, k: int, pair: Pair) -> tuple[Support, str]:
+    """Whether the test supports the winner's lead over the runner-up, and why."""
     if pair.p is None or pair.p_holm is None:
         if 0 < pair.seeds < MIN_SEEDS:
-            return "untested", "One seed: another draw of the support could turn it around, so nothing is claimed."
-        return (
-            "untested",
-            f"Only {_count(pair.datasets, 'dataset')}: too few for a test across them, so nothing is claimed.",
-        )
+            return "untested", "One seed: another draw of the support could reverse the lead, so nothing is claimed."
+        datasets = _count(pair.datasets, "dataset")
+        return "untested", f"Only {datasets}: too few for a test across them, so nothing is claimed."
+    tested = sum(other.p is not None for other in panel.pairs(k))
     seeds = f", means over {pair.seeds} seeds" if pair.seeds else ""
     test = (
         f"paired Wilcoxon test over {pair.datasets} datasets{seeds}: p = {_p(pair.p)}, "
         f"{_p(pair.p_holm)} after Holm's correction for {tested} pair{'s' if tested > 1 else ''}"
     )
-    if pair.claimed:
+    if pair.significant:
         return "supported", f"The lead over the runner-up is significant ({test})."
-    reachable = min(1.0, tested * 2 / 2**pair.datasets)
-    if reachable >= SIGNIFICANCE:
-        limit = (
-            f" With {pair.datasets} datasets and {tested} pairs even a win on every dataset would only reach "
-            f"{_p(reachable)}: this grid is too small to settle it."
-        )
-        return "too_small", f"The lead over the runner-up is not significant ({test}).{limit}"
-    return "unsettled", f"The lead over the runner-up is not significant ({test})."
+    sentence = f"The lead over the runner-up is not significant ({test})."
+    smallest = min(1.0, tested * 2 / 2**pair.datasets)
+    if smallest < SIGNIFICANCE:
+        return "unsettled", sentence
+    return "too_small", (
+        f"{sentence} With {pair.datasets} datasets and {tested} pairs even a win on every dataset would only reach "
+        f"{_p(smallest)}: this grid is too small to settle it."
+    )
 
 
 def _p(value: float) -> str:
@@ -126,30 +134,30 @@ def _p(value: float) -> str:
 
 
 def headline(verdicts: Sequence[Verdict]) -> str:
-    """One sentence over all panels."""
+    """One sentence that summarizes the verdicts of one track and protocol."""
     if not verdicts:
         return "There is nothing to compare yet."
-    leaders = Counter(method for verdict in verdicts for method in verdict.best)
-    most = max(leaders.values())
-    names = sorted(method for method, count in leaders.items() if count == most)
-    supported = sum(verdict.belief == "supported" for verdict in verdicts)
+    wins = Counter(method for verdict in verdicts for method in verdict.best)
+    most = max(wins.values())
+    names = sorted(method for method, count in wins.items() if count == most)
+    supported = sum(verdict.support == "supported" for verdict in verdicts)
     total = len(verdicts)
-    places = f"{total} comparison{'s' if total > 1 else ''} (domain and k)"
+    comparisons = f"{total} comparison{'s' if total > 1 else ''} (domain and k)"
     if total == 1:
         level = f"{' and '.join(names)} are level at the highest mean accuracy"
-        who = level if len(names) > 1 else f"{names[0]} has the highest mean accuracy"
+        winner = level if len(names) > 1 else f"{names[0]} has the highest mean accuracy"
     elif len(names) > 1:
-        who = f"{' and '.join(names)} share the lead: each has the highest mean in {most} of {places}"
+        winner = f"{' and '.join(names)} share the lead: each has the highest mean in {most} of {comparisons}"
     else:
-        who = f"{names[0]} has the highest mean accuracy in {most} of {places}"
-    if supported == 0 and {verdict.belief for verdict in verdicts} <= {"too_small", "untested"}:
-        return f"{who}; the grid is too small for a test to support any lead."
+        winner = f"{names[0]} has the highest mean accuracy in {most} of {comparisons}"
+    if supported == 0 and {verdict.support for verdict in verdicts} <= {"too_small", "untested"}:
+        return f"{winner}; the grid is too small for a test to support any lead."
     test = {0: "none of the leads is", total: "every lead is" if total > 1 else "the lead is"}
-    return f"{who}; {test.get(supported, f'{supported} of the leads are')} supported by the test."
+    return f"{winner}; {test.get(supported, f'{supported} of the leads are')} supported by the test."
 
 
-def gain_words(gain: float | None) -> str:
-    """The gain over zero-shot as words."""
+def gain_text(gain: float | None) -> str:
+    """The gain over zero-shot in words."""
     if gain is None or round(gain, 2) == 0:
         return "equal to zero-shot"
     return f"{signed(gain)} points over zero-shot"

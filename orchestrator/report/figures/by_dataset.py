@@ -1,36 +1,57 @@
-"""Accuracies of a panel by dataset at one k: bars and a radar or, of many methods, a map of gains."""
+"""Accuracy by dataset at one k: bars, or a map of gains for many methods."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 
 from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.panel_text import panel_slug, seeds_words
+from orchestrator.report.analysis.panel_text import deviation_text, seeds_text
 from orchestrator.report.analysis.statistics import summarize
-from orchestrator.report.figures.drawing import INK, FigureFile, canvas, finished, legend_below, legend_label
-from orchestrator.report.styles import NEUTRAL, Style
-from orchestrator.report.text import DASH, k_title, signed
+from orchestrator.report.analysis.study import Study
+from orchestrator.report.figures.drawing import (
+    INK,
+    FigureFile,
+    canvas,
+    finished,
+    grid_lines,
+    legend_below,
+    legend_label,
+)
+from orchestrator.report.notation import DASH, at_k, signed
+from orchestrator.report.styles import NEUTRAL
 
+_DRAWN_KS = (4, 16)
+"""The k whose accuracies by dataset are drawn, as in the literature."""
 _PER_LINE = 6
+"""Datasets side by side."""
 MOST_BARS = 8
-"""With more methods, bars are too thin to be told apart, and a map of gains is drawn in their place."""
-
-
+"""With more methods, bars are too thin to tell apart, and a map of gains is drawn instead."""
 _LOSS_TO_GAIN = ("#f0a54a", "#f5f4f2", "#a79bd0")
-"""Orange and purple stay apart for every reader, and are pale enough for numbers to be read on them."""
+"""Orange and purple differ for colour-blind readers too, and are pale enough to read numbers on them."""
 
 
-def by_dataset(panel: Panel, k: int, styles: Mapping[str, Style]) -> FigureFile | None:
-    """Accuracy per dataset as bars or, of many methods, the gain over zero-shot as a map."""
-    return dataset_bars(panel, k, styles) if len(panel.methods) <= MOST_BARS else gain_map(panel, k)
+def drawn_ks(panel: Panel) -> list[int]:
+    """The k whose accuracies by dataset are drawn: 4 and 16, or the largest k of a panel that has neither."""
+    return [k for k in panel.ks if k in _DRAWN_KS] or [panel.ks[-1]]
+
+
+def accuracy_by_dataset(study: Study, panel: Panel) -> Iterator[FigureFile]:
+    """For each drawn k, accuracy per dataset as bars or, for many methods, the gain over zero-shot as a map."""
+    for k in drawn_ks(panel):
+        figure = dataset_bars(study, panel, k) if len(panel.methods) <= MOST_BARS else gain_map(panel, k)
+        if figure is not None:
+            yield figure
+
+
+def _methods(panel: Panel) -> list[str]:
+    """The methods of the panel without those that equal zero-shot everywhere."""
+    return [m for m in panel.methods if m not in panel.fixed or not panel.is_zero_shot(m)]
 
 
 def gain_map(panel: Panel, k: int) -> FigureFile | None:
-    """Datasets x methods at one k: the gain over zero-shot in points, coloured from a loss to a gain."""
-    tests = panel.tests(k)
-    methods = [m for m in panel.methods if m not in panel.fixed or any(r.gain for r in panel.rows if r.method == m)]
+    """Datasets x methods at one k: the gain over zero-shot in points, as coloured squares with numbers."""
+    tests, methods = panel.tests(k), _methods(panel)
     gains = [[_gain(panel, k, test, method) for method in methods] for test in tests]
     known = [abs(gain) for line in gains for gain in line if gain is not None]
     if not known:
@@ -39,17 +60,17 @@ def gain_map(panel: Panel, k: int) -> FigureFile | None:
 
     with canvas(2.0 + 0.5 * len(methods), 1.4 + 0.24 * len(tests)) as figure:
         axes = figure.add_subplot()
-        # The strongest colours stand for the upper quartile and beyond: one collapse would else bleach all the rest.
-        most = max(sorted(known)[len(known) * 3 // 4], 1.0)
-        shades = [[float("nan") if gain is None else gain for gain in line] for line in gains]
+        # The upper quartile gets the strongest colours. If the maximum did, one outlier would make all others pale.
+        strongest = max(sorted(known)[len(known) * 3 // 4], 1.0)
+        values = [[float("nan") if gain is None else gain for gain in line] for line in gains]
         colours = LinearSegmentedColormap.from_list("gains", _LOSS_TO_GAIN)
-        axes.pcolormesh(range(len(methods)), range(len(tests)), shades, cmap=colours, vmin=-most, vmax=most,
+        axes.pcolormesh(range(len(methods)), range(len(tests)), values, cmap=colours, vmin=-strongest, vmax=strongest,
                         shading="nearest", edgecolors="white", linewidth=0.6)  # fmt: skip
         axes.invert_yaxis()
         for y, line in enumerate(gains):
             for x, gain in enumerate(line):
-                text = DASH if gain is None else signed(gain, 1)
-                axes.text(x, y, text, ha="center", va="center", fontsize=6.5, color="#000000")
+                printed = DASH if gain is None else signed(gain, 1)
+                axes.text(x, y, printed, ha="center", va="center", fontsize=6.5, color="#000000")
         axes.set_xticks(range(len(methods)), [legend_label(m) for m in methods], rotation=40, ha="right")
         axes.set_yticks(range(len(tests)), list(tests))
         for side in axes.spines.values():
@@ -57,24 +78,22 @@ def gain_map(panel: Panel, k: int) -> FigureFile | None:
         return finished(
             figure,
             selected=panel.selects_on_test,
-            name=f"gains_{panel_slug(panel)}_k{k}",
-            title=f"Gain over zero-shot by dataset{f' at {k_title(k)}' if k else ''}, {panel.title}",
-            caption=f"Points over the frozen backbone on the same images, means over seeds ({seeds_words(panel)}): "
-            f"purple is a gain, orange a loss, full colour from {most:.1f} points. A dash: no result.",
+            name=f"gains_{panel.key.slug}_k{k}",
+            title=f"Gain over zero-shot by dataset{at_k(k)}, {panel.title}",
+            caption=f"Points over the frozen backbone on the same images, means over seeds ({seeds_text(panel)}): "
+            f"purple is a gain, orange a loss, full colour from {strongest:.1f} points. A dash: no result.",
             wide=True,
         )
 
 
 def _gain(panel: Panel, k: int, test: str, method: str) -> float | None:
-    rows = panel.seed_rows(method, k, test)
+    rows = panel.rows_by_seed(method, k, test)
     return summarize([row.gain for row in rows.values()]).mean if rows else None
 
 
-def dataset_bars(panel: Panel, k: int, styles: Mapping[str, Style]) -> FigureFile | None:
-    """Accuracy per dataset at one k: a bar per method, from zero, with the zero-shot accuracy as a line across."""
-    tests = panel.tests(k)
-    methods = [m for m in panel.methods if m not in panel.fixed or any(r.gain for r in panel.rows if r.method == m)]
-    methods = methods or list(panel.methods)
+def dataset_bars(study: Study, panel: Panel, k: int) -> FigureFile | None:
+    """Accuracy per dataset at one k, a bar for each method; a dashed line is the zero-shot accuracy."""
+    tests, methods = panel.tests(k), _methods(panel) or list(panel.methods)
     if not tests:
         return None
     lines = -(-len(tests) // _PER_LINE)
@@ -83,91 +102,42 @@ def dataset_bars(panel: Panel, k: int, styles: Mapping[str, Style]) -> FigureFil
         grid = figure.subplots(lines, 1, squeeze=False, sharey=True)[:, 0]
         width = 0.8 / len(methods)
         for line, axes in enumerate(grid):
-            own = tests[line * per_line : (line + 1) * per_line]
-            for place, method in enumerate(methods):
-                scores = [panel.score(method, k, test) for test in own]
-                xs = [i - 0.4 + width * (place + 0.5) for i in range(len(own))]
+            shown = tests[line * per_line : (line + 1) * per_line]
+            for index, method in enumerate(methods):
+                scores = [panel.score(method, k, test) for test in shown]
+                xs = [i - 0.4 + width * (index + 0.5) for i in range(len(shown))]
                 axes.bar(
                     xs, [score.mean if score else 0.0 for score in scores], width=width * 0.92,
-                    color=styles[method].colour, label=legend_label(method),
+                    color=study.styles[method].colour, label=legend_label(method),
                 )  # fmt: skip
                 bars = [(x, s.mean, s.std) for x, s in zip(xs, scores, strict=True) if s and s.std is not None]
                 if bars:
                     axes.errorbar(*zip(*((x, m) for x, m, _ in bars), strict=True), yerr=[b[2] for b in bars],
                                   fmt="none", ecolor=INK, elinewidth=0.8)  # fmt: skip
-            frozen = [(i, zero) for i, test in enumerate(own) if (zero := panel.zero_shot(k, test)) is not None]
+            frozen = [(i, zero) for i, test in enumerate(shown) if (zero := panel.zero_shot(k, test)) is not None]
             axes.hlines([y for _, y in frozen], [i - 0.44 for i, _ in frozen], [i + 0.44 for i, _ in frozen],
                         color=NEUTRAL, linestyle="--", linewidth=1.4, label="zero-shot")  # fmt: skip
-            axes.set_xticks(range(len(own)), [_wrapped(test) for test in own])
+            axes.set_xticks(range(len(shown)), [on_two_lines(test) for test in shown])
             axes.set_xlim(-0.5, per_line - 0.5)
-            axes.grid(axis="y")
-            axes.set_axisbelow(True)
+            grid_lines(axes)
             axes.set_ylim(0, 100)
             axes.set_ylabel("accuracy (%)")
         legend_below(figure, grid[0], columns=7)
-        at = f" at {k_title(k)}" if k else ""
-        seeds = len(panel.seeds)
-        spread = f"Whiskers: ± one sample standard deviation over n = {seeds} seeds. " if seeds > 1 else "One seed. "
         return finished(
             figure,
             selected=panel.selects_on_test,
-            name=f"bars_{panel_slug(panel)}_k{k}",
-            title=f"Accuracy by dataset{at}, {panel.title}",
-            caption=spread + "Dashed: the frozen backbone with its text head on the same images.",
+            name=f"bars_{panel.key.slug}_k{k}",
+            title=f"Accuracy by dataset{at_k(k)}, {panel.title}",
+            caption=f"{deviation_text(panel, 'Whiskers')} Dashed: the frozen backbone with its text head on the same "
+            "images.",
             wide=True,
         )
 
 
-MOST_SPOKES = 40
-"""With more test splits, a radar's names run into each other."""
-
-
-def accuracy_radar(panel: Panel, k: int, styles: Mapping[str, Style]) -> FigureFile | None:
-    """Accuracy per dataset at one k as a radar, one scale for all spokes; ``None`` for fewer than three datasets."""
-    tests = panel.tests(k)
-    if not 3 <= len(tests) <= MOST_SPOKES:
-        return None
-    scores = {method: [panel.score(method, k, test) for test in tests] for method in panel.methods}
-    known = [score.mean for own in scores.values() for score in own if score]
-    if not known:
-        return None
-    low, high = max(0.0, 10 * math.floor((min(known) - 2) / 10)), 10 * math.ceil(max(known) / 10)
-    angles = [2 * math.pi * i / len(tests) for i in range(len(tests))]
-    with canvas(5.6, 5.4 + 0.17 * -(-len(panel.methods) // 3)) as figure:
-        axes = figure.add_subplot(projection="polar")
-        axes.set_theta_zero_location("N")
-        axes.set_theta_direction(-1)
-        for method, own in scores.items():
-            means = [score.mean if score else float("nan") for score in own]
-            style = styles[method]
-            front = 2 if method in panel.fixed else 3
-            axes.plot(
-                [*angles, angles[0]], [*means, means[0]], color=style.colour, linestyle=style.line,
-                marker=style.marker or None, markersize=3.5, linewidth=1.5, label=legend_label(method), zorder=front,
-            )  # fmt: skip
-        axes.set_ylim(low, high)
-        axes.set_yticks([*range(int(low), int(high) + 1, 10)][1:])
-        axes.tick_params(axis="y", labelsize=7)
-        axes.set_rlabel_position(180 / len(tests))
-        axes.set_xticks(angles, [_wrapped(test, 12) for test in tests])
-        axes.tick_params(axis="x", labelsize=7.5, pad=6)
-        axes.spines["polar"].set_visible(False)
-        legend_below(figure, axes, columns=3)
-        at = f" at {k_title(k)}" if k else ""
-        return finished(
-            figure,
-            selected=panel.selects_on_test,
-            name=f"radar_{panel_slug(panel)}_k{k}",
-            title=f"Accuracy by dataset{at} as a radar, {panel.title}",
-            caption=f"Accuracy in per cent, means over seeds ({seeds_words(panel)}); the centre is "
-            f"{low:.0f}, all spokes have one scale, and areas mean nothing. A line is open where a dataset is missing.",
-        )
-
-
-def _wrapped(name: str, width: int = 16) -> str:
-    """A dataset's name on two lines if it is long."""
+def on_two_lines(name: str, width: int = 16) -> str:
+    """A dataset's name, broken into two lines if it is longer than ``width``."""
     if len(name) <= width:
         return name
-    cuts = [match.start() + 1 for match in re.finditer(r"[_\- ]", name)]
-    cut = min(cuts, key=lambda c: abs(c - len(name) / 2), default=len(name) // 2)
-    return f"{name[:cut]}\n{name[cut:].strip()}"
+    breaks = [match.start() + 1 for match in re.finditer(r"[_\- ]", name)]
+    middle = min(breaks, key=lambda at: abs(at - len(name) / 2), default=len(name) // 2)
+    return f"{name[:middle]}\n{name[middle:].strip()}"

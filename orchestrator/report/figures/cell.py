@@ -1,4 +1,4 @@
-"""What a cell looks like inside: its confusion matrix, its coefficients, and the overlap of its sources.
+"""Figures of one finished cell: its confusion matrix, its coefficients, and the overlap of its sources.
 
 Shape legend: C classes, S sources, r coefficients.
 """
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_CLASSES = 60
-"""With more, a confusion matrix cannot be read; its largest entries are a table."""
+"""A larger confusion matrix is not drawn; a table lists its largest entries."""
 _PALE_TO_PURPLE = ("#f5f4f2", "#3b2a7d")
 _TRAINED = "#d55e00"
 
 
 def confusion_matrix(counts_CC: NDArray[np.int64], names: Sequence[str], dataset: str) -> FigureFile | None:
-    """Rows of true classes, as shares of each row; ``None`` for more classes than can be read."""
+    """Confusion matrix in per cent of each true class; ``None`` for more than ``MOST_CLASSES`` classes."""
     classes = len(names)
     if classes > MOST_CLASSES:
         return None
@@ -30,15 +30,14 @@ def confusion_matrix(counts_CC: NDArray[np.int64], names: Sequence[str], dataset
     side = 2.2 + 0.2 * max(classes, 8)
     with canvas(side, side) as figure:
         axes = figure.add_subplot()
-        _map(axes, shares_CC, names, 0, 100, "{:.0f}" if classes <= 20 else "")
+        _heat_map(axes, shares_CC, names, 0, 100, "{:.0f}" if classes <= 20 else "")
         axes.set_xlabel("predicted")
         axes.set_ylabel("true")
         return finished(
             figure,
-            selected=False,
             name=f"confusion_{dataset}",
             title=f"Confusion matrix, {dataset}",
-            caption="Per cent of the images of each class (rows) that are said to be of each class (columns).",
+            caption="Per cent of the images of each true class (rows) that the model assigns to each class (columns).",
             wide=classes > 24,
         )
 
@@ -46,17 +45,17 @@ def confusion_matrix(counts_CC: NDArray[np.int64], names: Sequence[str], dataset
 def coefficient_spectra(
     coefficients: Mapping[str, tuple[NDArray[np.float64] | None, NDArray[np.float64]]],
 ) -> FigureFile | None:
-    """For every weight matrix the sizes of its coefficients, sorted, as training began and as it ended."""
+    """For every weight matrix the absolute values of its coefficients, sorted, before and after training."""
     if not coefficients:
         return None
     columns = min(len(coefficients), 4)
     lines = -(-len(coefficients) // columns)
     with canvas(9.0, 0.8 + 1.25 * lines) as figure:
         grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
-        for axes, (name, (began, ended)) in zip(grid, coefficients.items(), strict=False):
-            if began is not None:
-                axes.plot(_sizes(began), color=NEUTRAL, linestyle="--", linewidth=1.3, label="pooled and scaled")
-            axes.plot(_sizes(ended), color=_TRAINED, linewidth=1.3, label="trained")
+        for axes, (name, (before, after)) in zip(grid, coefficients.items(), strict=False):
+            if before is not None:
+                axes.plot(_sorted(before), color=NEUTRAL, linestyle="--", linewidth=1.3, label="pooled and scaled")
+            axes.plot(_sorted(after), color=_TRAINED, linewidth=1.3, label="trained")
             axes.set_title(short_name(name), fontsize=7.5)
             axes.grid(axis="y")
         for axes in grid[len(coefficients) :]:
@@ -64,32 +63,30 @@ def coefficient_spectra(
         legend_below(figure, grid[0], columns=2)
         return finished(
             figure,
-            selected=False,
             name="coefficients",
             title="Coefficients of each weight matrix",
-            caption="Sizes |s| of the coefficients, the largest first, each curve sorted by itself: as training began "
-            "(pooled over the sources and scaled by alpha) and as it ended.",
+            caption="Absolute values |s| of the coefficients, the largest first, each curve sorted by itself: before "
+            "training (pooled over the sources and scaled by alpha) and after it.",
             wide=True,
         )
 
 
 def overlap_map(overlap_SS: NDArray[np.float64], names: Sequence[str], directions: int) -> FigureFile | None:
-    """Sources x sources: how far their leading directions span the same space."""
+    """Sources x sources: how much the spaces of their leading directions overlap; ``None`` for one source."""
     if len(names) < 2:
         return None
     side = 2.4 + 0.3 * len(names)
     with canvas(side, side) as figure:
         axes = figure.add_subplot()
-        off = [overlap_SS[i, j] for i in range(len(names)) for j in range(i)]
-        _map(axes, overlap_SS, names, 0.0, max(off), "{:.2f}" if len(names) <= 20 else "")
+        largest = max(overlap_SS[i, j] for i in range(len(names)) for j in range(i))
+        _heat_map(axes, overlap_SS, names, 0.0, largest, "{:.2f}" if len(names) <= 20 else "")
         return finished(
             figure,
-            selected=False,
             name="overlap",
             title="Overlap between the sources' subspaces",
             caption=f"Mean squared cosine of the principal angles between the leading {directions} directions of two "
-            "sources, over both sides of all weight matrices: 1 is one space, 0 are spaces at right angles. Full "
-            f"colour is the largest overlap of two different sources, {max(off):.2f}.",
+            "sources, over both sides of all weight matrices: 1 for the same space, 0 for orthogonal spaces. Full "
+            f"colour is the largest overlap of two different sources, {largest:.2f}.",
         )
 
 
@@ -98,26 +95,26 @@ def short_name(matrix: str) -> str:
     return matrix.removeprefix("transformer.resblocks.").removesuffix(".weight").replace(".", " ", 1)
 
 
-def _sizes(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+def _sorted(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
     import numpy as np
 
     return np.sort(np.abs(coefficients))[::-1]
 
 
-def _map(axes: Any, values: Any, names: Sequence[str], low: float, high: float, form: str) -> None:
-    """A square heat map with names on both sides and, with ``form``, numbers in it."""
+def _heat_map(axes: Any, values: Any, names: Sequence[str], low: float, high: float, form: str) -> None:
+    """A square heat map with names on both sides; ``form`` is the format of the numbers in it, empty for none."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    count, most = len(names), high or 1.0
+    count, strongest = len(names), high or 1.0
     colours = LinearSegmentedColormap.from_list("shares", _PALE_TO_PURPLE)
-    axes.pcolormesh(range(count), range(count), values, cmap=colours, vmin=low, vmax=most, shading="nearest",
+    axes.pcolormesh(range(count), range(count), values, cmap=colours, vmin=low, vmax=strongest, shading="nearest",
                     edgecolors="white", linewidth=0.4)  # fmt: skip
     axes.invert_yaxis()
     axes.set_aspect("equal")
     size = 6.5 if count <= 30 else 4.5
     for y in range(count if form else 0):
         for x in range(count):
-            ink = "#ffffff" if values[y][x] > 0.5 * most else "#000000"
+            ink = "#ffffff" if values[y][x] > 0.5 * strongest else "#000000"
             axes.text(x, y, form.format(values[y][x]), ha="center", va="center", fontsize=size - 0.5, color=ink)
     axes.set_xticks(range(count), list(names), rotation=60, ha="right", fontsize=size)
     axes.set_yticks(range(count), list(names), fontsize=size)

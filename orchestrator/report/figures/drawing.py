@@ -1,21 +1,25 @@
-"""How every figure is drawn: without a display, byte for byte the same each time, as SVG, PNG and PDF."""
+"""What all figures share: settings of matplotlib, and the finished figure as SVG, PNG and PDF.
+
+Figures need no display, and the same input gives the same bytes.
+"""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import escape
 
+from orchestrator.report.analysis.statistics import Summary
 from orchestrator.report.figures.fonts import FAMILY, families
-from orchestrator.report.text import SELECTED, SELECTED_NOTE
+from orchestrator.report.notation import SELECTED, SELECTED_NOTE
 
 INK, FAINT = "#1c2128", "#d4d9df"
-"""Text and grid. A page that embeds the figure replaces them by its own colours, see :func:`inline_svg`."""
+"""Colours of text and of grid lines. A page that embeds a figure replaces them by its own, see :func:`inline_svg`."""
 
 WARNING = "#9a5b00"
 
@@ -23,7 +27,7 @@ _RC: dict[Any, Any] = {
     "svg.hashsalt": "orchestrator",
     "text.parse_math": False,  # a dollar in a name is a dollar
     "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3
-    "svg.fonttype": "none",  # text stays text: searchable, small, and it takes the reader's colours
+    "svg.fonttype": "none",  # text stays text: it can be searched, is small, and takes the colours of the page
     "font.size": 9.0,
     "axes.edgecolor": FAINT,
     "axes.labelcolor": INK,
@@ -43,7 +47,7 @@ _RC: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class FigureFile:
-    """One finished figure; ``wide`` if it should not be shrunk to a phone's width."""
+    """A finished figure in three formats. A ``wide`` one is not shrunk to the width of a phone."""
 
     name: str
     title: str
@@ -56,7 +60,7 @@ class FigureFile:
 
 @contextmanager
 def canvas(width: float, height: float) -> Iterator[Any]:
-    """A figure under this project's settings. No pyplot: it keeps global state and asks for a display."""
+    """A new figure of ``width`` x ``height`` inches. It is made without pyplot, which keeps global state."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -67,8 +71,10 @@ def canvas(width: float, height: float) -> Iterator[Any]:
         yield figure
 
 
-def finished(figure: Any, *, caption: str, selected: bool, **words: Any) -> FigureFile:
-    """The figure as files; ``selected`` has it say, in the drawing and under it, that test labels chose."""
+def finished(
+    figure: Any, *, name: str, title: str, caption: str, selected: bool = False, wide: bool = False
+) -> FigureFile:
+    """The figure in all formats. ``selected`` marks it, in the drawing and the caption, as selected on the test set."""
     if selected:
         figure.text(
             0.995, 0.995, f"{SELECTED} selected on the test set", ha="right", va="top", fontsize=7.5, color=WARNING
@@ -76,27 +82,46 @@ def finished(figure: Any, *, caption: str, selected: bool, **words: Any) -> Figu
         caption = f"{caption} {SELECTED_NOTE}"
     svg, png, pdf = io.StringIO(), io.BytesIO(), io.BytesIO()
     figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    figure.set_layout_engine("none")  # what was laid out once need not be laid out again
+    figure.set_layout_engine("none")  # keeps the layout that the SVG has, which takes most of the time
     figure.savefig(png, format="png", dpi=160, facecolor="white", metadata={"Software": None})
     undated = {"CreationDate": None, "ModDate": None, "Creator": None, "Producer": None}
     figure.savefig(pdf, format="pdf", transparent=True, metadata=undated)
     text = svg.getvalue().replace(f"'{FAMILY}', ", "")
-    return FigureFile(caption=caption, svg=text, png=png.getvalue(), pdf=pdf.getvalue(), **words)
+    return FigureFile(name, title, caption, text, png.getvalue(), pdf.getvalue(), wide)
+
+
+def plot_means(
+    axes: Any, xs: Sequence[float], means: Sequence[Summary | None], *, band: float = 0.0, colour: str, **line: Any
+) -> None:
+    """Draw a line through means, open where one is missing, with a band of ± one deviation of opacity ``band``."""
+    ys = [mean.mean if mean else float("nan") for mean in means]
+    axes.plot(xs, ys, color=colour, **line)
+    if band:
+        stds = [mean.std if mean and mean.std is not None else float("nan") for mean in means]
+        low = [y - std for y, std in zip(ys, stds, strict=True)]
+        high = [y + std for y, std in zip(ys, stds, strict=True)]
+        axes.fill_between(xs, low, high, color=colour, alpha=band, linewidth=0)
+
+
+def grid_lines(axes: Any, axis: str = "y") -> None:
+    """Draw grid lines behind the data."""
+    axes.grid(axis=axis)
+    axes.set_axisbelow(True)
 
 
 def legend_below(figure: Any, axes: Any, *, columns: int) -> None:
-    """A legend under the drawing, of what ``axes`` shows."""
+    """Add a legend below the drawing for what ``axes`` shows."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(columns, len(labels))))
 
 
 def legend_label(method: str) -> str:
-    """A method's name in a legend, from which matplotlib drops names that begin with an underscore."""
+    """A method's label in a legend. matplotlib leaves out labels that begin with an underscore."""
     return method.lstrip("_") or method
 
 
 def inline_svg(figure: FigureFile) -> str:
-    """The SVG as an element of a page: it scales, takes the page's text and rule colours, and its ids are its own."""
+    """The SVG as an element of an HTML page: it scales, takes the page's colours, and its ids are unique there."""
     svg = figure.svg[figure.svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = svg.replace(INK, "currentColor").replace(FAINT, "var(--rule)")
@@ -104,6 +129,6 @@ def inline_svg(figure: FigureFile) -> str:
     svg = re.sub(r'\bid="', f'id="{prefix}', svg)
     svg = re.sub(r'href="#', f'href="#{prefix}', svg).replace("url(#", f"url(#{prefix}")
     svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)
-    # Vector namespaces are names, not addresses, but an element inside HTML needs none of them.
+    # An <svg> element inside HTML needs no namespaces, which look like addresses of other files.
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href", "href")
     return svg.replace("<svg", f'<svg role="img" aria-label="{escape(figure.title)}"', 1)

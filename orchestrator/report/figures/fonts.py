@@ -1,7 +1,7 @@
-"""The font of the figures: matplotlib's DejaVu Sans without what only other scripts and typesetters need.
+"""The font of the figures: a small subset of matplotlib's DejaVu Sans.
 
-A PDF holds the letters it shows. Cutting them out of the whole font takes longer than drawing the figure, for each one
-of them, because its tables of ligatures and scripts are followed; out of this one it takes milliseconds.
+A PDF embeds the characters that it shows. Extracting them from the whole font takes longer than drawing the figure,
+because its tables of ligatures and scripts have to be followed. From the subset, it takes milliseconds.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 
 WHOLE, FAMILY = "DejaVu Sans", "Figure Sans"
 
-# Latin, Greek, and the signs that tables and captions have; anything else is drawn from the whole font.
+# Latin, Greek, and the signs in tables and captions. All other characters are drawn from the whole font.
 _CHARACTERS = (*range(0x20, 0x250), *range(0x370, 0x400), *range(0x2010, 0x2030), *range(0x2190, 0x2200),
                *range(0x2200, 0x2270))  # fmt: skip
 
 
 @lru_cache(maxsize=1)
 def families() -> tuple[str, str]:
-    """The families to draw with, first choice first. Makes the small font once for each process."""
+    """The font families to draw with: the subset, which is made once for each process, then the whole font."""
     import matplotlib
     from fontTools import subset
     from matplotlib.font_manager import fontManager
@@ -29,9 +29,9 @@ def families() -> tuple[str, str]:
     options = subset.Options(glyph_names=True, layout_features=[], name_IDs=["*"])
     options.drop_tables += ["GDEF", "GPOS", "GSUB", "FFTM", "MATH", "kern"]
     font = subset.load_font(str(whole), options)
-    cutter = subset.Subsetter(options)
-    cutter.populate(unicodes=_CHARACTERS)
-    cutter.subset(font)
+    subsetter = subset.Subsetter(options)
+    subsetter.populate(unicodes=_CHARACTERS)
+    subsetter.subset(font)
     for record in font["name"].names:
         if record.nameID in (1, 4, 6, 16):
             record.string = FAMILY.replace(" ", "") if record.nameID == 6 else FAMILY

@@ -1,4 +1,4 @@
-"""What was measured, by the places of the paper's tables: its names of backbones and datasets, and its means."""
+"""Measured accuracies by position in the paper's tables: under the paper's names, with the means that it prints."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MEAN_BACKBONE = "mean"
 
 
 @dataclass(frozen=True)
-class Spot:
-    """One place of the paper's tables; ``shots`` is 0 on the test-time track, ``method`` a label of the report."""
+class Position:
+    """One position in the paper's tables. ``shots`` is 0 on a track without k; ``method`` is a label of the report."""
 
     track: str
     domain: str
@@ -31,30 +31,38 @@ class Spot:
 
 
 class Measured:
-    """The accuracies of one protocol, in per cent, by :class:`Spot` and seed.
+    """The accuracies of one protocol, in per cent, by :class:`Position` and seed.
 
-    Where the protocol has no cell planned, that of a changed one stands in if there is just one: at 16 shots the
-    ten images a class of Flowers102 are only measured under ``short_classes=take_all``. ``borrowed`` says where.
+    A position for which the protocol plans no cell takes the results of a changed protocol, if exactly one has any. For
+    example, Flowers102 has ten images a class, so only ``short_classes=take_all`` measures it at 16 shots.
 
     Attributes:
-        methods: by track and domain, labels and their methods' names, in the study's order. Of a method with several
-            labels only the one that is its name, if there is one: variants have tables of their own.
-        fixed: track and label of methods that draw nothing.
-        selects_on_test: whether test labels may have chosen anything.
+        labels: for each (track, domain), labels and their methods' names, in the study's order. A method with several
+            labels is in it by the label that is its name, if there is one; variants have tables of their own.
+        fixed: (track, label) of methods that draw nothing.
+        substitutes: ids of the cells that were measured under a changed protocol.
+        selects_on_test: whether test labels may have chosen a setting.
     """
 
-    def __init__(self, protocol: str, rows: Iterable[Row], methods: Mapping[tuple[str, str], Mapping[str, str]],
-                 fixed: frozenset[tuple[str, str]], names_of: NamesOf, borrowed: frozenset[str]) -> None:  # fmt: skip
-        self.protocol, self.methods, self.borrowed_cells = protocol, methods, borrowed
-        self.fixed = fixed
-        self._summaries: dict[Spot, Summary | None] = {}
-        self._rows: dict[Spot, dict[int, Row]] = {}
+    def __init__(
+        self,
+        protocol: str,
+        rows: Iterable[Row],
+        *,
+        labels: Mapping[tuple[str, str], Mapping[str, str]],
+        fixed: frozenset[tuple[str, str]],
+        substitutes: frozenset[str],
+        names_of: NamesOf,
+    ) -> None:
+        self.protocol, self.labels, self.fixed, self.substitutes = protocol, labels, fixed, substitutes
         self.selects_on_test = False
+        self._summaries: dict[Position, Summary | None] = {}
+        self._rows: dict[Position, dict[int, Row]] = {}
         for row in rows:
             backbone, dataset = names_of(row.backbone, row.evaluated_on)
             if backbone is not None and dataset is not None:
-                spot = Spot(row.track, row.domain, backbone, row.k, row.method, dataset)
-                self._rows.setdefault(spot, {})[row.seed] = row
+                position = Position(row.track, row.domain, backbone, row.k, row.method, dataset)
+                self._rows.setdefault(position, {})[row.seed] = row
                 self.selects_on_test = self.selects_on_test or row.selects_on_test
 
     def __bool__(self) -> bool:
@@ -62,57 +70,54 @@ class Measured:
 
     @cached_property
     def seeds(self) -> int:
-        """The most seeds that any place has."""
+        """The largest number of seeds of any position."""
         return max((len(rows) for rows in self._rows.values()), default=0)
 
     @cached_property
-    def places(self) -> frozenset[tuple[str, str]]:
-        """The tracks and domains that anything is measured on."""
-        return frozenset((spot.track, spot.domain) for spot in self._rows)
+    def domains(self) -> frozenset[tuple[str, str]]:
+        """The (track, domain) pairs with any measurement."""
+        return frozenset((position.track, position.domain) for position in self._rows)
 
-    def rows(self, spot: Spot) -> Mapping[int, Row]:
-        """The rows at one place, by seed; a method that draws nothing has the same at every k."""
-        if (spot.track, spot.method) in self.fixed:
-            spot = replace(spot, shots=0)
-        return self._rows.get(spot, {})
+    def rows(self, position: Position) -> Mapping[int, Row]:
+        """The rows at one position, by seed. A method that draws nothing has the same row at every k."""
+        if (position.track, position.method) in self.fixed:
+            position = replace(position, shots=0)
+        return self._rows.get(position, {})
 
-    def borrowed(self, spot: Spot) -> bool:
-        """Whether a number, or a part of a mean, comes from a changed protocol."""
-        rows = (row for part in self.parts(spot) for row in self.rows(part).values())
-        return bool(self.borrowed_cells) and any(row.cell_id in self.borrowed_cells for row in rows)
+    def has_substitutes(self, position: Position) -> bool:
+        """Whether the number, or a part of the mean, was measured under a changed protocol."""
+        rows = (row for part in self.parts(position) for row in self.rows(part).values())
+        return bool(self.substitutes) and any(row.cell_id in self.substitutes for row in rows)
 
-    def parts(self, spot: Spot) -> list[Spot]:
-        """The places that a mean of the paper is over; the place itself where it is none."""
-        if spot.dataset != AVERAGE:
-            return [spot]
-        if (spot.track, spot.method) in self.fixed:
-            spot = replace(spot, shots=0)
-        backbones = paper_backbones() if spot.backbone == MEAN_BACKBONE else (spot.backbone,)
-        datasets = averaged_datasets(spot.track, spot.domain)
-        return [replace(spot, backbone=b, dataset=d) for b, d in product(backbones, datasets)]
+    def parts(self, position: Position) -> list[Position]:
+        """The positions that a mean of the paper is over; for any other number, its own position."""
+        if position.dataset != AVERAGE:
+            return [position]
+        backbones = paper_backbones() if position.backbone == MEAN_BACKBONE else (position.backbone,)
+        datasets = averaged_datasets(position.track, position.domain)
+        return [replace(position, backbone=b, dataset=d) for b, d in product(backbones, datasets)]
 
-    def summary(self, spot: Spot) -> Summary | None:
-        """Over seeds; of a mean, for each seed that has every part of it. ``None`` where there is no such seed."""
-        if spot not in self._summaries:
-            self._summaries[spot] = self._summary(spot)
-        return self._summaries[spot]
+    def summary(self, position: Position) -> Summary | None:
+        """Mean and deviation over seeds; for a mean of the paper, over the seeds that have every part of it."""
+        if position not in self._summaries:
+            self._summaries[position] = self._summary(position)
+        return self._summaries[position]
 
-    def _summary(self, spot: Spot) -> Summary | None:
-        parts = self.parts(spot)
-        if len(parts) == 1:
-            rows = self.rows(spot).values()
-            return summarize([row.accuracy for row in rows]) if rows else None
+    def _summary(self, position: Position) -> Summary | None:
+        parts = self.parts(position)
         scores = {str(i): {s: r.accuracy for s, r in self.rows(part).items()} for i, part in enumerate(parts)}
+        if len(parts) == 1:
+            return summarize(list(scores["0"].values())) if scores["0"] else None
         means = seed_means(scores, list(scores))
         return summarize(list(means.values())) if means else None
 
-    def lacking(self, spot: Spot) -> str:
-        """How much of a mean there is, in words; empty where there is nothing, or no mean."""
-        parts = self.parts(spot)
-        have = sum(bool(self.rows(part)) for part in parts)
-        if not have or len(parts) == 1:
+    def missing_text(self, position: Position) -> str:
+        """How many parts of a mean are measured, as text; empty for a single number, or if there are none."""
+        parts = self.parts(position)
+        available = sum(bool(self.rows(part)) for part in parts)
+        if not available or len(parts) == 1:
             return ""
-        return f"({have}/{len(parts)})" if have < len(parts) else "(no whole seed)"
+        return f"({available}/{len(parts)})" if available < len(parts) else "(no whole seed)"
 
 
 @cache
@@ -123,55 +128,65 @@ def paper_backbones() -> tuple[str, ...]:
 
 @cache
 def averaged_datasets(track: str, domain: str) -> tuple[str, ...]:
-    """The datasets that the paper's means of a track and domain are over."""
-    found = (row.dataset for row in published_rows() if (row.track, row.domain) == (track, domain))
-    return tuple(name for name in dict.fromkeys(found) if name != AVERAGE)
+    """The datasets that the paper's means of one track and domain are over."""
+    datasets = (row.dataset for row in published_rows() if (row.track, row.domain) == (track, domain))
+    return tuple(name for name in dict.fromkeys(datasets) if name != AVERAGE)
 
 
-def measured_of(study: Study) -> Iterator[Measured]:
-    """One for each protocol that is no change of another one of the study, if it has a place in the paper's tables."""
+def measured_protocols(study: Study) -> Iterator[Measured]:
+    """For every protocol that changes no other one, its accuracies that have a position in the paper's tables."""
     if study.names_of is None:
         return
     panels = [panel for panel in study.panels if not panel.key.ablations]
     protocols = list(dict.fromkeys(panel.key.protocol for panel in panels))
     for name in protocols:
-        if base_protocol(name, protocols) is None:
-            own = [panel for panel in panels if panel.key.protocol == name]
-            changed = [p for p in panels if p.key.protocol != name and _root(p.key.protocol, protocols) == name]
-            rows = [row for panel in own for row in panel.rows]
-            more = list(_standing_in(name, study.planned, changed))
-            methods = _methods([*own, *changed])
-            fixed = frozenset((panel.key.track, method) for panel in own for method in panel.fixed)
-            found = Measured(name, [*rows, *more], methods, fixed, study.names_of, frozenset(r.cell_id for r in more))
-            if found:
-                yield found
+        if base_protocol(name, protocols) is not None:
+            continue
+        own = [panel for panel in panels if panel.key.protocol == name]
+        changed = [p for p in panels if p.key.protocol != name and _root(p.key.protocol, protocols) == name]
+        substitutes = list(_substitutes(name, study.planned, changed))
+        measured = Measured(
+            name,
+            [*(row for panel in own for row in panel.rows), *substitutes],
+            labels=_labels([*own, *changed]),
+            fixed=frozenset((panel.key.track, method) for panel in own for method in panel.fixed),
+            substitutes=frozenset(row.cell_id for row in substitutes),
+            names_of=study.names_of,
+        )
+        if measured:
+            yield measured
 
 
 def _root(protocol: str, present: Sequence[str]) -> str:
+    """The protocol at the end of the chain of base protocols."""
     while (base := base_protocol(protocol, present)) is not None:
         protocol = base
     return protocol
 
 
-def _standing_in(protocol: str, planned: Iterable[Cell], changed: Sequence[Panel]) -> Iterator[Row]:
-    """Rows of changed protocols where ``protocol`` has no cell planned and only one of the others has any."""
-    taken = {(c.track, c.backbone.name, c.dataset.name, c.shots, c.method.name) for c in planned
-             if c.protocol.name == protocol}  # fmt: skip
-    offers: dict[tuple[str, str, str, int, str], list[Row]] = {}
+def _substitutes(protocol: str, planned: Iterable[Cell], changed: Sequence[Panel]) -> Iterator[Row]:
+    """Rows of changed protocols for which ``protocol`` plans no cell, and which only one changed protocol has."""
+    own = {
+        (c.track, c.backbone.name, c.dataset.name, c.shots, c.method.name)
+        for c in planned
+        if c.protocol.name == protocol
+    }
+    candidates: dict[tuple[str, str, str, int, str], list[Row]] = {}
     for panel in changed:
         for row in panel.rows:
-            offers.setdefault((row.track, row.backbone, row.dataset, row.k, row.method_name), []).append(row)
-    for place, rows in offers.items():
-        if place not in taken and len({row.protocol for row in rows}) == 1:
+            key = (row.track, row.backbone, row.dataset, row.k, row.method_name)
+            candidates.setdefault(key, []).append(row)
+    for key, rows in candidates.items():
+        if key not in own and len({row.protocol for row in rows}) == 1:
             yield from rows
 
 
-def _methods(panels: Sequence[Panel]) -> dict[tuple[str, str], dict[str, str]]:
-    found: dict[tuple[str, str], dict[str, str]] = {}
+def _labels(panels: Sequence[Panel]) -> dict[tuple[str, str], dict[str, str]]:
+    labels: dict[tuple[str, str], dict[str, str]] = {}
     for panel in panels:
         names = {row.method: row.method_name for row in panel.rows}
-        found.setdefault((panel.key.track, panel.key.domain), {}).update({m: names[m] for m in panel.methods})
+        labels.setdefault((panel.key.track, panel.key.domain), {}).update({m: names[m] for m in panel.methods})
     return {
-        place: {label: name for label, name in own.items() if label == name or name not in own}
-        for place, own in found.items()
+        domain: {label: name for label, name in own.items() if label == name or name not in own}
+        for domain, own in labels.items()
     }

@@ -1,395 +1,246 @@
-"""The paper's tables in the paper's layout: the published numbers alone, or measured beside published.
+"""The paper's tables in the paper's layout: published accuracies alone, or measured ones beside them.
 
-A layout says which axes name a line and which a column; the numbers, and their order, come from ``published``. Beside
-measured numbers every method has up to three lines: measured, published and their difference.
+``layouts`` says what the lines and columns of each table are. The numbers and their order come from ``published``. With
+measured accuracies, a method has up to three lines: measured, published and their difference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Literal
 
 from bolt.methods import METHODS
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.paper.measured import Measured, Spot, measured_of
-from orchestrator.report.paper.published import (
-    PublishedFootnote,
-    PublishedRow,
-    published_datasets,
-    published_footnotes,
-    published_table,
+from orchestrator.report.paper.dataset_tables import measured_datasets_tables, published_datasets_tables
+from orchestrator.report.paper.footnotes import Footnotes
+from orchestrator.report.paper.layouts import AXES, LAYOUTS, Axis, Layout, axis_name, value_title
+from orchestrator.report.paper.measured import Measured, Position, measured_protocols
+from orchestrator.report.paper.published import PublishedRow, rows_of_table
+from orchestrator.report.tables.table import (
+    Entry,
+    Table,
+    difference,
+    highlighted,
+    measured,
+    number,
+    text_entry,
+    with_dagger,
 )
-from orchestrator.report.tables.table import Entry, Table, difference, flagged, marked, measured, number, word
 from orchestrator.util.identity import slug
 
-Axis = Literal["domain", "backbone", "shots", "method", "dataset"]
-Line = Literal["measured", "published", "difference"]
+Kind = Literal["measured", "published", "difference"]
+"""What the numbers of a line are."""
 
-DOMAINS = {"general": "General datasets", "remote_sensing": "Remote-sensing datasets", "imagenet": "ImageNet"}
-_HEADS: dict[Axis, str] = {"backbone": "backbone", "shots": "k", "method": "method", "dataset": "dataset"}
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How one table of the paper is laid out.
-
-    Attributes:
-        label: of the table in the paper's source, without ``tab:``.
-        rows: the axes that name a line; the method is the last of them.
-        columns: the axis of the columns, before it that of the groups over them if there are some.
-        split: the axis that makes a table of its own per value where measured numbers triple the lines.
-    """
-
-    label: str
-    title: str
-    rows: tuple[Axis, ...]
-    columns: tuple[Axis, ...]
-    split: Axis | None = None
-
-
-LAYOUTS = (
-    Layout("fewshot_general_rs_multicol", "Few-shot accuracy by domain", ("method",), ("domain", "shots")),
-    Layout("ood_vitb32_k16", "Accuracy out of distribution, ViT-B/32", ("method",), ("dataset",)),
-    Layout("OOD_extend_result", "Accuracy out of distribution, larger backbones", ("method",), ("backbone", "dataset")),
-    Layout("tta_general", "Accuracy after test-time adaptation", ("method",), ("backbone",)),
-    Layout(
-        "tta_general_ufm", "Accuracy after test-time adaptation by dataset", ("backbone", "method"), ("dataset",)
-    ),
-    Layout(
-        "fewshot_general_detailed", "Few-shot accuracy by dataset, general", ("backbone", "shots", "method"),
-        ("dataset",), split="backbone",
-    ),
-    Layout(
-        "fewshot_remote_detailed", "Few-shot accuracy by dataset, remote sensing", ("backbone", "shots", "method"),
-        ("dataset",), split="backbone",
-    ),
-)  # fmt: skip
-SOURCES = (
-    ("general_detail", "general", "General datasets and their fine-tuned models"),
-    ("rs_detail", "remote_sensing", "Remote-sensing datasets and their fine-tuned models"),
+_MANY_COLUMNS = 12
+"""With more columns, numbers are printed without deviations and titles are turned upright."""
+_SUBSTITUTE = (
+    "Measured, in part at least, under a change of this protocol, which plans no such cell itself: rows.csv says under "
+    "which."
 )
-"""The tables of datasets: label, domain and title."""
-
-Key = tuple[str | int, ...]
+_FEWER_SEEDS = "Over fewer seeds than the rest; the CSV says how many."
 
 
-def published_alone() -> Iterator[Table]:
-    """Every table of the paper, with its printed numbers and why they may differ from what one would measure."""
+def published_tables() -> Iterator[Table]:
+    """Every table of the paper with its printed numbers, and with footnotes on how some of them came about."""
     for layout in LAYOUTS:
-        yield _Builder(layout, None).table()
-    for label, domain, title in SOURCES:
-        yield sources_table(label, domain, title, {})
+        yield _TableBuilder(layout, None).table()
+    yield from published_datasets_tables()
 
 
 def paper_tables(study: Study) -> Iterator[Table]:
-    """The paper's tables that anything of the study belongs into, measured beside published."""
-    for found in measured_of(study):
+    """The paper's tables that any result of the study has a position in, measured beside published."""
+    for protocol in measured_protocols(study):
         for layout in LAYOUTS:
-            yield from _beside(layout, found)
-    if study.names_of is None:
-        return
-    tuned = {study.names_of(s.backbone, s.dataset): s.fine_tuned_accuracy for s in study.sources}
-    for label, domain, title in SOURCES:
-        printed = {(row.backbone, row.dataset) for row in published_datasets() if row.domain == domain}
-        if own := {(str(b), str(d)): value for (b, d), value in tuned.items() if (b, d) in printed}:
-            yield sources_table(label, domain, title, own)
+            yield from _measured_tables(layout, protocol)
+    yield from measured_datasets_tables(study)
 
 
-def _beside(layout: Layout, found: Measured) -> Iterator[Table]:
-    printed = published_table(f"tab:{layout.label}")
-    if not any((row.track, row.domain) in found.places for row in printed):
+def _measured_tables(layout: Layout, protocol: Measured) -> Iterator[Table]:
+    printed = rows_of_table(f"tab:{layout.label}")
+    if not any((row.track, row.domain) in protocol.domains for row in printed):
         return
     values = list(dict.fromkeys(getattr(row, layout.split) for row in printed)) if layout.split else [None]
     for value in values:
-        builder = _Builder(layout, found, value)
+        builder = _TableBuilder(layout, protocol, value)
         if builder.any_measured:
             yield builder.table()
 
 
-class _Builder:
-    """One table from one layout: its keys in the paper's order, then its lines."""
+class _TableBuilder:
+    """Builds one table from a layout, or the part of it that has one value on the layout's ``split`` axis.
 
-    def __init__(self, layout: Layout, found: Measured | None, part: str | None = None) -> None:
-        self.layout, self.found, self.part = layout, found, part
-        rows = published_table(f"tab:{layout.label}")
-        self.rows = [row for row in rows if part is None or layout.split is None or getattr(row, layout.split) == part]
-        self.track = self.rows[0].track
+    Attributes:
+        protocol: the measured accuracies; ``None`` for the published numbers alone.
+        axes: the values on every axis, in the paper's order.
+        columns: the values of each column on the layout's column axes.
+    """
+
+    def __init__(self, layout: Layout, protocol: Measured | None, part: str | None = None) -> None:
+        self.layout, self.protocol, self.part = layout, protocol, part
+        rows = [
+            row
+            for row in rows_of_table(f"tab:{layout.label}")
+            if part is None or layout.split is None or getattr(row, layout.split) == part
+        ]
+        self.track = rows[0].track
         self.axes: dict[Axis, list[str | int]] = {
-            axis: list(dict.fromkeys(_value(row, axis) for row in self.rows)) for axis in _axes()
+            axis: list(dict.fromkeys(_value(row, axis) for row in rows)) for axis in AXES
         }
         if len(self.axes["shots"]) > 1:
-            self.axes["shots"] = [k for k in self.axes["shots"] if k]  # zero-shot, which has none, stands at each
-        self.printed = {_key(row): row.accuracy for row in self.rows}
-        self.columns = list(product(*(self.axes[axis] for axis in layout.columns)))
-        self.notes = [note for note in published_footnotes() if layout.label in note.tables]
-        self.letters: dict[str, str] = {}
+            self.axes["shots"] = [k for k in self.axes["shots"] if k]  # zero-shot has no k, and is printed at each
+        self.printed = {tuple(_value(row, axis) for axis in AXES): row.accuracy for row in rows}
+        self.columns = [
+            dict(zip(layout.columns, values, strict=True))
+            for values in product(*(self.axes[axis] for axis in layout.columns))
+        ]
+        self.row_axes = tuple(axis for axis in layout.rows if part is None or axis != layout.split)
+        self.hide_std = len(self.columns) > _MANY_COLUMNS
+        self.footnotes = Footnotes(layout.label)
 
     @property
     def any_measured(self) -> bool:
-        """Whether any number of the table is measured, means apart."""
-        return any(self.spots(method, where) for method, _ in self.methods() for where in self.blocks())
-
-    def spots(self, method: str, where: Mapping[Axis, str | int]) -> bool:
-        """Whether ``method`` has anything measured in a block of lines."""
-        spots = (self.spot({**where, **self.column(column)}, method) for column in self.columns)
-        assert self.found is not None
-        return any(self.found.rows(part) for spot in spots for part in self.found.parts(spot))
-
-    def methods(self) -> list[tuple[str, str]]:
-        """Label and name of each method: the baseline, those of the paper in its order, those that only we have."""
-        names = [str(name) for name in self.axes["method"]]
-        labels: dict[str, str] = {}
-        if self.found is not None:
-            for domain in self.axes["domain"]:
-                labels.update(self.found.methods.get((self.track, str(domain)), {}))
-        own = list(labels.items())
-        found: list[tuple[str, str]] = [pair for pair in own if pair[1] == "zero_shot"]
-        for name in names:
-            found += [pair for pair in own if pair[1] == name] or [(name, name)]
-        return list(dict.fromkeys([*found, *own]))
-
-    def blocks(self) -> list[dict[Axis, str | int]]:
-        """The values of the axes that name a line, the method apart."""
-        axes = [axis for axis in self.layout.rows if axis != "method"]
-        return [dict(zip(axes, values, strict=True)) for values in product(*(self.axes[axis] for axis in axes))]
-
-    def column(self, values: Sequence[str | int]) -> dict[Axis, str | int]:
-        """A column as the axes that it stands for."""
-        return dict(zip(self.layout.columns, values, strict=True))
-
-    def spot(self, at: Mapping[Axis, str | int], method: str) -> Spot:
-        """The place of a number; what no axis of the layout says is the one thing the whole table is about."""
-        value = {axis: at.get(axis, self.axes[axis][0]) for axis in _axes()}
-        return Spot(
-            self.track, str(value["domain"]), str(value["backbone"]), int(value["shots"]), method, str(value["dataset"])
-        )
-
-    def published(self, spot: Spot) -> float | None:
-        """The printed accuracy; zero-shot's stands at every k."""
-        key: Key = (spot.domain, spot.backbone, spot.shots, spot.method, spot.dataset)
-        return self.printed.get(key, self.printed.get((*key[:2], 0, *key[3:])))
+        """Whether any number of the table, or a part of a mean, is measured."""
+        return any(self._is_measured(label, block) for label, _ in self._methods() for block in self._blocks())
 
     def table(self) -> Table:
         """The finished table."""
         rows: list[tuple[Entry, ...]] = []
-        breaks: list[int] = []
-        for where in self.blocks():
-            breaks += [len(rows)] if rows else []
-            rows += self.block(where)
-        beside = self.found is not None
-        heads = [_HEADS[axis] for axis in self._row_axes] + (["accuracy"] if beside else [])
-        *outer, last = self.layout.columns
+        first_rows: list[int] = []
+        for block in self._blocks():
+            first_rows.append(len(rows))
+            rows += self._block_rows(block)
+        titles = [axis_name(axis) for axis in self.row_axes] + (["accuracy"] if self.protocol else [])
+        *group_axes, last = self.layout.columns
         groups: list[tuple[str, int]] = []
-        if outer:
+        for axis in group_axes:
             width = len(self.axes[last])
-            groups = [("", len(heads)), *((_title(outer[0], value), width) for value in self.axes[outer[0]])]
-        column_marks = [self.column_marks(self.column(column)) for column in self.columns]
-        name = f"paper_{self.layout.label}"
-        title = f"{self.layout.title} (published)"
-        if self.found is not None:
-            name = slug("_".join(filter(None, (name, str(self.part or ""), self.found.protocol))).lower())
-            title = ", ".join(
-                filter(None, (self.layout.title, self.part, f"{self.found.protocol} protocol beside published"))
-            )
+            groups = [("", len(titles)), *((value_title(axis, value), width) for value in self.axes[axis])]
+        letters = [self.footnotes.of_dataset(column.get("dataset")) for column in self.columns]
+        name, title = f"paper_{self.layout.label}", f"{self.layout.title} (published)"
+        if self.protocol is not None:
+            protocol = self.protocol.protocol
+            name = slug("_".join(filter(None, (name, self.part, protocol))).lower())
+            title = ", ".join(filter(None, (self.layout.title, self.part, f"{protocol} protocol beside published")))
         return Table(
             name=name,
             title=title,
-            note=self.note(),
-            header=(*heads, *(_title(last, column[-1]) for column in self.columns)),
+            note=self._note(),
+            header=(*titles, *(value_title(last, column[last]) for column in self.columns)),
             rows=tuple(rows),
-            words=len(heads),
-            groups=tuple(groups),
-            header_marks=(*("" for _ in heads), *column_marks) if any(column_marks) else (),
-            footnotes=_footnotes(self.notes, self.letters),
-            merged=len(self._row_axes) if beside else len(self._row_axes) - 1,
-            breaks=tuple(breaks),
-            compact=self.compact,
-            turned=last == "dataset" and len(self.columns) > _MANY,
+            text_columns=len(titles),
+            column_groups=tuple(groups),
+            header_footnotes=(*("" for _ in titles), *letters) if any(letters) else (),
+            footnotes=self.footnotes.all(),
+            merged_columns=len(self.row_axes) if self.protocol else len(self.row_axes) - 1,
+            ruled_rows=tuple(first_rows[1:]),
+            hide_std=self.hide_std,
+            upright_titles=last == "dataset" and len(self.columns) > _MANY_COLUMNS,
         )
 
-    @property
-    def compact(self) -> bool:
-        """Whether deviations are left to the CSV."""
-        return len(self.columns) > _MANY
+    def _methods(self) -> list[tuple[str, str]]:
+        """Label and name of each method: first zero-shot, then the paper's methods in its order, then all others."""
+        labels: dict[str, str] = {}
+        for domain in self.axes["domain"] if self.protocol is not None else ():
+            labels.update(self.protocol.labels.get((self.track, str(domain)), {}))  # type: ignore[union-attr]
+        own = list(labels.items())
+        methods = [pair for pair in own if pair[1] == "zero_shot"]
+        for name in map(str, self.axes["method"]):
+            methods += [pair for pair in own if pair[1] == name] or [(name, name)]
+        return list(dict.fromkeys([*methods, *own]))
 
-    @property
-    def _row_axes(self) -> tuple[Axis, ...]:
-        return tuple(axis for axis in self.layout.rows if self.part is None or axis != self.layout.split)
+    def _blocks(self) -> list[dict[Axis, str | int]]:
+        """The values on the axes that name a line, without the method: one block of lines each."""
+        axes = [axis for axis in self.layout.rows if axis != "method"]
+        return [dict(zip(axes, values, strict=True)) for values in product(*(self.axes[axis] for axis in axes))]
 
-    def block(self, where: Mapping[Axis, str | int]) -> list[tuple[Entry, ...]]:
-        """The lines of all methods at one value of the other axes, best and second marked in each column."""
-        methods = [pair for pair in self.methods() if self.shown(*pair, where)]
-        lines: dict[tuple[str, Line], list[Entry]] = {}
-        for label, name in methods:
-            self.marks(method=name)  # gives its notes their letters before those of single numbers
-            for line in self.lines(label, name, where):
-                lines[label, line] = [
-                    self.entry(line, label, name, {**where, **self.column(column)}) for column in self.columns
-                ]
+    def _position(self, values: Mapping[Axis, str | int], method: str) -> Position:
+        """The position of a number. An axis that ``values`` lacks has only one value in the whole table."""
+        domain, backbone, shots, _, dataset = (values.get(axis, self.axes[axis][0]) for axis in AXES)
+        return Position(self.track, str(domain), str(backbone), int(shots), method, str(dataset))
+
+    def _is_measured(self, label: str, block: Mapping[Axis, str | int]) -> bool:
+        """Whether any number of a method in a block, or a part of a mean, is measured."""
+        if self.protocol is None:
+            return False
+        positions = (self._position({**block, **column}, label) for column in self.columns)
+        return any(self.protocol.rows(part) for position in positions for part in self.protocol.parts(position))
+
+    def _published(self, position: Position) -> float | None:
+        """The printed accuracy. Zero-shot has the same one at every k."""
+        before, after = (position.domain, position.backbone), (position.method, position.dataset)
+        return self.printed.get((*before, position.shots, *after), self.printed.get((*before, 0, *after)))
+
+    def _block_rows(self, block: Mapping[Axis, str | int]) -> list[tuple[Entry, ...]]:
+        """The lines of all methods in a block, with best and second best highlighted in each column."""
+        lines: dict[tuple[str, Kind], list[Entry]] = {}
+        names: dict[str, str] = {}
+        for label, name in self._methods():
+            if name not in self.axes["method"] and not (name in METHODS and self._is_measured(label, block)):
+                continue
+            names[label] = name
+            self.footnotes.of_method(name)  # gives these notes their letters before the notes about single numbers
+            for kind in self._kinds(name):
+                lines[label, kind] = [self._entry(kind, label, name, {**block, **column}) for column in self.columns]
         for kind in ("measured", "published"):
             keys = [key for key in lines if key[1] == kind]
             for column in range(len(self.columns)):
-                for key, entry in zip(keys, marked([lines[key][column] for key in keys]), strict=True):
+                for key, entry in zip(keys, highlighted([lines[key][column] for key in keys]), strict=True):
                     lines[key][column] = entry
-        names = dict(methods)
+        selected = self.protocol is not None and self.protocol.selects_on_test
         rows = []
-        for (label, line), entries in lines.items():
-            title = METHODS[names[label]].title if label == names[label] else label
-            words = [word(str(where[axis])) for axis in self._row_axes if axis != "method"]
-            words.append(Entry(title, marks=self.marks(method=names[label])))
-            words += [word(line)] if self.found is not None else []
-            selected = line != "published" and self.found is not None and self.found.selects_on_test
-            rows.append(flagged((*words, *entries), selected))
+        for (label, kind), entries in lines.items():
+            name = names[label]
+            title = METHODS[name].title if label == name else label
+            texts = [text_entry(str(block[axis])) for axis in self.row_axes if axis != "method"]
+            texts.append(Entry(title, footnotes=self.footnotes.of_method(name)))
+            texts += [text_entry(kind)] if self.protocol else []
+            rows.append(with_dagger((*texts, *entries), selected and kind != "published"))
         return rows
 
-    def shown(self, label: str, name: str, where: Mapping[Axis, str | int]) -> bool:
-        """Whether a method has anything in a block, printed or measured."""
-        return name in self.axes["method"] or (name in METHODS and self.spots(label, where))
-
-    def lines(self, label: str, name: str, where: Mapping[Axis, str | int]) -> tuple[Line, ...]:
-        """Which lines a method has in a block."""
-        if self.found is None:
+    def _kinds(self, name: str) -> Sequence[Kind]:
+        """The kinds of lines that a method has."""
+        if self.protocol is None:
             return ("published",)
-        if name not in self.axes["method"]:
-            return ("measured",)
-        return ("measured", "published", "difference")
+        return ("measured", "published", "difference") if name in self.axes["method"] else ("measured",)
 
-    def entry(self, line: Line, label: str, name: str, at: Mapping[Axis, str | int]) -> Entry:
+    def _entry(self, kind: Kind, label: str, name: str, values: Mapping[Axis, str | int]) -> Entry:
         """One number of one line."""
-        spot = self.spot(at, label)
-        printed = self.published(replace(spot, method=name))
-        if line == "published":
-            return replace(number(printed), marks=self.marks(spot=replace(spot, method=name)))
-        assert self.found is not None
-        summary = self.found.summary(spot)
-        if line == "difference":
-            return difference(summary.mean - printed if summary is not None and printed is not None else None)
+        position = self._position(values, label)
+        published_position = replace(position, method=name)
+        published = self._published(published_position)
+        if kind == "published":
+            return replace(number(published), footnotes=self.footnotes.of_number(published_position))
+        assert self.protocol is not None
+        summary = self.protocol.summary(position)
+        if kind == "difference":
+            return difference(summary.mean - published if summary is not None and published is not None else None)
         if summary is None:
-            return measured(None, missing=self.found.lacking(spot))
-        seeds = 1 if (self.track, label) in self.found.fixed else self.found.seeds
+            return measured(None, missing=self.protocol.missing_text(position))
+        seeds = 1 if (self.track, label) in self.protocol.fixed else self.protocol.seeds
         entry = measured(summary, seeds=seeds)
-        texts = [_BORROWED] if self.found.borrowed(spot) else []
-        if self.compact and entry.aside:  # a footnote is narrower
-            entry, texts = replace(entry, aside=""), [*texts, _FEWER]
-        return replace(entry, marks=",".join(map(self.letter, texts)))
+        notes = [_SUBSTITUTE] if self.protocol.has_substitutes(position) else []
+        if self.hide_std and entry.remark:  # a footnote is narrower
+            entry, notes = replace(entry, remark=""), [*notes, _FEWER_SEEDS]
+        return replace(entry, footnotes=",".join(map(self.footnotes.letter, notes)))
 
-    def note(self) -> str:
+    def _note(self) -> str:
         """How to read the table."""
-        words = "Accuracy in per cent."
-        if self.found is not None:
-            spread = "; deviations stand in the CSV" if self.compact else ", ± sample standard deviation"
-            over = f"mean over n = {self.found.seeds} seeds{spread}" if self.found.seeds > 1 else "one seed"
-            words += (
-                f" Measured: {over}. Means over datasets are taken for each "
-                "seed that has every dataset of the paper; a dash where none has, with how many have anything. "
-                "Difference: measured minus published, in points."
+        note = "Accuracy in per cent."
+        if self.protocol is not None:
+            std = "; deviations stand in the CSV" if self.hide_std else ", ± sample standard deviation"
+            seeds = self.protocol.seeds
+            note += (
+                f" Measured: {f'mean over n = {seeds} seeds{std}' if seeds > 1 else 'one seed'}. Means over datasets "
+                "are taken for each seed that has every dataset of the paper; a dash where none has, with how "
+                "many have anything. Difference: measured minus published, in points."
             )
         if "zero_shot" in self.axes["method"] and "shots" in self.layout.columns:
-            words += " Zero-shot has one number, which stands at every k."
-        return words
-
-    def column_marks(self, at: Mapping[Axis, str | int]) -> str:
-        """The letters of the notes about a column's dataset alone."""
-        dataset = at.get("dataset")
-        own = [note for note in self.notes if _keys(note) == {"dataset"} and dataset in note.datasets]
-        return ",".join(self.letter(note.text) for note in own)
-
-    def marks(self, *, method: str = "", spot: Spot | None = None) -> str:
-        """The letters of the notes about a method alone, or about one number."""
-        if spot is None:
-            found = [note for note in self.notes if _keys(note) == {"method"} and method in note.methods]
-        else:
-            found = [note for note in self.notes if len(_keys(note)) > 1 and _matches(note, spot)]
-        return ",".join(dict.fromkeys(self.letter(note.text) for note in found))
-
-    def letter(self, text: str) -> str:
-        """The letter of a note, the next free one at its first use."""
-        return self.letters.setdefault(text, chr(ord("a") + len(self.letters)))
-
-
-_MANY = 12
-"""Columns beyond which numbers stand without their deviations, under upright titles."""
-_BORROWED = (
-    "Measured, in part at least, under a change of this protocol, which plans no such cell itself: rows.csv says under "
-    "which."
-)
-
-
-_FEWER = "Over fewer seeds than the rest; the CSV says how many."
-
-
-def _footnotes(notes: Sequence[PublishedFootnote], letters: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """What holds for the whole table, then what its letters stand for."""
-    whole = (("", note.text) for note in notes if not _keys(note))
-    return (*whole, *((letter, text) for text, letter in letters.items()))
-
-
-def _axes() -> tuple[Axis, ...]:
-    return ("domain", "backbone", "shots", "method", "dataset")
+            note += " Zero-shot has one number, which stands at every k."
+        return note
 
 
 def _value(row: PublishedRow, axis: Axis) -> str | int:
     value: str | int | None = getattr(row, axis)
     return 0 if value is None else value
-
-
-def _key(row: PublishedRow) -> Key:
-    return tuple(_value(row, axis) for axis in _axes())
-
-
-def _title(axis: Axis, value: str | int) -> str:
-    if axis == "domain":
-        return DOMAINS.get(str(value), str(value))
-    return f"{value}-shot" if axis == "shots" else str(value)
-
-
-def _keys(note: PublishedFootnote) -> set[str]:
-    keys = {"method": note.methods, "backbone": note.backbones, "dataset": note.datasets, "shots": note.shots}
-    return {key for key, values in keys.items() if values}
-
-
-def _matches(note: PublishedFootnote, spot: Spot) -> bool:
-    pairs = ((note.methods, spot.method), (note.backbones, spot.backbone), (note.datasets, spot.dataset),
-             (note.shots, spot.shots))  # fmt: skip
-    return all(not values or value in values for values, value in pairs)
-
-
-def sources_table(label: str, domain: str, title: str, tuned: Mapping[tuple[str, str], float]) -> Table:
-    """Datasets with the paper's class counts and fine-tuned accuracies, beside the measured ones where there are any.
-
-    Args:
-        tuned: measured accuracy by the paper's names of backbone and dataset; empty for the paper's table alone.
-    """
-    rows = [row for row in published_datasets() if row.domain == domain]
-    backbones = list(dict.fromkeys(row.backbone for row in rows))
-    printed = {(row.backbone, row.dataset): row for row in rows}
-    notes = [note for note in published_footnotes() if label in note.tables]
-    letters: dict[str, str] = {}
-    lines = []
-    for dataset in dict.fromkeys(row.dataset for row in rows):
-        first = printed[backbones[0], dataset]
-        own = [note.text for note in notes if dataset in note.datasets]
-        marks = ",".join(letters.setdefault(text, chr(ord("a") + len(letters))) for text in own)
-        entries = [Entry(first.printed_as, marks=marks), number(first.classes, "d")]
-        for backbone in backbones:
-            accuracy, value = printed[backbone, dataset].finetuned_accuracy, tuned.get((backbone, dataset))
-            if tuned:
-                entries += [number(value), number(accuracy), difference(None if value is None else value - accuracy)]
-            else:
-                entries.append(number(accuracy))
-        lines.append(tuple(entries))
-    words = "Number of classes and accuracy of the fine-tuned model in per cent, as printed"
-    words += ", beside ours and the difference in points." if tuned else "."
-    own_columns = ("measured", "published", "difference")
-    header = [column for _ in backbones for column in own_columns] if tuned else backbones
-    return Table(
-        name=f"paper_{label}" + ("_beside" if tuned else ""),
-        title=title + (", measured beside published" if tuned else " (published)"),
-        note=words,
-        header=("dataset", "classes", *header),
-        rows=tuple(lines),
-        groups=(("", 2), *((backbone, 3) for backbone in backbones)) if tuned else (),
-        footnotes=_footnotes(notes, letters),
-    )

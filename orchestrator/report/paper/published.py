@@ -1,4 +1,4 @@
-"""The paper's own numbers, as data: what a measured accuracy is set beside."""
+"""The paper's own numbers as data, to compare measured accuracies with."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from orchestrator.catalog.fields import StrictModel
 from orchestrator.catalog.location import Location, grids_folder
 from orchestrator.catalog.validation import validated
 from orchestrator.catalog.yaml_files import read_mapping
+from orchestrator.tracks import stored_track
 from orchestrator.util.errors import UserError
 
 AVERAGE = "Average"
 """The dataset name of a table's mean over its datasets."""
 
-_LAST_WORD = "tab:tta_general_ufm"
-"""Where the paper prints a number twice, the table that agrees with the accuracies it is the mean of."""
+_CORRECT_TABLE = "tab:tta_general_ufm"
+"""The paper prints one mean twice, with two values. The value in this table agrees with the accuracies it is over."""
 
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """One printed accuracy; ``shots`` is ``None`` where the table has no k."""
+    """One printed accuracy in per cent; ``shots`` is ``None`` if the table has no k."""
 
     table: str
     track: str
@@ -35,7 +36,7 @@ class PublishedRow:
 
 @dataclass(frozen=True)
 class PublishedDataset:
-    """One line of the paper's dataset tables, for one backbone."""
+    """One line of the paper's tables of datasets, for one backbone."""
 
     domain: str
     dataset: str
@@ -46,10 +47,10 @@ class PublishedDataset:
 
 
 class PublishedFootnote(StrictModel):
-    """Why printed numbers differ from a fair measurement: of those that match every key, empty ones matching all.
+    """Why some printed numbers differ from a fair measurement.
 
-    Attributes:
-        tables: labels in the paper's source, without their ``tab:``.
+    The note is about the numbers of ``tables`` (labels in the paper's source, without ``tab:``) that match every other
+    field. An empty field matches all numbers.
     """
 
     tables: tuple[str, ...]
@@ -66,7 +67,7 @@ class _Footnotes(StrictModel):
 
 @cache
 def published_rows() -> tuple[PublishedRow, ...]:
-    """Every accuracy of every table, in the paper's order. Raises ``UserError`` when the file is missing."""
+    """Every accuracy of every table, in the paper's order. Raises ``UserError`` if the file cannot be read."""
     return tuple(
         PublishedRow(
             table=row["table"],
@@ -84,7 +85,7 @@ def published_rows() -> tuple[PublishedRow, ...]:
 
 @cache
 def published_datasets() -> tuple[PublishedDataset, ...]:
-    """The dataset tables: printed class counts and accuracies of the fine-tuned source models."""
+    """The tables of datasets: printed class counts and accuracies of the fine-tuned source models."""
     return tuple(
         PublishedDataset(
             domain=row["domain"],
@@ -100,41 +101,39 @@ def published_datasets() -> tuple[PublishedDataset, ...]:
 
 @cache
 def published_footnotes() -> tuple[PublishedFootnote, ...]:
-    """The notes to the paper's numbers. Raises ``UserError`` when the file is missing or not what it should be."""
+    """The footnotes to the paper's numbers. Raises ``UserError`` if the file is missing or not valid."""
     path = grids_folder() / "published" / "footnotes.yaml"
     return validated(_Footnotes, read_mapping(path), Location.of(path)).footnotes
 
 
-def published_tables() -> tuple[str, ...]:
-    """The labels of the paper's accuracy tables, in its order."""
+def table_labels() -> tuple[str, ...]:
+    """The labels of the paper's tables of accuracies, in its order."""
     return tuple(dict.fromkeys(row.table for row in published_rows()))
 
 
-def published_table(name: str) -> tuple[PublishedRow, ...]:
-    """The rows of one table, in its order; empty for a table the paper does not have."""
-    return tuple(row for row in published_rows() if row.table == name)
+def rows_of_table(label: str) -> tuple[PublishedRow, ...]:
+    """The rows of one table, in its order; empty for a table that the paper does not have."""
+    return tuple(row for row in published_rows() if row.table == label)
 
 
 def published_accuracy(
     track: str, backbone: str | None, domain: str, shots: int | None, method: str, dataset: str | None
 ) -> float | None:
-    """The printed accuracy, per cent; ``None`` where the paper prints none.
+    """The printed accuracy in per cent; ``None`` if the paper prints none.
 
     Args:
-        track, domain, method: as in grids.
-        backbone, dataset: the names in the paper's tables (``published_as`` in the catalog); ``None`` finds nothing.
-        shots: k; the test-time track has none, so ``None`` and 0 mean the same there. A method that draws nothing has
-            0 out of distribution, where the paper prints it with the others at 16.
+        track, domain, method: names as in grid files.
+        backbone, dataset: names in the paper's tables (``published_as`` in the catalog); ``None`` if they have none.
+        shots: the cell's k; the track says under which k the paper prints it.
     """
     if backbone is None or dataset is None:
         return None
-    if track == "ood" and shots == 0:
-        shots = 16
-    return _accuracies().get((track, backbone, domain, None if track == "tta" else shots, method, dataset))
+    printed_shots = stored_track(track).published_shots(shots)
+    return _accuracies().get((track, backbone, domain, printed_shots, method, dataset))
 
 
 def published_finetuned(backbone: str | None, dataset: str | None) -> float | None:
-    """The printed accuracy of a fine-tuned source model, per cent; ``None`` where the paper prints none."""
+    """The printed accuracy of a fine-tuned source model in per cent; ``None`` if the paper prints none."""
     for row in published_datasets():
         if (row.backbone, row.dataset) == (backbone, dataset):
             return row.finetuned_accuracy
@@ -143,12 +142,12 @@ def published_finetuned(backbone: str | None, dataset: str | None) -> float | No
 
 @cache
 def _accuracies() -> dict[tuple[str, str, str, int | None, str, str], float]:
-    found: dict[tuple[str, str, str, int | None, str, str], float] = {}
+    accuracies: dict[tuple[str, str, str, int | None, str, str], float] = {}
     for row in published_rows():
         key = (row.track, row.backbone, row.domain, row.shots, row.method, row.dataset)
-        if key not in found or row.table == _LAST_WORD:
-            found[key] = row.accuracy
-    return found
+        if key not in accuracies or row.table == _CORRECT_TABLE:
+            accuracies[key] = row.accuracy
+    return accuracies
 
 
 def _read(name: str) -> list[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""A table as CSV, Markdown and HTML, and, by ``latex``, as LaTeX."""
+"""A table as CSV, Markdown and HTML. LaTeX is in ``latex``."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Callable
 
 from markupsafe import Markup, escape
 
+from orchestrator.report.notation import SELECTED, SELECTED_NOTE, signed
 from orchestrator.report.tables.latex import latex_escape, to_latex, to_latex_document
 from orchestrator.report.tables.table import Entry, Table
-from orchestrator.report.text import SELECTED, SELECTED_NOTE, signed
 
 __all__ = ["latex_escape", "to_csv", "to_html", "to_latex", "to_latex_document", "to_markdown"]
 
 
 def to_csv(table: Table) -> str:
-    """Numbers in full, in columns of their own: a measured column is followed by its deviation, n and gain.
+    """The table as CSV, with all digits. A measured column is followed by columns for its deviation, n and gain.
 
-    Where any row holds numbers that test labels may have chosen, a last column says which.
+    If test labels may have chosen the numbers of any row, the last column says for which rows.
     """
     extras: list[tuple[str, Callable[[Entry], float | None]]] = [
-        ("std", lambda entry: entry.spread),
+        ("std", lambda entry: entry.std),
         ("n", lambda entry: entry.n or None),
         ("gain", lambda entry: entry.gain),
     ]
@@ -38,9 +38,9 @@ def to_csv(table: Table) -> str:
     for row in table.rows:
         line: list[str] = []
         for column, (entry, own) in enumerate(zip(row, used, strict=True)):
-            missing = entry.text if column < table.words else ""
-            line += [missing if entry.value is None else _exact(entry.value)]
-            line += [_exact(value) for value in (get(entry) for _, get in own)]
+            without_value = entry.text if column < table.text_columns else ""
+            line += [without_value if entry.value is None else _exact(entry.value)]
+            line += [_exact(value_of(entry)) for _, value_of in own]
         if table.selected:
             line.append(str(any(entry.selected for entry in row)).lower())
         writer.writerow(line)
@@ -48,51 +48,55 @@ def to_csv(table: Table) -> str:
 
 
 def _exact(value: float | None) -> str:
-    """Six digits after the point are beyond what any test split resolves; no rounding noise, no trailing zeros."""
+    """The value with up to six digits after the point, more than any test split resolves, without trailing zeros."""
     return "" if value is None else f"{round(value, 6) + 0.0:.6f}".rstrip("0").rstrip(".")
 
 
 def to_markdown(table: Table) -> str:
-    """A GitHub table, best bold and second underlined, with the note under it."""
-    wrap = {"best": "**{}**", "second": "<ins>{}</ins>", "": "{}"}
-    marks = table.header_marks or ("",) * len(table.header)
-    lines = [[_markdown(title) + _raised(mark) for title, mark in zip(table.full_header, marks, strict=True)]]
-    lines += [
+    """The table for GitHub: best bold, second underlined, the note and the footnotes below."""
+    formats = {"best": "**{}**", "second": "<ins>{}</ins>", "": "{}"}
+    letters = table.header_footnotes or ("",) * len(table.header)
+    header = [_markdown(title) + _sup(own) for title, own in zip(table.full_header, letters, strict=True)]
+    lines = [
         [
-            wrap[entry.mark].format(_markdown(entry.short if table.compact else entry.plain)) + _raised(entry.marks)
+            formats[entry.highlight].format(_markdown(entry.without_std if table.hide_std else entry.plain))
+            + _sup(entry.footnotes)
             for entry in row
         ]
         for row in table.rows
     ]
-    widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(table.header))]
-    rule = ["-" * w if i < table.words else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
-    text = "\n".join(
+    widths = [max(3, *(len(line[i]) for line in (header, *lines))) for i in range(len(header))]
+    rule = ["-" * w if i < table.text_columns else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
+    body = "\n".join(
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
-        for line in (lines[0], rule, *lines[1:])
+        for line in (header, rule, *lines)
     )
-    notes = "".join(f"\n{_raised(mark)} {_markdown(note)}  ".replace("\n ", "\n") for mark, note in table.footnotes)
-    return f"### {_markdown(table.title)}\n\n{text}\n\n{_markdown(table.caption)}\n{notes.rstrip()}".rstrip() + "\n"
+    notes = "".join(f"\n{_sup(letter)} {_markdown(note)}  ".replace("\n ", "\n") for letter, note in table.footnotes)
+    return f"### {_markdown(table.title)}\n\n{body}\n\n{_markdown(table.caption)}\n{notes.rstrip()}".rstrip() + "\n"
 
 
-def _raised(marks: str) -> str:
-    return f"<sup>{marks}</sup>" if marks else ""
+def _sup(letters: str) -> str:
+    return f"<sup>{letters}</sup>" if letters else ""
 
 
-def _markdown(text: str) -> str:
+def _markdown(content: str) -> str:
     for character in "\\|*_<>`[]":
-        text = text.replace(character, "\\" + character)
-    return text
+        content = content.replace(character, "\\" + character)
+    return content
 
 
 def to_html(table: Table, *, sortable: bool = False, filters: tuple[int, ...] = (), element_id: str = "") -> Markup:
-    """The ``<table>`` element; ``sortable`` and ``filters`` (columns) are what the page's script looks for."""
+    """The table as a ``<table>`` element.
+
+    The page's script makes a ``sortable`` table sortable, and adds a choice of values for the columns in ``filters``.
+    """
     attributes = Markup(' id="{}"').format(element_id) if element_id else Markup("")
     if sortable:
         attributes += Markup(' data-sortable data-filters="{}"').format(",".join(map(str, filters)))
-    marks = table.header_marks or ("",) * len(table.header)
-    heads = Markup("").join(
+    letters = table.header_footnotes or ("",) * len(table.header)
+    header = Markup("").join(
         Markup('<th scope="col"{}>{}{}</th>').format(
-            Markup("") if i < table.words else Markup(' class="num"'), title, Markup(_raised(marks[i]))
+            Markup("") if i < table.text_columns else Markup(' class="num"'), title, Markup(_sup(letters[i]))
         )
         for i, title in enumerate(table.header)
     )
@@ -100,20 +104,20 @@ def to_html(table: Table, *, sortable: bool = False, filters: tuple[int, ...] = 
         Markup('<th scope="colgroup" class="spanning" colspan="{}">{}</th>').format(span, title)
         if title
         else Markup('<td colspan="{}"></td>').format(span)
-        for title, span in table.groups
+        for title, span in table.column_groups
     )
-    first = len(table.rows) - table.closing
+    ruled = {*table.ruled_rows, *range(len(table.rows) - table.summary_rows, len(table.rows))}
     rows = Markup("\n").join(
         Markup("<tr{}>{}</tr>").format(
-            Markup(' class="closing"') if i >= first or i in table.breaks else Markup(""),
+            Markup(' class="closing"') if i in ruled else Markup(""),
             Markup("").join(
-                _html(entry, column < table.words, column == 0, compact=table.compact)
+                _html_entry(entry, is_text=column < table.text_columns, first=column == 0, hide_std=table.hide_std)
                 for column, entry in enumerate(row)
             ),
         )
         for i, row in enumerate(table.rows)
     )
-    notes = Markup("<br>").join(Markup("{} {}").format(Markup(_raised(mark)), text) for mark, text in table.footnotes)
+    notes = Markup("<br>").join(Markup("{} {}").format(Markup(_sup(letter)), note) for letter, note in table.footnotes)
     foot = Markup('\n<tfoot><tr><td class="footnotes" colspan="{}">{}</td></tr></tfoot>').format(
         len(table.header), notes
     )
@@ -121,25 +125,25 @@ def to_html(table: Table, *, sortable: bool = False, filters: tuple[int, ...] = 
         attributes,
         table.title,
         Markup("<tr>{}</tr>").format(groups) if groups else "",
-        heads,
+        header,
         rows,
         foot if table.footnotes else "",
     )
 
 
-def _html(entry: Entry, is_word: bool, is_first: bool, *, compact: bool = False) -> Markup:
-    """One cell. Built from strings rather than templates: a full grid has tens of thousands."""
-    attributes = "" if is_word else ' class="num"'
-    if entry.value is not None and not is_word:
+def _html_entry(entry: Entry, *, is_text: bool, first: bool, hide_std: bool) -> Markup:
+    """One cell of a table. It is built without a template, because a full grid has tens of thousands of cells."""
+    attributes = "" if is_text else ' class="num"'
+    if entry.value is not None and not is_text:
         attributes += f' data-v="{round(entry.value, 6)}"'
-    if entry.note:
-        attributes += f' title="{escape(entry.note)}"'
+    if entry.tooltip:
+        attributes += f' title="{escape(entry.tooltip)}"'
     chip = f'<i class="chip" style="background:{escape(entry.colour)}"></i>' if entry.colour else ""
-    spread = f' <span class="sd">±&nbsp;{entry.spread:.2f}</span>' if entry.spread is not None and not compact else ""
+    std = f' <span class="sd">±&nbsp;{entry.std:.2f}</span>' if entry.std is not None and not hide_std else ""
     gain = f' <span class="gain">{signed(entry.gain)}</span>' if entry.gain is not None else ""
-    aside = f' <span class="aside">{escape(entry.aside)}</span>' if entry.aside else ""
-    tag = 'th scope="row"' if is_first else "td"
-    emphasis = {"best": "<b>{}</b>", "second": "<u>{}</u>", "": "{}"}[entry.mark]
+    remark = f' <span class="aside">{escape(entry.remark)}</span>' if entry.remark else ""
+    tag = 'th scope="row"' if first else "td"
+    emphasis = {"best": "<b>{}</b>", "second": "<u>{}</u>", "": "{}"}[entry.highlight]
     dagger = f'<sup class="dagger" title="{SELECTED_NOTE[2:]}">{SELECTED}</sup>' if entry.selected else ""
-    body = chip + emphasis.format(escape(entry.text)) + dagger + _raised(entry.marks)
-    return Markup(f"<{tag}{attributes}>{body}{spread}{aside}{gain}</{tag[:2]}>")
+    body = chip + emphasis.format(escape(entry.text)) + dagger + _sup(entry.footnotes)
+    return Markup(f"<{tag}{attributes}>{body}{std}{remark}{gain}</{tag[:2]}>")

@@ -1,4 +1,4 @@
-"""A table as data: entries that know their number, so that every format prints them its own way (see ``formats``)."""
+"""A table as data. Every entry has its number, so that each format (CSV, Markdown, HTML, LaTeX) prints its own way."""
 
 from __future__ import annotations
 
@@ -8,68 +8,70 @@ from functools import cached_property
 from typing import Literal
 
 from orchestrator.report.analysis.statistics import Summary
-from orchestrator.report.text import DASH, SELECTED, SELECTED_NOTE, signed
+from orchestrator.report.notation import DASH, SELECTED, SELECTED_NOTE, signed
 
-Mark = Literal["", "best", "second"]
+Highlight = Literal["", "best", "second"]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One cell of a table.
+    """One entry of a table.
 
     Attributes:
-        text: what stands there, without deviation and gain.
-        value: the number it is sorted by and written to CSV as; ``None`` for words and for what is missing.
-        spread, n: sample standard deviation and number of repetitions of a measured value.
+        text: what is printed, without deviation and gain.
+        value: the number that CSV files hold and that sorting uses; ``None`` for text and for a missing number.
+        std, n: sample standard deviation and number of repetitions of a measured value.
         gain: difference to zero-shot, in points.
-        aside: what must be read with the number: that it has fewer seeds than its neighbours.
-        note: what the pointer shows over it.
-        colour: of the chip before it, for a method's name.
-        selected: whether test labels may have chosen the numbers of its row; printed as a dagger.
-        marks: letters of the table's footnotes that belong to it.
+        remark: printed beside the number, for example ``n = 1`` if it is a mean over fewer seeds than its neighbours.
+        highlight: whether it is the best or second best of its group.
+        tooltip: what the page shows while the pointer is on it.
+        colour: colour of the square before a method's name.
+        selected: whether test labels may have chosen the numbers of the row; printed as a dagger.
+        footnotes: letters of its footnotes, separated by commas.
     """
 
     text: str
     value: float | None = None
-    spread: float | None = None
+    std: float | None = None
     n: int = 0
     gain: float | None = None
-    aside: str = ""
-    mark: Mark = ""
-    note: str = ""
+    remark: str = ""
+    highlight: Highlight = ""
+    tooltip: str = ""
     colour: str = ""
     selected: bool = False
-    marks: str = ""
+    footnotes: str = ""
 
     @property
     def plain(self) -> str:
-        """The whole of it on one line: ``71.23 ± 0.45 (+3.10)``."""
+        """Everything on one line: ``71.23 ± 0.45 (+3.10)``."""
         dagger = SELECTED if self.selected else ""
-        spread = f" ± {self.spread:.2f}" if self.spread is not None else ""
+        std = f" ± {self.std:.2f}" if self.std is not None else ""
         gain = f" ({signed(self.gain)})" if self.gain is not None else ""
-        return self.text + dagger + spread + gain + (f" [{self.aside}]" if self.aside else "")
+        return self.text + dagger + std + gain + (f" [{self.remark}]" if self.remark else "")
 
     @property
-    def short(self) -> str:
-        """The same without its deviation."""
-        return replace(self, spread=None).plain
+    def without_std(self) -> str:
+        """The same as ``plain`` without the deviation."""
+        return replace(self, std=None).plain
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table with its title and the sentence that says how to read it.
+    """A table with its title and a note that says how to read it.
 
     Attributes:
         name: file name without its ending.
-        header: the columns' titles; the first ``words`` of them hold words, the others numbers.
-        closing: how many of the last rows are summaries, set apart by a rule.
-        groups: titles over the header, each with how many columns it spans; they span all of them together.
-        header_marks: the letters of footnotes at each column's title; empty for none.
-        footnotes: letter and text of each.
-        merged: in so many leading columns of words, what repeats itself from row to row is printed once.
-        breaks: rows, counted from 0, that are set apart from the one above them.
-        compact: whether deviations stand in the CSV alone, to keep many columns narrow.
-        turned: whether the titles of the columns of numbers may stand upright, being longer than the numbers.
+        header: titles of the columns.
+        text_columns: how many of the first columns hold text; the others hold numbers.
+        summary_rows: how many of the last rows summarize the others; a rule separates them.
+        column_groups: titles above the header, each with the number of columns it spans; together they span all.
+        header_footnotes: the letters of the footnotes at each column's title; empty for none.
+        footnotes: letter and text of each footnote. A footnote without a letter is about the whole table.
+        merged_columns: how many of the first columns print a text once where rows repeat it.
+        ruled_rows: rows, pluralize from 0, with a rule above them.
+        hide_std: whether deviations are printed in the CSV alone, to keep many columns narrow.
+        upright_titles: whether titles of number columns may be turned upright, because they are wider than the numbers.
     """
 
     name: str
@@ -77,104 +79,104 @@ class Table:
     note: str
     header: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
-    words: int = 1
-    closing: int = 0
-    groups: tuple[tuple[str, int], ...] = ()
-    header_marks: tuple[str, ...] = ()
+    text_columns: int = 1
+    summary_rows: int = 0
+    column_groups: tuple[tuple[str, int], ...] = ()
+    header_footnotes: tuple[str, ...] = ()
     footnotes: tuple[tuple[str, str], ...] = ()
-    merged: int = 0
-    breaks: tuple[int, ...] = ()
-    compact: bool = False
-    turned: bool = False
+    merged_columns: int = 0
+    ruled_rows: tuple[int, ...] = ()
+    hide_std: bool = False
+    upright_titles: bool = False
 
     @cached_property
     def selected(self) -> bool:
-        """Whether any row holds numbers that test labels may have chosen."""
+        """Whether test labels may have chosen the numbers of any row."""
         return any(entry.selected for row in self.rows for entry in row)
 
     @property
     def full_header(self) -> tuple[str, ...]:
-        """The columns' titles, each with its group's before it: unique where the titles alone are not."""
-        groups = [title for title, span in self.groups for _ in range(span)] or [""] * len(self.header)
+        """The titles of the columns, each with the title of its group before it."""
+        groups = [title for title, span in self.column_groups for _ in range(span)] or [""] * len(self.header)
         return tuple(f"{group} {title}".strip() for group, title in zip(groups, self.header, strict=True))
 
     @property
     def caption(self) -> str:
-        """The note and, where it is due, what the dagger means."""
+        """The note, followed by the meaning of the dagger if the table has one."""
         return f"{self.note} {SELECTED_NOTE}".strip() if self.selected else self.note
 
 
-def word(text: str, *, colour: str = "", note: str = "") -> Entry:
-    """An entry of words."""
-    return Entry(text, colour=colour, note=note)
+def text_entry(content: str, *, colour: str = "", tooltip: str = "") -> Entry:
+    """An entry of text."""
+    return Entry(content, colour=colour, tooltip=tooltip)
 
 
-def number(value: float | None, form: str = ".2f", *, note: str = "") -> Entry:
-    """An entry of one number; a dash for none."""
-    return Entry(DASH, note=note) if value is None else Entry(format(value, form), value=value, note=note)
+def number(value: float | None, form: str = ".2f", *, tooltip: str = "") -> Entry:
+    """An entry of one number; a dash for ``None``."""
+    return Entry(DASH, tooltip=tooltip) if value is None else Entry(format(value, form), value=value, tooltip=tooltip)
 
 
 def difference(value: float | None) -> Entry:
-    """An entry of one difference, with its sign."""
+    """An entry of one difference, with its sign; a dash for ``None``."""
     return Entry(DASH) if value is None else Entry(signed(value), value=value)
 
 
 def measured(
-    summary: Summary | None, *, gain: float | None = None, missing: str = "", note: str = "", seeds: int = 0
+    summary: Summary | None, *, gain: float | None = None, missing: str = "", tooltip: str = "", seeds: int = 0
 ) -> Entry:
-    """An entry of a mean over seeds; a dash, with ``missing`` saying how much of it there is, for none.
+    """An entry of a mean over seeds with its deviation; for ``None``, a dash and the text ``missing``.
 
-    If ``seeds`` says that there should be more than there are, the entry says so itself: a number without a deviation
-    is otherwise easily taken for a sure one.
+    If the mean is over fewer than ``seeds`` seeds, a remark says over how many. Without the remark, a number without a
+    deviation would look like an exact one.
     """
     if summary is None:
-        return Entry(f"{DASH} {missing}".rstrip(), note=note)
+        return Entry(f"{DASH} {missing}".rstrip(), tooltip=tooltip)
     count = f"n = {summary.n} seed{'s' if summary.n > 1 else ''}"
     return Entry(
         f"{summary.mean:.2f}",
         value=summary.mean,
-        spread=summary.std,
+        std=summary.std,
         n=summary.n,
         gain=gain,
-        aside=f"n = {summary.n}" if summary.n < seeds else "",
-        note=f"{count}; {note}" if note else count,
+        remark=f"n = {summary.n}" if summary.n < seeds else "",
+        tooltip=f"{count}; {tooltip}" if tooltip else count,
     )
 
 
-def marked(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries with best and second marked, higher being better, as printed: equal digits share the mark.
+def highlighted(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries with best and second best highlighted; higher is better, and numbers that print alike are equal.
 
-    Fewer than two numbers have no best.
+    Nothing is highlighted if there are fewer than two different numbers.
     """
     values = sorted({round(entry.value, 2) for entry in entries if entry.value is not None}, reverse=True)
-    if sum(entry.value is not None for entry in entries) < 2 or len(values) < 2:
+    if len(values) < 2:
         return list(entries)
-    marks: dict[float, Mark] = {values[0]: "best", values[1]: "second"}
+    highlights: dict[float, Highlight] = {values[0]: "best", values[1]: "second"}
     return [
-        replace(entry, mark=marks.get(round(entry.value, 2), "")) if entry.value is not None else entry
+        replace(entry, highlight=highlights.get(round(entry.value, 2), "")) if entry.value is not None else entry
         for entry in entries
     ]
 
 
-def marked_columns(rows: Sequence[Sequence[Entry]], words: int = 1) -> list[list[Entry]]:
-    """The rows with best and second marked in every column after the first ``words``."""
+def highlighted_columns(rows: Sequence[Sequence[Entry]], text_columns: int = 1) -> list[list[Entry]]:
+    """The rows with best and second best highlighted in every column of numbers."""
     columns = [list(column) for column in zip(*rows, strict=True)]
-    done = [column if i < words else marked(column) for i, column in enumerate(columns)]
+    done = [column if i < text_columns else highlighted(column) for i, column in enumerate(columns)]
     return [list(row) for row in zip(*done, strict=True)]
 
 
-def flagged(row: Sequence[Entry], selected: bool) -> tuple[Entry, ...]:
+def with_dagger(row: Sequence[Entry], selected: bool) -> tuple[Entry, ...]:
     """The row with a dagger at its first entry if test labels may have chosen its numbers."""
     return (replace(row[0], selected=True), *row[1:]) if selected else tuple(row)
 
 
 def without_constant_columns(table: Table, start: int, stop: int) -> Table:
-    """The table without those columns between ``start`` and ``stop`` that hold one text throughout."""
-    dull = {i for i in range(start, stop) if len({row[i].text for row in table.rows}) <= 1}
-    keep = [i for i in range(len(table.header)) if i not in dull]
+    """The table without those of the columns ``start`` to ``stop - 1`` that have the same text in every row."""
+    constant = {i for i in range(start, stop) if len({row[i].text for row in table.rows}) <= 1}
+    keep = [i for i in range(len(table.header)) if i not in constant]
     return replace(
         table,
         header=tuple(table.header[i] for i in keep),
         rows=tuple(tuple(row[i] for i in keep) for row in table.rows),
-        words=sum(i < table.words for i in keep),
+        text_columns=sum(i < table.text_columns for i in keep),
     )

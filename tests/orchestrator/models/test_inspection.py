@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bolt.spectral.directions import Directions
 from orchestrator.models.inspection import SplitPredictions, source_overlap
-from orchestrator.report.page.cell_page import picture_uri
+from orchestrator.report.page.cell_page import data_uri
 from orchestrator.report.tables.cell import class_table, confused_table
 
 FOUND = SplitPredictions(
@@ -70,4 +70,4 @@ def test_overlap_is_one_of_one_space_however_turned_and_zero_of_others() -> None
 
 @pytest.mark.parametrize(("side", "form"), [(32, "png"), (224, "jpeg")])
 def test_pictures_stand_in_the_page(side: int, form: str) -> None:
-    assert picture_uri(np.zeros((3, side, side), dtype=np.uint8)).startswith(f"data:image/{form};base64,")
+    assert data_uri(np.zeros((3, side, side), dtype=np.uint8)).startswith(f"data:image/{form};base64,")

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from orchestrator.report.analysis.study import Study, study_of
-from orchestrator.report.analysis.variants import knobs_of, paired_difference, variants_of
-from orchestrator.report.figure_pool import Drawing
-from orchestrator.report.figures import (
-    accuracy_against_costs,
-    accuracy_against_settings,
-    accuracy_radar,
-    effects_of_settings,
-)
+from orchestrator.report.analysis.variants import numeric_settings, paired_difference, variants_of
+from orchestrator.report.analysis.verdict import verdicts_of
+from orchestrator.report.figure_pool import FigurePool
+from orchestrator.report.figures.by_dataset import accuracy_by_dataset, dataset_bars
 from orchestrator.report.figures.cell import coefficient_spectra, confusion_matrix, overlap_map, short_name
-from orchestrator.report.figures.costs import power_words
-from orchestrator.report.figures.drawing import canvas, finished
-from orchestrator.report.styles import styles_of
+from orchestrator.report.figures.costs import accuracy_against_costs, power_of_ten
+from orchestrator.report.figures.curves import accuracy_against_k
+from orchestrator.report.figures.drawing import canvas, finished, inline_svg
+from orchestrator.report.figures.radar import accuracy_radar
+from orchestrator.report.figures.variants import accuracy_against_settings, effects_of_variants
+from orchestrator.report.registry import panel_figures
+from tests.helpers.small_results import (
+    cell,
+    grid,
+    label,
+    study,
+)
 from tests.helpers.synthetic_results import everything
+
+METHODS = (
+    *("linear_probe", "logistic_probe", "tip_adapter", "tip_adapter_f", "lp_plus_plus", "lora", "dora", "atlas"),
+    *("bolt", "bolt_pooled", "full_finetune", "task_arithmetic", "tsv_merge", "layer_norm", "meta_init"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +49,9 @@ def fewshot() -> Study:
 
 def test_a_radar_has_a_spoke_for_each_dataset_and_says_where_its_centre_is(fewshot: Study) -> None:
     panel = fewshot.panels[0]
-    figure = accuracy_radar(panel, 4, styles_of(fewshot.method_names))
+    figure = accuracy_radar(fewshot, panel, 4)
     assert figure is not None
-    assert figure == accuracy_radar(panel, 4, styles_of(fewshot.method_names))
+    assert figure == accuracy_radar(fewshot, panel, 4)
     for dataset in ("dtd", "gtsrb", "food101"):
         assert f">{dataset}<" in figure.svg
     assert "the centre is" in figure.caption
@@ -49,7 +61,7 @@ def test_a_radar_has_a_spoke_for_each_dataset_and_says_where_its_centre_is(fewsh
 
 
 def test_costs_say_what_whiskers_and_areas_are(fewshot: Study) -> None:
-    figure = accuracy_against_costs(fewshot.panels[0], 16, styles_of(fewshot.method_names))
+    figure = accuracy_against_costs(fewshot, fewshot.panels[0])
     assert figure is not None
     assert "n = 3 seeds" in figure.caption
     assert "MiB" in figure.caption
@@ -57,21 +69,27 @@ def test_costs_say_what_whiskers_and_areas_are(fewshot: Study) -> None:
 
 
 @pytest.mark.parametrize(
-    ("power", "words"), [(-2, "0.01"), (0, "1"), (2, "100"), (3, "1 k"), (5, "100 k"), (6, "1 M"), (10, "10 G")]
+    ("power", "printed"), [(-2, "0.01"), (0, "1"), (2, "100"), (3, "1 k"), (5, "100 k"), (6, "1 M"), (10, "10 G")]
 )
-def test_powers_of_ten_are_words(power: int, words: str) -> None:
-    assert power_words(power) == words
+def test_powers_of_ten_print_with_units(power: int, printed: str) -> None:
+    assert power_of_ten(power) == printed
 
 
 def test_only_one_thing_differs_on_a_curve_over_settings(ablations: Study) -> None:
     panel = max(ablations.panels, key=lambda panel: len(panel.methods))
     (variants,) = variants_of(ablations, panel).values()
     assert variants[0].label == "bolt"
-    knobs = knobs_of(variants)
-    assert [value for value, _ in knobs["top_k"]] == [3, 5, 7, 9, 12, 15]
-    assert [value for value, _ in knobs["sources"]] == [1, 3, 6, 10, 16]  # and not the 7 and 8 that were chosen by name
-    assert [value for value, _ in knobs["alphas"]] == [1, 3, 5, 10]  # the method itself chooses among several
-    (figure,) = accuracy_against_settings(ablations, panel, styles_of(ablations.method_names))
+    settings = numeric_settings(variants)
+    assert [value for value, _ in settings["top_k"]] == [3, 5, 7, 9, 12, 15]
+    assert [value for value, _ in settings["sources"]] == [
+        1,
+        3,
+        6,
+        10,
+        16,
+    ]  # not 7 and 8: those sources were chosen by name
+    assert [value for value, _ in settings["alphas"]] == [1, 3, 5, 10]  # the method itself chooses among several
+    (figure,) = accuracy_against_settings(ablations, panel)
     assert ">top k<" in figure.svg
     assert "n = 3 seeds" in figure.caption
 
@@ -83,7 +101,7 @@ def test_a_variants_effect_is_paired_by_seed(ablations: Study) -> None:
     by_seed = [
         np.mean(
             [
-                panel.seed_rows("ReLU sign", 16, t)[s].accuracy - panel.seed_rows("bolt", 16, t)[s].accuracy
+                panel.rows_by_seed("ReLU sign", 16, t)[s].accuracy - panel.rows_by_seed("bolt", 16, t)[s].accuracy
                 for t in tests
             ]
         )
@@ -92,21 +110,29 @@ def test_a_variants_effect_is_paired_by_seed(ablations: Study) -> None:
     assert found is not None
     assert found.mean == pytest.approx(np.mean(by_seed))
     assert found.std == pytest.approx(np.std(by_seed, ddof=1))
-    (figure,) = effects_of_settings(ablations, panel, styles_of(ablations.method_names))
+    (figure,) = effects_of_variants(ablations, panel)
     assert ">ReLU sign<" in figure.svg
 
 
 def test_figures_drawn_in_another_process_are_the_same(ablations: Study) -> None:
-    styles = styles_of(ablations.method_names)
     small = replace(ablations, panels=ablations.panels[:2])
-    with Drawing(small, styles, processes=2) as two, Drawing(small, styles, processes=1) as one:
-        assert two.finish() == one.finish()
+    with FigurePool(small, processes=2) as two, FigurePool(small, processes=1) as one:
+        assert two.figures() == one.figures()
+
+
+def test_a_dead_process_of_the_pool_loses_no_figure(ablations: Study) -> None:
+    small = replace(ablations, panels=ablations.panels[:2])
+    with FigurePool(small, processes=2) as pool:
+        for process in multiprocessing.active_children():
+            process.kill()
+        figures = pool.figures()
+    assert figures == {panel: panel_figures(small, panel) for panel in small.panels}
 
 
 def test_letters_that_the_small_font_lacks_are_taken_from_the_whole_one() -> None:
     with canvas(2, 1) as figure:
         figure.text(0.1, 0.5, "\N{GREEK SMALL LETTER ALPHA} ≤ é \N{CYRILLIC CAPITAL LETTER ZHE}")
-        drawn = finished(figure, caption="", selected=False, name="letters", title="Letters")
+        drawn = finished(figure, caption="", name="letters", title="Letters")
     assert "font-family: 'DejaVu Sans'" in drawn.svg
     assert "Figure Sans" not in drawn.svg
     assert b"FigureSans" in drawn.pdf
@@ -131,3 +157,45 @@ def test_spectra_and_overlaps_are_drawn_where_there_are_any() -> None:
     assert overlap is not None
     assert "0.25" in overlap.caption
     assert overlap_map(np.ones((1, 1)), ("mnist",), 12) is None
+
+
+def test_figures_are_the_same_each_time_and_take_the_pages_colours() -> None:
+    arranged = study(grid({"bolt": 60.0, "cost_$x^2$": 55.0, "_hidden": 51.0, "zero_shot": 0.0}))
+    (panel,) = arranged.panels
+    first, second = accuracy_against_k(arranged, panel), accuracy_against_k(arranged, panel)
+    assert first is not None
+    assert first == second
+    assert "cost_$x^2$" in first.svg
+    assert "hidden" in first.svg
+    assert "n = 2 seeds" in first.caption
+    inline = inline_svg(first)
+    assert "http" not in inline
+    assert "currentColor" in inline
+    assert not re.search(r'href="#(?!accuracy_)', inline)
+    bars = dataset_bars(arranged, panel, 4)
+    assert bars is not None
+    assert bars.png.startswith(b"\x89PNG")
+
+
+def test_one_seed_has_no_band_and_one_k_no_line() -> None:
+    arranged = study(grid({"bolt": 60.0}, seeds=(0,)))
+    figure = accuracy_against_k(arranged, arranged.panels[0])
+    assert figure is not None
+    assert "no band" in figure.caption
+    arranged = study(grid({"bolt": 60.0}, ks=(4,)))
+    assert accuracy_against_k(arranged, arranged.panels[0]) is None
+
+
+def test_many_methods_get_a_map_of_gains_and_a_verdict() -> None:
+    methods = {name: 50.0 + place for place, name in enumerate(METHODS)}
+    arranged = study(grid(methods | {"zero_shot": 0.0}, ks=(4,)))
+    (panel,) = arranged.panels
+    (figure,) = accuracy_by_dataset(arranged, panel)
+    assert figure.name.startswith("gains_")
+    assert "+19.0" in figure.svg  # 50 + 14 + 4 + 1 over zero-shot at 50, on the first dataset
+    (verdict,) = verdicts_of(panel)
+    assert verdict.best == (label(cell(METHODS[-1])),)
+    assert verdict.rank == "average rank 1.00 of 16 over 8 datasets"
+    few_methods = study(grid({"bolt": 60.0}, ks=(4,)))
+    (few,) = accuracy_by_dataset(few_methods, few_methods.panels[0])
+    assert few.name.startswith("bars_")

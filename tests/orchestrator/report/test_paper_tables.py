@@ -15,16 +15,15 @@ import pytest
 from orchestrator.catalog.location import grids_folder
 from orchestrator.report.analysis.statistics import summarize
 from orchestrator.report.analysis.study import Study, study_of
+from orchestrator.report.notation import DASH
 from orchestrator.report.page.published_page import write_published
-from orchestrator.report.paper.measured import measured_of
-from orchestrator.report.paper.paper_tables import paper_tables, published_alone
+from orchestrator.report.paper.measured import measured_protocols
+from orchestrator.report.paper.paper_tables import paper_tables, published_tables
 from orchestrator.report.paper.published import AVERAGE, published_footnotes, published_rows
-from orchestrator.report.registry import common_tables, panel_tables, tables_of_panel
-from orchestrator.report.styles import styles_of
+from orchestrator.report.registry import panel_tables, study_tables
 from orchestrator.report.tables.formats import latex_escape, to_csv, to_html, to_latex, to_latex_document, to_markdown
-from orchestrator.report.tables.latex import fit_of
-from orchestrator.report.tables.table import Entry, Table, number, word
-from orchestrator.report.text import DASH
+from orchestrator.report.tables.latex_fit import fit_of
+from orchestrator.report.tables.table import Entry, Table, number, text_entry
 from tests.helpers.command import orchestrator
 from tests.helpers.latex_reading import problems
 from tests.helpers.synthetic_results import Synthetic, everything
@@ -113,7 +112,7 @@ def lines_of_latex(text: str) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def alone() -> dict[str, Table]:
-    return {table.name.removeprefix("paper_"): table for table in published_alone()}
+    return {table.name.removeprefix("paper_"): table for table in published_tables()}
 
 
 @pytest.mark.parametrize(
@@ -137,8 +136,8 @@ def test_every_printed_number_is_rendered_and_no_other(
         lines = lines[1:] if lines[0][0] in table.header else lines
         assert len(lines) == len(table.rows)
         for cells in lines:
-            words = dict(zip(table.header, cells[: table.words], strict=False))
-            for title, cell in zip(table.full_header[table.words :], cells[table.words :], strict=True):
+            words = dict(zip(table.header, cells[: table.text_columns], strict=False))
+            for title, cell in zip(table.full_header[table.text_columns :], cells[table.text_columns :], strict=True):
                 key = place(name, words, title)
                 assert rendered.setdefault(key, f"{float(cell):.2f}") == f"{float(cell):.2f}"
     assert rendered == printed()
@@ -161,7 +160,7 @@ def test_best_is_bold_and_second_underlined_among_the_methods_of_a_block(alone: 
     table = alone["fewshot_general_detailed"]
     block = [row[table.header.index("Flowers102")] for row in table.rows[:6]]
     order = sorted(block, key=lambda entry: -(entry.value or 0))
-    assert [entry.mark for entry in order[:3]] == ["best", "second", ""]
+    assert [entry.highlight for entry in order[:3]] == ["best", "second", ""]
     assert order[0].text == "68.86"
     assert r"\textbf{68.86}" in to_latex(table)
     assert r"\underline{64.69}" in to_latex(table)
@@ -177,8 +176,8 @@ def test_every_footnote_stands_under_the_tables_that_it_names(alone: dict[str, T
     for table in alone.values():
         letters = [letter for letter, _ in table.footnotes if letter]
         assert letters == sorted(set(letters))
-        used = {mark for row in table.rows for entry in row for mark in entry.marks.split(",")}
-        used |= {mark for marks in table.header_marks for mark in marks.split(",")}
+        used = {mark for row in table.rows for entry in row for mark in entry.footnotes.split(",")}
+        used |= {mark for marks in table.header_footnotes for mark in marks.split(",")}
         assert used - {""} == set(letters)
 
 
@@ -229,7 +228,7 @@ def test_measured_published_and_difference_stand_under_each_other(fewshot: Study
     )
     rows = [row for row in fewshot.rows if (row.dataset, row.k, row.method) == ("dtd", 4, "bolt")]
     by_hand = summarize([row.accuracy for row in rows])
-    assert (measured.value, measured.spread, measured.n) == (by_hand.mean, by_hand.std, by_hand.n)
+    assert (measured.value, measured.std, measured.n) == (by_hand.mean, by_hand.std, by_hand.n)
     assert published.value == 55.64
     assert difference.value == pytest.approx(by_hand.mean - 55.64)
     nothing = entry_of(table, {"k": "1", "method": "BOLT", "accuracy": "measured"}, "DTD")
@@ -259,13 +258,13 @@ def test_a_mean_is_over_the_papers_datasets_and_over_seeds_that_have_all(
 def test_numbers_of_a_switch_stand_in_where_the_protocol_has_no_cell(beside: dict[str, Table]) -> None:
     table = beside["paper_fewshot_general_detailed_vit-b-32_strict"]
     entry = entry_of(table, {"k": "16", "method": "BOLT", "accuracy": "measured"}, "Flowers102")
-    (text,) = [text for letter, text in table.footnotes if letter and letter in entry.marks.split(",")][:1]
+    (text,) = [text for letter, text in table.footnotes if letter and letter in entry.footnotes.split(",")][:1]
     assert entry.value is not None
     letter = next(letter for letter, own in table.footnotes if own == text)
     assert text.startswith("Measured, in part at least, under a change of this protocol")
-    assert letter not in entry_of(table, {"k": "4", "method": "BOLT", "accuracy": "measured"}, "Flowers102").marks
+    assert letter not in entry_of(table, {"k": "4", "method": "BOLT", "accuracy": "measured"}, "Flowers102").footnotes
     mean = entry_of(table, {"k": "16", "method": "Tip-Adapter", "accuracy": "measured"}, AVERAGE)
-    assert mean.value is None or letter in mean.marks.split(",")
+    assert mean.value is None or letter in mean.footnotes.split(",")
 
 
 def test_a_mean_over_backbones_that_are_not_there_is_a_dash_with_how_much_there_is(beside: dict[str, Table]) -> None:
@@ -281,7 +280,7 @@ def test_only_tables_that_something_belongs_into_are_made(beside: dict[str, Tabl
         "paper_fewshot_general_detailed_vit-b-32_strict",
         "paper_general_detail_beside",
     }
-    (found,) = measured_of(fewshot)
+    (found,) = measured_protocols(fewshot)
     assert found.protocol == "strict"
     assert list(paper_tables(studied(everything("demo-fewshot", only=["seed=0,1"])))) == []
 
@@ -302,9 +301,9 @@ def test_variants_of_a_method_stay_out_and_zero_shot_stands_at_every_k() -> None
 def small() -> list[Table]:
     """Every table of a small grid with failures, variants, shift and epochs."""
     made = studied(everything("full", only=["dataset=dtd,flowers102,imagenet", "backbone=vit-b-32"], failing=40))
-    styles = styles_of(made.method_names)
-    tables = [t for panel in made.panels for t in tables_of_panel(panel_tables(made, panel, styles))]
-    return [table for table in (*tables, *common_tables(made, styles)) if table.rows]
+    tables = [table for panel in made.panels for table in panel_tables(made, panel).all]
+    tables += [table for own in study_tables(made).values() for table in own]
+    return [table for table in tables if table.rows]
 
 
 def test_latex_is_well_formed(alone: dict[str, Table], small: list[Table]) -> None:
@@ -330,7 +329,7 @@ def test_the_check_itself_sees_what_is_wrong(alone: dict[str, Table]) -> None:
 
 def test_names_that_latex_would_read_as_commands_print_as_themselves() -> None:
     nasty = ["a_b", "50%", r"\end{table}", "{x}", "$5", "#1", "~", "^", "[x]", "*y", "<&>", 'a"b', SIGMA, "日", "a|b"]
-    table = Table("nasty", "A title & more", "", ("name", "value"), tuple((word(n), number(1.0)) for n in nasty))
+    table = Table("nasty", "A title & more", "", ("name", "value"), tuple((text_entry(n), number(1.0)) for n in nasty))
     text = to_latex(table)
     assert problems(text) == []
     assert "{}[x] & 1.00" in text
@@ -340,12 +339,14 @@ def test_names_that_latex_would_read_as_commands_print_as_themselves() -> None:
 def test_a_table_is_made_to_fit_and_says_which_packages_it_needs() -> None:
     def wide(columns: int, rows: int, entry: Entry) -> Table:
         header = ("method", *(f"column {i}" for i in range(columns)))
-        return Table("wide", "Wide", "A note.", header, tuple((word("bolt"), *[entry] * columns) for _ in range(rows)))
+        return Table(
+            "wide", "Wide", "A note.", header, tuple((text_entry("bolt"), *[entry] * columns) for _ in range(rows))
+        )
 
-    plain, spread = number(71.23), Entry("71.23", value=71.23, spread=0.45, n=3)
+    plain, spread = number(71.23), Entry("71.23", value=71.23, std=0.45, n=3)
     kinds = [fit_of(wide(*size)) for size in ((3, 9, spread), (9, 9, plain), (12, 20, spread), (26, 20, spread),
                                               (4, 300, plain), (14, 300, spread))]  # fmt: skip
-    assert [(fit.environment, fit.table.turned, fit.table.compact) for fit in kinds] == [
+    assert [(fit.environment, fit.table.upright_titles, fit.table.hide_std) for fit in kinds] == [
         ("table", False, False),
         ("table*", False, False),
         ("sidewaystable*", False, False),

@@ -11,17 +11,17 @@ from orchestrator.report.paper.published import (
     published_datasets,
     published_finetuned,
     published_rows,
-    published_table,
-    published_tables,
+    rows_of_table,
+    table_labels,
 )
 
 
 def test_every_printed_accuracy_is_there() -> None:
     assert len(published_rows()) == 3434
     assert len(published_datasets()) == 3 * 32
-    assert len(published_tables()) == 7
-    assert sum(len(published_table(name)) for name in published_tables()) == 3434
-    assert published_table("tab:none") == ()
+    assert len(table_labels()) == 7
+    assert sum(len(rows_of_table(name)) for name in table_labels()) == 3434
+    assert rows_of_table("tab:none") == ()
     assert all(0 < row.accuracy <= 100 for row in published_rows())
 
 

@@ -31,8 +31,7 @@ from orchestrator.report.analysis.statistics import (
 )
 from orchestrator.report.analysis.verdict import verdicts_of
 from orchestrator.report.figures.critical_difference import critical_difference_figure
-from orchestrator.report.styles import styles_of
-from tests.orchestrator.report.test_report import DATASETS, cell, grid, result, study
+from tests.helpers.small_results import DATASETS, cell, grid, result, study
 
 
 def test_mean_and_sample_deviation_by_hand() -> None:
@@ -107,8 +106,8 @@ def test_pairs_are_corrected_over_all_pairs_and_seen_from_either_side() -> None:
     pairs = compare(scores)
     assert [(p.first, p.second) for p in pairs] == [("a", "b"), ("a", "c"), ("b", "c")]
     assert all(p.p == pytest.approx(2 / 2**8) and p.p_holm == pytest.approx(3 * 2 / 2**8) for p in pairs)
-    assert all(p.claimed and p.seeds == 2 and (p.wins, p.ties, p.losses) == (8, 0, 0) for p in pairs)
-    turned = pairs[0].turned()
+    assert all(p.significant and p.seeds == 2 and (p.wins, p.ties, p.losses) == (8, 0, 0) for p in pairs)
+    turned = pairs[0].reversed()
     assert (turned.first, turned.losses, turned.difference) == ("b", 8, pytest.approx(-10.0))
 
 
@@ -119,23 +118,23 @@ def test_nothing_is_tested_from_one_seed_or_few_datasets() -> None:
         (pair,) = compare(scores)
         assert pair.p is None
         assert pair.p_holm is None
-        assert not pair.claimed
-        assert reason in pair.why_not
+        assert not pair.significant
+        assert reason in pair.reason_untested
 
 
 def test_a_fixed_method_needs_no_second_seed_but_its_rival_does() -> None:
     fixed = Scores({d: {0: 50.0} for d in DATASETS}, fixed=True)
     twice = Scores({d: {3: 60.0, 4: 61.0} for d in DATASETS})
     once = Scores({d: {3: 60.0} for d in DATASETS})
-    assert compare({"fixed": fixed, "twice": twice})[0].claimed
+    assert compare({"fixed": fixed, "twice": twice})[0].significant
     assert compare({"fixed": fixed, "once": once})[0].p is None
     # Neither draws anything: there is no seed to repeat, and datasets are what they are tested over.
     other = Scores({d: {0: 51.0 + i} for i, d in enumerate(DATASETS)}, fixed=True)
     (pair,) = compare({"fixed": fixed, "other": other})
-    assert pair.claimed
+    assert pair.significant
     assert pair.seeds == 0
     few = {name: Scores({d: {0: base} for d in DATASETS[:5]}, fixed=True) for name, base in (("a", 1.0), ("b", 2.0))}
-    assert compare(few)[0].why_not == "5 datasets; a test needs 6"
+    assert compare(few)[0].reason_untested == "5 datasets; a test needs 6"
 
 
 def test_pairs_use_the_seeds_both_have() -> None:
@@ -244,10 +243,9 @@ def test_a_diagram_says_what_it_compares_and_leaves_nobody_out() -> None:
     assert (found.datasets, found.seeds, found.p) == (8, 2, 0.0)
     assert found.distance == pytest.approx(2.3437 * math.sqrt(12 / 48), abs=1e-3)
     assert found.cliques == (("BOLT", "Linear probe"), ("Linear probe", "Zero-shot"))
-    styles = styles_of(made.method_names)
-    figure = critical_difference_figure(panel, 4, styles)
+    figure = critical_difference_figure(made, panel, 4)
     assert figure is not None
-    assert figure == critical_difference_figure(panel, 4, styles)
+    assert figure == critical_difference_figure(made, panel, 4)
     for words in ("8 datasets", "means over 2 seeds", "p < 0.0001", "alpha = 0.05", "CD = 1.17", "Nemenyi"):
         assert words in figure.caption
     assert all(name in figure.svg for name in found.ranks)
@@ -277,7 +275,7 @@ def test_too_little_gives_a_sentence_and_no_diagram(
     found = critical_difference(panel, 4)
     assert isinstance(found, str)
     assert reason in found
-    assert critical_difference_figure(panel, 4, styles_of(made.method_names)) is None
+    assert critical_difference_figure(made, panel, 4) is None
 
 
 def test_two_classifiers_that_draw_nothing_are_tested_over_datasets_and_no_seed_is_spoken_of() -> None:
@@ -287,10 +285,10 @@ def test_two_classifiers_that_draw_nothing_are_tested_over_datasets_and_no_seed_
         for i, dataset in enumerate(DATASETS)
     ]
     (panel,) = study(results).panels
-    assert panel.repeatable == frozenset()
+    assert panel.seeded == frozenset()
     (pair,) = panel.pairs(panel.ks[0])
-    assert (pair.p, pair.seeds, pair.why_not) == (pytest.approx(2 / 2**8), 0, "")
+    assert (pair.p, pair.seeds, pair.reason_untested) == (pytest.approx(2 / 2**8), 0, "")
     (verdict,) = verdicts_of(panel)
-    assert verdict.belief == "supported"
-    assert "over 8 datasets: p = 0.0078" in verdict.why
-    assert "seed" not in verdict.why
+    assert verdict.support == "supported"
+    assert "over 8 datasets: p = 0.0078" in verdict.reason
+    assert "seed" not in verdict.reason

@@ -1,47 +1,49 @@
 "use strict";
-// What is folded on the screen is not hidden on paper.
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((fold) => { fold.open = true; }));
-// Sorting, filtering and searching of every table marked data-sortable; the page reads the same without it.
-const PIECE = 150;  // rows of a long table that are shown before more are asked for: laying out thousands takes seconds
+// Printing opens all folded parts.
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => { part.open = true; }));
+// Makes every table marked data-sortable sortable and, if it is long, searchable. The page is complete without it.
+// Rows of a long table that are shown until the reader asks for all. The layout of thousands of rows takes seconds.
+const FIRST_ROWS = 150;
 for (const table of document.querySelectorAll("table[data-sortable]")) {
-  const body = table.tBodies[0], heads = [...[...table.tHead.rows].at(-1).cells], scroll = table.closest(".scroll");
+  const body = table.tBodies[0], headers = [...[...table.tHead.rows].at(-1).cells], scroll = table.closest(".scroll");
   const number = (cell) => cell.dataset.v === undefined ? null : Number(cell.dataset.v);
   const text = (cell) => cell.textContent.trim();
-  const lines = [...body.rows].map((row) => ({ row, searched: row.textContent.toLowerCase() }));
+  const entries = [...body.rows].map((row) => ({ row, searched: row.textContent.toLowerCase() }));
   const chosen = new Map();
-  let words = [], limit = PIECE, more = null, count = null;
+  let terms = [], limit = FIRST_ROWS, more = null, count = null;
 
   const show = () => {
-    const fitting = lines.filter((line) =>
-      words.every((word) => line.searched.includes(word)) &&
-      [...chosen].every(([i, wanted]) => wanted === "" || text(line.row.cells[i]) === wanted));
-    body.replaceChildren(...fitting.slice(0, limit).map((line) => line.row));
-    if (count) count.textContent = `${fitting.length} of ${lines.length}`;
+    const matching = entries.filter((entry) =>
+      terms.every((term) => entry.searched.includes(term)) &&
+      [...chosen].every(([i, value]) => value === "" || text(entry.row.cells[i]) === value));
+    body.replaceChildren(...matching.slice(0, limit).map((entry) => entry.row));
+    if (count) count.textContent = `${matching.length} of ${entries.length}`;
     if (more) {
-      more.hidden = fitting.length <= limit;
-      more.firstChild.textContent = `The first ${limit} of ${fitting.length} rows are shown. `;
+      more.hidden = matching.length <= limit;
+      more.firstChild.textContent = `The first ${limit} of ${matching.length} rows are shown. `;
     }
   };
 
-  heads.forEach((head, i) => {
+  headers.forEach((header, i) => {
     const button = document.createElement("button");
-    button.textContent = head.textContent;
-    head.replaceChildren(button);
-    const numeric = head.classList.contains("num");
+    button.textContent = header.textContent;
+    header.replaceChildren(button);
+    const numeric = header.classList.contains("num");
     button.addEventListener("click", () => {
-      const was = head.getAttribute("aria-sort");
-      const way = was ? (was === "ascending" ? -1 : 1) : numeric ? -1 : 1;
-      heads.forEach((other) => other.removeAttribute("aria-sort"));
-      head.setAttribute("aria-sort", way > 0 ? "ascending" : "descending");
-      for (const line of lines) line.key = numeric ? number(line.row.cells[i]) : text(line.row.cells[i]).toLowerCase();
-      // What is missing stays at the end whichever way the rest is sorted.
-      lines.sort(({ key: a }, { key: b }) =>
-        a === null || b === null ? (a === null) - (b === null) : a < b ? -way : a > b ? way : 0);
+      const was = header.getAttribute("aria-sort");
+      const direction = was ? (was === "ascending" ? -1 : 1) : numeric ? -1 : 1;
+      headers.forEach((other) => other.removeAttribute("aria-sort"));
+      header.setAttribute("aria-sort", direction > 0 ? "ascending" : "descending");
+      const key = (cell) => numeric ? number(cell) : text(cell).toLowerCase();
+      for (const entry of entries) entry.key = key(entry.row.cells[i]);
+      // Missing values stay at the end in both directions.
+      entries.sort(({ key: a }, { key: b }) =>
+        a === null || b === null ? (a === null) - (b === null) : a < b ? -direction : a > b ? direction : 0);
       show();
     });
   });
 
-  if (lines.length <= 12) continue;
+  if (entries.length <= 12) continue;
   scroll.classList.add("tall");
   const bar = document.createElement("div"), search = document.createElement("input");
   count = document.createElement("span");
@@ -52,22 +54,22 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
   search.placeholder = "search";
   search.setAttribute("aria-label", "search the table");
   search.addEventListener("input", () => {
-    words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    terms = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     show();
   });
   bar.append(search);
   for (const i of table.dataset.filters.split(",").filter(Boolean).map(Number)) {
-    const options = [...new Set(lines.map((line) => text(line.row.cells[i])))];
+    const options = [...new Set(entries.map((entry) => text(entry.row.cells[i])))];
     if (options.length < 2) continue;
     const label = document.createElement("label"), select = document.createElement("select");
-    select.setAttribute("aria-label", text(heads[i]));
+    select.setAttribute("aria-label", text(headers[i]));
     select.append(new Option("all", ""), ...options.map((option) => new Option(option, option)));
     select.addEventListener("change", () => { chosen.set(i, select.value); show(); });
-    label.append(text(heads[i]) + " ", select);
+    label.append(text(headers[i]) + " ", select);
     bar.append(label);
   }
   bar.append(count);
-  if (lines.length > PIECE) {
+  if (entries.length > FIRST_ROWS) {
     const all = document.createElement("button");
     more = document.createElement("p");
     more.className = "more small";

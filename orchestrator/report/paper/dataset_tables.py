@@ -1,0 +1,59 @@
+"""The paper's tables of datasets: class counts, and accuracies of the fine-tuned source models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from orchestrator.report.analysis.study import Study
+from orchestrator.report.paper.footnotes import Footnotes
+from orchestrator.report.paper.layouts import DATASET_TABLES
+from orchestrator.report.paper.published import published_datasets
+from orchestrator.report.tables.table import Entry, Table, difference, number
+
+
+def published_datasets_tables() -> Iterator[Table]:
+    """The tables of datasets with the printed numbers alone."""
+    for label, domain, title in DATASET_TABLES:
+        yield _table(label, domain, title, {})
+
+
+def measured_datasets_tables(study: Study) -> Iterator[Table]:
+    """The tables of datasets that any source model of the study is in, measured beside published."""
+    if study.names_of is None:
+        return
+    measured = {study.names_of(s.backbone, s.dataset): s.fine_tuned_accuracy for s in study.sources}
+    for label, domain, title in DATASET_TABLES:
+        printed = {(row.backbone, row.dataset) for row in published_datasets() if row.domain == domain}
+        own = {(str(b), str(d)): accuracy for (b, d), accuracy in measured.items() if (b, d) in printed}
+        if own:
+            yield _table(label, domain, title, own)
+
+
+def _table(label: str, domain: str, title: str, measured: Mapping[tuple[str, str], float]) -> Table:
+    """One table. ``measured`` maps the paper's (backbone, dataset) to our accuracy; empty for printed numbers alone."""
+    published = [row for row in published_datasets() if row.domain == domain]
+    backbones = list(dict.fromkeys(row.backbone for row in published))
+    printed = {(row.backbone, row.dataset): row for row in published}
+    footnotes = Footnotes(label)
+    rows = []
+    for dataset in dict.fromkeys(row.dataset for row in published):
+        first = printed[backbones[0], dataset]
+        entries = [Entry(first.printed_as, footnotes=footnotes.of_dataset(dataset)), number(first.classes, "d")]
+        for backbone in backbones:
+            accuracy, ours = printed[backbone, dataset].finetuned_accuracy, measured.get((backbone, dataset))
+            if measured:
+                entries += [number(ours), number(accuracy), difference(None if ours is None else ours - accuracy)]
+            else:
+                entries.append(number(accuracy))
+        rows.append(tuple(entries))
+    note = "Number of classes and accuracy of the fine-tuned model in per cent, as printed"
+    columns = [kind for _ in backbones for kind in ("measured", "published", "difference")] if measured else backbones
+    return Table(
+        name=f"paper_{label}" + ("_beside" if measured else ""),
+        title=title + (", measured beside published" if measured else " (published)"),
+        note=f"{note}, beside ours and the difference in points." if measured else f"{note}.",
+        header=("dataset", "classes", *columns),
+        rows=tuple(rows),
+        column_groups=(("", 2), *((backbone, 3) for backbone in backbones)) if measured else (),
+        footnotes=footnotes.all(),
+    )

@@ -1,0 +1,91 @@
+"""What methods cost, and how good the source models are that they start from."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import median
+
+from orchestrator.report.analysis.rows import Row
+from orchestrator.report.analysis.study import Study
+from orchestrator.report.notation import DASH
+from orchestrator.report.tables.common import method_entry
+from orchestrator.report.tables.table import (
+    Entry,
+    Table,
+    difference,
+    number,
+    text_entry,
+    with_dagger,
+    without_constant_columns,
+)
+from orchestrator.tracks import stored_track
+from orchestrator.util.identity import slug
+
+
+def costs_table(study: Study, track: str) -> Table:
+    """What one cell of each method costs on one track: parameters, seconds and memory, by backbone and protocol."""
+    rows = [row for row in study.rows if row.track == track]
+    ks = sorted({row.k for row in rows} - {0})
+    groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    for row in {row.cell_id: row for row in rows}.values():
+        groups[row.backbone, row.protocol, row.method].append(row)
+    methods, protocols = list(study.styles), list(dict.fromkeys(row.protocol for row in rows))
+
+    def order(group: tuple[str, str, str]) -> tuple[str, int, int]:
+        return group[0], protocols.index(group[1]), methods.index(group[2])
+
+    lines = []
+    for backbone, protocol, method in sorted(groups, key=order):
+        own = groups[backbone, protocol, method]
+        parameters = sorted({row.trainable_parameters for row in own})
+        smallest_and_largest = dict.fromkeys((f"{parameters[0]:,}", f"{parameters[-1]:,}"))
+        fits = [[row.fit_seconds for row in own if row.k in (0, k)] for k in ks or [0]]
+        line = (
+            method_entry(study, method),
+            text_entry(backbone),
+            text_entry(protocol),
+            Entry(f" {DASH} ".join(smallest_and_largest), value=float(parameters[-1])),
+            *(number(median(fit) if fit else None) for fit in fits),
+            number(median(row.eval_seconds for row in own)),
+            number(max(row.peak_memory_mib for row in own), ",.0f"),
+            number(len(own), "d"),
+        )
+        lines.append(with_dagger(line, any(row.selects_on_test for row in own)))
+    fit_titles = [f"fit s, k = {k}" for k in ks] or ["fit s"]
+    table = Table(
+        name=f"costs_{slug(track)}",
+        title=f"Costs per cell, {stored_track(track).title}",
+        note="Trained numbers (smallest and largest over datasets), median seconds to adapt and to score, largest peak "
+        "memory in MiB. Seconds are wall-clock on the machines that ran the cells and include waiting for others.",
+        header=("method", "backbone", "protocol", "trained", *fit_titles, "score s", "peak MiB", "cells"),
+        rows=tuple(lines),
+        text_columns=3,
+    )
+    return without_constant_columns(table, 2, 3)
+
+
+def sources_table(study: Study) -> Table | None:
+    """Accuracy of every source model on its own task, fine-tuned and zero-shot; ``None`` without source models."""
+    if not study.sources:
+        return None
+    rows = [
+        (
+            text_entry(source.dataset),
+            text_entry(source.domain),
+            text_entry(source.backbone),
+            number(source.zero_shot_accuracy),
+            number(source.fine_tuned_accuracy),
+            difference(source.fine_tuned_accuracy - source.zero_shot_accuracy),
+            number(source.total, "d"),
+        )
+        for source in study.sources
+    ]
+    return Table(
+        name="sources",
+        title="Source models on their own task",
+        note="Accuracy in per cent of each source model on its own task's test split, and of the backbone before "
+        "fine-tuning.",
+        header=("dataset", "domain", "backbone", "zero-shot", "fine-tuned", "gain", "test images"),
+        rows=tuple(rows),
+        text_columns=3,
+    )

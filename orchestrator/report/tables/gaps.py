@@ -1,0 +1,100 @@
+"""What a grid lacks: classes with too few images, and cells without a result."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from orchestrator.core.cell import Cell
+from orchestrator.report.analysis.rows import Row
+from orchestrator.report.analysis.study import Study
+from orchestrator.report.tables.table import Table, number, text_entry, with_dagger, without_constant_columns
+
+_LISTED = 8
+"""How many cells a row of the table of missing cells names."""
+
+
+def short_classes_table(study: Study) -> Table | None:
+    """Datasets that have classes with fewer than k training images, by k and protocol; ``None`` if there are none."""
+    groups: dict[tuple[str, str, int, str], Row] = {}
+    for row in study.rows:
+        if row.short_classes:
+            groups[row.dataset, row.domain, row.k, row.protocol] = row
+    if not groups:
+        return None
+    rows = []
+    for (dataset, domain, k, protocol), row in sorted(groups.items()):
+        counts = (number(count, "d") for count in (k, row.short_classes, row.classes))
+        rows.append(
+            with_dagger((text_entry(dataset), text_entry(domain), text_entry(protocol), *counts), row.selects_on_test)
+        )
+    return Table(
+        name="short_classes",
+        title="Classes with fewer than k images",
+        note="Classes with fewer than k training images. The protocol takes all images that such a class has.",
+        header=("dataset", "domain", "protocol", "k", "short classes", "classes"),
+        rows=tuple(rows),
+        text_columns=3,
+    )
+
+
+def missing_table(study: Study) -> Table | None:
+    """Planned, finished, failed and missing cells of every method and k that is not complete; ``None`` if all are."""
+    if not (study.missing or study.failures):
+        return None
+    finished = {result.cell.id for result in study.results}
+    failed = {failure.id for failure in study.failures} - finished
+    counts: dict[tuple[str, str, str, str, str, int], Counter[str]] = defaultdict(Counter)
+    unfinished: dict[tuple[str, str, str, str, str, int], list[str]] = defaultdict(list)
+    for cell in study.planned:
+        key = (study.labels[cell.id], cell.track, cell.protocol.name, cell.domain, cell.backbone.name, cell.shots)
+        state = "finished" if cell.id in finished else "failed" if cell.id in failed else "missing"
+        counts[key].update((state, "planned"))
+        if state != "finished":
+            unfinished[key].append(_short_name(cell))
+    rows = []
+    for key in counts:
+        if not (names := unfinished[key]):
+            continue
+        *texts, k = key
+        more = len(names) - _LISTED
+        listed = ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+        numbers = [number(counts[key][state], "d") for state in ("planned", "finished", "failed", "missing")]
+        rows.append((*map(text_entry, texts), text_entry(listed), number(k, "d"), *numbers))
+    titles = ("method", "track", "protocol", "domain", "backbone", "which")
+    table = Table(
+        name="missing",
+        title="Cells without a result",
+        note="Only what is not complete is listed; every cell that lacks a result is in "
+        "tables/cells_without_result.csv.",
+        header=(*titles, "k", "planned", "finished", "failed", "missing"),
+        rows=tuple(rows),
+        text_columns=len(titles),
+    )
+    return without_constant_columns(table, 2, 3)
+
+
+def cells_without_result_table(study: Study) -> Table | None:
+    """Every planned cell without a result and every failure, one row each; ``None`` if there are none."""
+    if not (study.missing or study.failures):
+        return None
+    finished = {result.cell.id for result in study.results}
+    failures = {failure.id: failure for failure in study.failures}
+    ids = dict.fromkeys([*(cell.id for cell in study.planned if cell.id not in finished), *failures])
+    rows = []
+    for id_ in ids:
+        failure = failures.get(id_)
+        texts = (id_, "failed", failure.error, failure.log) if failure else (id_, "missing", "", "")
+        rows.append(tuple(map(text_entry, texts)))
+    return Table(
+        name="cells_without_result",
+        title="Cells without a result",
+        note="Failed cells with their error and log. A missing cell was not started, or did not finish.",
+        header=("cell", "state", "error", "log"),
+        rows=tuple(rows),
+        text_columns=4,
+    )
+
+
+def _short_name(cell: Cell) -> str:
+    """A cell within its method and k: its dataset and seed."""
+    return f"{cell.dataset.name} seed {cell.seed}" if cell.shots or cell.seed else cell.dataset.name

@@ -1,0 +1,49 @@
+"""The table of measured accuracies beside published ones."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from orchestrator.report.analysis.rows import Row
+from orchestrator.report.analysis.statistics import summarize
+from orchestrator.report.analysis.study import Study
+from orchestrator.report.tables.table import (
+    Table,
+    difference,
+    measured,
+    number,
+    text_entry,
+    with_dagger,
+    without_constant_columns,
+)
+
+
+def published_table(study: Study) -> Table | None:
+    """One row for each measurement that has a published accuracy; ``None`` if there is no such measurement.
+
+    Variants of a method are left out if the method itself was measured: the paper prints no variants.
+    """
+    groups: dict[tuple[str, str, str, str, str, str, int], list[Row]] = defaultdict(list)
+    without_changes = {row.method_name for row in study.rows if row.method == row.method_name}
+    for row in study.rows:
+        if row.published is not None and (row.method == row.method_name or row.method_name not in without_changes):
+            key = (row.test, row.method, row.track, row.protocol, row.domain, row.backbone, row.k)
+            groups[key].append(row)
+    if not groups:
+        return None
+    rows = []
+    for (*texts, k), own in groups.items():
+        published = summarize([row.published for row in own if row.published is not None]).mean
+        accuracy = summarize([row.accuracy for row in own])
+        numbers = (number(k, "d"), measured(accuracy), number(published), difference(accuracy.mean - published))
+        rows.append(with_dagger((*map(text_entry, map(str, texts)), *numbers), any(row.selects_on_test for row in own)))
+    titles = ("dataset", "method", "track", "protocol", "domain", "backbone")
+    table = Table(
+        name="published",
+        title="Measured beside published",
+        note="Measured (mean ± sample standard deviation over seeds) beside the published accuracy, in per cent.",
+        header=(*titles, "k", "measured", "published", "delta"),
+        rows=tuple(rows),
+        text_columns=len(titles),
+    )
+    return without_constant_columns(table, 2, 6)

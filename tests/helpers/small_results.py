@@ -1,0 +1,132 @@
+"""Small grids of made-up results for tests of the report: methods x eight datasets x k x seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bolt.protocol import STRICT, Protocol
+from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
+from orchestrator.report import write_report
+from orchestrator.report.analysis.study import study_of
+from orchestrator.store.results import Evaluation, Failure, Manifest, Result, Timings
+
+TITLES = {"zero_shot": "Zero-shot", "bolt": "BOLT", "linear_probe": "Linear probe"}
+
+
+DATASETS = ("ants", "bees", "cats", "dogs", "elks", "foxes", "goats", "hares")
+
+
+ZERO_SHOT = 50.0
+
+
+TOTAL = 1000
+
+
+def label(cell: Cell) -> str:
+    return TITLES.get(cell.method.name, cell.method.name)
+
+
+def cell(
+    method: str,
+    dataset: str = "ants",
+    k: int = 4,
+    seed: int = 0,
+    *,
+    domain: str = "general",
+    track: str = "fewshot",
+    evaluate_on: Sequence[str] = (),
+    settings: tuple[tuple[str, object], ...] = (),
+    rule: str = "none",
+    protocol: Protocol = STRICT,
+    backbone: str = "tiny",
+) -> Cell:
+    k, seed = (0, 0) if method == "zero_shot" else (k, seed)
+    return Cell(
+        track=track,
+        protocol=protocol,
+        backbone=BackboneRef(backbone, "b0"),
+        domain=domain,
+        dataset=DatasetRef(dataset, "d0"),
+        evaluate_on=tuple(DatasetRef(name, "d0") for name in evaluate_on or (dataset,)),
+        sources_rule=rule,
+        sources=(SourceRef("owls", "s0"),) if rule != "none" else (),
+        shots=k,
+        method=MethodRef(method, 1, settings),
+        seed=seed,
+    )
+
+
+def result(of: Cell, *accuracies: float, zero_shot: float = ZERO_SHOT) -> Result:
+    manifest = Manifest(
+        "c0ffee1234567890", False, {"torch": "2.8.0"}, "a processor", 1, (), "2026-01-02T03:04:05+00:00"
+    )
+    evaluations = tuple(
+        Evaluation(ref.name, accuracy, round(accuracy * TOTAL / 100), TOTAL, zero_shot, ((round(accuracy), 100),))
+        for ref, accuracy in zip(of.evaluate_on, accuracies, strict=True)
+    )
+    return Result(of, evaluations, 7 if of.shots else 0, Timings(0.1, 0.5, 0.2), 100.0, of.shots, manifest)
+
+
+def grid(
+    accuracies: dict[str, float],
+    *,
+    datasets: Sequence[str] = DATASETS,
+    ks: Sequence[int] = (1, 4),
+    seeds: Sequence[int] = (0, 1),
+    domain: str = "general",
+) -> list[Result]:
+    """A result of every cell: a method's accuracy plus its k, a bit per dataset and, by seed, plus or minus one."""
+    results = []
+    for method, accuracy in accuracies.items():
+        for i, dataset in enumerate(datasets):
+            if method == "zero_shot":
+                results.append(result(cell(method, dataset, domain=domain), ZERO_SHOT + i, zero_shot=ZERO_SHOT + i))
+                continue
+            for k in ks:
+                for seed in seeds:
+                    value = accuracy + k + i + 2 * seed * (1 + 0.1 * i)
+                    results.append(
+                        result(cell(method, dataset, k, seed, domain=domain), value, zero_shot=ZERO_SHOT + i)
+                    )
+    return results
+
+
+def study(results: Sequence[Result], failures: Sequence[Failure] = (), planned: Sequence[Cell] | None = None):  # type: ignore[no-untyped-def]
+    cells = [r.cell for r in results] if planned is None else planned
+    return study_of(results=results, failures=failures, planned=cells, label_of=label)
+
+
+def write(folder: Path, results: Sequence[Result], **changes: object):  # type: ignore[no-untyped-def]
+    arguments: dict[str, object] = {
+        "grid_name": "demo",
+        "title": "A grid",
+        "description": "For the tests.",
+        "results": results,
+        "failures": (),
+        "planned": [r.cell for r in results],
+        "label_of": label,
+        "folder": folder,
+    }
+    return write_report(**{**arguments, **changes})  # type: ignore[arg-type]
+
+
+def failure(id_: str) -> Failure:
+    return Failure(
+        id_, "RuntimeError: <loss> is not finite", "Traceback\n  <loss>", f"logs/{id_}.log", 2, "2026-01-02T03:04:05"
+    )
+
+
+def is_cell(r: Result, method: str, dataset: str, k: int) -> bool:
+    return (r.cell.method.name, r.cell.dataset.name, r.cell.shots) == (method, dataset, k)
+
+
+def under(protocol: Protocol, results: Sequence[Result], more: float = 0.0) -> list[Result]:
+    """The results under another protocol, ``more`` points higher by the number of the dataset."""
+    moved = []
+    for r in results:
+        accuracy = r.evaluations[0].accuracy + more * DATASETS.index(r.cell.dataset.name)
+        evaluation = replace(r.evaluations[0], accuracy=accuracy)
+        moved.append(replace(r, cell=replace(r.cell, protocol=protocol), evaluations=(evaluation,)))
+    return moved

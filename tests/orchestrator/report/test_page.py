@@ -1,0 +1,154 @@
+"""The page, the folder that it is written into, and the summary in the terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from orchestrator.report import SourceRow, terminal_summary
+from orchestrator.report import write as report_write
+from tests.helpers.small_results import (
+    DATASETS,
+    cell,
+    failure,
+    grid,
+    label,
+    result,
+    write,
+)
+
+
+class Loads(HTMLParser):
+    """Collects what a browser would fetch, and checks that elements close."""
+
+    VOID = frozenset({"meta", "link", "input", "br", "img", "path", "use", "rect"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.ids: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        own = dict(attrs)
+        self.ids += [own["id"] or ""] if "id" in own else []
+        if tag != "a":
+            self.fetched += [v or "" for k, v in attrs if k in ("src", "href", "srcset", "data", "xlink:href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
+    results = grid({"bolt": 60.0, "linear_probe": 55.0, "zero_shot": 0.0})
+    results += grid({"bolt": 58.0, "linear_probe": 59.0, "zero_shot": 0.0}, domain="remote_sensing")
+    sources = [SourceRow("tiny", "general", name, 50.0, 90.0, 500) for name in DATASETS]
+    files = write(tmp_path, results, sources=sources, published_of=lambda row: 59.0 if row.k == 4 else None)
+    page = files.page.read_text(encoding="utf-8")
+    parser = Loads()
+    parser.feed(page)
+    assert parser.open == []
+    assert all(target.startswith(("#", "data:")) for target in parser.fetched)
+    assert "@import" not in page
+    assert not re.search(r"url\((?!#)", page)
+    assert len(set(parser.ids)) == len(parser.ids)
+    for words in (
+        "90.00",
+        "+40.00",
+        "Beside the published numbers",
+        "sigma_sign = free",
+        "c0ffee123456",
+        "torch 2.8.0",
+    ):
+        assert words in page
+    assert "Nothing: all 144 cells are finished." in page
+    assert {path.suffix for path in files.tables} == {".csv", ".md", ".tex"}
+    assert {path.suffix for path in files.figures} == {".pdf", ".png", ".svg"}
+    assert all(path.stat().st_size > 0 for path in (*files.tables, *files.figures, files.rows))
+    for target in re.findall(r'<li><a href="([^"]+)"', page):
+        assert target.startswith("#") or (tmp_path / target).is_file()
+    again = write(tmp_path / "again", results, sources=sources, published_of=lambda row: 59.0 if row.k == 4 else None)
+    assert again.page.read_bytes() == files.page.read_bytes()
+
+
+def test_every_failure_and_every_missing_cell_is_shown(tmp_path: Path) -> None:
+    complete = grid({"bolt": 60.0, "linear_probe": 55.0})
+    results, lacking = complete[:-5], [r.cell for r in complete[-5:]]
+    failures = [failure(c.id) for c in lacking[:2]] + [failure("features--0badf00d")]
+    files = write(tmp_path, results, failures=failures, planned=[r.cell for r in complete])
+    page = files.page.read_text(encoding="utf-8")
+    for f in failures:
+        assert f.id in page
+        assert f.log in page
+    assert page.count("RuntimeError: &lt;loss&gt; is not finite") == 3
+    assert "<loss>" not in page
+    assert "3 planned cells were not run" in page
+    listed = (tmp_path / "tables" / "cells_without_result.csv").read_text(encoding="utf-8")
+    assert all(c.id in listed for c in lacking)
+    assert "features--0badf00d" in listed
+
+
+def test_no_results_still_make_a_page(tmp_path: Path) -> None:
+    page = write(tmp_path, []).page.read_text(encoding="utf-8")
+    assert "no results yet" in page
+    planned = [r.cell for r in grid({"bolt": 60.0})]
+    page = write(tmp_path, [], planned=planned, failures=[failure(planned[0].id)]).page.read_text(encoding="utf-8")
+    assert "32 cells are planned, 1 failed" in page
+    assert planned[0].id in page
+
+
+def test_one_method_on_one_dataset_makes_a_page(tmp_path: Path) -> None:
+    page = write(tmp_path, [result(cell("bolt"), 60.0)]).page.read_text(encoding="utf-8")
+    assert "no other complete method" in page
+    assert "60.00" in page
+
+
+def test_names_cannot_break_out_of_the_page(tmp_path: Path) -> None:
+    evil = "</script><script>alert(1)</script>"
+    page = write(tmp_path, [result(cell("bolt", evil), 60.0)], title=evil, label_of=lambda c: evil).page
+    text = page.read_text(encoding="utf-8")
+    assert "<script>alert" not in text
+    assert text.count("<script>") == 1
+
+
+def test_a_failed_report_leaves_the_old_one_and_a_new_one_removes_what_is_stale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = write(tmp_path, grid({"bolt": 60.0}))
+    page, tables = before.page.read_bytes(), before.tables
+    with monkeypatch.context() as patched:
+        patched.setattr(report_write, "render_page", lambda *a, **k: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            write(tmp_path, grid({"bolt": 70.0}))
+    assert before.page.read_bytes() == page
+    assert all(path.is_file() for path in tables)
+    assert not list(tmp_path.glob(".building-*"))
+    (tmp_path / "notes.txt").write_text("mine")
+    after = write(tmp_path, grid({"bolt": 60.0}, ks=(4,)))
+    assert (tmp_path / "notes.txt").is_file()
+    assert set((tmp_path / "tables").iterdir()) == set(after.tables)
+
+
+def test_the_terminal_shows_domains_failures_and_what_is_missing() -> None:
+    results = grid({"bolt": 60.0, "zero_shot": 0.0})
+    console = Console(width=100, file=io.StringIO(), force_terminal=False)
+    planned = [*(r.cell for r in results), cell("linear_probe")]
+    console.print(terminal_summary(results=results, failures=[failure("x--0")], planned=planned, label_of=label))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    for words in ("BOLT", "k = 4", "±", "x--0", "1 of 41 planned cells"):
+        assert words in text
+    console.print(terminal_summary(results=[], label_of=label))
+    assert "no results yet" in console.file.getvalue()  # type: ignore[attr-defined]

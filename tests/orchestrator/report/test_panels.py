@@ -1,0 +1,154 @@
+"""Rows and panels: what is averaged with what, and what is never mixed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from bolt.protocol import PUBLISHED
+from orchestrator.core.cell import Cell, DatasetRef
+from orchestrator.report import rows_of
+from orchestrator.report.analysis.rows import labels_of
+from orchestrator.report.analysis.study import study_of
+from orchestrator.report.analysis.verdict import verdicts_of
+from orchestrator.report.notation import DASH
+from orchestrator.report.tables.accuracy import main_table
+from orchestrator.report.tables.ranking import ranks_table
+from tests.helpers.small_results import (
+    ZERO_SHOT,
+    cell,
+    grid,
+    is_cell,
+    label,
+    result,
+    study,
+)
+
+
+def test_rows_hold_one_line_per_evaluation() -> None:
+    of = cell("bolt", "imagenet", 4, track="ood", evaluate_on=("imagenet", "sketch"))
+    frame = rows_of([result(of, 61.0, 42.0)], label, lambda row: 40.0 if row.evaluated_on == "sketch" else None)
+    assert list(frame["evaluated_on"]) == ["imagenet", "sketch"]
+    assert list(frame["gain"]) == [11.0, -8.0]
+    assert frame["delta"].tolist()[1] == pytest.approx(2.0)
+    assert math.isnan(frame["delta"].tolist()[0])
+    assert (frame["method"] == "BOLT").all()
+    assert set(frame["cell_id"]) == {of.id}
+
+
+def test_no_results_give_an_empty_frame_with_its_columns() -> None:
+    assert "accuracy_zero_shot" in rows_of([], label).columns
+
+
+def test_cells_that_differ_are_never_averaged_under_one_label() -> None:
+    rules = [cell("bolt", rule="leave_one_out"), cell("bolt", rule="leave_group_out")]
+    assert set(labels_of(rules, label).values()) == {"BOLT [leave_one_out]", "BOLT [leave_group_out]"}
+    settings = [cell("bolt", settings=(("top_k", k),)) for k in (5, 9)]
+    assert len(set(labels_of(settings, label).values())) == 2
+    digests = [replace(cell("bolt"), dataset=DatasetRef("ants", digest)) for digest in ("d0", "d1")]
+    assert sorted(labels_of(digests, label).values()) == ["BOLT", "BOLT #2"]
+    assert set(labels_of([cell("bolt", seed=0), cell("bolt", seed=1)], label).values()) == {"BOLT"}
+
+
+def test_zero_shot_stands_at_every_k_without_a_deviation() -> None:
+    (panel,) = study(grid({"bolt": 60.0, "zero_shot": 0.0})).panels
+    assert panel.ks == (1, 4)
+    assert panel.fixed == {"Zero-shot"}
+    assert panel.methods[0] == "Zero-shot"
+    for k in panel.ks:
+        mean = panel.mean("Zero-shot", k).accuracy
+        assert mean is not None
+        assert (mean.mean, mean.std, mean.n) == (ZERO_SHOT + 3.5, None, 1)
+
+
+def test_domain_mean_by_hand() -> None:
+    results = [
+        result(cell("bolt", dataset, 4, seed), accuracy)
+        for (dataset, seed), accuracy in {
+            ("ants", 0): 60.0,
+            ("ants", 1): 70.0,
+            ("bees", 0): 80.0,
+            ("bees", 1): 84.0,
+        }.items()
+    ]
+    (panel,) = study(results).panels
+    mean = panel.mean("BOLT", 4)
+    assert mean.accuracy is not None
+    assert mean.gain is not None
+    assert (mean.accuracy.mean, mean.accuracy.n) == (73.5, 2)  # seeds: 70 and 77
+    assert mean.accuracy.std == pytest.approx(7 / math.sqrt(2))
+    assert mean.gain.mean == pytest.approx(23.5)
+
+
+def test_shifted_test_sets_are_averaged_without_the_target() -> None:
+    of = cell("bolt", "imagenet", 4, track="ood", evaluate_on=("imagenet", "sketch", "v2"))
+    (panel,) = study([result(of, 90.0, 40.0, 60.0)]).panels
+    mean = panel.mean("BOLT", 4).accuracy
+    assert mean is not None
+    assert mean.mean == 50.0
+    assert panel.tests(4) == ("imagenet", "imagenet → sketch", "imagenet → v2")
+
+
+def test_protocols_and_backbones_are_never_mixed() -> None:
+    cells = [cell("bolt"), cell("bolt", protocol=PUBLISHED), cell("bolt", backbone="large")]
+    panels = study([result(c, 60.0) for c in cells]).panels
+    assert len(panels) == 3
+    assert len({panel.title for panel in panels}) == 3
+
+
+def test_a_missing_cell_is_a_dash_with_its_count_and_never_a_smaller_mean() -> None:
+    results = [r for r in grid({"bolt": 60.0, "linear_probe": 55.0}) if not is_cell(r, "bolt", "hares", 4)]
+    arranged = study(results, planned=[r.cell for r in grid({"bolt": 60.0, "linear_probe": 55.0})])
+    (panel,) = arranged.panels
+    table = main_table(arranged, panel)
+    assert len(arranged.missing) == 2
+    row = next(row for row in table.rows if row[0].text == "BOLT")
+    assert row[2].text == f"{DASH} (7/8 datasets)"
+    assert row[2].value is None
+    assert panel.ranking(4)[0][0] == "Linear probe"
+    assert "7 of 8 datasets" in next(v for v in verdicts_of(panel) if v.k == 4).unranked
+    assert ranks_table(arranged, panel).rows[0][2].text == DASH
+
+
+def test_a_number_over_fewer_seeds_says_so() -> None:
+    results = [r for r in grid({"bolt": 60.0}) if not (is_cell(r, "bolt", "hares", 4) and r.cell.seed == 1)]
+    arranged = study(results)
+    entry = main_table(arranged, arranged.panels[0]).rows[0][2]
+    assert (entry.remark, entry.std) == ("n = 1", None)
+    assert "[n = 1]" in entry.plain
+
+
+def test_ablations_on_some_datasets_stand_beside_their_method_on_the_same_cells() -> None:
+    """In the domain's own table they once were rows of gaps."""
+    whole = grid({"zero_shot": 0.0, "bolt": 60.0, "probe": 55.0})
+    few = [result(cell("bolt", "ants", 4, 1, settings=(("top_k", 3),)), 58.0)]
+    cells = [one.cell for one in (*whole, *few)]
+
+    def named(one: Cell) -> str:
+        return "rank 3" if one.method.settings else one.method.name
+
+    arranged = study_of(results=[*whole, *few], failures=[], planned=cells, label_of=named)
+    main, ablations = arranged.panels
+    assert "rank 3" not in main.methods
+    assert ablations.methods == ("bolt", "rank 3")
+    assert {(row.method, row.dataset, row.k, row.seed) for row in ablations.rows} == {
+        ("bolt", "ants", 4, 1),
+        ("rank 3", "ants", 4, 1),
+    }
+    assert ablations.title.endswith("ablations")
+    assert main.mean("bolt", 4) == study(whole).panels[0].mean("BOLT", 4)
+
+
+def test_methods_scored_on_other_images_are_named() -> None:
+    results = grid({"bolt": 60.0, "linear_probe": 55.0, "zero_shot": 0.0})
+    fewer = [
+        replace(r, evaluations=(replace(r.evaluations[0], total=90),)) if r.cell.method.name == "bolt" else r
+        for r in results
+    ]
+    arranged = study([r for r in fewer if r.cell.shots in (0, 4) and r.cell.seed == 0])
+    (panel,) = arranged.panels
+    assert panel.scored_on_other_images == ("BOLT",)
+    assert "other images than the rest: BOLT" in main_table(arranged, panel).note
+    assert study(results).panels[0].scored_on_other_images == ()

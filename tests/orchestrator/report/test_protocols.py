@@ -1,0 +1,146 @@
+"""Protocols: effects of single switches, and the dagger at what test labels may have chosen."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from bolt.protocol import PUBLISHED, STRICT
+from orchestrator.report import terminal_summary
+from orchestrator.report.analysis.study import base_protocol
+from orchestrator.report.analysis.switch_effects import switch_effects
+from orchestrator.report.figures.by_dataset import dataset_bars
+from orchestrator.report.notation import DASH
+from orchestrator.report.tables.switch_effects import effects_table
+from tests.helpers.small_results import (
+    DATASETS,
+    cell,
+    grid,
+    label,
+    result,
+    study,
+    under,
+    write,
+)
+
+
+def test_the_effect_of_a_switch_is_a_mean_of_paired_differences() -> None:
+    strict = grid({"bolt": 60.0, "zero_shot": 0.0})
+    bolt, zero_shot = [r for r in strict if r.cell.shots], [r for r in strict if not r.cell.shots]
+    relu = STRICT.with_switches(sigma_sign="relu")
+    changed = [*under(relu, bolt[:-4], more=0.5), *under(relu, zero_shot)]
+    effects = {effect.method: effect for effect in switch_effects(study([*strict, *changed]))}
+    differences = [0.5 * DATASETS.index(r.cell.dataset.name) for r in bolt[:-4]]
+    assert effects["BOLT"].differences == pytest.approx(differences)
+    assert effects["BOLT"].switches == "sigma_sign = relu"
+    table = effects_table(study([*strict, *changed]))
+    assert table is not None
+    rows = {row[2].text: row for row in table.rows}
+    assert rows["BOLT"][3].text == f"{sum(d > 0 for d in differences)} of 28 differ"
+    assert rows["BOLT"][4].value == pytest.approx(np.mean(differences))
+    assert rows["BOLT"][4].std == pytest.approx(np.std(differences, ddof=1))
+    assert rows["BOLT"][5].value == 28
+    assert [entry.text for entry in rows["Zero-shot"][3:]] == ["no effect", "0.00", "8"]
+
+
+def test_no_effect_means_the_same_counts_of_every_class() -> None:
+    strict = grid({"bolt": 60.0, "linear_probe": 50.0})
+    same = under(STRICT.with_switches(flips="always"), strict)
+    table = effects_table(study([*strict, *same]))
+    assert table is not None
+    assert [entry.text for entry in table.rows[0]] == [
+        "flips = always",
+        "strict",
+        "every method",
+        "no effect",
+        "0.00",
+        "64",
+    ]
+    other = replace(same[0].evaluations[0], per_class=((1, 100),))
+    moved = [replace(same[0], evaluations=(other,)), *same[1:]]
+    (first, *_) = switch_effects(study([*strict, *moved]))
+    assert (first.method, first.changed, set(first.differences)) == ("BOLT", 1, {0.0})
+
+
+def test_cells_are_paired_by_settings_then_by_label_and_never_at_random() -> None:
+    relu = STRICT.with_switches(sigma_sign="relu")
+    plain = [
+        result(cell("bolt", "ants", settings=(("rate", rate),)), accuracy) for rate, accuracy in ((1, 60.0), (2, 70.0))
+    ]
+    turned = [result(cell("bolt", "ants", settings=(("rate", 2),), protocol=relu), 73.0)]
+    (effect,) = switch_effects(study([*plain, *turned]))
+    assert effect.differences == (3.0,)
+    relabelled = [result(cell("bolt", "ants", settings=(("rate", 3),), protocol=relu), 65.0)]
+    (effect,) = switch_effects(study([plain[0], *relabelled]))
+    assert effect.differences == (5.0,)
+    (nothing,) = switch_effects(study([*plain, *relabelled]))  # two candidates, neither of them the one
+    assert nothing.differences == ()
+    table = effects_table(study([*plain, *relabelled]))
+    assert table is not None
+    assert [entry.text for entry in table.rows[0][2:5]] == [DASH, "no cell in common", DASH]
+
+
+def test_a_switch_is_measured_against_the_nearest_protocol_present() -> None:
+    twice = "strict+flips=always+sigma_sign=relu"
+    assert base_protocol(twice, {"strict", "strict+flips=always"}) == "strict+flips=always"
+    assert base_protocol(twice, {"strict", "published"}) == "strict"
+    assert base_protocol("published+flips=where_valid", {"strict"}) is None
+    assert base_protocol("strict", {"strict"}) is None
+    assert effects_table(study(grid({"bolt": 60.0}))) is None
+
+
+def test_single_switches_enter_no_verdict(tmp_path: Path) -> None:
+    strict = grid({"bolt": 60.0, "linear_probe": 55.0})
+    arranged = study([*strict, *under(STRICT.with_switches(sigma_sign="relu"), strict)])
+    assert [panel.key.protocol for panel in arranged.main_panels] == ["strict"]
+    page = write(tmp_path, arranged.results).page.read_text(encoding="utf-8")
+    assert page.count('class="headline"') == 1
+    assert "What single switches do" in page
+    assert "as strict, but sigma_sign = relu" in page
+
+
+def test_what_test_labels_chose_is_marked_in_every_format(tmp_path: Path) -> None:
+    strict = grid({"bolt": 60.0, "linear_probe": 55.0, "zero_shot": 0.0})
+    chosen = under(PUBLISHED, strict, more=0.1)
+    files = write(tmp_path, [*strict, *chosen], published_of=lambda row: 61.0)
+    for path in files.tables:
+        text = path.read_text(encoding="utf-8")
+        if "_strict" in path.name or path.name.startswith(("missing", "cells_", "sources")):
+            assert "†" not in text
+            assert "selected_on_test" not in text
+        elif path.suffix == ".csv":
+            lines = list(csv.DictReader(io.StringIO(text)))
+            assert {line["selected_on_test"] for line in lines} <= {"true", "false"}, path.name
+            for line in lines:
+                published = line.get("protocol", "published") == "published"
+                assert (line["selected_on_test"] == "true") == published, path.name
+        elif path.suffix == ".md":
+            assert text.count("†") >= 2
+            assert "Selected on the test set" in text
+        else:
+            assert r"$^{\dagger}$" in text
+            assert "Selected on the test set" in text
+    for path in files.figures:
+        if path.suffix == ".svg":
+            assert ("selected on the test set" in path.read_text(encoding="utf-8")) == ("_published" in path.name)
+    page = files.page.read_text(encoding="utf-8")
+    assert page.count('<p class="selected">') == 2  # in the verdict and at the panel
+    assert "published: selected on the test set" in page
+    assert "† selects on the test set" in page
+    with files.rows.open(encoding="utf-8") as stream:
+        for row in csv.DictReader(stream):
+            assert row["selects_on_test"] == str(row["protocol"] == "published")
+    arranged = study(chosen)
+    figure = dataset_bars(arranged, arranged.panels[0], 4)
+    assert figure is not None
+    assert figure.title.endswith("†")
+    assert "Selected on the test set" in figure.caption
+    console = Console(width=100, file=io.StringIO(), force_terminal=False)
+    console.print(terminal_summary(results=chosen, label_of=label))
+    assert "BOLT†" in console.file.getvalue()  # type: ignore[attr-defined]

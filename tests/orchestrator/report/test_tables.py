@@ -1,0 +1,126 @@
+"""Tables: their formats, and the tables by dataset, of pairs and of variants."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.report.analysis.statistics import summarize
+from orchestrator.report.analysis.study import study_of
+from orchestrator.report.notation import signed
+from orchestrator.report.tables.accuracy import dataset_table
+from orchestrator.report.tables.formats import latex_escape, to_csv, to_html, to_latex, to_markdown
+from orchestrator.report.tables.ranking import pairs_table
+from orchestrator.report.tables.table import Entry, Table, highlighted, measured, text_entry
+from orchestrator.report.tables.variants import variants_tables
+from tests.helpers.small_results import (
+    cell,
+    grid,
+    is_cell,
+    result,
+    study,
+    write,
+)
+
+
+def sample() -> Table:
+    rows = [
+        [text_entry("a_b & 50%"), measured(summarize([70.0, 72.0]), gain=-1.5)],
+        [text_entry("x|y"), measured(summarize([65.0]), seeds=2)],
+        [text_entry("none"), measured(None, missing="(1/8)")],
+    ]
+    column = highlighted([row[1] for row in rows])
+    return Table(
+        "sample", "A title", "A note.", ("method", "k = 1"), tuple((r[0], e) for r, e in zip(rows, column, strict=True))
+    )
+
+
+def test_latex_is_escaped_and_highlighted() -> None:
+    text = to_latex(sample())
+    assert r"a\_b \& 50\% & \textbf{71.00}{\scriptsize$\,\pm\,$1.41} {\scriptsize($-$1.50)} \\" in text
+    assert r"x\textbar{}y & \underline{65.00} {\scriptsize[n = 1]} \\" in text
+    assert r"none & -- (1/8) \\" in text
+    assert text.index(r"\toprule") < text.index(r"\midrule") < text.index(r"\bottomrule")
+    assert latex_escape(r"\ { } ~ ^ # $") == (r"\textbackslash{} \{ \} \textasciitilde{} \textasciicircum{} \# \$")
+
+
+def test_csv_holds_numbers_in_columns_of_their_own() -> None:
+    rows = list(csv.reader(io.StringIO(to_csv(sample()))))
+    assert rows[0] == ["method", "k = 1", "k = 1 std", "k = 1 n", "k = 1 gain"]
+    assert rows[1] == ["a_b & 50%", "71", "1.414214", "2", "-1.5"]
+    assert rows[3] == ["none", "", "", "", ""]
+
+
+def test_markdown_marks_and_escapes() -> None:
+    text = to_markdown(sample())
+    assert f"**71.00 ± 1.41 ({signed(-1.5)})**" in text
+    assert "<ins>65.00" in text
+    assert r"x\|y" in text
+
+
+def test_html_is_escaped() -> None:
+    table = Table("t", "<i>", "", ("<b>",), ((text_entry("<script>alert(1)</script>", tooltip='"'),),))
+    html = to_html(table)
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert 'title="&#34;"' in html
+
+
+def test_marks_follow_the_printed_digits() -> None:
+    entries = [Entry("", value=value) for value in (70.001, 70.004, 69.0, 60.0)]
+    assert [e.highlight for e in highlighted(entries)] == ["best", "best", "second", ""]
+    assert [e.highlight for e in highlighted([Entry("", value=1.0)])] == [""]
+    assert [e.highlight for e in highlighted([Entry("", value=1.0), Entry("", value=1.0)])] == ["", ""]
+
+
+def test_dataset_table_closes_with_mean_and_rank() -> None:
+    arranged = study(grid({"bolt": 60.0, "linear_probe": 55.0}))
+    table = dataset_table(arranged, arranged.panels[0], 4)
+    assert table.summary_rows == 2
+    assert [row[0].text for row in table.rows[-2:]] == ["mean", "average rank (8 datasets)"]
+    assert [entry.text for entry in table.rows[-1][1:]] == ["1.00", "2.00"]
+
+
+def test_pairs_are_sorted_from_the_winner_down() -> None:
+    arranged = study(grid({"linear_probe": 55.0, "bolt": 60.0}))
+    row = pairs_table(arranged, arranged.panels[0], 4).rows[0]
+    assert [entry.text for entry in row[:4]] == ["BOLT", "Linear probe", "significant", "+5.00"]
+
+
+def test_variants_of_a_method_stand_in_the_order_of_the_grid() -> None:
+    results = [
+        result(cell("bolt", dataset, k, seed, settings=(("rate", 0.001), ("top_k", rank))), 50.0 + rank + seed)
+        for rank in (12, 3, 24)
+        for dataset in ("ants", "bees")
+        for k in (1, 4)
+        for seed in (0, 1)
+    ]
+    named = study_of(
+        results=results[::-1],
+        failures=(),
+        planned=[r.cell for r in results],
+        label_of=lambda c: f"BOLT, rank {c.method.settings_dict()['top_k']}",
+    )
+    (table,) = variants_tables(named, named.panels[0])
+    assert table.header == ("variant", "top k", "k = 1", "k = 4")
+    assert [(row[0].text, row[1].text) for row in table.rows] == [
+        ("BOLT, rank 12", "12"),
+        ("BOLT, rank 3", "3"),
+        ("BOLT, rank 24", "24"),
+    ]
+    assert [row[3].plain for row in table.rows] == [f"{50.5 + r:.2f} ± 0.71 (+{0.5 + r:.2f})" for r in (12, 3, 24)]
+    assert [row[3].highlight for row in table.rows] == ["second", "", "best"]
+    (plain,) = study(grid({"bolt": 60.0, "linear_probe": 55.0})).panels
+    assert list(variants_tables(study(grid({"bolt": 60.0})), plain)) == []
+
+
+def test_short_classes_are_counted_and_shown(tmp_path: Path) -> None:
+    results = grid({"bolt": 60.0})
+    short = [replace(r, details={"short_classes": 1}) if is_cell(r, "bolt", "cats", 4) else r for r in results]
+    page = write(tmp_path, short).page.read_text(encoding="utf-8")
+    assert "cats: 1 of 1 classes have fewer than 4 training images; all were taken." in page
+    listed = (tmp_path / "tables" / "short_classes.csv").read_text(encoding="utf-8").splitlines()
+    assert listed == ["dataset,domain,protocol,k,short classes,classes", "cats,general,strict,4,1,1"]
+    assert "short_classes" not in " ".join(path.name for path in write(tmp_path, results).tables)

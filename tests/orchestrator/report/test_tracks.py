@@ -1,0 +1,137 @@
+"""Tracks: what the report shows of test-time adaptation, distribution shift and accuracy after epochs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bolt.protocol import STRICT, Protocol
+from orchestrator.report.figures.curves import accuracy_after_epochs
+from orchestrator.report.tables.accuracy import dataset_table, main_table
+from orchestrator.report.tables.distribution_shift import shift_table
+from orchestrator.report.tables.epochs import epochs_table
+from orchestrator.store.results import Result
+from tests.helpers.small_results import (
+    DATASETS,
+    ZERO_SHOT,
+    cell,
+    grid,
+    result,
+    study,
+    write,
+)
+
+
+def at_test_time(method: str, dataset: str, seed: int, accuracy: float, protocol: Protocol = STRICT) -> Result:
+    of = replace(cell(method, dataset, track="tta", protocol=protocol), shots=0, seed=seed)
+    return result(of, accuracy)
+
+
+def test_tracks_have_panels_tables_and_sentences_of_their_own(tmp_path: Path) -> None:
+    adapted = [at_test_time("bolt", dataset, seed, 90.0) for dataset in DATASETS for seed in (1, 2)]
+    results = [*grid({"bolt": 60.0, "linear_probe": 55.0}), *adapted]
+    arranged = study(results)
+    assert [panel.key.track for panel in arranged.panels] == ["fewshot", "tta"]
+    first, second = (panel.mean("BOLT", panel.ks[-1]).accuracy for panel in arranged.panels)
+    assert first is not None
+    assert second is not None
+    assert (first.mean, second.mean) == (pytest.approx(60 + 4 + 3.5 + 1.35), 90.0)
+    page = write(tmp_path, results).page.read_text(encoding="utf-8")
+    assert page.count('class="headline"') == 2
+    costs = (tmp_path / "tables" / "costs_tta.csv").read_text(encoding="utf-8").splitlines()
+    assert costs[1].endswith(",16")
+
+
+def test_at_test_time_zero_shot_stays_a_line_and_the_others_have_seeds() -> None:
+    results = [at_test_time("zero_shot", d, 0, 50.0) for d in DATASETS]
+    results += [at_test_time("bolt", d, seed, 60.0 + seed) for d in DATASETS for seed in (1, 2, 3)]
+    arranged = study(results)
+    (panel,) = arranged.panels
+    assert (panel.ks, panel.seeds, panel.fixed) == ((0,), (1, 2, 3), {"Zero-shot"})
+    table = main_table(arranged, panel)
+    assert [row[1].plain for row in table.rows] == ["50.00", "62.00 ± 1.00 (+12.00)"]
+    by_dataset = dataset_table(arranged, panel, 0)
+    assert [row[0].text for row in by_dataset.rows[-2:]] == ["mean", "average rank (8 datasets)"]
+    assert [entry.text for entry in by_dataset.rows[-2][1:]] == ["50.00", "62.00"]
+
+
+def shifted(method: str, seed: int, values: dict[str, tuple[float, float, float | None, float | None]]) -> Result:
+    """By test set: accuracy and zero-shot accuracy, among all classes and among its own."""
+    of = cell(method, "imagenet", 4, seed, track="ood", evaluate_on=tuple(values))
+    made = result(of, *(value[0] for value in values.values()))
+    evaluations = tuple(
+        replace(
+            evaluation,
+            accuracy_zero_shot=zero_shot,
+            accuracy_own_classes=own,
+            accuracy_zero_shot_own_classes=own_zero_shot,
+        )
+        for evaluation, (_, zero_shot, own, own_zero_shot) in zip(made.evaluations, values.values(), strict=True)
+    )
+    return replace(made, evaluations=evaluations)
+
+
+def test_shift_is_told_among_all_classes_and_among_a_test_sets_own() -> None:
+    results = [
+        shifted(
+            "bolt",
+            seed,
+            {
+                "imagenet": (70.0, 60.0, None, None),
+                "rare": (20.0 + seed, 10.0, 40.0 + 3 * seed, 30.0),
+                "sketch": (50.0 + seed, 45.0, None, None),
+            },
+        )
+        for seed in (1, 2)
+    ]
+    lacking = shifted("linear_probe", 1, {"rare": (22.0, 10.0, None, None), "sketch": (52.0, 45.0, None, None)})
+    arranged = study([*results, lacking])
+    (panel,) = arranged.panels
+    table = shift_table(arranged, panel, 4)
+    assert table.header == (
+        *("method", "mean of shifted", "mean, own classes", "imagenet (target)", "rare", "rare, own classes"),
+        "sketch",
+    )
+    row = next(row for row in table.rows if row[0].text == "BOLT")
+    # Seeds: (21 + 51) / 2 = 36 and 37; own classes: (43 + 51) / 2 = 47 and (46 + 52) / 2 = 49, zero-shot 37.5.
+    assert (row[1].value, row[1].std, row[1].gain) == (36.5, pytest.approx(math.sqrt(0.5)), 9.0)
+    assert (row[2].value, row[2].std, row[2].gain) == (48.0, pytest.approx(math.sqrt(2)), 10.5)
+    assert [entry.value for entry in row[3:]] == [70.0, 21.5, 44.5, 51.5]
+    other = next(row for row in table.rows if row[0].text == "Linear probe")
+    assert [entry.value for entry in (other[1], other[2], other[5])] == [37.0, None, None]
+
+
+def learning(method: str, dataset: str, seed: int, curve: Sequence[float]) -> Result:
+    made = result(cell(method, dataset, 4, seed, track="meta"), curve[-1] if curve else ZERO_SHOT)
+    return replace(made, curves={"accuracy": tuple(curve)} if curve else {})
+
+
+def test_accuracy_after_each_epoch_is_a_mean_over_targets_with_a_deviation_over_seeds() -> None:
+    results = [
+        learning("bolt", dataset, seed, [base + seed * 2 + epoch for epoch in range(1, 13)])
+        for dataset, base in (("ants", 40.0), ("bees", 60.0))
+        for seed in (1, 2)
+    ]
+    results += [learning("zero_shot", dataset, 0, []) for dataset in ("ants", "bees")]
+    results += [learning("linear_probe", dataset, 1, [30.0]) for dataset in ("ants", "bees")]
+    arranged = study(results)
+    (panel,) = arranged.panels
+    table = epochs_table(arranged, panel, 4)
+    assert table is not None
+    assert table.header == ("method", "epoch 1", "epoch 2", "epoch 5", "epoch 10", "epoch 12")
+    by_label = {row[0].text: row[1:] for row in table.rows}
+    assert [entry.value for entry in by_label["BOLT"]] == [54.0, 55.0, 58.0, 63.0, 65.0]
+    assert by_label["BOLT"][0].std == pytest.approx(np.std([53.0, 55.0], ddof=1))
+    assert [entry.text for entry in by_label["Zero-shot"]] == ["50.00"] * 5
+    assert [entry.value for entry in by_label["Linear probe"]] == [30.0, None, None, None, None]
+    figure = accuracy_after_epochs(arranged, panel, 4)
+    assert figure is not None
+    assert "± one sample standard deviation over n = 2 seeds" in figure.caption
+    fewshot = study(grid({"bolt": 60.0}))
+    assert epochs_table(fewshot, fewshot.panels[0], 4) is None
+    assert accuracy_after_epochs(fewshot, fewshot.panels[0], 4) is None
