@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bolt.clip.augment import evaluation_view
 from bolt.clip.backbone import Backbone
+from bolt.methods import METHODS
 from bolt.task.support import validation_tenth
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images, class_names
@@ -89,7 +90,8 @@ def _split(cell: Cell, loaded: LoadedArtifacts, dataset: DatasetRef) -> TestSpli
     images = loaded.get(Images(dataset, "test", size))
     labels = target_labels(cell.dataset, dataset, size, loaded)
     frozen = loaded.get(TestFeatures(cell.backbone, dataset, size))
-    if TRACKS[cell.track].support_split(cell.protocol) == "test" and dataset == cell.dataset:
+    drawn_here = TRACKS[cell.track].support_split(cell.protocol) == "test" and dataset == cell.dataset
+    if drawn_here and METHODS[cell.method.name].uses_support:
         # The support was drawn from this split. The largest support is left out, so that every k is scored on the same
         # images.
         kept = torch.ones(len(labels), dtype=torch.bool)

@@ -160,3 +160,6 @@ def test_published_supports_of_the_ood_track_come_from_the_test_split_and_are_no
     (other,) = result_of(world, turned(cell, ood_support="test")).evaluations
     # The largest support is left out, not the cell's own two a class, so that every k is scored on the same images.
     assert strict.total - other.total == 16 * 8
+    without_support = replace(world.pick("zero_shot"), track="ood")  # no support is drawn for it, and none left out
+    (all_images,) = result_of(world, turned(without_support, ood_support="test")).evaluations
+    assert all_images.total == strict.total
