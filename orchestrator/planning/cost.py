@@ -128,10 +128,12 @@ class CostModel:
     def memory_mib(self, cell: Cell) -> float | None:
         """MiB of an accelerator that a cell takes: the most that its nearest measured relatives took, else ``None``."""
         with self._lock:
-            groups = _memory_groups(cell)
-            if groups[0] not in self._known_memory:
-                self._known_memory[groups[0]] = _nearest(self._memory, groups, cell.shots) or None
-            return self._known_memory[groups[0]]
+            key = same_but_seed(cell)
+            try:
+                return self._known_memory[key]
+            except KeyError:
+                found = self._known_memory[key] = _nearest(self._memory, _memory_groups(cell), cell.shots)
+                return found
 
 
 def same_but_seed(cell: Cell) -> Hashable:

@@ -88,7 +88,7 @@ class Packing:
             share = self._assumed_share(cell, gpu_mib)
         else:
             share = smallest_share(mib * HEADROOM, gpu_mib)
-        too_small = self._too_small.get(same_but_seed(cell), 0.0)
+        too_small = self._too_small.get(same_but_seed(cell), 0.0) if self._too_small else 0.0
         if share <= too_small:
             share = next((larger for larger in SHARES if larger > too_small), 1.0)
         return Demand(share, mib)
