@@ -1,8 +1,6 @@
-"""The library by itself: from a CLIP, some images and perhaps a folder of checkpoints to a model, in a few calls.
+"""The functions of ``import bolt``: load a backbone and source models, and adapt the backbone to images.
 
-Nothing in here knows a grid, a store or a tracker. ``import bolt`` offers it by name, and imports it when it is used.
-
-Shape legend: N images, H, W height and width of one.
+Shape legend: N images, C classes, D embedding width, H, W height and width of an image.
 """
 
 from __future__ import annotations
@@ -26,10 +24,10 @@ from bolt.spectral.sources import Sources
 from bolt.task.task import Task
 
 PROMPTS = ("a photo of a {}.",)
-_TWINS = 0.9999
-"""Cosine of two text embeddings that are as good as one."""
+_SAME_EMBEDDING = 0.9999
+"""Two classes whose text embeddings have at least this cosine cannot be told apart by the text head."""
 
-_PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+_IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
 def load_backbone(
@@ -40,39 +38,42 @@ def load_backbone(
     name: str | None = None,
     device: str | torch.device = "cpu",
 ) -> Backbone:
-    """A frozen CLIP of open_clip.
+    """Load a frozen CLIP with open_clip.
 
     Args:
         architecture: a model name of open_clip, or the path of a model configuration (``.json``).
-        weights: a pre-trained tag of open_clip, which may fetch them, or a file.
-        quick_gelu: whether the weights were trained with QuickGELU. ``None`` takes what open_clip knows of the tag, or
-            the architecture's own for a file: OpenAI's weights in a file of yours need ``True``.
-        name: as it is called in saved models; the architecture by default.
+        weights: a pre-trained tag of open_clip, which may download the weights, or a file.
+        quick_gelu: whether the weights were trained with QuickGELU. ``None`` uses open_clip's value for a tag, and the
+            architecture's value for a file. OpenAI's weights in a local file need ``True``.
+        name: its name in saved models; the architecture by default.
+        device: device of the backbone.
 
     Raises:
         bolt.clip.tower_shape.UnsupportedTower: for an image tower other than a plain vision transformer.
     """
-    import open_clip  # seconds to import
+    import open_clip  # takes seconds to import
 
-    known = str(architecture)
-    if known.endswith(".json"):
-        open_clip.add_model_config(Path(known))
-        known = Path(known).stem
+    model_name = str(architecture)
+    if model_name.endswith(".json"):
+        open_clip.add_model_config(Path(model_name))
+        model_name = Path(model_name).stem
     if quick_gelu is None:
-        quick_gelu = bool((open_clip.get_pretrained_cfg(known, str(weights)) or {}).get("quick_gelu"))
-    model = open_clip.create_model(known, pretrained=str(weights), force_quick_gelu=quick_gelu)
-    return Backbone.from_open_clip(model, open_clip.get_tokenizer(known), name or known).to(device)
+        quick_gelu = bool((open_clip.get_pretrained_cfg(model_name, str(weights)) or {}).get("quick_gelu"))
+    model = open_clip.create_model(model_name, pretrained=str(weights), force_quick_gelu=quick_gelu)
+    return Backbone.from_open_clip(model, open_clip.get_tokenizer(model_name), name or model_name).to(device)
 
 
 def load_sources(folder: str | Path, backbone: Backbone, *, leave_out: Sequence[str] = ()) -> CheckpointSources:
-    """Fine-tuned models as sources: every checkpoint in a folder, of any known layout, named after its file.
+    """Load source models: every checkpoint in a folder, named after its file.
 
     Args:
-        leave_out: names that are not used; the model of the data that is adapted to would be one.
+        folder: holds checkpoints of any layout in :mod:`bolt.clip.checkpoint_conversion`.
+        backbone: the CLIP that they were fine-tuned from.
+        leave_out: names of checkpoints to skip, such as a model fine-tuned on the target's own data.
 
     Raises:
-        FileNotFoundError: where there is no checkpoint.
-        KeyError: for a name to leave out that is not there.
+        FileNotFoundError: if the folder holds no checkpoint.
+        KeyError: if a name in ``leave_out`` does not exist.
     """
     found = checkpoint_paths(Path(folder))
     for name in leave_out:
@@ -81,25 +82,27 @@ def load_sources(folder: str | Path, backbone: Backbone, *, leave_out: Sequence[
 
 
 def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[str]]:
-    """Images, their labels and the class names, of a folder with one sub-folder of images per class.
+    """Read images, labels and class names from a folder with one sub-folder of images per class.
 
-    Class names are the sub-folders' in order, with ``_`` and ``-`` read as spaces. Raises ``FileNotFoundError`` where
-    there is no image.
+    The class names are the sorted names of the sub-folders, with spaces for ``_`` and ``-``. Raises
+    ``FileNotFoundError`` if there is no image.
     """
     images: list[Image.Image] = []
     labels: list[int] = []
     names: list[str] = []
-    for sub in sorted(path for path in Path(folder).iterdir() if path.is_dir() and not path.name.startswith(".")):
-        files = sorted(path for path in sub.iterdir() if path.suffix.lower() in _PICTURES)
+    for class_folder in sorted(
+        path for path in Path(folder).iterdir() if path.is_dir() and not path.name.startswith(".")
+    ):
+        files = sorted(path for path in class_folder.iterdir() if path.suffix.lower() in _IMAGE_SUFFIXES)
         for path in files:
             with Image.open(path) as image:
                 image.load()
                 images.append(image)
             labels.append(len(names))
         if files:
-            names.append(sub.name.replace("_", " ").replace("-", " "))
+            names.append(class_folder.name.replace("_", " ").replace("-", " "))
     if not images:
-        raise FileNotFoundError(f"{folder} holds no sub-folder with images ({', '.join(_PICTURES)})")
+        raise FileNotFoundError(f"{folder} holds no sub-folder with images ({', '.join(_IMAGE_SUFFIXES)})")
     return images, labels, names
 
 
@@ -119,46 +122,49 @@ def adapt(
     initial: Mapping[str, Tensor] | None = None,
     **settings: Any,
 ) -> Model:
-    """Adapt a backbone to a handful of images, by any registered method.
+    """Adapt a backbone to a few images with any registered method.
+
+    Warns if two classes have the same text embedding.
 
     Args:
-        images: as Pillow opens them, or uint8 RGB (3, H, W).
-        labels: the class of each, from 0; ``None`` adapts to the images without labels (methods of the ``tta`` track).
-        class_names: in words; what the prompts are filled with and what predictions are called.
+        backbone: the CLIP to adapt; it is not changed.
+        images: Pillow images, paths of image files, or uint8 RGB tensors (3, H, W).
+        labels: class of each image, from 0. ``None`` adapts to the images without labels (methods of the ``tta``
+            track).
+        class_names: used in the prompts and in predictions.
         method: a name in ``bolt.methods.METHODS``.
         sources: models fine-tuned on other data, for the methods that use them.
-        name, seed: key the augmented views and the order of the images: the same ones give the same bits.
-        mirror: whether a mirrored image keeps its class; it does not for letters.
-        exif_rotation: whether photographs are turned as their EXIF data say, now and in predictions.
-        initial: a meta-learned image tower, for the method that starts from one.
-        settings: of the method, by name; its defaults are its recipe.
-
-    Warns of two classes whose words mean the same to the text tower.
+        prompts: templates of the text prompts, with ``{}`` for the class name.
+        name, seed: key the augmented views and the order of the images; equal values give bit-identical results.
+        mirror: whether training views may be mirrored; use ``False`` if mirroring changes the class, as for letters.
+        exif_rotation: whether photographs are rotated by their EXIF orientation, now and in predictions.
+        initial: tensors of a meta-learned image tower, for the method that starts from one.
+        settings: settings of the method, by name.
 
     Raises:
         bolt.methods.UnknownName: for a method or setting that does not exist, with the nearest that does.
-        ValueError: for labels and images that do not belong together, a class without an image, a method that cannot
-            do without labels or sources, and what the method itself raises.
+        ValueError: if labels and images do not fit, a class has no image, the method needs labels or sources that are
+            missing, or a setting has an invalid value.
     """
     chosen = METHODS[method]
     track = "fewshot" if labels is not None else "tta"
     if track not in chosen.tracks:
         raise ValueError(f"{method} {'needs labels' if labels is None else 'adapts to images without labels only'}")
     if chosen.uses_sources and chosen.meta_recipe is None and sources is None:
-        raise ValueError(f"{method} is made of source models; pass sources=bolt.load_sources(folder, backbone)")
-    labels_N = _checked(labels, len(images), len(class_names))
-    shown = InMemoryImages(backbone, images, name=name, seed=seed, mirror=mirror, exif_rotation=exif_rotation)
+        raise ValueError(f"{method} needs source models; pass sources=bolt.load_sources(folder, backbone)")
+    labels_N = _check_labels(labels, len(images), len(class_names))
+    in_memory = InMemoryImages(backbone, images, name=name, seed=seed, mirror=mirror, exif_rotation=exif_rotation)
     head_CD = backbone.zero_shot_head(class_names, prompts)
-    _warn_of_twins(head_CD, class_names)
+    _warn_of_similar_classes(head_CD, class_names)
     task = Task(
         backbone=backbone,
         head_CD=head_CD,
-        support=shown.support(labels_N),
+        support=in_memory.support(labels_N),
         sources=sources if chosen.uses_sources else None,
         protocol=STRICT,
         dataset=name,
         seed=seed,
-        unlabelled=shown.unlabelled() if labels is None else None,
+        unlabelled=in_memory.unlabelled() if labels is None else None,
         initial=initial,
     )
     configured = chosen.configure(settings, track)
@@ -167,19 +173,20 @@ def adapt(
     return Model.from_adapted(backbone, adapted, class_names, exif_rotation=exif_rotation, notes=notes)
 
 
-def _warn_of_twins(head_CD: Tensor, class_names: Sequence[str]) -> None:
-    """Two classes with one text embedding cannot be told apart by the text head, however the tower is trained."""
-    likeness_CC = (head_CD @ head_CD.T).fill_diagonal_(0)
-    if float(likeness_CC.max()) > _TWINS:
-        one, other = divmod(int(likeness_CC.argmax()), len(class_names))
+def _warn_of_similar_classes(head_CD: Tensor, class_names: Sequence[str]) -> None:
+    """Warn of two classes with nearly the same text embedding: the text head cannot tell them apart."""
+    cosine_CC = (head_CD @ head_CD.T).fill_diagonal_(0)
+    if float(cosine_CC.max()) > _SAME_EMBEDDING:
+        first, second = divmod(int(cosine_CC.argmax()), len(class_names))
         warnings.warn(
-            f"the text tower hardly tells {class_names[one]!r} from {class_names[other]!r}; use other words or prompts",
+            f"the text embeddings of {class_names[first]!r} and {class_names[second]!r} are nearly the same; use other "
+            "class names or prompts",
             stacklevel=3,
         )
 
 
-def _checked(labels: Sequence[int] | Tensor | None, images: int, classes: int) -> Tensor:
-    """The labels (N,), int64; empty for none."""
+def _check_labels(labels: Sequence[int] | Tensor | None, images: int, classes: int) -> Tensor:
+    """The labels (N,), int64; empty if ``labels`` is ``None``."""
     labels_N = torch.as_tensor([] if labels is None else labels, dtype=torch.int64)
     if labels is None:
         return labels_N

@@ -1,4 +1,4 @@
-"""Source models that are checkpoints on disk: one tower at a time is in memory.
+"""Source models read from checkpoint files, one at a time.
 
 Shape legend: m, n a weight matrix's rows and columns, k directions of one source.
 """
@@ -21,22 +21,22 @@ from bolt.spectral.directions import Directions, top_directions
 from bolt.spectral.sources import Sources
 from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
 
-_FIRST = 12
-"""Directions per source that the first reading keeps: what BOLT asks for by default."""
+_INITIAL_TOP_K = 12
+"""Directions per source that are computed at least; BOLT's default."""
 
 
 class CheckpointSources(Sources):
     """Sources read from checkpoints of any layout that :mod:`bolt.clip.checkpoint_conversion` knows.
 
-    What is kept is the leading directions of every source and the sum of the task vectors; a method that asks for more
-    directions, or for whole task vectors, has the files read again.
+    The leading directions of every source and the sum of the task vectors stay in memory. The files are read again if a
+    method asks for more directions or for whole task vectors.
 
     Args:
         backbone: the CLIP they were fine-tuned from.
         files: name of each source -> its checkpoint, a file or a folder.
 
     Raises:
-        ValueError: for no checkpoint at all.
+        ValueError: if ``files`` is empty.
     """
 
     def __init__(self, backbone: Backbone, files: Mapping[str, Path]) -> None:
@@ -44,7 +44,7 @@ class CheckpointSources(Sources):
             raise ValueError("there is no checkpoint to read a source from")
         self._files = dict(files)
         self._frozen = {name: tensor.cpu() for name, tensor in backbone.tower.state_dict_open_clip().items()}
-        self._kept = 0
+        self._top_k = 0
         self._directions: dict[str, list[Directions]] = {}
 
     @property
@@ -53,27 +53,27 @@ class CheckpointSources(Sources):
         return tuple(self._files)
 
     def directions(self, matrix: str, top_k: int) -> Sequence[Directions]:
-        """Per source, its leading directions of one matrix (m, n); all files are read when more are asked for."""
-        if top_k > self._kept:
-            self._decompose(max(top_k, _FIRST))
+        """Per source, the leading ``top_k`` directions of one matrix (m, n); reads all files if these are not known."""
+        if top_k > self._top_k:
+            self._decompose(max(top_k, _INITIAL_TOP_K))
         return [Directions(d.u[:, :top_k], d.s[:top_k], d.v[:, :top_k]) for d in self._directions[matrix]]
 
     def mean_task_vector(self, matrix: str) -> Tensor:
-        """The mean over the sources of one tensor's task vector, in its own shape."""
-        return leave_out_mean(self._total[matrix], [], len(self._files))
+        """The mean over the sources of one tensor's task vector, in the tensor's shape."""
+        return leave_out_mean(self._sum[matrix], [], len(self._files))
 
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
         """One source's task vector. Raises as :func:`bolt.clip.checkpoint_conversion.convert_image_tower`."""
         tuned = convert_image_tower(read_tensors(self._files[source]), self._frozen).tensors
-        return {name: tuned[name] - before for name, before in self._frozen.items()}
+        return {name: tuned[name] - frozen for name, frozen in self._frozen.items()}
 
     @cached_property
-    def _total(self) -> dict[str, Tensor]:
-        total = {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in self._frozen.items()}
+    def _sum(self) -> dict[str, Tensor]:
+        sums = {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in self._frozen.items()}
         for source in self._files:
             for name, tensor in self.task_vector(source).items():
-                add_task_vector(total[name], tensor)
-        return total
+                add_task_vector(sums[name], tensor)
+        return sums
 
     def _decompose(self, top_k: int) -> None:
         matrices = matrix_names(self._frozen)
@@ -82,13 +82,13 @@ class CheckpointSources(Sources):
             vector = self.task_vector(source)
             for name in matrices:
                 found[name].append(top_directions(vector[name], top_k))
-        self._directions, self._kept = found, top_k
+        self._directions, self._top_k = found, top_k
 
 
 def checkpoint_paths(folder: Path) -> dict[str, Path]:
-    """The checkpoints of a folder by name: every file of a known kind, and every sub-folder, in the order of names.
+    """The checkpoints in a folder by name: every file with a checkpoint's suffix and every sub-folder, sorted by name.
 
-    Raises ``FileNotFoundError`` where there is none.
+    Raises ``FileNotFoundError`` if there is none.
     """
     entries = sorted(folder.iterdir()) if folder.is_dir() else []
     found = {

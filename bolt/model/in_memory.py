@@ -1,8 +1,6 @@
-"""A handful of images in memory, as the support or the unlabelled images of a task.
+"""Images in memory, as the support or the unlabelled images of a task.
 
-Views are keyed as those of the benchmark are: by the name of the data, the seed, the view and the image's position.
-
-Shape legend: N images, B of them, D embedding width, S image side, H, W height and width.
+Shape legend: N images, B a part of them, D embedding width, S image side, H, W height and width.
 """
 
 from __future__ import annotations
@@ -23,13 +21,15 @@ from bolt.task.task import EVALUATION_VIEW, Support, Unlabelled
 
 
 class InMemoryImages:
-    """Images and their views for one backbone.
+    """Images and their views, for one backbone.
+
+    As in the benchmark, a view depends on the name, the seed, the view number and the position of the image only.
 
     Args:
-        images: as Pillow opens them or paths of files, or uint8 RGB (3, H, W).
+        images: Pillow images, paths of image files, or uint8 RGB tensors (3, H, W).
         name, seed: key the views and the orders.
         mirror: whether augmented views may be mirrored.
-        exif_rotation: whether photographs are turned as their EXIF data say.
+        exif_rotation: whether photographs are rotated by their EXIF orientation.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class InMemoryImages:
         return self._backbone.encode_images(self.pixels(view, torch.arange(len(self))))
 
     def support(self, labels_N: Tensor) -> Support:
-        """All images with their labels; with none, a support that is empty."""
+        """All images as a support; an empty support if there are no labels."""
         size = len(labels_N)
         return Support(
             labels_N=labels_N.to(self._backbone.device),
@@ -79,7 +79,7 @@ class InMemoryImages:
         )
 
     def unlabelled(self) -> Unlabelled:
-        """All images without labels."""
+        """All images as unlabelled images."""
         return Unlabelled(
             size=len(self),
             pixels=self.pixels,

@@ -1,4 +1,4 @@
-"""Reading a saved model (:mod:`bolt.model.saving`) back, in any of its forms."""
+"""Loads a model that :mod:`bolt.model.saving` saved, in any of its forms."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 class UnreadableModel(ValueError):
-    """A folder that holds no whole model of this format."""
+    """A folder holds no complete model, or something that is needed to load it was not given."""
 
 
 class BackboneMismatch(ValueError):
-    """A model that was adapted from other weights than those at hand."""
+    """The model was adapted from another backbone than the one given."""
 
 
 def load_model(
@@ -45,17 +45,18 @@ def load_model(
     sources: Sources | None = None,
     device: torch.device | str = "cpu",
 ) -> Model:
-    """Read a model of any form.
+    """Load a saved model of any form.
 
     Args:
-        backbone: the one it was adapted from; an ``adapter`` needs it.
-        sources: the models its basis was made of; coefficients without their basis need them.
-        device: where the model goes; with a backbone it goes where that is.
+        folder: written by :func:`bolt.model.saving.save`.
+        backbone: the backbone it was adapted from; required for an ``adapter``.
+        sources: the source models of its basis; required for an ``adapter`` of coefficients without basis.
+        device: device of the model; with a backbone, the backbone's device is used.
 
     Raises:
-        UnreadableModel: for what is no whole model of this format, or when what it needs is not given.
-        BackboneMismatch: when the backbone's weights are not those it was adapted from; both digests are named.
-        bolt.spectral.spectral_change.BasisMismatch: when the sources are not those of its basis.
+        UnreadableModel: if a file is missing, damaged or of another format version, or a required argument is missing.
+        BackboneMismatch: if the backbone is not the one it was adapted from; the message has both digests.
+        bolt.spectral.spectral_change.BasisMismatch: if the sources are not those of its basis.
     """
     folder = Path(folder)
     index = read_index(folder)
@@ -70,15 +71,15 @@ def load_model(
         _check_files(folder, index["files"])
         if index["form"] == "adapter":
             return _read_adapter(folder, index, about, backbone, sources, device)
-        classifier = _classifier(index, _aligned(load_file(folder / CLASSIFIER), device))
-        tower = _whole_tower(folder, index).to(device)
+        classifier = _classifier(index, _aligned_copies(load_file(folder / CLASSIFIER), device))
+        tower = _read_tower(folder, index).to(device)
         return Model(tower, classifier, about, backbone.tower if backbone else None)
     except (KeyError, TypeError, SafetensorError, UnknownClassifier, TensorMismatch) as error:
-        raise UnreadableModel(f"{folder} is not a whole model: {type(error).__name__} {error}") from error
+        raise UnreadableModel(f"{folder} is not a complete model: {type(error).__name__} {error}") from error
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """What ``bolt.json`` says. Raises ``UnreadableModel`` where it is missing, damaged or of another version."""
+    """Read ``bolt.json``. Raises ``UnreadableModel`` if it is missing, damaged or of another version."""
     try:
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
         version, form = index["format"], index["form"]
@@ -100,21 +101,21 @@ def _about(index: Mapping[str, Any]) -> About:
 def _check_files(folder: Path, digests: Mapping[str, str]) -> None:
     for name, digest in digests.items():
         if not (folder / name).is_file():
-            raise UnreadableModel(f"{folder} is not whole: {name} is missing")
+            raise UnreadableModel(f"{folder} is not a complete model: {name} is missing")
         if file_digest(folder / name) != digest:
-            raise UnreadableModel(f"{folder / name} is not the file that was written: its checksum differs")
+            raise UnreadableModel(f"{folder / name} was changed or damaged: its checksum differs")
 
 
 def _classifier(index: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Classifier:
     return build_classifier(index["classifier"]["kind"], tensors, index["classifier"]["numbers"])
 
 
-def _whole_tower(folder: Path, index: Mapping[str, Any]) -> ImageTower:
+def _read_tower(folder: Path, index: Mapping[str, Any]) -> ImageTower:
     if index["form"] == "huggingface":
         tensors = from_huggingface(load_file(folder / HUGGINGFACE_WEIGHTS))
     else:
         tensors = load_file(folder / VISUAL)
-    with torch.device("meta"):  # no memory, and no draw from a global random generator
+    with torch.device("meta"):  # allocates no memory and draws no random numbers
         tower = ImageTower(TowerShape(**index["tower"]))
     tower = tower.to_empty(device="cpu")
     tower.load_open_clip(tensors)
@@ -131,11 +132,11 @@ def _read_adapter(
 ) -> Model:
     if backbone is None:
         raise UnreadableModel(
-            f"{folder} holds an adapter, which needs the backbone it was made for: {about.backbone} with the digest "
-            f"{about.backbone_digest}"
+            f"{folder} holds an adapter, which needs the backbone it was adapted from: {about.backbone} with the "
+            f"digest {about.backbone_digest}"
         )
     frozen = backbone.tower
-    groups = _grouped(_aligned(load_file(folder / ADAPTER), device))
+    groups = _group_by_prefix(_aligned_copies(load_file(folder / ADAPTER), device))
     classifier = _classifier(index, groups["classifier"])
     changed = groups.get("tower", {})
     tower = replace_tensors(frozen, changed) if changed else frozen
@@ -159,19 +160,19 @@ def _spectral_change(
         return SpectralChange(coefficients, bases, recipe, tuple(basis["sources"]))
     if sources is None:
         raise UnreadableModel(
-            f"{folder} holds coefficients without their basis, which is made of the source models "
-            f"{', '.join(basis['sources'])}; give them, or save it with its basis"
+            f"{folder} holds coefficients without their basis, which is built from the source models "
+            f"{', '.join(basis['sources'])}; pass them as sources, or save the model with its basis"
         )
     return rebuild_change(coefficients, groups["probe"], recipe, sources, frozen.state_dict_open_clip())
 
 
-def _aligned(tensors: Mapping[str, Tensor], device: torch.device | str) -> dict[str, Tensor]:
-    """Copies in memory of their own. Those of a file lie where they lay in it, and products of a vector with a matrix
-    that is not aligned can differ in their last bits."""
+def _aligned_copies(tensors: Mapping[str, Tensor], device: torch.device | str) -> dict[str, Tensor]:
+    """Copies in newly allocated memory. Tensors from a file may be unaligned, and their matrix-vector products can then
+    differ in the last bits."""
     return {name: tensor.clone().to(device) for name, tensor in tensors.items()}
 
 
-def _grouped(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+def _group_by_prefix(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     groups: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         group, _, rest = name.partition("/")

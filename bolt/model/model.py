@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from bolt.task.task import Adapted
 
 ImageInput = Image.Image | Tensor | str | Path
-"""An image as Pillow opens it or the path of its file, or uint8 RGB (3, H, W)."""
+"""A Pillow image, the path of an image file, or a uint8 RGB tensor (3, H, W)."""
 
 _BATCH = 256
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says of one image.
+    """The predicted label of one image.
 
     Attributes:
-        label: the most likely class.
+        label: name of the most probable class.
         score: its probability, the softmax of the logits.
-        scores: that of every class, by name.
+        scores: probability of every class, by name.
     """
 
     label: str
@@ -47,7 +47,7 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Model(ModelParts):
-    """A classifier of images; its attributes are those of :class:`bolt.model.parts.ModelParts`."""
+    """An image classifier; :class:`bolt.model.parts.ModelParts` describes its attributes."""
 
     @classmethod
     def from_adapted(
@@ -59,14 +59,14 @@ class Model(ModelParts):
         exif_rotation: bool = False,
         notes: Mapping[str, Any] | None = None,
     ) -> Model:
-        """The model that a method made of a backbone.
+        """Build a model from the result of a method.
 
-        Raises ``bolt.task.classifiers.UnknownClassifier`` where the method's classifier is a plain function, which
-        cannot be written down.
+        Raises ``bolt.task.classifiers.UnknownClassifier`` if the method's classifier is a plain function, which cannot
+        be saved.
         """
         if not isinstance(adapted.classify, Classifier):
             raise UnknownClassifier(
-                "the method's classifier is a plain function; one of bolt.task.classifiers can be kept and exported"
+                "the method's classifier is a plain function; only a bolt.task.classifiers.Classifier can be saved"
             )
         about = About(
             tuple(class_names),
@@ -82,11 +82,11 @@ class Model(ModelParts):
 
     @property
     def device(self) -> torch.device:
-        """Where the tower is."""
+        """Device of the tower."""
         return self.tower.class_embedding.device
 
     def pixels(self, images: Sequence[ImageInput]) -> Tensor:
-        """The evaluation transform of the benchmark: uint8 (B, 3, S, S)."""
+        """Apply the benchmark's evaluation transform: uint8 (B, 3, S, S)."""
         size = self.tower.shape.image_size
         return torch.stack([self._pixels(image, size) for image in images])
 
@@ -96,7 +96,7 @@ class Model(ModelParts):
         return torch.from_numpy(evaluation_pixels(open_image(image), size, exif_rotation=self.about.exif_rotation))
 
     def logits(self, images: Sequence[ImageInput] | Tensor) -> Tensor:
-        """Logits (B, C) of pictures, or of uint8 pixels (B, 3, S, S) that :meth:`pixels` has made."""
+        """Logits (B, C) of images, or of uint8 pixels (B, 3, S, S) from :meth:`pixels`."""
         pixels_B3SS = images if isinstance(images, Tensor) else self.pixels(images)
         about, parts = self.about, []
         with torch.inference_mode():
@@ -106,7 +106,7 @@ class Model(ModelParts):
         return torch.cat(parts)
 
     def predict(self, images: Sequence[ImageInput] | Tensor) -> list[Prediction]:
-        """Label and scores of every image."""
+        """Predict label and class probabilities of every image; the arguments are those of :meth:`logits`."""
         if not len(images):
             return []
         names = self.about.class_names

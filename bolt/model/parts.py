@@ -1,4 +1,4 @@
-"""What a finished model consists of: an adapted image tower, a classifier, and how both came about.
+"""The parts of a finished model, which are saved to disk: the image tower, the classifier and their metadata.
 
 Shape legend: B images, D embedding width, C classes.
 """
@@ -19,16 +19,16 @@ from bolt.task.classifiers import Classifier
 
 @dataclass(frozen=True)
 class About:
-    """What a model is, beside its numbers.
+    """Metadata of a model: labels, preprocessing, backbone and notes.
 
     Attributes:
         class_names: the labels, in the order of the logits.
         backbone: name of the CLIP it was adapted from.
-        backbone_digest: what that CLIP's frozen image tower was (:attr:`bolt.clip.backbone.Backbone.digest`).
-        logit_scale: of that CLIP.
-        mean, std: per channel, of pixels in [0, 1].
-        exif_rotation: whether a photograph is turned as its EXIF data say.
-        notes: what whoever made it wants to be known: the method, the cell, its accuracy, the data's licence.
+        backbone_digest: digest of that CLIP's frozen image tower (:attr:`bolt.clip.backbone.Backbone.digest`).
+        logit_scale: that CLIP's factor of the cosine in a logit.
+        mean, std: normalisation per channel, for pixels in [0, 1].
+        exif_rotation: whether photographs are rotated by their EXIF orientation.
+        notes: free-form notes, such as the method, its accuracy or the licence of the data.
     """
 
     class_names: tuple[str, ...]
@@ -43,15 +43,18 @@ class About:
 
 @dataclass(frozen=True, eq=False)
 class ModelParts:
-    """The parts of a model, which is all that is written to disk.
+    """An adapted image tower, its classifier and its metadata.
 
     Attributes:
         tower: the adapted image tower, frozen.
         classifier: raw features (B, D) -> logits (B, C).
-        about: labels, preprocessing and origin.
-        frozen: the tower it was adapted from, the same object as ``tower`` where that did not change; ``None`` for a
-            model that was read in a merged form.
-        change: the tower's change as coefficients in a basis, where that is what it is.
+        about: labels, preprocessing, backbone and notes.
+        frozen: the pre-trained tower; the same object as ``tower`` if the method did not change it, ``None`` for a
+            model that was loaded in a merged form without its backbone.
+        change: the tower's change as coefficients in a basis, if the method has that form.
+
+    Raises:
+        ValueError: if the number of class names is not the classifier's number of classes.
     """
 
     tower: ImageTower
@@ -67,12 +70,12 @@ class ModelParts:
             )
 
     def changed_tensors(self) -> dict[str, Tensor]:
-        """The tower's tensors that differ from the frozen one's and are no part of ``change``, by open_clip's names.
+        """The tower's tensors that differ from the frozen tower's and are not in ``change``, by open_clip's names.
 
-        Raises ``ValueError`` for a model read in a merged form without its backbone.
+        Raises ``ValueError`` if ``frozen`` is ``None``.
         """
         if self.frozen is None:
-            raise ValueError("this model was read in a merged form; what changed is known with its backbone only")
+            raise ValueError("this model was loaded without its backbone, so its changed tensors are unknown")
         if self.frozen is self.tower:
             return {}
         explained = self.change.coefficients if self.change else {}

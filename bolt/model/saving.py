@@ -1,16 +1,16 @@
-"""A model on disk: safetensors and one JSON file, in one of three forms. No pickle is written or read.
+"""Saves a model to a folder, as safetensors and JSON files, in one of three forms.
 
 ``adapter``
-    the classifier and the tower's change in its smallest form (:mod:`bolt.spectral.spectral_change`): it needs its
-    backbone, and coefficients without their basis need the source models. ``bolt.json``, ``adapter.safetensors``.
+    The classifier and the tower's change in its smallest form (:mod:`bolt.spectral.spectral_change`). Loading it needs
+    the backbone, and the source models if the basis is left out. ``bolt.json``, ``adapter.safetensors``.
 ``state_dict``
-    the whole image tower by open_clip's visual names, and the classifier: it needs nothing. ``bolt.json``,
+    The whole image tower by open_clip's visual names, and the classifier. Loading it needs nothing else. ``bolt.json``,
     ``visual.safetensors``, ``classifier.safetensors``.
 ``huggingface``
-    the tower as a ``CLIPVisionModelWithProjection`` of transformers, and the classifier: it needs nothing.
+    The tower as a ``CLIPVisionModelWithProjection`` of transformers, and the classifier. Loading it needs nothing else.
     ``bolt.json``, ``config.json``, ``preprocessor_config.json``, ``model.safetensors``, ``classifier.safetensors``.
 
-``bolt.json`` says the format's version, the class names, the preprocessing, the backbone with its digest, and the
+``bolt.json`` has the version of the format, the class names, the preprocessing, the backbone with its digest, and the
 checksum of every other file. It is written last.
 """
 
@@ -39,7 +39,7 @@ Form = Literal["adapter", "state_dict", "huggingface"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
 FORMAT = 1
-"""Version of the files' layout. A reader refuses one that it does not know."""
+"""Version of the file layout; :func:`bolt.model.loading.load_model` refuses other versions."""
 
 INDEX = "bolt.json"
 ADAPTER = "adapter.safetensors"
@@ -47,93 +47,94 @@ VISUAL = "visual.safetensors"
 CLASSIFIER = "classifier.safetensors"
 HUGGINGFACE_WEIGHTS = "model.safetensors"
 _BICUBIC = 3
-"""Pillow's number of the filter."""
+"""Pillow's number of the bicubic filter."""
 
 
 def save(model: ModelParts, folder: Path | str, form: Form = "adapter", *, with_basis: bool = False) -> None:
-    """Write a model into a folder that is not there yet, whole or not at all.
+    """Save a model to a new or empty folder, atomically: the folder appears with all files or not at all.
 
     Args:
-        with_basis: an adapter's coefficients with their basis, so that no source model is needed to read it.
+        form: ``adapter``, ``state_dict`` or ``huggingface``; see the top of this module.
+        with_basis: save an adapter's coefficients with their basis, so that loading needs no source model.
 
     Raises:
-        bolt.spectral.spectral_linear.NonFiniteTensor: for NaN or infinite entries; nothing is written.
-        FileExistsError: when something is there already.
-        ValueError: for a form that does not exist, or an adapter of a model whose backbone is not known.
+        bolt.spectral.spectral_linear.NonFiniteTensor: if a tensor has NaN or infinite entries; nothing is written.
+        FileExistsError: if the folder exists and is not empty.
+        ValueError: for an unknown form, or for an adapter of a model that was loaded without its backbone.
     """
     if form not in FORMS:
         raise ValueError(f"a model is saved as {', '.join(FORMS)}, not as {form!r}")
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise FileExistsError(f"{target} is there already and not empty")
+        raise FileExistsError(f"{target} exists and is not empty")
     target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
     try:
-        body = _WRITERS[form](model, scratch, with_basis)
-        digests = {path.name: file_digest(path) for path in sorted(scratch.iterdir())}
-        (scratch / INDEX).write_text(_index(model, form, body, digests), encoding="utf-8")
-        scratch.chmod(0o755)
-        os.replace(scratch, target)
+        extra = _WRITERS[form](model, staging, with_basis)
+        digests = {path.name: file_digest(path) for path in sorted(staging.iterdir())}
+        (staging / INDEX).write_text(_index(model, form, extra, digests), encoding="utf-8")
+        staging.chmod(0o755)
+        os.replace(staging, target)
     except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
         raise
 
 
-def adapter_files(model: ModelParts, most_bytes: int | None = None) -> dict[str, bytes] | None:
-    """The files of a model's ``adapter`` form without basis, the index last; for whoever keeps them elsewhere.
+def adapter_files(model: ModelParts, max_bytes: int | None = None) -> dict[str, bytes] | None:
+    """The content of the files of a model's ``adapter`` form without basis, by name; the index file is last.
 
-    ``None`` where the tensors together exceed ``most_bytes``. Raises as :func:`save`.
+    ``None`` where the tensors together exceed ``max_bytes``. Raises as :func:`save`.
     """
-    tensors, body = _adapter(model, with_basis=False)
-    if most_bytes is not None and sum(tensor.nbytes for tensor in tensors.values()) > most_bytes:
+    tensors, extra = _adapter(model, with_basis=False)
+    if max_bytes is not None and sum(tensor.nbytes for tensor in tensors.values()) > max_bytes:
         return None
-    content = save_bytes(_packed(tensors))
-    index = _index(model, "adapter", body, {ADAPTER: hashlib.sha256(content).hexdigest()})
+    content = save_bytes(_cpu_copies(tensors))
+    index = _index(model, "adapter", extra, {ADAPTER: hashlib.sha256(content).hexdigest()})
     return {ADAPTER: content, INDEX: index.encode()}
 
 
-def _index(model: ModelParts, form: Form, body: Mapping[str, Any], files: Mapping[str, str]) -> str:
+def _index(model: ModelParts, form: Form, extra: Mapping[str, Any], files: Mapping[str, str]) -> str:
     content = {
         "format": FORMAT,
         "form": form,
         "about": asdict(model.about),
         "tower": asdict(model.tower.shape),
         "classifier": {"kind": model.classifier.kind, "numbers": model.classifier.numbers()},
-        **body,
+        **extra,
         "files": files,
     }
     return json.dumps(content, indent=1)
 
 
 def _adapter(model: ModelParts, with_basis: bool) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of an adapter by their stored names, and what the index says of them."""
-    tensors = _prefixed("classifier", model.classifier.tensors()) | _prefixed("tower", model.changed_tensors())
+    """The tensors of an adapter by their stored names, and its additional entries in the index file."""
+    tensors = _with_prefix("classifier", model.classifier.tensors()) | _with_prefix("tower", model.changed_tensors())
     if model.change is None:
         return tensors, {}
-    tensors |= _prefixed("coefficients", model.change.coefficients) | _prefixed("probe", model.change.probes())
+    tensors |= _with_prefix("coefficients", model.change.coefficients) | _with_prefix("probe", model.change.probes())
     if with_basis:
-        tensors |= _prefixed("u", {name: basis.u for name, basis in model.change.bases.items()})
-        tensors |= _prefixed("v", {name: basis.v for name, basis in model.change.bases.items()})
+        tensors |= _with_prefix("u", {name: basis.u for name, basis in model.change.bases.items()})
+        tensors |= _with_prefix("v", {name: basis.v for name, basis in model.change.bases.items()})
     basis = {"recipe": asdict(model.change.recipe), "sources": list(model.change.sources), "included": with_basis}
     return tensors, {"basis": basis}
 
 
 def _write_adapter(model: ModelParts, folder: Path, with_basis: bool) -> dict[str, Any]:
-    tensors, body = _adapter(model, with_basis)
-    save_tensors(_packed(tensors), folder / ADAPTER)
-    return body
+    tensors, extra = _adapter(model, with_basis)
+    save_tensors(_cpu_copies(tensors), folder / ADAPTER)
+    return extra
 
 
 def _write_state_dict(model: ModelParts, folder: Path, with_basis: bool) -> dict[str, Any]:
-    save_tensors(_packed(model.tower.state_dict_open_clip()), folder / VISUAL)
-    save_tensors(_packed(model.classifier.tensors()), folder / CLASSIFIER)
+    save_tensors(_cpu_copies(model.tower.state_dict_open_clip()), folder / VISUAL)
+    save_tensors(_cpu_copies(model.classifier.tensors()), folder / CLASSIFIER)
     return {}
 
 
 def _write_huggingface(model: ModelParts, folder: Path, with_basis: bool) -> dict[str, Any]:
     tensors = to_huggingface(model.tower.state_dict_open_clip())
-    save_tensors(_packed(tensors), folder / HUGGINGFACE_WEIGHTS, metadata={"format": "pt"})
-    save_tensors(_packed(model.classifier.tensors()), folder / CLASSIFIER)
+    save_tensors(_cpu_copies(tensors), folder / HUGGINGFACE_WEIGHTS, metadata={"format": "pt"})
+    save_tensors(_cpu_copies(model.classifier.tensors()), folder / CLASSIFIER)
     for name, content in {
         "config.json": config_from_shape(model.tower.shape),
         "preprocessor_config.json": _preprocessor(model),
@@ -150,7 +151,7 @@ _WRITERS: Mapping[Form, Callable[[ModelParts, Path, bool], dict[str, Any]]] = {
 
 
 def _preprocessor(model: ModelParts) -> dict[str, Any]:
-    """The evaluation transform as transformers' image processor of CLIP states it."""
+    """The evaluation transform as the configuration of transformers' ``CLIPImageProcessor``."""
     size = model.tower.shape.image_size
     return {
         "image_processor_type": "CLIPImageProcessor",
@@ -168,8 +169,8 @@ def _preprocessor(model: ModelParts) -> dict[str, Any]:
     }
 
 
-def _packed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies on the CPU that share no memory, as safetensors wants them. Raises ``NonFiniteTensor`` naming a tensor."""
+def _cpu_copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """CPU copies that share no memory, as safetensors requires. Raises ``NonFiniteTensor``, naming the tensor."""
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
             raise NonFiniteTensor(f"{name} has NaN or infinite entries; the model is not written")
@@ -179,11 +180,11 @@ def _packed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def _prefixed(group: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _with_prefix(group: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {f"{group}/{name}": tensor for name, tensor in tensors.items()}
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
+    """SHA-256 of a file, in hexadecimal digits."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
