@@ -1,0 +1,48 @@
+"""The registry of tables and figures: the example in the docs runs, and tracks name what there is."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.report import registry
+from orchestrator.tracks import TRACKS
+from tests.helpers.small_results import grid, study, write
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_the_page_on_adding_a_table_holds_a_table_that_the_report_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "adding-a-report-table.md").read_text(), re.DOTALL)
+    assert code is not None
+    monkeypatch.setattr(registry, "PANEL_TABLES", list(registry.PANEL_TABLES))
+    exec(compile(code[1], "adding-a-report-table.md", "exec"), {})
+    results = grid({"bolt": 60.0, "linear_probe": 55.0}, ks=(4,))
+    files = write(tmp_path, results)
+    (path,) = [path for path in files.tables if path.name.startswith("seed_range_") and path.suffix == ".csv"]
+    rows = {row["method"]: row for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines())}
+    accuracies = [r.evaluations[0].accuracy for r in results if r.cell.method.name == "bolt"]
+    assert float(rows["BOLT"]["lowest"]) == pytest.approx(min(accuracies))
+    assert float(rows["BOLT"]["range"]) == pytest.approx(max(accuracies) - min(accuracies))
+    page = files.page.read_text(encoding="utf-8")
+    assert "Range over seeds and datasets at k = 4" in page
+    assert f"tables/{path.name}" in page
+
+
+@pytest.mark.parametrize("track", TRACKS)
+def test_every_track_names_lead_tables_and_figures_that_are_registered(track: str) -> None:
+    assert set(TRACKS[track].lead_tables) <= {line.name for line in registry.PANEL_TABLES if line.section == "lead"}
+    assert set(TRACKS[track].lead_figures) <= {line.name for line in registry.PANEL_FIGURES if line.section == "lead"}
+
+
+def test_a_track_that_names_an_unknown_table_is_told_which_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    arranged = study(grid({"bolt": 60.0}))
+    monkeypatch.setitem(TRACKS, "fewshot", replace(TRACKS["fewshot"], lead_tables=("no_such_table",)))
+    with pytest.raises(ValueError, match=r"fewshot.*no_such_table.*main"):
+        registry.panel_tables(arranged, arranged.panels[0])
