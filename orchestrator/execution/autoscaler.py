@@ -18,47 +18,11 @@ CONFIG_OPTION, ADDRESS_OPTION = "--autoscaling-config=", "--gcs-address="
 
 
 @dataclass(frozen=True)
-class NodeType:
-    """A type of node that the autoscaler can start.
-
-    Attributes:
-        max_count: at most so many nodes of it.
-        cpus, gpus: of one node.
-    """
-
-    max_count: int
-    cpus: float
-    gpus: float
-
-
-@dataclass(frozen=True)
 class AutoscalerLimits:
-    """The nodes that the autoscaler can start besides the head.
+    """CPUs and GPUs of all nodes that the autoscaler can start besides the head, as far as their size is known."""
 
-    Attributes:
-        max_nodes: at most so many nodes, of all types together.
-        node_types: the types whose size is known.
-    """
-
-    max_nodes: int = 0
-    node_types: tuple[NodeType, ...] = ()
-
-    @property
-    def cpus(self) -> float:
-        """CPUs of all of them, when the nodes with the most CPUs are started first."""
-        return self._total([(node.cpus, node.max_count) for node in self.node_types])
-
-    @property
-    def gpus(self) -> float:
-        """GPUs of all of them, when the nodes with the most GPUs are started first."""
-        return self._total([(node.gpus, node.max_count) for node in self.node_types])
-
-    def _total(self, sizes: list[tuple[float, int]]) -> float:
-        nodes_left, total = self.max_nodes, 0.0
-        for size, max_count in sorted(sizes, reverse=True):
-            count = min(nodes_left, max_count)
-            nodes_left, total = nodes_left - count, total + count * size
-        return total
+    cpus: float = 0.0
+    gpus: float = 0.0
 
 
 def read_autoscaler_limits(gcs_address: str) -> AutoscalerLimits:
@@ -80,9 +44,15 @@ def read_autoscaler_limits(gcs_address: str) -> AutoscalerLimits:
 def limits_from_config(config: dict[str, Any]) -> AutoscalerLimits:
     """The limits in the autoscaler's configuration, as ``ray up`` has completed it."""
     head = config.get("head_node_type")
-    node_types = tuple(
-        NodeType(int(node.get("max_workers", 0)), float(size.get("CPU", 0)), float(size.get("GPU", 0)))
-        for name, node in config["available_node_types"].items()
-        if (size := node.get("resources") or {}) and name != head
-    )
-    return AutoscalerLimits(int(config.get("max_workers", 0)), node_types)
+    node_types = [node for name, node in config["available_node_types"].items() if name != head]
+
+    def total(resource: str) -> float:
+        """The most there can be of a resource: the nodes that have the most of it are started first."""
+        sizes = [((node.get("resources") or {}).get(resource, 0), node.get("max_workers", 0)) for node in node_types]
+        nodes_left, amount = int(config.get("max_workers", 0)), 0.0
+        for size, max_count in sorted(sizes, reverse=True):
+            count = min(nodes_left, int(max_count))
+            nodes_left, amount = nodes_left - count, amount + count * float(size)
+        return amount
+
+    return AutoscalerLimits(total("CPU"), total("GPU"))

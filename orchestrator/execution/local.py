@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 import traceback
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent
@@ -25,12 +25,6 @@ It is given by name because a worker resolves it: the driver does not have to im
 """
 
 
-def load_runner(path: str) -> Runner:
-    """The function that a ``module:function`` path names. Raises ``ImportError`` or ``AttributeError``."""
-    module, _, name = path.partition(":")
-    return cast("Runner", getattr(importlib.import_module(module), name))
-
-
 def run_cells_locally(
     cells: Iterable[Cell],
     settings: RunSettings,
@@ -42,7 +36,7 @@ def run_cells_locally(
 
     Raises :class:`~orchestrator.store.failure_kind.RunStopped` when the store cannot be used.
     """
-    run = load_runner(runner)
+    run: Runner = pkgutil.resolve_name(runner)
     for cell in cells:
         on_event(CellEvent(cell, "started"))
         try:

@@ -48,7 +48,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         cells: Sequence[Cell],
         waiting: CellQueue,
         max_attempts: int,
-        on_gpu_oom: Callable[[Cell, float], None] = lambda cell, share: None,
+        on_gpu_oom: Callable[[Cell, float], None],
     ) -> None:
         self.events: Queue[CellEvent | None] = Queue()
         self.error: Exception | None = None

@@ -10,7 +10,6 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
-from orchestrator.core.events import Resources
 from orchestrator.execution.tune.cell_queue import CellQueue
 from orchestrator.execution.tune.tune_patches import WorkerKeeper, remove_finished_trials
 
@@ -27,7 +26,11 @@ class CellSearcher(Searcher):  # type: ignore[misc]
             finished: str = Searcher.FINISHED
             return finished
         assignment = self._cells.take(trial_id)
-        return None if assignment is None else trial_config(assignment.number, assignment.request)
+        if assignment is None:
+            return None
+        request = assignment.request
+        amounts = {"CPU": request.cpus, "GPU": request.gpus, "memory": request.memory}
+        return {"cell": assignment.number, "request": {name: amount for name, amount in amounts.items() if amount}}
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
         """The trial's slot is free. Tune passes these arguments by keyword."""
@@ -38,12 +41,6 @@ class CellSearcher(Searcher):  # type: ignore[misc]
 
     def restore(self, checkpoint_path: str) -> None:
         """Tune's snapshots are never restored."""
-
-
-def trial_config(number: int, request: Resources) -> dict[str, Any]:
-    """The configuration of the trial that runs a cell; ``request`` is in Ray's form."""
-    amounts = {"CPU": request.cpus, "GPU": request.gpus, "memory": request.memory}
-    return {"cell": number, "request": {name: amount for name, amount in amounts.items() if amount}}
 
 
 class LifoScheduler(FIFOScheduler):  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,11 @@ import ray
 from ray import tune
 
 from orchestrator.core.cell import Cell
-from orchestrator.execution.local import load_runner
 from orchestrator.execution.process import worker_log
 
 if TYPE_CHECKING:
     from orchestrator.core.settings import RunSettings
+    from orchestrator.execution.local import Runner
 
 CHUNK = 128
 """Cells are sent to workers in chunks of this size. A worker fetches a chunk when it runs the first cell of it."""
@@ -57,7 +58,8 @@ class Worker(tune.Trainable):  # type: ignore[misc]
         return True
 
     def step(self) -> dict[str, Any]:
-        outcome = load_runner(self._input.runner)(self._input.cell(self._number), self._settings)
+        run: Runner = pkgutil.resolve_name(self._input.runner)
+        outcome = run(self._input.cell(self._number), self._settings)
         return {
             "outcome": outcome.status,
             "outcome_seconds": outcome.seconds,

@@ -16,7 +16,7 @@ import psutil
 import pytest
 import yaml
 
-from orchestrator.execution.autoscaler import AutoscalerLimits, NodeType, limits_from_config, read_autoscaler_limits
+from orchestrator.execution.autoscaler import AutoscalerLimits, limits_from_config, read_autoscaler_limits
 from tests.helpers.waiting import PATIENCE, wait_for
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -37,16 +37,20 @@ print(json.dumps([before.gpus, before.max_size, end.kind, after.gpus, after.max_
 
 
 def test_the_largest_nodes_count_first() -> None:
-    limits = AutoscalerLimits(max_nodes=3, node_types=(NodeType(2, 8, 1), NodeType(8, 4, 4), NodeType(0, 96, 8)))
-    assert (limits.cpus, limits.gpus) == (20, 12)
-    assert (AutoscalerLimits().cpus, AutoscalerLimits().gpus) == (0, 0)
+    sizes = {"head": (1, 64, 8), "small": (2, 8, 1), "wide": (8, 4, 4), "none": (0, 96, 8)}
+    node_types = {
+        name: {"max_workers": count, "resources": {"CPU": cpus, "GPU": gpus}}
+        for name, (count, cpus, gpus) in sizes.items()
+    }
+    config = {"max_workers": 3, "head_node_type": "head", "available_node_types": node_types}
+    assert limits_from_config(config) == AutoscalerLimits(cpus=20, gpus=12)
 
 
 def test_limits_are_read_from_the_autoscalers_configuration() -> None:
     configuration = yaml.safe_load((PROJECT / "cluster.yaml").read_text())
-    assert limits_from_config(configuration) == AutoscalerLimits(max_nodes=8)  # sizes are filled in by `ray up`
+    assert limits_from_config(configuration) == AutoscalerLimits()  # `ray up` fills in the sizes
     configuration["available_node_types"]["gpu"]["resources"] = {"CPU": 4, "GPU": 1, "memory": 1}
-    assert limits_from_config(configuration) == AutoscalerLimits(8, (NodeType(max_count=8, cpus=4, gpus=1),))
+    assert limits_from_config(configuration) == AutoscalerLimits(cpus=32, gpus=8)
 
 
 def test_without_an_autoscaler_no_node_can_start() -> None:
