@@ -96,9 +96,9 @@ def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
 @pytest.fixture(scope="module")
 def filled_in(account: Account) -> Path:
     """cluster.yaml with the values that the preparation prints; moto accepts any image."""
-    said = account.python("docs/cluster/prepare_aws.py", "--region", REGION, "--bucket", "bolt-test", "--ssh-from", ME)
-    assert said.returncode == 0, said.stdout
-    wanted = [line.strip() for line in said.stdout.splitlines()[1:]]
+    done = account.python("docs/cluster/prepare_aws.py", "--region", REGION, "--bucket", "bolt-test", "--ssh-from", ME)
+    assert done.returncode == 0, done.stdout
+    wanted = [line.strip() for line in done.stdout.splitlines()[1:]]
     text = (PROJECT / "cluster.yaml").read_text()
     for old, new in zip(
         ("region: us-west-2", "SecurityGroupIds: [sg-0123456789abcdef0]", "BOLT_STORE=s3://FILL-IN/bolt"),

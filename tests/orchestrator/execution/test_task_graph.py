@@ -1,4 +1,4 @@
-"""Graphs of tasks: order, needs, failures; in one process."""
+"""Graphs of tasks in one process: order, dependencies and failures."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def refuse(value: int) -> int:
     raise ValueError(f"not {value}")
 
 
-def task(value: int, *needs: str) -> GraphTask:
-    return GraphTask(give, (value,), frozenset(needs))
+def task(value: int, *dependencies: str) -> GraphTask:
+    return GraphTask(give, (value,), frozenset(dependencies))
 
 
-def test_runs_what_is_needed_first_and_otherwise_in_order() -> None:
+def test_dependencies_run_first_and_other_tasks_in_order() -> None:
     tasks = {"c": task(3, "a"), "a": task(1), "b": task(2), "d": task(4, "c", "b")}
     events = list(run_graph_locally(tasks))
     assert [event.key for event in events if event.kind == "started"] == ["a", "c", "b", "d"]
     assert {event.key: event.value for event in events if event.kind == "finished"} == {"a": 1, "b": 2, "c": 3, "d": 4}
 
 
-def test_a_failure_skips_what_needs_it_and_nothing_else() -> None:
+def test_a_failure_skips_only_the_tasks_that_depend_on_it() -> None:
     tasks = {"a": GraphTask(refuse, (1,)), "b": task(2, "a"), "c": task(3, "b"), "d": task(4)}
     events = {event.key: event for event in run_graph_locally(tasks) if event.kind != "started"}
     assert {key: event.kind for key, event in events.items()} == {
@@ -42,7 +42,7 @@ def test_a_failure_skips_what_needs_it_and_nothing_else() -> None:
     assert events["c"].failed_dependency == "a"
 
 
-def test_a_task_that_needs_two_failed_ones_is_skipped_once() -> None:
+def test_a_task_with_two_failed_dependencies_is_skipped_once() -> None:
     tasks = {"a": GraphTask(refuse, (1,)), "b": GraphTask(refuse, (2,)), "c": task(3, "a", "b")}
     skipped = [event for event in run_graph_locally(tasks) if event.kind == "skipped"]
     assert [(event.key, event.failed_dependency) for event in skipped] == [("c", "a")]
@@ -60,7 +60,7 @@ def test_a_graph_that_cannot_run_is_refused_before_anything_runs(tasks: dict[str
         next(run_graph_locally(tasks))
 
 
-def test_interrupting_is_not_a_failure() -> None:
+def test_keyboard_interrupt_is_raised_and_not_recorded_as_a_failure() -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
