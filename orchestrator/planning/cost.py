@@ -143,8 +143,8 @@ def same_but_seed(cell: Cell) -> Hashable:
 
 def _memory_groups(cell: Cell) -> tuple[Hashable, ...]:
     """Rungs 1 to 3."""
-    place = cell.backbone.name, cell.track
-    return same_but_seed(cell), (*place, cell.method, cell.domain), (*place, cell.method.name)
+    shared = cell.backbone.name, cell.track
+    return same_but_seed(cell), (*shared, cell.method, cell.domain), (*shared, cell.method.name)
 
 
 @lru_cache(maxsize=4096)

@@ -34,7 +34,7 @@ class ProgressCounter:
         finished_before: how many cells of the grid earlier runs have finished.
         slots: how many cells can run at a time, as far as known.
         gflops: 10^9 operations a second assumed for work that is unlike anything measured.
-        build_progress: address of an artifact under way -> what its builder said last (``3 of 8``), or nothing.
+        build_progress: address of an artifact under way -> what its builder reported last (``3 of 8``), or nothing.
         log_of: id of a failed cell or artifact -> path of its log in the store, or nothing.
         clock: seconds; only differences count.
     """
@@ -129,8 +129,8 @@ class ProgressCounter:
         """Counts and estimate at this moment; memory and GPUs are left empty."""
         now = self._clock()
         with self._lock:
-            told = {address: self._build_progress(address) for address in self._building}
-            remaining = self._eta(now, told)
+            reported = {address: self._build_progress(address) for address in self._building}
+            remaining = self._eta(now, reported)
             totals = Counter(map(_folder, self._artifacts))
             running = sorted(self._running.items(), key=lambda item: item[1])
             return Snapshot(
@@ -139,7 +139,8 @@ class ProgressCounter:
                     Stage(name, self._built[name], self._broken[name], total) for name, total in totals.items()
                 ),
                 building=tuple(
-                    InProgress(address, now - start, told=told[address]) for address, start in self._building.items()
+                    InProgress(address, now - start, told=reported[address])
+                    for address, start in self._building.items()
                 ),
                 before=self._finished_before,
                 finished=self._finished,
@@ -163,7 +164,7 @@ class ProgressCounter:
         seconds = self._costs.seconds(work)
         return Prediction(work.gflop / self._gflops, False) if seconds is None else Prediction(seconds, True)
 
-    def _eta(self, now: float, told: Mapping[str, str]) -> Eta:
+    def _eta(self, now: float, reported: Mapping[str, str]) -> Eta:
         """Time until the artifacts are built, plus time for the cells after them."""
         cells = eta(
             self._waiting,
@@ -177,7 +178,7 @@ class ProgressCounter:
         artifacts = eta(
             WaitingWork({name: work for name, work in self._unbuilt.items() if name not in self._building}),
             [
-                Running(self._artifacts[address], now - start, fraction_done(told[address]))
+                Running(self._artifacts[address], now - start, fraction_done(reported[address]))
                 for address, start in self._building.items()
                 if address in self._artifacts
             ],
@@ -209,7 +210,7 @@ class _Overhead:
         self._count = 0
 
     def advance(self, now: float, slots: int) -> None:
-        """Count the time since the last call, in which so many slots were available."""
+        """Count the time since the last call, in which ``slots`` slots were available."""
         if self._count:
             self._available += slots * (now - self._until)
             self._until = now

@@ -15,7 +15,7 @@ OVERDUE = 0.1
 """Work that has taken longer than predicted is assumed to need this share of its age on top."""
 
 SCHEDULED, SCHEDULED_PER_SLOT = 256, 4
-"""At least so many of the last waiting pieces of work are put on slots one by one; those before keep all slots busy."""
+"""At least this many of the last waiting pieces of work are put on slots one by one; those before fill all slots."""
 
 
 class Prediction(NamedTuple):
@@ -114,7 +114,7 @@ def schedule(remaining: Iterable[float], lengths: Iterable[float], slots: int, b
 
 
 def _filled(seconds: float, free: Sequence[float]) -> list[float]:
-    """When slots become free after so much work is spread over them; ``free``: when they were before, ascending."""
+    """When slots become free after ``seconds`` of work are spread over them; before that, at the times ``free``."""
     level, total = 0.0, seconds
     for filled, begins in enumerate(free):
         if filled and begins >= level:
