@@ -81,7 +81,8 @@ def licences() -> list[str]:
             continue  # of an extra that is not installed
         classifiers = [c for c in about.get_all("Classifier") or [] if c.startswith("License ::")]
         # Some put the whole text into the field; its name stands in the beginning.
-        said = " ".join([about.get("License-Expression") or "", (about.get("License") or "")[:200], *classifiers])
+        fields = [about[key][:200] for key in ("License-Expression", "License") if key in about]
+        said = " ".join([*fields, *classifiers])
         if not PERMISSIVE.search(said):
             wrong.append(f"{name}: {said.strip()[:80] or 'says no licence'}")
     return sorted(set(wrong))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +73,16 @@ def outcome(path: Path, root: Path) -> bool:
     own = {name: entry for name, entry in catalog.datasets.items() if catalog.files["datasets", name] == str(path)}
     for entry in own.values():
         assert dataset_folder(entry, root).resolve().is_relative_to(root.resolve())
-        _asked(lambda entry=entry: dataset_ref(entry, root))
-        _asked(lambda entry=entry: prompt_templates(entry))
-        _asked(lambda entry=entry: class_names_of(entry))
+        _asked(partial(dataset_ref, entry, root))
+        _asked(partial(prompt_templates, entry))
+        _asked(partial(class_names_of, entry))
         assert missing_data(entry, root) is None or entry.name in str(missing_data(entry, root))
     for name, backbone in catalog.backbones.items():
         if catalog.files["backbones", name] == str(path):
-            _asked(lambda backbone=backbone: backbone_ref(backbone))
-            _asked(lambda backbone=backbone: missing_weights(backbone))
+            _asked(partial(backbone_ref, backbone))
+            _asked(partial(missing_weights, backbone))
     for checkpoint in catalog.checkpoints.values():
-        _asked(lambda checkpoint=checkpoint: missing_checkpoint(checkpoint))
+        _asked(partial(missing_checkpoint, checkpoint))
     return True
 
 

@@ -67,7 +67,7 @@ def kill_when(command: list[str], reached: Callable[[], bool], log: Path, timeou
 
 def scores(store: Path) -> dict[str, object]:
     """Cell id -> everything a result says about accuracy and training; times left out."""
-    found = {}
+    found: dict[str, object] = {}
     for path in sorted((store / "results").glob("*.json")):
         data = json.loads(path.read_text())
         found[data["id"]] = (data["evaluations"], data["curves"], data["details"], data["trainable_parameters"])

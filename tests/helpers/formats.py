@@ -24,6 +24,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from orchestrator.catalog import DatasetEntry
+from orchestrator.catalog.routes import HuggingFaceRoute, TorchvisionRoute
 from orchestrator.datasets.routes.imagenet import wnids
 
 Counts = dict[str, int]
@@ -144,6 +145,7 @@ def idx(path: Path, values: NDArray[np.uint8]) -> None:
 
 
 def mnist(entry: DatasetEntry, root: Path) -> Counts:
+    assert isinstance(entry.route, TorchvisionRoute)
     counts = {}
     for split, stem, per_class in (("train", "train", 3), ("test", "t10k", 2)):
         labels = labels_of(10, per_class)
@@ -303,9 +305,10 @@ def write_parquet(path: Path, labels: Sequence[Any], *, names: Sequence[str] | N
 
 def huggingface(entry: DatasetEntry, root: Path) -> Counts:
     """The repository's shards, two for each split."""
+    assert isinstance(entry.route, HuggingFaceRoute)
     if entry.route.layout == "class_folders":
         return class_folders(entry, root / "data", ".jpg")
-    counts = {}
+    counts: Counts = {}
     names = None if isinstance(entry.class_names, tuple) else names_of(entry)
     for part, split in entry.route.splits.items():
         labels = labels_of(entry.classes, 5)

@@ -53,10 +53,10 @@ def test_views_repeat_and_depend_on_every_axis() -> None:
 
 
 def test_views_do_not_touch_the_global_generators() -> None:
-    before, numpy_before = torch.get_rng_state(), np.random.get_state()[2]  # noqa: NPY002
+    before, numpy_before = torch.get_rng_state(), np.random.get_state(legacy=True)[2]  # type: ignore[index]  # noqa: NPY002
     augmented_view(noise(40, 40), 32, "d", 0, 1, 5)
     assert torch.equal(before, torch.get_rng_state())
-    assert numpy_before == np.random.get_state()[2]  # noqa: NPY002
+    assert numpy_before == np.random.get_state(legacy=True)[2]  # type: ignore[index]  # noqa: NPY002
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 2**62), st.sampled_from([SUPPORT_CROP, SOURCE_CROP]))

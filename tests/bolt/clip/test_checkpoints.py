@@ -6,6 +6,7 @@ import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import open_clip
 import pytest
@@ -71,7 +72,7 @@ def tuned_clip(tuned: dict[str, Tensor]) -> open_clip.CLIP:
     return model
 
 
-def their_model(kind: str, activation: str = "quick_gelu") -> nn.Module:
+def their_model(kind: str, activation: str = "quick_gelu") -> Any:
     """A random model of transformers, its biases and gains moved from their neutral start."""
     vision = {**VISION, "hidden_act": activation}
     with torch.random.fork_rng(devices=[]):
@@ -193,7 +194,7 @@ def save_classifier(tower: dict[str, Tensor], model: open_clip.CLIP, path: Path)
     return path / "classifier.bin"
 
 
-WAYS = {
+WAYS: dict[Callable[..., Path], str] = {
     save_tower: "open_clip image tower",
     save_whole: "open_clip CLIP",
     save_parallel: "open_clip CLIP",
@@ -381,7 +382,7 @@ def another_kind(path: Path) -> Path:
     return _write(path / "x.zip", b"")
 
 
-UNREADABLE = {
+UNREADABLE: dict[Callable[[Path], Path], str] = {
     truncated: "not a whole safetensors file",
     truncated_torch: "not a (whole )?file of torch.save",
     pointer: "git lfs pull",

@@ -286,7 +286,10 @@ def test_autocast_does_not_reach_the_sums(backbone: Backbone) -> None:
             (1.1 * made[-1]["proj.weight"]).square().sum().backward()
         gradients.append(composed.coefficients.grad)
     assert all(torch.equal(made[0][name], made[1][name]) for name in base)
-    assert torch.equal(*gradients)
+    first, second = gradients
+    assert first is not None
+    assert second is not None
+    assert torch.equal(first, second)
 
 
 # ------------------------------------------------------------------------------------------------------------- refusals

@@ -270,7 +270,7 @@ def test_every_form_of_the_start_comes_back_from_its_coefficients(
     settings: dict[str, object], backbone: Backbone, sources: CheckpointSources, tmp_path: Path
 ) -> None:
     tiny = {**METHODS["bolt"].test_settings, **settings}
-    model = bolt.adapt(backbone, IMAGES, LABELS, NAMES, sources=sources, **tiny)  # type: ignore[arg-type]
+    model = bolt.adapt(backbone, IMAGES, LABELS, NAMES, sources=sources, **tiny)
     model.save(tmp_path / "model")
     assert torch.equal(load_model(tmp_path / "model", backbone, sources).logits(IMAGES), model.logits(IMAGES))
 

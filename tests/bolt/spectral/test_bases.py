@@ -16,7 +16,7 @@ from bolt.seeds import torch_generator
 from bolt.spectral.bases import Basis, diagonal_coefficients, orthonormal_basis, padded_basis, tsv_merge, whitened_basis
 from bolt.spectral.directions import Directions, directions_per_source, top_directions
 from bolt.spectral.orthogonal import complete_columns, polar_factor, whiten
-from bolt.spectral.sources import PooledBasis, pooled_basis
+from bolt.spectral.sources import PooledBasis, Sources, pooled_basis
 from bolt.spectral.task_vector_sum import GRID, add_task_vector, leave_out_mean
 from tests.helpers.spectral import merge
 
@@ -367,7 +367,7 @@ def test_padding_follows_its_generator() -> None:
 # --------------------------------------------------------------------------------------------------------- pooling
 
 
-class Matrices:
+class Matrices(Sources):
     """Sources of one matrix."""
 
     def __init__(self, matrices: list[Tensor]) -> None:
@@ -382,6 +382,9 @@ class Matrices:
 
     def mean_task_vector(self, matrix: str) -> Tensor:
         return torch.stack(self.matrices).mean(dim=0)
+
+    def task_vector(self, source: str) -> dict[str, Tensor]:
+        return {"any": self.matrices[self.names.index(source)]}
 
 
 @given(st.integers(1, 6), shapes, st.integers(0, 1000))

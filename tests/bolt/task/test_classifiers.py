@@ -89,7 +89,9 @@ def test_a_bias_that_is_left_out_stays_out() -> None:
 
 def test_numbers_that_are_still_trained_are_tensors_and_keep_their_bits() -> None:
     alpha = torch.tensor(2.3, requires_grad=True)
-    trained = replace(EXAMPLES["cache"], alpha=alpha)
+    cache = EXAMPLES["cache"]
+    assert isinstance(cache, CacheClassifier)
+    trained = replace(cache, alpha=alpha)
     assert "alpha" in trained.tensors()
     assert not trained.tensors()["alpha"].requires_grad
     assert torch.equal(

@@ -38,7 +38,7 @@ def test_without_a_confident_image_nothing_is_learned() -> None:
     """The official code divides zero by zero here."""
     strong = STRONG.clone().requires_grad_()
     loss = ufm_loss(0.01 * WEAK, strong, TARGETS, torch.zeros(4, dtype=torch.bool))
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     assert float(loss.detach()) == 0
     assert strong.grad is not None
     assert not strong.grad.any()
@@ -46,7 +46,7 @@ def test_without_a_confident_image_nothing_is_learned() -> None:
 
 def test_the_gradient_reaches_the_strong_view_of_confident_images_alone() -> None:
     weak, strong = WEAK.clone().requires_grad_(), STRONG.clone().requires_grad_()
-    ufm_loss(weak, strong, TARGETS, torch.tensor([False, False, False, True])).backward()  # type: ignore[no-untyped-call]
+    ufm_loss(weak, strong, TARGETS, torch.tensor([False, False, False, True])).backward()
     assert weak.grad is None
     assert strong.grad is not None
     assert strong.grad.any(dim=1).tolist() == [True, False, True, True]

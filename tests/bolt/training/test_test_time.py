@@ -213,7 +213,7 @@ def test_gradients_survive_autocast(backbone: Backbone) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         loss = losses.of_rows(0, losses.order(0)[:8])
     assert loss.dtype == torch.float32
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in trainable.parameters)
 
 

@@ -110,7 +110,7 @@ def test_a_transparent_colour_of_a_png_is_white(mode: str) -> None:
     assert read.mode == mode
     pixels = rgb_pixels(read)
     assert pixels[:, 0, 5].tolist() == [255, 255, 255]
-    assert pixels[:, 0, 0].tolist() == list(image.convert("RGB").getpixel((0, 0)))
+    assert pixels[:, 0, 0].tolist() == np.asarray(image.convert("RGB"))[0, 0].tolist()
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF"])

@@ -71,7 +71,7 @@ def test_a_dataset_is_read_from_files_in_its_format(name: str, tmp_path: Path) -
         assert len(raw.test) == counts["all"] - int(0.8 * counts["all"])
     else:
         assert {"train": len(raw.train), "test": len(raw.test)} == counts
-    seen = set()
+    seen: set[object] = set()
     for part in (raw.train, raw.test):
         for index in range(0, len(part), max(1, len(part) // 100)):
             image = part.read(index)

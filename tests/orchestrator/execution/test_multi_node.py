@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,10 @@ with Cluster.connect(address):
 """
 
 
+def has_lines(path: Path, count: int) -> bool:
+    return path.exists() and len(path.read_text().splitlines()) == count
+
+
 def test_a_cell_that_loses_its_node_again_and_again_fails_in_the_end(tmp_path: Path) -> None:
     """A lost node is not counted as an attempt. A cell that brings its node down must not be run for ever."""
     notes, losses = tmp_path / samples.cell().id, 2
@@ -108,7 +113,7 @@ def test_a_cell_that_loses_its_node_again_and_again_fails_in_the_end(tmp_path: P
         )
         try:
             for begun in range(1, losses + 1):
-                assert until(lambda count=begun: notes.exists() and len(notes.read_text().splitlines()) == count)
+                assert until(partial(has_lines, notes, begun))
                 nodes.nodes[0].kill()
                 if begun < losses:
                     nodes.restart_dead_nodes()

@@ -42,7 +42,7 @@ def test_recipes_resolve_epochs_per_dataset(load: LoadGrid) -> None:
     grid = load(GRID.replace("fine_tuning: {epochs: 2}", "fine_tuning: {batch_size: 8, learning_rate: 1}"))
     recipes = {plan.dataset: plan.recipe for plan in grid.sources.values()}
     assert recipes["four"] == SourceRecipe(epochs=3, batch_size=8, learning_rate=1.0)
-    assert recipes["one"].epochs == 2000 * 8 // 40
+    assert recipes["one"] == SourceRecipe(epochs=2000 * 8 // 40, batch_size=8, learning_rate=1.0)
     assert {plan.backbone for plan in grid.sources.values()} == {"tiny-clip"}
 
 

@@ -350,7 +350,7 @@ def _with_config(folder: Path, **changes: object) -> Path:
     return folder
 
 
-REFUSED = {
+REFUSED: dict[Callable[..., Path], str] = {
     difference: "a task vector",
     unchanged: "the pre-trained tower itself",
     other_activation: "made with activation quick_gelu, the backbone has gelu",

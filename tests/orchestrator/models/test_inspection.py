@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bolt.spectral.directions import Directions
+from bolt.spectral.sources import Sources
 from orchestrator.models.inspection import SplitPredictions, source_overlap
 from orchestrator.report.page.cell_page import data_uri
 from orchestrator.report.tables.cell import class_table, confused_table
@@ -42,7 +43,7 @@ def test_classes_say_what_they_are_taken_for_and_what_was_gained() -> None:
     assert pairs == [["cat", "dog", "2", "66.67"], ["dog", "owl", "1", "50.00"]]
 
 
-class Spans:
+class Spans(Sources):
     """Sources whose leading directions are given."""
 
     def __init__(self, columns: dict[str, Tensor]) -> None:
@@ -56,7 +57,10 @@ class Spans:
         return [Directions(c[:, :top_k], torch.ones(top_k), c[:, :top_k]) for c in self._columns.values()]
 
     def mean_task_vector(self, matrix: str) -> Tensor:
-        raise NotImplementedError
+        raise AssertionError("the overlap reads directions only")
+
+    def task_vector(self, source: str) -> Mapping[str, Tensor]:
+        raise AssertionError("the overlap reads directions only")
 
 
 def test_overlap_is_one_of_one_space_however_turned_and_zero_of_others() -> None:
@@ -65,7 +69,7 @@ def test_overlap_is_one_of_one_space_however_turned_and_zero_of_others() -> None
     sources = Spans({"a": eye[:, :2], "turned": eye[:, :2] @ turn, "other": eye[:, 2:4], "half": eye[:, [1, 4]]})
     found = source_overlap(sources, ["w"], 2)
     expected = [[1, 1, 0, 0.5], [1, 1, 0, 0.5], [0, 0, 1, 0], [0.5, 0.5, 0, 1]]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(found, np.array(expected), atol=1e-6)
 
 
 @pytest.mark.parametrize(("side", "form"), [(32, "png"), (224, "jpeg")])

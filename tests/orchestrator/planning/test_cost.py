@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -15,6 +16,10 @@ from tests.helpers import cells as samples
 BOLT, LORA, PROBE = (samples.cell(method=method) for method in ("bolt", "lora", "linear_probe"))
 
 
+def _operations(gflop: float, cell: Cell) -> float:
+    return gflop
+
+
 def seconds_of(costs: CostModel, cell: Cell, gflop: float) -> float | None:
     """What the model predicts for a cell that counts so many operations."""
     return costs.seconds(CostModel(lambda cell: gflop).work(cell))
@@ -24,7 +29,7 @@ def measured(*done: tuple[Cell, float, float]) -> CostModel:
     """A cost model that has learned: cell, operations, seconds."""
     costs = CostModel()
     for cell, gflop, seconds in done:
-        costs.learn_seconds(CostModel(lambda cell, gflop=gflop: gflop).work(cell), seconds)
+        costs.learn_seconds(CostModel(partial(_operations, gflop)).work(cell), seconds)
     return costs
 
 
