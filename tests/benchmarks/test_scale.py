@@ -26,7 +26,7 @@ def test_a_small_sweep_is_resumed_from_its_half_and_counted() -> None:
 
 def test_a_goal_is_judged_at_its_own_size_and_growth_per_cell() -> None:
     small = {"plan_s": 1.0, "fanout_ms": 8.0, "held": 2.0}
-    checks = dict(scale.judge({1000: small, 10_000: {"plan_s": 6.0, "fanout_ms": 9.0, "held": 2.0}}))
+    checks = dict(scale.compare_with_goals({1000: small, 10_000: {"plan_s": 6.0, "fanout_ms": 9.0, "held": 2.0}}))
     assert checks == {
         "6.0 s to expand and plan at 10,000 cells, goal 5": False,
         "9.0 ms a cell for Tune and the store at 10,000 cells, goal 15": True,
@@ -34,7 +34,7 @@ def test_a_goal_is_judged_at_its_own_size_and_growth_per_cell() -> None:
         "plan takes 0.60 times as long per cell at 10,000 as at 1,000, goal 1.5": True,
         "fanout takes 1.12 times as long per cell at 10,000 as at 1,000, goal 1.5": True,
     }
-    assert scale.judge({1000: {**small, "held": 500.0}}) == [
+    assert scale.compare_with_goals({1000: {**small, "held": 500.0}}) == [
         ("500 trials held by Tune when 500 had ended, goal 20", False)
     ]
 
