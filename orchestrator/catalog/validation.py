@@ -47,8 +47,8 @@ def _as_user_error(problem: Mapping[str, Any], model: type[BaseModel], location:
         if isinstance(key, int):
             location = location / key
             continue
-        tagged = [c for c in candidates if key in _kinds(c)]
-        if tagged:
+        tagged = [c for c in candidates if key in _kinds(c)] if len(candidates) > 1 else []
+        if tagged:  # the key is no field: it says which member of a union was read
             candidates = tagged
             continue
         location = location / key
