@@ -35,4 +35,5 @@ def test_the_track_of_the_page_is_measured_and_reported(tmp_path: Path) -> None:
     scored = {result["cell"]["method"]["name"]: result["evaluations"][0]["total"] for result in results}
     # The largest support that is stored has 16 images of each of 8 classes.
     assert scored == {"zero_shot": 600, "linear_probe": 600 - 16 * 8}
-    assert (tmp_path / "runs" / "reports" / "grid" / "index.html").is_file()
+    page_of_report = (tmp_path / "runs" / "reports" / "grid" / "index.html").read_text()
+    assert "few-shot from the test split" in page_of_report

@@ -6,12 +6,20 @@ import pytest
 
 from bolt.methods import METHODS, TowerPasses
 from bolt.protocol import PUBLISHED, STRICT
+from orchestrator.report.registry import PANEL_FIGURES, PANEL_TABLES
 from orchestrator.tracks import TRACKS, Track, stored_track
 
 
 def test_tracks_are_registered_under_their_names() -> None:
     assert {name: track.name for name, track in TRACKS.items()} == {name: name for name in TRACKS}
     assert set().union(*(method.tracks for method in METHODS.values())) == set(TRACKS)
+
+
+def test_lead_tables_and_figures_are_in_the_reports_registry() -> None:
+    tables, figures = {table.name for table in PANEL_TABLES}, {figure.name for figure in PANEL_FIGURES}
+    for track in TRACKS.values():
+        assert set(track.lead_tables) <= tables
+        assert set(track.lead_figures) <= figures
 
 
 def test_a_stored_track_that_is_not_registered_goes_by_its_name() -> None:
