@@ -1,11 +1,11 @@
-"""The report at the size of the paper's whole grid: how long it takes to write, how large its page is, how it answers.
+"""Measures a report of the size of the paper's whole grid: time to write, size of the page, time to answer a search.
 
-    python benchmarks/report.py            # a drawn result for every cell of grid full: about 12,400
+    python benchmarks/report.py            # a made-up result for every cell of grid full: about 12,400
     python benchmarks/report.py fewshot    # of another grid
 
-Results are drawn (tests/helpers/synthetic_results.py), everything after them is real. Limits: 30 s to write, 15 MB, and
-200 ms from a key in a search field to the page laid out anew, the slowest of all tables and of five searches. The
-last needs Chromium and Playwright, and is left out with a word where they are missing.
+Results are made up (tests/helpers/synthetic_results.py), everything else is real. Limits: 30 s to write, 15 MB, and
+200 ms from a key in a search field to the new layout, for the slowest of all tables and of five searches. The last
+needs Chromium and Playwright, and is skipped without them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def browse(page_file: Path) -> None:
     except ModuleNotFoundError:
         chromium = None
     if chromium is None:
-        print("answering a search: not measured, for there is no Chromium or no Playwright here")
+        print("answering a search: not measured, because Chromium or Playwright is missing")
         return
     with sync_playwright() as running:
         browser = running.chromium.launch(executable_path=chromium, args=["--no-sandbox"])

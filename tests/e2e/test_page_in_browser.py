@@ -1,6 +1,6 @@
-"""The report's page in a real browser: what its script does, what it shows in the dark, on a phone and on paper.
+"""The report's page in a real browser: its script, dark mode, a phone's width, and printing.
 
-Skipped where there is no Chromium on the machine or Playwright is not installed.
+Skipped if there is no Chromium on the machine, or Playwright is not installed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 
-# Text against what lies behind it, as WCAG 2 has it, of every element that has text of its own; the worst of each.
+# Contrast between text and background (WCAG 2) of every element that has text of its own; the three lowest.
 CONTRASTS = """() => {
   const parse = (text) => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
   const behind = (element) => {
@@ -63,14 +63,14 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(browser: Any, page_file: Path) -> Iterator[Any]:
-    """Opens the page; when the test ends, nothing may have stood in the console or been asked of a network."""
-    pages, said, asked = [], [], []
+    """Opens the page. After the test, the console must be empty, and no request may have been sent."""
+    pages, messages, requests = [], [], []
 
     def opened(width: int = 1280, scheme: str = "light") -> Any:
         page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
+        page.on("console", lambda message: messages.append(message.text))
+        page.on("pageerror", lambda error: messages.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
         page.goto(page_file.as_uri())
         pages.append(page)
         return page
@@ -78,12 +78,12 @@ def open_page(browser: Any, page_file: Path) -> Iterator[Any]:
     yield opened
     for page in pages:
         page.close()
-    assert said == []
-    assert {url for url in asked if not url.startswith("data:")} == {page_file.as_uri()}
+    assert messages == []
+    assert {url for url in requests if not url.startswith("data:")} == {page_file.as_uri()}
 
 
 def column(page: Any, table: str, number: int) -> list[str]:
-    """The texts of a column of the rows that are shown."""
+    """The texts in one column of the visible rows."""
     found: list[str] = page.eval_on_selector_all(
         f"#{table} tbody tr:not([hidden])", f"rows => rows.map(row => row.cells[{number}].textContent.trim())"
     )
@@ -95,7 +95,7 @@ def numbers(texts: list[str]) -> list[float | None]:
     return [float(text.split()[0]) if text[0].isdigit() else None for text in texts]
 
 
-def test_a_click_or_the_enter_key_sorts_by_number_and_keeps_what_is_missing_last(open_page: Any) -> None:
+def test_a_click_or_the_enter_key_sorts_by_number_with_missing_values_last(open_page: Any) -> None:
     page = open_page()
     heads = page.locator("#explorer_fewshot-table thead th")
     names = [name.strip() for name in heads.all_text_contents()]
@@ -115,7 +115,7 @@ def test_a_click_or_the_enter_key_sorts_by_number_and_keeps_what_is_missing_last
     assert page.locator("#explorer_fewshot-table th[aria-sort]").count() == 1
 
 
-def test_search_and_filters_narrow_the_table_together_and_say_how_far(open_page: Any) -> None:
+def test_search_and_filters_work_together_and_show_the_number_of_rows(open_page: Any) -> None:
     page = open_page()
     figure = page.locator("figure:has(#explorer_fewshot-table)")
     count = figure.locator(".count")
@@ -132,7 +132,7 @@ def test_search_and_filters_narrow_the_table_together_and_say_how_far(open_page:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_can_be_read_also_in_figures_and_in_the_dark(open_page: Any, scheme: str) -> None:
+def test_all_text_has_enough_contrast_in_figures_and_in_dark_mode_too(open_page: Any, scheme: str) -> None:
     page = open_page(scheme=scheme)
     page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
     worst = page.evaluate(CONTRASTS)
@@ -141,7 +141,7 @@ def test_every_text_can_be_read_also_in_figures_and_in_the_dark(open_page: Any, 
     assert dark == (scheme == "dark")
 
 
-def test_on_a_phone_tables_scroll_inside_and_the_page_does_not(open_page: Any) -> None:
+def test_on_a_phone_tables_scroll_and_the_page_does_not(open_page: Any) -> None:
     page = open_page(width=390)
     page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") == 390
@@ -152,7 +152,7 @@ def test_on_a_phone_tables_scroll_inside_and_the_page_does_not(open_page: Any) -
     page.wait_for_function("box => box.scrollLeft > 0", arg=wide.element_handle())
 
 
-def test_on_paper_nothing_is_folded_or_cut(open_page: Any, tmp_path: Path) -> None:
+def test_in_print_nothing_is_folded_or_cut(open_page: Any, tmp_path: Path) -> None:
     page = open_page(scheme="dark")
     page.pdf(path=tmp_path / "page.pdf", prefer_css_page_size=True)
     assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
@@ -168,7 +168,7 @@ def test_on_paper_nothing_is_folded_or_cut(open_page: Any, tmp_path: Path) -> No
     assert page.evaluate("document.documentElement.scrollWidth") <= 1031
 
 
-def test_a_screen_reader_is_told_what_everything_is(open_page: Any) -> None:
+def test_tables_figures_and_controls_have_names_for_screen_readers(open_page: Any) -> None:
     page = open_page()
     assert page.locator("table:not(:has(caption))").count() == 0
     assert page.locator("svg:not([role=img][aria-label])").count() == 0
@@ -179,7 +179,7 @@ def test_a_screen_reader_is_told_what_everything_is(open_page: Any) -> None:
     assert all(len(name) > len("table: ") for name in names)
 
 
-def test_what_failed_and_what_is_missing_is_counted_at_the_top_and_listed(open_page: Any) -> None:
+def test_failures_are_counted_at_the_top_and_listed(open_page: Any) -> None:
     page = open_page()
     failed = page.locator(".facts .bad a")
     assert "failed" in failed.text_content()

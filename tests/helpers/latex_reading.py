@@ -1,4 +1,4 @@
-"""LaTeX read closely enough to know whether it is well formed: for machines that have no LaTeX."""
+"""Checks whether LaTeX is well formed, for machines without LaTeX."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KNOWN = frozenset({
 
 
 def problems(text: str) -> list[str]:
-    """What is wrong with the environments, braces, mathematics, rows and characters of ``text``; empty if nothing."""
+    """The errors in the environments, braces, mathematics, rows and characters of ``text``."""
     found = []
     text = re.sub(r"(?m)(?<!\\)%.*$", "", text)
     found += [f"not ASCII or Latin-1: {c!r}" for c in sorted(set(text)) if ord(c) > 0xFF]
@@ -46,7 +46,7 @@ def problems(text: str) -> list[str]:
 
 
 def _rows(plain: str) -> list[str]:
-    """Rows whose cells are not as many as the columns."""
+    """An error for each row with more or fewer cells than columns."""
     found = []
     for match in re.finditer(r"\\begin\{(tabular|longtable)\}\{([lrc]+)\}(.*?)\\end\{\1\}", plain, re.DOTALL):
         columns, body = len(match[2]), match[3]

@@ -1,9 +1,8 @@
-"""A result of every cell of a grid, drawn instead of measured: reports of the size of ``full`` to be looked at.
+"""Made-up results for every cell of a grid, so that tests and benchmarks have reports of the size of ``full``.
 
-Accuracies follow the paper's where it prints one, and else the frozen backbone's plus a gain; what is drawn around
-them is keyed by (dataset, seed), which all methods share as they share supports, and by the cell. Everything goes
-through real cells, results and labels: ``everything()`` gives what ``write_report`` takes. Equal arguments give equal
-results.
+Accuracies are the paper's if it prints one, and otherwise the frozen backbone's plus a gain. The noise has a part for
+each (dataset, seed), which all methods share as they share supports, and a part for each cell. ``everything()`` returns
+the arguments of ``write_report``. Equal arguments give equal results.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from orchestrator.store.results import Evaluation, Failure, Manifest, Result, Ti
 
 EPOCHS = 20
 _GAIN = {"full_finetune": 0.8, "lora": 0.7, "bolt": 1.0, "bolt_pooled": 0.45, "meta_init": -1.5, "layer_norm": 0.5}
-"""Of the gain that BOLT has, where the paper prints nothing."""
+"""Gain as a fraction of BOLT's gain, for methods without a printed accuracy."""
 _PARAMETERS = {
     "bolt": 9_408, "atlas": 2_528, "lora": 884_736, "linear_probe": 51_300, "lp_plus_plus": 51_400,
     "layer_norm": 39_936, "full_finetune": 87_849_216, "meta_init": 87_849_216,
 }  # fmt: skip
 _SECONDS = {"bolt": 40.0, "atlas": 90.0, "lora": 60.0, "full_finetune": 70.0, "meta_init": 70.0, "layer_norm": 30.0}
 _PARTIAL = frozenset({"imagenet_a", "imagenet_r"})
-"""Test sets that hold 200 of the target's 1,000 classes."""
+"""Test sets that have 200 of the target's 1,000 classes."""
 
 
 @dataclass(frozen=True)
 class Synthetic:
-    """What a report of ``grid`` is written from."""
+    """Everything that a report of ``grid`` is written from."""
 
     grid: Grid
     catalog: Catalog
@@ -69,8 +68,8 @@ def everything(
     """The grid ``name``, filtered as by ``--only``, with a result of each cell.
 
     Args:
-        failing, missing: of every so many cells one failed or was not run; 0 for none.
-        seed: another one gives other accuracies.
+        failing, missing: one of so many cells failed, or was not run; 0 for none.
+        seed: decides the noise.
     """
     catalog = load_catalog()
     grid = load_grid(name, catalog, only=only)
@@ -151,7 +150,7 @@ def _evaluation(cell: Cell, label: str, dataset: str, catalog: Catalog, seed: in
 
 
 def _zero_shot(cell: Cell, dataset: str, catalog: Catalog) -> float:
-    """Of the frozen backbone: printed with the test-time table, or close to what a one-shot linear probe has."""
+    """The frozen backbone's accuracy: as printed, or close to that of a one-shot linear probe."""
     found = _printed(cell, "tta", 0, "zero_shot", dataset, catalog) or _printed(
         cell, "ood", 16, "zero_shot", dataset, catalog
     )
@@ -177,7 +176,7 @@ def _printed(cell: Cell, track: str, shots: int, method: str, dataset: str, cata
 
 
 def _fraction(*axes: str) -> float:
-    """A number in [0, 1) that hangs on the axes alone."""
+    """A number in [0, 1) that depends on the arguments alone."""
     return int.from_bytes(hashlib.sha256("\x1f".join(axes).encode()).digest()[:4], "big") / 2**32
 
 

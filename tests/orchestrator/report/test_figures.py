@@ -75,7 +75,7 @@ def test_powers_of_ten_print_with_units(power: int, printed: str) -> None:
     assert power_of_ten(power) == printed
 
 
-def test_only_one_thing_differs_on_a_curve_over_settings(ablations: Study) -> None:
+def test_the_variants_of_a_curve_differ_in_one_setting_only(ablations: Study) -> None:
     panel = max(ablations.panels, key=lambda panel: len(panel.methods))
     (variants,) = variants_of(ablations, panel).values()
     assert variants[0].label == "bolt"
@@ -129,7 +129,7 @@ def test_a_dead_process_of_the_pool_loses_no_figure(ablations: Study) -> None:
     assert figures == {panel: panel_figures(small, panel) for panel in small.panels}
 
 
-def test_letters_that_the_small_font_lacks_are_taken_from_the_whole_one() -> None:
+def test_characters_that_the_font_subset_lacks_come_from_the_whole_font() -> None:
     with canvas(2, 1) as figure:
         figure.text(0.1, 0.5, "\N{GREEK SMALL LETTER ALPHA} ≤ é \N{CYRILLIC CAPITAL LETTER ZHE}")
         drawn = finished(figure, caption="", name="letters", title="Letters")

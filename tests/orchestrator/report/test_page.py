@@ -24,7 +24,7 @@ from tests.helpers.small_results import (
 
 
 class Loads(HTMLParser):
-    """Collects what a browser would fetch, and checks that elements close."""
+    """Collects the addresses that a browser would fetch, and checks that elements close."""
 
     VOID = frozenset({"meta", "link", "input", "br", "img", "path", "use", "rect"})
 
@@ -116,7 +116,7 @@ def test_one_method_on_one_dataset_makes_a_page(tmp_path: Path) -> None:
     assert "60.00" in page
 
 
-def test_names_cannot_break_out_of_the_page(tmp_path: Path) -> None:
+def test_names_with_html_are_escaped(tmp_path: Path) -> None:
     evil = "</script><script>alert(1)</script>"
     page = write(tmp_path, [result(cell("bolt", evil), 60.0)], title=evil, label_of=lambda c: evil).page
     text = page.read_text(encoding="utf-8")

@@ -95,7 +95,7 @@ def test_a_switch_is_measured_against_the_nearest_protocol_present() -> None:
     assert effects_table(study(grid({"bolt": 60.0}))) is None
 
 
-def test_single_switches_enter_no_verdict(tmp_path: Path) -> None:
+def test_changed_protocols_have_no_verdict(tmp_path: Path) -> None:
     strict = grid({"bolt": 60.0, "linear_probe": 55.0})
     arranged = study([*strict, *under(STRICT.with_switches(sigma_sign="relu"), strict)])
     assert [panel.key.protocol for panel in arranged.main_panels] == ["strict"]

@@ -47,7 +47,7 @@ def test_tracks_have_panels_tables_and_sentences_of_their_own(tmp_path: Path) ->
     assert costs[1].endswith(",16")
 
 
-def test_at_test_time_zero_shot_stays_a_line_and_the_others_have_seeds() -> None:
+def test_at_test_time_zero_shot_has_no_seeds_and_the_others_have() -> None:
     results = [at_test_time("zero_shot", d, 0, 50.0) for d in DATASETS]
     results += [at_test_time("bolt", d, seed, 60.0 + seed) for d in DATASETS for seed in (1, 2, 3)]
     arranged = study(results)
@@ -76,7 +76,7 @@ def shifted(method: str, seed: int, values: dict[str, tuple[float, float, float 
     return replace(made, evaluations=evaluations)
 
 
-def test_shift_is_told_among_all_classes_and_among_a_test_sets_own() -> None:
+def test_shift_table_has_accuracy_among_all_classes_and_among_a_test_sets_own() -> None:
     results = [
         shifted(
             "bolt",
