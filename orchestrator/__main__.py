@@ -1,4 +1,4 @@
-"""``python -m orchestrator``: runs the command line; a user's error ends with exit code 2 and no traceback."""
+"""``python -m orchestrator``: run the command line. A user's error ends with exit code 2 and without a traceback."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 
 DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
-"""A disk that is full or not to be written to: the user's to mend, so no traceback."""
+"""A full or read-only disk. The user can fix that, so it is shown without a traceback."""
 
 
 def main() -> None:
@@ -21,18 +21,19 @@ def main() -> None:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         if isinstance(error, ClusterLost):
-            os._exit(2)  # Ray's own threads can wait for ever for a cluster that is gone
+            os._exit(2)  # Ray's threads can wait for ever for a lost cluster
         sys.exit(2)
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             raise
         print(f"error: {error}", file=sys.stderr)
         print(
-            "  the store cannot be written to; what has finished is kept. Mend that and run it again.", file=sys.stderr
+            "  the store cannot be written to; finished work is kept. Fix that and run the command again.",
+            file=sys.stderr,
         )
         sys.exit(2)
     except KeyboardInterrupt:
-        print("\nstopped; what has finished is kept. The same command goes on from here.", file=sys.stderr)
+        print("\nstopped; finished work is kept. The same command continues.", file=sys.stderr)
         sys.exit(130)
 
 

@@ -17,7 +17,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Measure CLIP adaptation methods: plan, run, resume and report every backbone x dataset x k x method cell.",
+    help="Measure CLIP adaptation methods on a grid of backbone x dataset x k x method cells.",
 )
 
 app.command("grid")(grid.grid)

@@ -10,12 +10,12 @@ from rich.console import Console
 
 from orchestrator.cli.options import CatalogFiles, OwnCatalog, table_console
 
-app = typer.Typer(no_args_is_help=True, help="List backbones, and add any model of open_clip.")
+app = typer.Typer(no_args_is_help=True, help="List backbones, and add models of open_clip.")
 
 
 @app.command("list")
 def list_backbones(catalog: CatalogFiles = None) -> None:
-    """List the backbones of the catalog, and whether their weights are on this machine."""
+    """List the backbones and whether their weights are here."""
     from rich.table import Table
 
     from orchestrator.catalog import load_catalog, missing_weights
@@ -55,7 +55,7 @@ def add(
         bool | None, typer.Option("--quick-gelu/--gelu", help="the activation the weights were trained with")
     ] = None,
 ) -> None:
-    """Add a CLIP model of open_clip to a catalog file, with its sizes and cost."""
+    """Add a CLIP model of open_clip to a catalog file."""
     from orchestrator.catalog import load_catalog
     from orchestrator.catalog.edit import add_entries
     from orchestrator.models.backbone_entry import BackboneOptions, backbone_entry, entry_fields

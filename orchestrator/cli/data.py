@@ -14,7 +14,7 @@ from orchestrator.cli.options import CatalogFiles, DataRoot, OwnCatalog, table_c
 if TYPE_CHECKING:
     from orchestrator.catalog import Catalog, DatasetEntry
 
-app = typer.Typer(no_args_is_help=True, help="Datasets: what is there, getting them, checking them, adding your own.")
+app = typer.Typer(no_args_is_help=True, help="List, fetch, verify and add datasets.")
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="datasets, or whole domains")]
 OfGrid = Annotated[str | None, typer.Option("--grid", help="all datasets that this grid reads")]
@@ -27,7 +27,7 @@ def list_datasets(
     data_root: DataRoot = None,
     catalog: CatalogFiles = None,
 ) -> None:
-    """List every dataset: whether it is on this machine, its size, and how to get it."""
+    """List datasets: state, size, and how to get them."""
     from orchestrator.catalog import find_data_root, load_catalog
     from orchestrator.datasets.listing import get_line, table_of
 
@@ -49,7 +49,10 @@ def prepare(
     catalog: CatalogFiles = None,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask before fetching")] = False,
 ) -> None:
-    """Fetch datasets, whole or not at all. The same command continues an interrupted one."""
+    """Fetch datasets.
+
+    A dataset is complete or absent; the same command continues an interrupted download.
+    """
     from orchestrator.catalog import load_catalog
     from orchestrator.datasets.prepare import (
         by_hand_error,
@@ -111,7 +114,10 @@ def verify(
         bool, typer.Option("--exclude-broken", help="list unreadable images as left out, and use the rest")
     ] = False,
 ) -> None:
-    """Decode every image, count, compare with the catalog. Exit code 1 if images cannot be decoded."""
+    """Decode and count every image of datasets.
+
+    Exit code 1 if an image cannot be decoded.
+    """
     from orchestrator.catalog import find_data_root, load_catalog
     from orchestrator.datasets.listing import verified_view
     from orchestrator.datasets.progress import decoding
@@ -129,12 +135,12 @@ def verify(
             continue
         if exclude_broken and root is not None:
             path = leave_out(found, root)
-            line = f"left out on record: {len(found.broken)}, in {path}"
+            line = f"excluded: {len(found.broken)}, listed in {path}"
             console.print(line, soft_wrap=True, highlight=False, markup=False)
         else:
             unreadable = True
     if unreadable:
-        line = "--exclude-broken leaves them out, on record; until then no grid reads this dataset"
+        line = "--exclude-broken excludes them; until then no grid reads this dataset"
         console.print(line, soft_wrap=True, highlight=False)
         raise typer.Exit(1)
 
@@ -157,7 +163,10 @@ def add(
         bool, typer.Option("--exclude-broken", help="list unreadable images as left out, and use the rest")
     ] = False,
 ) -> None:
-    """Turn a folder of images (or a table of them) into a catalog entry, checked."""
+    """Add your own images to a catalog file.
+
+    Every image is decoded and checked first.
+    """
     from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
     from orchestrator.datasets.listing import added_lines
     from orchestrator.datasets.progress import decoding

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 from importlib import metadata
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,6 +15,7 @@ from rich.text import Text
 from orchestrator.catalog import missing_checkpoint, missing_data, missing_weights
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, StoreUrl
 from orchestrator.cli.workspace import Workspace, open_workspace
+from orchestrator.planning.disk import bytes_to_build, free_bytes
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 from orchestrator.util.machine import usable_processors
@@ -54,11 +53,11 @@ def needs_view(workspace: Workspace) -> tuple[RenderableType, bool]:
     for name, problem in problems:
         table.add_row(name, Text("there" if problem is None else str(problem), "" if problem is None else "yellow"))
     plan = workspace.plan()
-    disk = sum(planned.bytes for planned in plan.artifacts if not planned.built)
-    summary = Text(f"{len(plan.todo)} cells to do, {human_bytes(disk)} of artifacts to build")
+    needed, free = bytes_to_build(plan), free_bytes(store)
+    summary = Text(f"{len(plan.todo)} cells to do, {human_bytes(needed)} of artifacts to build")
     ready = all(problem is None for _, problem in problems)
-    if store.files.is_local and _free_bytes(store) < disk:
-        summary = Text(f"{summary}, but the store's disk has only {human_bytes(_free_bytes(store))} free", "red")
+    if free is not None and free < needed:
+        summary = Text(f"{summary}, but the store's disk has only {human_bytes(free)} free", "red")
         ready = False
     return Group(Text(f"\n{grid.name}: {grid.title}", "bold"), table, summary), ready
 
@@ -86,14 +85,8 @@ def _store_line(url: str) -> str:
         store.files.remove("doctor.txt")
     except (OSError, UserError) as error:
         return f"{url} cannot be written to: {error}"
-    return f"{url}, {human_bytes(_free_bytes(store))} free" if store.files.is_local else url
-
-
-def _free_bytes(store: Store) -> int:
-    folder = Path(store.files.root)
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free
+    free = free_bytes(store)
+    return url if free is None else f"{url}, {human_bytes(free)} free"
 
 
 def doctor(
@@ -102,7 +95,10 @@ def doctor(
     data_root: DataRoot = None,
     catalog: CatalogFiles = None,
 ) -> None:
-    """Say what this machine has, and, with a grid, what it lacks for it."""
+    """Show what this machine has, and what a grid needs.
+
+    Exit code 1 if the grid cannot run here.
+    """
     console = Console()
     console.print(machine_view(store))
     if grid is not None:

@@ -35,7 +35,10 @@ def export(
     threads: Threads = 1,
     device: Device = None,
 ) -> None:
-    """Write a finished cell's model, check it against the recorded accuracy, and read it back."""
+    """Save a finished cell's model.
+
+    Its accuracy is compared with the recorded one, and the saved model is read back and compared.
+    """
     from orchestrator.artifacts.loaded import LoadedArtifacts
     from orchestrator.models.export import find_result, restore_model, save_model
     from orchestrator.store import Store

@@ -48,7 +48,10 @@ def grid(
     threads: Threads = 1,
     device: Device = None,
 ) -> None:
-    """Plan a grid, build what is missing, run what is missing, report. The same command resumes."""
+    """Run a grid: build, measure, track, report.
+
+    The same command continues an interrupted run.
+    """
     from orchestrator.cli.session import run_session
     from orchestrator.execution.run import CELL_LIMIT_SECONDS, RunOptions
     from orchestrator.util.errors import UserError
@@ -82,7 +85,10 @@ def plan(
     disk_budget: DiskBudget = None,
     gpu_memory: GpuMemory = None,
 ) -> None:
-    """Say what a grid holds, what is done and what it would take. Nothing runs."""
+    """Show what a grid holds and what it would take.
+
+    Nothing runs.
+    """
     from orchestrator.util.units import parse_bytes
 
     budget = parse_bytes(disk_budget, "--disk-budget") if disk_budget else None

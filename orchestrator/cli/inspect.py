@@ -26,7 +26,10 @@ def inspect(
     threads: Threads = 1,
     device: Device = None,
 ) -> None:
-    """Write a page with a cell's accuracy by class, confusions, worst mistakes, coefficients and sources."""
+    """Write a page about one finished cell.
+
+    It shows accuracy by class, confusions, the worst mistakes, coefficients and the overlap of the sources.
+    """
     from orchestrator.artifacts.images import Images
     from orchestrator.artifacts.loaded import LoadedArtifacts
     from orchestrator.models.export import find_result

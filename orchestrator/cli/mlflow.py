@@ -25,7 +25,10 @@ def sync(
         bool, typer.Option("--rebuild", help="set the store's own MLflow database aside and make it anew")
     ] = False,
 ) -> None:
-    """Bring MLflow to what the results say: add missing runs, remove leftovers and doubles. Not while the grid runs."""
+    """Make the runs in MLflow equal to the results.
+
+    Missing runs are added, leftovers and duplicates are removed. It cannot run while the grid runs.
+    """
     from orchestrator.cli.mlflow_sync import sync_grid
     from orchestrator.cli.session import hold_grid
     from orchestrator.report.grid_report import write_grid_report
@@ -48,7 +51,10 @@ def ui(
     store: StoreUrl = DEFAULT_STORE,
     port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 5000,
 ) -> None:
-    """Serve the MLflow UI of a store on this machine's loopback address."""
+    """Serve MLflow's web interface for a store.
+
+    It listens on this machine's loopback address only.
+    """
     from orchestrator.store import Store
 
     raise typer.Exit(_serve_ui(Store(store_url(store)), grid, port, Console()))

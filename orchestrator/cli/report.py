@@ -22,7 +22,7 @@ def report(
     data_root: DataRoot = None,
     catalog: CatalogFiles = None,
 ) -> None:
-    """Write a grid's report anew from its results, or the paper's tables by themselves."""
+    """Write a grid's report, or the paper's tables."""
     from orchestrator.util.errors import UserError
 
     if published == (grid is not None):

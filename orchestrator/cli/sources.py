@@ -19,7 +19,7 @@ from orchestrator.cli.options import (
     table_console,
 )
 
-app = typer.Typer(no_args_is_help=True, help="List, adopt and verify the models that methods build on.")
+app = typer.Typer(no_args_is_help=True, help="List, adopt and verify source models.")
 
 OneBackbone = Annotated[str | None, typer.Option("--backbone", metavar="B", help="only this backbone")]
 
@@ -30,7 +30,10 @@ def list_sources(
     store: StoreUrl = DEFAULT_STORE,
     catalog: CatalogFiles = None,
 ) -> None:
-    """List the source of every backbone and dataset: an adopted file, a model of this store, or still to fine-tune."""
+    """List the source model of every backbone and dataset.
+
+    It is an adopted file, a model fine-tuned in this store, or still to fine-tune.
+    """
     from orchestrator.catalog import load_catalog
     from orchestrator.models.source_table import source_table
     from orchestrator.store import Store
@@ -47,7 +50,10 @@ def adopt(
     copy: Annotated[bool, typer.Option("--copy", help="copy the files beside the catalog file")] = False,
     note: Annotated[str, typer.Option("--note", help="where they come from")] = "",
 ) -> None:
-    """Check fine-tuned checkpoints and add them to a catalog file, so that grids use them as sources."""
+    """Use fine-tuned checkpoints as sources.
+
+    They are checked and added to a catalog file, which grids then take with --catalog.
+    """
     from orchestrator.models.adoption import adopt_checkpoints
 
     adopt_checkpoints(paths, backbone, dataset, catalog, copy=copy, note=note, say=_say)
@@ -62,7 +68,10 @@ def verify(
     threads: Threads = 1,
     device: Device = None,
 ) -> None:
-    """Check every adopted file again, and its accuracy where the dataset's images are on this machine."""
+    """Check every adopted checkpoint again.
+
+    Its accuracy is measured where the dataset's images are on this machine.
+    """
     from orchestrator.models.adoption import verify_checkpoints
 
     settings = run_settings(store, data_root, catalog, threads, device)

@@ -19,7 +19,10 @@ def status(
     data_root: DataRoot = None,
     catalog: CatalogFiles = None,
 ) -> None:
-    """Say how far a grid is: its run, and its finished, failed and open cells. Without a grid: all runs of a store."""
+    """Show how far a grid is, or all runs of a store.
+
+    With a grid: the progress of its run, and its finished, failed and open cells.
+    """
     from orchestrator.progress.status_view import status_view, store_view
     from orchestrator.progress.status_view import watch as watch_run
     from orchestrator.store import Store
