@@ -1,8 +1,8 @@
-"""A protocol: the named set of switches that say how a measurement is made.
+"""Evaluation protocols: a protocol is a named set of switches that define how a cell is measured.
 
-``STRICT`` is the default and the fair way. ``PUBLISHED`` is what the authors' code does where that differs from
-their paper, or from the official code of a baseline; each switch is one such difference, so that any of them can be
-turned alone to see what it explains. ``docs/protocols.md`` has them in one table with their effects.
+``STRICT`` is the default: a fair comparison of methods. ``PUBLISHED`` does what the BOLT authors' code does where that
+differs from their paper or from the official code of a baseline. Each switch is one such difference, so its effect can
+be measured alone; ``docs/protocols.md`` has a table of the effects.
 """
 
 from __future__ import annotations
@@ -11,47 +11,52 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 Baseline = Literal["sound", "as_published"]
-"""A baseline done as its own authors meant it, or as the BOLT authors' code does it, mistakes included."""
+"""How a baseline is run: as its own authors define it, or as in the BOLT authors' code with its mistakes."""
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How a cell is measured. Everything in here can change the number, so all of it is part of a cell's identity.
+    """The switches of an evaluation protocol. Each can change an accuracy, so all are part of a cell's identity.
 
     Attributes:
-        name: ``strict``, ``published``, or either with ``+changes`` when a grid turned single switches.
-        activation: ``as_trained`` is the one the weights were trained with; ``swapped`` builds the network with the
-            other of GELU and QuickGELU, as newer open_clip versions do for OpenAI's weights with only a warning.
-        config_selection: ``fixed`` settings, or of a method's ``candidates`` the ``best_on_test``.
-        epoch_selection: ``last`` keeps the final coefficients (paper, tables); ``best_train_loss`` restores the
-            epoch with the lowest mean training loss (the released code).
-        sigma_sign: ``free`` trains signed coefficients as in the paper; ``relu`` clamps them at zero in the
-            forward pass as the authors' code does, so that entries that start negative never move.
-        schedule_offset: the authors call the learning-rate schedule after the optimiser's step: update 0 uses the
-            full rate and update s the rate of step s - 1. BOLT's training only.
-        alpha_views: images BOLT's alpha sweep scores: ``plain`` un-augmented support, or one ``augmented`` view of it.
-        tta_alpha: at test time alpha is chosen ``unsupervised``, or by accuracy on the ``test_labels``.
-        task_count_basis: with few sources the basis is as wide as they ``follow``, or ``padded`` with arbitrary
-            directions to the width of the whole pool.
-        support_draw: ``nested`` in k, keyed by (dataset, seed); ``fresh`` for every k from one generator that runs
-            through the classes.
-        support_pool: supports come from the whole ``train`` split, or from it ``less_validation``, a random tenth.
-        ood_support: images of the ood track's support: of the ``train`` split, or of the ``test`` split, of
-            which the rest is scored.
-        short_classes: a class with fewer than k training images: ``refuse`` the cell, or ``take_all`` there are.
-        flips: support views are mirrored ``where_valid`` (the catalog knows the datasets whose classes survive it),
-            or ``always``, digits and letters included.
-        baseline_crop: baselines see the ``shared`` views, or the ``light`` ones that sources are fine-tuned with.
-        linear_probe: ``as_published`` keeps the factor 100 in the head and halves the rate every epoch: it cannot move.
-        tip_adapter: ``as_published`` trains alpha and beta on features and labels that do not belong together.
-        lp_plus_plus: ``as_published`` feeds the step sizes of gradient descent, above 4, to AdamW.
-        lora: ``as_published`` adapts the MLPs only, unfreezes all that is no linear module, starts 10 times too far.
-        atlas: ``as_published`` neither over-samples nor steps on an epoch's odd last batch, and clips scaled gradients.
-        atlas_tta: ``as_published`` restores the all-zero coefficients before scoring.
-        ood_label_space: variants with fewer classes are scored over all classes and over their own (``both``), or
-            over all (``all_classes``).
-        meta_scoring: the meta-learned start is scored on the ``test`` split, or on the tenth of the training split
-            that the authors hold out (``validation``), from which its support is drawn too.
+        name: ``strict`` or ``published``, followed by ``+switch=value`` for every switch that a grid changed.
+        activation: ``as_trained`` uses the activation that the weights were trained with. ``swapped`` uses the other of
+            GELU and QuickGELU, as newer open_clip versions do for OpenAI's weights with only a warning.
+        config_selection: ``fixed`` settings, or the method's candidate settings that are ``best_on_test``.
+        epoch_selection: ``last`` uses the coefficients after the last epoch (the paper and its tables).
+            ``best_train_loss`` uses those of the epoch with the lowest mean training loss (the released code).
+        sigma_sign: ``free`` trains signed coefficients, as in the paper. ``relu`` clamps them at zero in the forward
+            pass, as in the authors' code, so coefficients that start negative are never trained.
+        schedule_offset: whether the learning-rate schedule is applied after the optimiser's step, as in the authors'
+            code: update 0 then uses the full rate and update s the rate of step s - 1. For BOLT's training only.
+        alpha_views: BOLT chooses alpha on the ``plain`` support images, or on one ``augmented`` view of them.
+        tta_alpha: at test time, alpha is chosen ``unsupervised``, or by accuracy on the ``test_labels``.
+        task_count_basis: with few sources, the width of the basis ``follow``s their number, or the basis is ``padded``
+            with random directions to its width for the whole pool of sources.
+        support_draw: ``nested`` in k, keyed by (dataset, seed); or ``fresh`` for every k, from one generator for all
+            classes.
+        support_pool: the support is drawn from the whole ``train`` split, or from the split without a random tenth
+            (``less_validation``).
+        ood_support: on the ood track, the support is drawn from the ``train`` split; or from the ``test`` split, and
+            the other images of that split are scored.
+        short_classes: for a class with fewer than k training images, ``refuse`` the cell or ``take_all`` its images.
+        flips: support views are mirrored ``where_valid`` (the catalog lists the datasets whose classes a mirror does
+            not change), or ``always``, also for digits and letters.
+        baseline_crop: baselines are trained on the ``shared`` views, or on the ``light`` crops used to fine-tune
+            sources.
+        linear_probe: ``as_published`` has the factor 100 in the head's weights and halves the rate every epoch, so the
+            head hardly changes.
+        tip_adapter: ``as_published`` trains alpha and beta on features and labels of different images.
+        lp_plus_plus: ``as_published`` uses the step sizes of gradient descent, which are above 4, as AdamW's rates.
+        lora: ``as_published`` adapts the MLPs only, trains every parameter outside of linear modules, and initialises A
+            ten times too large.
+        atlas: ``as_published`` does not over-sample, makes no step on an odd last batch of an epoch, and clips the
+            gradients before it divides them by the scale of mixed precision.
+        atlas_tta: ``as_published`` resets the coefficients to zero before scoring.
+        ood_label_space: variants with fewer classes are scored over all classes and over their own classes (``both``),
+            or over all classes only (``all_classes``).
+        meta_scoring: the meta-learned start is scored on the ``test`` split, or on the tenth of the training split that
+            the authors hold out (``validation``); then its support is drawn from that tenth too.
     """
 
     name: str = "strict"
@@ -80,11 +85,11 @@ class Protocol:
 
     @property
     def selects_on_test(self) -> bool:
-        """Whether test labels may choose anything; every table and run of such a protocol says so."""
+        """Whether test labels may choose settings or alpha; tables and runs of such a protocol are marked."""
         return self.config_selection == "best_on_test" or self.tta_alpha == "test_labels"
 
     def with_switches(self, **switches: object) -> Protocol:
-        """The protocol with single switches turned; its name says so. Unknown switches raise ``TypeError``."""
+        """The protocol with some switches changed and appended to its name. Raises ``TypeError`` for unknown ones."""
         changed = {key: value for key, value in switches.items() if getattr(self, key, None) != value}
         if not changed and all(hasattr(self, key) for key in switches):
             return self

@@ -1,11 +1,11 @@
-"""Adapt a CLIP to a handful of images with the library alone: no grid, no store, no tracker.
+"""Adapt a CLIP to a few images with the ``bolt`` library only.
 
-    python examples/adapt_to_my_images.py                                     # everything drawn here, half a minute
+    python examples/adapt_to_my_images.py                                     # with drawn digits, half a minute
     python examples/adapt_to_my_images.py --images PHOTOS --checkpoints MODELS --architecture ViT-B-32 --weights openai
 
-``PHOTOS`` holds one folder of images per class, ``MODELS`` image towers fine-tuned on other data from the same CLIP,
-as files or folders of any layout that docs/checkpoints.md lists. Without them the script draws digits, and makes two
-source models of drawn letters with the library itself.
+``PHOTOS`` has one folder of images per class. ``MODELS`` has image towers that were fine-tuned on other data from the
+same CLIP, in any layout of docs/checkpoints.md. By default, the script draws digits and fine-tunes two source models on
+drawn letters.
 """
 
 from __future__ import annotations
@@ -29,43 +29,43 @@ PROMPTS = ["a picture of the digit {}.", "a photo of the digit {}."]
 def adapt(
     backbone: bolt.Backbone, photos: Path, checkpoints: Path, out: Path, unseen: list[Image.Image], **options: Any
 ) -> list[str]:
-    """The library in one piece: read, adapt, save, load, predict."""
+    """Read images and source models, adapt, save, load and predict; returns the labels of the unseen images."""
     sources = bolt.load_sources(checkpoints, backbone)
     images, labels, names = bolt.read_folder(photos)
     model = bolt.adapt(backbone, images, labels, names, method="bolt", sources=sources, **options)
     model.save(out)  # kilobytes; form="state_dict" or "huggingface" writes the whole tower
-    again = bolt.load_model(out, backbone, sources)
-    found = again.predict(unseen)
+    loaded = bolt.load_model(out, backbone, sources)
+    found = loaded.predict(unseen)
     for prediction in found[:4]:
         print(f"  {prediction.label}: {prediction.score:.0%}")
     return [prediction.label for prediction in found]
 
 
-# -- what is drawn where nothing is given ------------------------------------------------------------------------
+# -- drawn images and source models, used by default -------------------------------------------------------------
 
 DIGITS = {"zero": "0", "one": "1", "two": "2", "three": "3", "four": "4", "five": "5"}
-OTHERS = {
+SOURCE_TASKS = {
     "capitals": {letter.lower(): letter for letter in "ABDEGHKR"},
     "small": {letter: letter for letter in "abdeghkr"},
 }
-"""What the sources are made of; the class names are words that the tiny CLIP has read."""
+"""The tasks of the source models; the tiny CLIP was pre-trained on these class names."""
 
 
 def draw(characters: dict[str, str], count: int, key: str) -> tuple[list[Image.Image], list[int]]:
-    """``count`` drawings of every character, turned and shifted, on any light ground with scratches."""
-    dice = random.Random(key)
+    """``count`` drawings of every character and their labels: rotated, shifted, on a light background with lines."""
+    rng = random.Random(key)
     font = ImageFont.load_default(30)
     images, labels = [], []
     for label, character in enumerate(characters.values()):
         for _ in range(count):
-            ground = tuple(dice.randint(150, 255) for _ in range(3))
-            image = Image.new("RGB", (SIDE, SIDE), ground)
+            background = tuple(rng.randint(150, 255) for _ in range(3))
+            image = Image.new("RGB", (SIDE, SIDE), background)
             for _ in range(4):
-                ends = tuple(dice.randrange(SIDE) for _ in range(4))
-                ImageDraw.Draw(image).line(ends, tuple(dice.randint(90, 255) for _ in range(3)), 2)
-            place = tuple(SIDE // 2 + dice.randint(-5, 5) for _ in range(2))
-            ImageDraw.Draw(image).text(place, character, "black", font, anchor="mm")
-            images.append(image.rotate(dice.uniform(-45, 45), Image.Resampling.BICUBIC, fillcolor=ground))
+                ends = tuple(rng.randrange(SIDE) for _ in range(4))
+                ImageDraw.Draw(image).line(ends, tuple(rng.randint(90, 255) for _ in range(3)), 2)
+            position = tuple(SIDE // 2 + rng.randint(-5, 5) for _ in range(2))
+            ImageDraw.Draw(image).text(position, character, "black", font, anchor="mm")
+            images.append(image.rotate(rng.uniform(-45, 45), Image.Resampling.BICUBIC, fillcolor=background))
             labels.append(label)
     return images, labels
 
@@ -74,14 +74,14 @@ def draw_photos(folder: Path) -> None:
     """One folder of drawings per class."""
     images, labels = draw(DIGITS, SHOTS, "photos")
     for number, (image, label) in enumerate(zip(images, labels, strict=True)):
-        place = folder / list(DIGITS)[label]
-        place.mkdir(parents=True, exist_ok=True)
-        image.save(place / f"{number}.png")
+        class_folder = folder / list(DIGITS)[label]
+        class_folder.mkdir(parents=True, exist_ok=True)
+        image.save(class_folder / f"{number}.png")
 
 
 def make_checkpoints(folder: Path, backbone: bolt.Backbone) -> None:
-    """Source models: the whole tower fine-tuned on letters, saved as folders that transformers reads too."""
-    for name, characters in OTHERS.items():
+    """Fine-tune the whole tower on letters and save it in the form of transformers: one folder per source model."""
+    for name, characters in SOURCE_TASKS.items():
         images, labels = draw(characters, 20, name)
         model = bolt.adapt(
             backbone, images, labels, list(characters), method="full_finetune", name=name,
@@ -91,7 +91,7 @@ def make_checkpoints(folder: Path, backbone: bolt.Backbone) -> None:
 
 
 def main(arguments: list[str] | None = None) -> float:
-    """Run it; returns the accuracy (per cent) on drawings not seen, or NaN with images of your own."""
+    """Run the example; returns the accuracy (per cent) on new drawings, or NaN for your own images."""
     parser = argparse.ArgumentParser(description="Adapt a CLIP to a handful of images.")
     parser.add_argument("--images", type=Path, help="one folder of images per class; drawn by default")
     parser.add_argument("--checkpoints", type=Path, help="fine-tuned image towers; made by default")
@@ -100,14 +100,17 @@ def main(arguments: list[str] | None = None) -> float:
     parser.add_argument("--out", type=Path, help="a new folder for the model")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)  # small tensors are slower on several
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as temporary:
         backbone = bolt.load_backbone(given.architecture, given.weights)
-        photos, checkpoints = given.images or Path(scratch, "photos"), given.checkpoints or Path(scratch, "checkpoints")
+        photos, checkpoints = (
+            given.images or Path(temporary, "photos"),
+            given.checkpoints or Path(temporary, "checkpoints"),
+        )
         if given.images is None:
             draw_photos(photos)
         if given.checkpoints is None:
             make_checkpoints(checkpoints, backbone)
-        out = given.out or Path(scratch, "model")
+        out = given.out or Path(temporary, "model")
         if given.images is not None:
             adapt(backbone, photos, checkpoints, out, bolt.read_folder(photos)[0])
             return float("nan")
@@ -115,7 +118,7 @@ def main(arguments: list[str] | None = None) -> float:
         expected = [list(DIGITS)[label] for label in labels]
         frozen = bolt.adapt(backbone, unseen, labels, list(DIGITS), method="zero_shot", prompts=PROMPTS)
         before = [prediction.label for prediction in frozen.predict(unseen)]
-        # A mirrored 2 is no 2. Two small sources give few coefficients, which may move faster than many.
+        # A mirrored 2 is no 2. Two small sources give few coefficients, so the learning rate can be higher.
         options = {"prompts": PROMPTS, "mirror": False, "learning_rate": 1e-2}
         after = adapt(backbone, photos, checkpoints, out, unseen, **options)
     scores = [100 * sum(map(str.__eq__, found, expected)) / len(expected) for found in (before, after)]

@@ -1,10 +1,10 @@
-"""Measure the demo world: zero-shot, with the siblings' mean task vector, and fine-tuned, one line a dataset.
+"""Measure accuracies in the drawn world: zero-shot, with the siblings' mean task vector, and fine-tuned.
 
     python examples/drawn_world_survey.py
     python examples/drawn_world_survey.py --domains real --data-root PATH --zero-shot-only
 
-A quick look at the world itself, outside the benchmark's protocol: one seed, no augmentation. A variant of a task is
-measured with that task's siblings and fine-tuned tower, over all of that task's names.
+Prints one line per dataset. The benchmark's protocol is not used: there is one seed and no augmentation. A variant of a
+task uses that task's siblings, fine-tuned tower and class names.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Weights = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Survey:
-    """One dataset, ready to measure: inputs (n, 3, 32, 32), labels (n,), head (classes, 64) times the logit scale."""
+    """One decoded dataset: inputs (n, 3, 32, 32), labels (n,), head (classes, 64) times the logit scale."""
 
     entry: DatasetEntry
     target: str
-    """The dataset whose names, siblings and fine-tuned tower count: itself, or what it is a variant of."""
+    """The dataset whose class names, siblings and fine-tuned tower are used: this one, or its original."""
     head: Tensor
     train: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]

@@ -1,15 +1,15 @@
 # %% [markdown]
-# # The algebra of BOLT, in pictures
+# # The linear algebra of BOLT in figures
 #
-# From fine-tuned models to a basis, from a basis to a start, from a start to an adapted model: every step with the
-# library's own functions, on the tiny CLIP and on characters drawn here. Run it as a script, or cell by cell in an
-# editor that knows `# %%`:
+# Builds an adapted model in steps: task vectors, an orthonormal basis, pooled coefficients, and their training. Every
+# step uses the library's functions, the tiny CLIP and drawn characters. Run it as a script, or cell by cell in an
+# editor that supports `# %%`:
 #
-#     python examples/walkthrough.py [FOLDER]       # writes its pictures there; docs/images by default
+#     python examples/walkthrough.py [FOLDER]       # writes its figures to FOLDER, by default docs/images
 #
-# docs/walkthrough.md shows the pictures.
+# docs/walkthrough.md explains the figures.
 
-# %% Everything drawn and trained in this file: a CLIP, four source tasks, and a target task
+# %% The CLIP, and one model fine-tuned on each task
 from __future__ import annotations
 
 import sys
@@ -45,40 +45,40 @@ torch.set_num_threads(1)
 FOLDER.mkdir(parents=True, exist_ok=True)
 
 backbone = bolt.load_backbone(TINY / "tiny-clip.json", TINY / "tiny-clip.safetensors")
-with tempfile.TemporaryDirectory() as scratch:
+with tempfile.TemporaryDirectory() as folder:
     for task, characters in TASKS.items():
         images, labels = draw(characters, 16, task)
         prompts = PROMPTS if task == TARGET else ["a picture of the letter {}."]
         settings = {"prompts": prompts, "mirror": False, "learning_rate": 5e-4, "epochs": 10, "name": task}
         bolt.adapt(backbone, images, labels, list(characters), method="full_finetune", **settings).save(
-            Path(scratch, task), "huggingface"
+            Path(folder, task), "huggingface"
         )
-    sources = bolt.load_sources(scratch, backbone)
+    sources = bolt.load_sources(folder, backbone)
     vectors = {task: sources.task_vector(task) for task in TASKS}
 
 # %% 1. A task vector is what fine-tuning added to the weights
 frozen = backbone.tower.state_dict_open_clip()
 matrices = matrix_names(frozen)
-moved_by = [[float(vectors[task][name].norm() / frozen[name].norm()) for name in matrices] for task in TASKS]
+relative_norms = [[float(vectors[task][name].norm() / frozen[name].norm()) for name in matrices] for task in TASKS]
 flat = F.normalize(torch.stack([torch.cat([v[name].flatten() for name in matrices]) for v in vectors.values()]), dim=-1)
-alike = flat @ flat.T
+cosines = flat @ flat.T
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.4), width_ratios=[2.4, 1], layout="constrained")
 for row, (task, colour) in enumerate(zip(TASKS, COLOURS, strict=True)):
-    left.plot(moved_by[row], "o-", color=colour, label=task, markersize=4)
+    left.plot(relative_norms[row], "o-", color=colour, label=task, markersize=4)
 left.set(
     xlabel="weight matrix, from the first block to the projection",
     ylabel="task vector / weights (norms)",
     ylim=(0, None),
 )
 left.legend(frameon=False, ncols=2)
-shown = right.imshow(alike, cmap="cividis", vmin=0, vmax=1)
+shown = right.imshow(cosines, cmap="cividis", vmin=0, vmax=1)
 right.set(xticks=range(4), yticks=range(4), title="cosine of two task vectors")
 right.set_xticklabels(list(TASKS), rotation=30, ha="right")
 right.set_yticklabels(list(TASKS))
 for row in range(4):
     for column in range(4):
-        value = float(alike[row, column])
+        value = float(cosines[row, column])
         right.text(column, row, f"{value:.2f}", ha="center", va="center", color="black" if value > 0.5 else "white")
 figure.savefig(FOLDER / "walkthrough-1-task-vectors.png")
 
@@ -100,17 +100,17 @@ rest = [task for task in TASKS if task != TARGET]
 directions = truncate_directions([top_directions(vectors[task][matrix], TOP_K) for task in rest], TOP_K)
 stacked = torch.cat([direction.u for direction in directions], dim=1)
 basis = orthonormal_basis(directions, (m, n))
-figure, pair = plt.subplots(1, 2, figsize=(8.4, 3.6), layout="constrained")
-for axes, u, title in zip(pair, (stacked, basis.u), ("directions side by side", "their polar factor"), strict=True):
+figure, panels = plt.subplots(1, 2, figsize=(8.4, 3.6), layout="constrained")
+for axes, u, title in zip(panels, (stacked, basis.u), ("directions side by side", "their polar factor"), strict=True):
     shown = axes.imshow((u.T @ u).abs(), cmap="cividis", vmin=0, vmax=1)
     for edge in range(TOP_K, u.shape[1], TOP_K):
         axes.axhline(edge - 0.5, color="white", linewidth=0.8)
         axes.axvline(edge - 0.5, color="white", linewidth=0.8)
-    middles = [TOP_K * row + TOP_K / 2 for row in range(len(rest))]
-    axes.set(title=title, xticks=middles, yticks=middles)
+    centres = [TOP_K * row + TOP_K / 2 for row in range(len(rest))]
+    axes.set(title=title, xticks=centres, yticks=centres)
     axes.set_xticklabels(rest)
     axes.set_yticklabels(rest, rotation=90, va="center")
-figure.colorbar(shown, ax=pair, label="|cosine| of two columns of U")
+figure.colorbar(shown, ax=panels, label="|cosine| of two columns of U")
 figure.savefig(FOLDER / "walkthrough-3-orthogonal.png")
 
 # %% 4. Pooled coefficients: the mean task vector, seen in the basis. Leaving the target out is one subtraction
@@ -150,7 +150,7 @@ head = backbone.zero_shot_head(list(DIGITS), PROMPTS)
 support, support_labels = draw(DIGITS, 8, "support")
 unseen, unseen_labels = draw(DIGITS, 40, "unseen")
 probe = bolt.adapt(backbone, support, support_labels, list(DIGITS), method="zero_shot", prompts=PROMPTS)
-few, many = (backbone.normalise(probe.pixels(pictures)) for pictures in (support, unseen))
+few, many = (backbone.normalise(probe.pixels(drawn)) for drawn in (support, unseen))
 few_labels, many_labels = torch.tensor(support_labels), torch.tensor(unseen_labels)
 
 
