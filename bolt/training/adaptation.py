@@ -1,7 +1,8 @@
-"""Training some of an image tower's numbers: on a labelled support or, at test time, on the test images alone.
+"""Trains some parameters of an image tower on a task: on its labelled support or, at test time, on the test images.
 
-A method says what moves and how images are encoded meanwhile (:class:`Trainable`); which images it learns from, in
-which order, in which views and by which loss is settled here, once for all methods.
+A method describes what is trained, and how images are encoded meanwhile, with a
+:class:`bolt.training.trainable.Trainable`. This module decides for all methods alike which images are used, in which
+order, in which views, and with which loss.
 
 Shape legend: N support images, B batch, C classes, D joint embedding width, S image side.
 """
@@ -27,9 +28,9 @@ from bolt.training.trainable import Losses, Trainable
 def trainable_tower(
     tower: ImageTower, *others: Tensor, classify: Callable[[Tensor], Tensor] | None = None
 ) -> Trainable:
-    """A tower in training whose own tensors move, those that require a gradient, and ``others`` with them."""
+    """A tower whose tensors that require a gradient are trained, together with the tensors ``others``."""
     own = dict(tower.named_parameters())
-    names = [theirs for theirs, ours in tensor_names(tower.shape.layers).items() if own[ours].requires_grad]
+    names = [name for name, path in tensor_names(tower.shape.layers).items() if own[path].requires_grad]
     return Trainable(
         encode=tower,
         parameters=[*(tensor for tensor in own.values() if tensor.requires_grad), *others],
@@ -48,15 +49,15 @@ def train(
     relative_rates: Sequence[float] | None = None,
     quirks: ReferenceQuirks = NO_QUIRKS,
 ) -> Curve:
-    """Train on what the task offers: its labelled support or, on the test-time track, its unlabelled images.
+    """Train on the labelled support or, if the task has unlabelled test images, on those.
 
     Args:
-        min_batches: the support is repeated, in other views, until an epoch has so many batches (aTLAS).
-        start: at test time, the tower whose most confident predictions are trusted; the frozen one by default.
+        min_batches: repeat the support, in other views, until an epoch has at least so many batches (aTLAS).
+        start: at test time, the tower whose most confident predictions are trusted; by default the frozen one.
         recipe, relative_rates, quirks: see :func:`bolt.training.loop.fit`.
 
     Raises:
-        bolt.training.loop.Diverged: when a loss or a parameter is NaN or infinite.
+        bolt.training.loop.Diverged: if a loss or a parameter is NaN or infinite.
     """
     if task.unlabelled is None:
         losses = _labelled(task, trainable, recipe, min_batches)
@@ -78,7 +79,7 @@ def train(
 def _labelled(task: Task, trainable: Trainable, recipe: TrainingRecipe, min_batches: int) -> Losses:
     """Cross-entropy on augmented views of the support.
 
-    With over-sampling, row r of an epoch stands for image r % N in its copy r // N, and every copy is another view.
+    With oversampling, row r of an epoch stands for copy r // N of image r % N. Every copy is another view.
     """
     classify = trainable.classify or cosine_classifier(task.head_CD, task.backbone.logit_scale)
     labels_N = task.support.labels_N.to(task.backbone.device)
@@ -87,9 +88,9 @@ def _labelled(task: Task, trainable: Trainable, recipe: TrainingRecipe, min_batc
 
     def of_rows(epoch: int, rows: Tensor) -> Tensor:
         images, copy = rows % size, rows // size
-        lots = [copy == number for number in sorted(set(copy.tolist()))]
-        parts = [task.support.pixels(epoch * copies + int(copy[lot][0]) + 1, images[lot]) for lot in lots]
-        labels = torch.cat([images[lot] for lot in lots]).to(labels_N.device)
+        of_copy = [copy == number for number in sorted(set(copy.tolist()))]
+        parts = [task.support.pixels(epoch * copies + int(copy[mask][0]) + 1, images[mask]) for mask in of_copy]
+        labels = torch.cat([images[mask] for mask in of_copy]).to(labels_N.device)
         features_BD = trainable.encode(task.backbone.normalise(torch.cat(parts)))
         return cross_entropy(classify(features_BD), labels_N[labels])
 
@@ -100,17 +101,17 @@ def _labelled(task: Task, trainable: Trainable, recipe: TrainingRecipe, min_batc
 
 
 def adapted(task: Task, trainable: Trainable, **more: Any) -> Adapted:
-    """The classifier as it stands; ``more`` are fields of :class:`bolt.task.task.Adapted`."""
+    """The method's result with the current parameters; ``more`` are fields of :class:`bolt.task.task.Adapted`."""
     classify = trainable.classify or cosine_classifier(task.head_CD, task.backbone.logit_scale)
     count = sum(tensor.numel() for tensor in trainable.parameters)
     return replace(Adapted(classify, trainable.current(), count), **more)
 
 
 def oversampling(size: int, batch_size: int, min_batches: int) -> int:
-    """How often a support is repeated so that an epoch has at least ``min_batches`` batches.
+    """How often the support is repeated so that an epoch has at least ``min_batches`` batches, as in aTLAS's code.
 
-    As aTLAS does it: where ``r = size / batch_size`` is below the least, ``int(least / r) + 1`` times. An epoch has a
-    batch in any case, so a least of 1 repeats nothing.
+    With ``r = size / batch_size`` below ``min_batches``, ``int(min_batches / r) + 1`` times; otherwise once. An epoch
+    always has one batch, so a minimum of 1 repeats nothing.
     """
     batches = size / batch_size
     return 1 if min_batches <= 1 or batches >= min_batches else int(min_batches / batches) + 1

@@ -1,4 +1,4 @@
-"""One episode of meta-learning: inner steps on a few images of a dataset, and what the start learns from them.
+"""One episode of meta-learning: inner steps on a few images of a dataset, and the resulting outer gradient.
 
 Shape legend: B images of an episode, C classes, D joint embedding width, S image side.
 """
@@ -22,13 +22,13 @@ Parameters = Mapping[str, Tensor]
 Loss = Callable[[Parameters], Tensor]
 
 HEAD = "head"
-"""The name of the head among an episode's parameters; all others are the tower's."""
+"""Name of the head among an episode's parameters; all other names are the tower's."""
 
 
 def episode_loss(tower: ImageTower, images_B3SS: Tensor, labels_B: Tensor) -> Loss:
-    """Cross-entropy of normalised images as a function of the tower's parameters and of a head (C, D).
+    """The cross-entropy of normalised images, as a function of the tower's parameters and of a head (C, D).
 
-    The head takes unit features and holds the logit scale.
+    The head is applied to unit features and includes the logit scale.
     """
 
     def loss(parameters: Parameters) -> Tensor:
@@ -42,11 +42,12 @@ def episode_loss(tower: ImageTower, images_B3SS: Tensor, labels_B: Tensor) -> Lo
 def outer_gradient(
     start: Parameters, support_loss: Loss, query_loss: Loss, recipe: MetaRecipe
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """What an outer update descends along for one episode: per parameter of ``start`` but the head, and a loss.
+    """The outer gradient of one episode, per parameter of ``start`` except the head, and the episode's loss.
 
-    With theta the start, F(theta) the end of the inner steps and L the query's loss, it is for ``maml`` the gradient of
-    L(F(theta)) by theta, for ``first_order`` that of L at F(theta), for ``reptile`` theta - F(theta). The loss is
-    L(F(theta)); ``reptile`` looks at no query, its loss is the support's at theta.
+    Let theta be the start, F(theta) the parameters after the inner steps and L the loss of the query images. The outer
+    gradient is the gradient of L(F(theta)) in theta for ``maml``, the gradient of L at F(theta) for ``first_order``,
+    and theta - F(theta) for ``reptile``. The loss is L(F(theta)); ``reptile`` uses no query images and gives the
+    support's loss at theta.
     """
     second_order = recipe.variant == "maml"
     point = {name: tensor.detach().requires_grad_() for name, tensor in start.items()}
@@ -56,11 +57,13 @@ def outer_gradient(
         loss = support_loss(point)
         losses.append(loss.detach())
         gradients = torch.autograd.grad(loss, list(point.values()), create_graph=second_order)
-        moved = {
+        updated = {
             name: tensor - recipe.inner_rate * gradient
             for (name, tensor), gradient in zip(point.items(), gradients, strict=True)
         }
-        point = moved if second_order else {name: tensor.detach().requires_grad_() for name, tensor in moved.items()}
+        if not second_order:
+            updated = {name: tensor.detach().requires_grad_() for name, tensor in updated.items()}
+        point = updated
     names = [name for name in start if name != HEAD]
     if recipe.variant == "reptile":
         return {name: (origin[name] - point[name]).detach() for name in names}, losses[0]
@@ -71,21 +74,21 @@ def outer_gradient(
 
 
 class _PlainQuickGELU(nn.Module):
-    """x * sigmoid(1.702 x), spelled out."""
+    """x * sigmoid(1.702 x), written with differentiable operations."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x * torch.sigmoid(1.702 * x)
 
 
 def twice_differentiable(tower: ImageTower) -> ImageTower:
-    """A tower that shares all tensors and computes the same, but whose gradient can be differentiated.
+    """A copy of the tower that shares all tensors, and whose gradient can be differentiated again.
 
-    The tower's own QuickGELU cannot. Neither can fused attention: the caller has to choose the ``MATH`` kernel of
-    ``torch.nn.attention.sdpa_kernel``.
+    The tower's own QuickGELU has a first derivative only. So does fused attention: the caller must select the ``MATH``
+    kernel with ``torch.nn.attention.sdpa_kernel``.
     """
     shared: dict[int, Any] = {id(tensor): tensor for tensor in tower.parameters()}
-    twin = copy.deepcopy(tower, memo=shared)  # deepcopy returns what its memo holds instead of copying it
-    for block in twin.blocks:
+    shared_tower = copy.deepcopy(tower, memo=shared)  # deepcopy does not copy what its memo holds
+    for block in shared_tower.blocks:
         if isinstance(block.activation, QuickGELU):
             block.activation = _PlainQuickGELU()
-    return twin
+    return shared_tower

@@ -1,7 +1,7 @@
-"""Fine-tuning one source: the whole image tower on one dataset's training images.
+"""Fine-tunes a source model: the whole image tower on the training images of one dataset.
 
-Recipe of the task-vector literature (Ilharco et al., "Editing models with task arithmetic"): AdamW, cross-entropy
-against the frozen zero-shot head, light random crops, last epoch kept.
+The recipe is that of the task-vector literature (Ilharco et al., "Editing models with task arithmetic"): AdamW,
+cross-entropy against the frozen zero-shot head, light random crops, last epoch kept.
 
 Shape legend: N training images, C classes, D joint embedding width, S image side.
 """
@@ -20,8 +20,8 @@ from bolt.training.loop import MetricsCallback, TrainingRecipe, fit
 from bolt.training.objectives import cross_entropy
 
 SOURCE_RECIPE = TrainingRecipe(epochs=10, batch_size=128, learning_rate=1e-5, weight_decay=0.1, warmup_steps=500)
-"""The published recipe; epochs are each dataset's own, about 2000 steps. Trainings of fewer steps than the 500 of
-the warm-up never reach their learning rate: give those a ``warmup_fraction`` (and no ``warmup_steps``)."""
+"""The published recipe. The number of epochs is set per dataset, for about 2000 steps. A training with fewer steps than
+the 500 of the warm-up never reaches its learning rate; give it a ``warmup_fraction`` instead of ``warmup_steps``."""
 
 
 def finetune_source(
@@ -36,19 +36,19 @@ def finetune_source(
     on_epoch_end: Callable[[int, Callable[[], dict[str, Any]]], None] = lambda epoch, state: None,
     resume: Mapping[str, Any] | None = None,
 ) -> dict[str, Tensor]:
-    """Every tensor of the fine-tuned image tower by its open_clip name.
+    """Fine-tune the image tower on one dataset; returns every tensor of the result by open_clip name.
 
     Args:
-        backbone: where it starts; it is not changed.
+        backbone: the pre-trained model to start from; it is not changed.
         head_CD: the dataset's frozen zero-shot head, unit rows.
         labels_N: class of each training image.
-        pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S); epoch e asks for view e + 1, to be drawn with
+        pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S); epoch e reads view e + 1, drawn with
             ``bolt.clip.augment.SOURCE_CROP``.
         order: a permutation of the rows for each epoch.
         recipe, report, on_epoch_end, resume: see :func:`bolt.training.loop.fit`.
 
     Raises:
-        bolt.training.loop.Diverged: when the loss is NaN or infinite.
+        bolt.training.loop.Diverged: if the loss is NaN or infinite.
     """
     tower = backbone.tower.copy(trainable=backbone.tower.state_dict_open_clip())
     classify = cosine_classifier(head_CD.to(backbone.device), backbone.logit_scale)

@@ -1,8 +1,8 @@
-"""The one training loop that every trained method goes through.
+"""The training loop that all trained methods share.
 
-AdamW; linear warm-up, then cosine to zero, per step; gradients clipped by their global norm; every row visited once
-an epoch, the last partial batch included. No random generator is drawn from: the caller's ``order`` and
-``loss_of_rows`` are keyed by the epoch, so a run that is resumed is the run that was not interrupted.
+It uses AdamW with a linear warm-up and then a cosine to zero, set per step. Gradients are clipped by their global norm.
+Every epoch visits every row once, the last partial batch included. The loop itself draws no random numbers: the caller
+keys ``order`` and ``loss_of_rows`` by the epoch, so a resumed training gives the same bits as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -19,27 +19,30 @@ from torch import Tensor
 from bolt.protocol import STRICT, Protocol
 
 MetricsCallback = Callable[[int, Mapping[str, float]], None]
+"""``callback(epoch, metrics)``, called after each epoch with numbers to plot."""
 Curve = list[dict[str, float]]
+"""One row per epoch: ``train_loss`` and ``learning_rate``."""
 
 
 class Diverged(ArithmeticError):
-    """A loss or a parameter that is NaN or infinite."""
+    """Training diverged: a loss or a parameter is NaN or infinite."""
 
 
 @dataclass(frozen=True)
 class TrainingRecipe:
-    """How long and how hard to train.
+    """The hyperparameters of a training.
 
     Attributes:
         epochs, batch_size, learning_rate, weight_decay: of AdamW with its usual betas.
-        warmup_fraction: share of all steps over which the rate rises linearly.
-        warmup_steps: that many steps instead, however few there are in total.
+        warmup_fraction: share of all steps over which the learning rate rises linearly.
+        warmup_steps: a number of warm-up steps, which replaces ``warmup_fraction``.
         clip_norm: largest global norm of the gradient; 0 switches clipping off.
-        precision: ``bfloat16`` runs the loss under autocast where the parameters are on a GPU; parameters,
-            gradients and optimiser stay float32.
-        schedule: after the warm-up a ``cosine`` to zero per step, or the rate ``halving`` after every epoch.
+        precision: ``bfloat16`` computes the loss under autocast if the parameters are on a GPU. Parameters, gradients
+            and optimiser stay float32.
+        schedule: after the warm-up, a ``cosine`` to zero per step; or ``halving``: the rate halves after every epoch,
+            without a warm-up.
         epsilon: AdamW's, added to the root of the second moment.
-        accumulate: batches whose gradients are averaged into one step; the last step of an epoch takes what is left.
+        accumulate: how many batches are averaged into one step. The last step of an epoch averages what is left.
     """
 
     epochs: int = 20
@@ -71,20 +74,22 @@ class TrainingRecipe:
             raise ValueError("warmup_fraction lies in [0, 1] and warmup_steps is not negative")
 
     def steps(self, rows: int) -> int:
-        """Optimiser steps of the whole training on so many rows."""
+        """How many optimiser steps a training on so many rows takes in all."""
         return self.epochs * math.ceil(math.ceil(rows / self.batch_size) / self.accumulate)
 
 
 @dataclass(frozen=True)
 class ReferenceQuirks:
-    """What the authors' training loops do wrong, each for the methods they do it to.
+    """Deviations of the BOLT authors' training code, used under the protocol ``published``.
 
     Attributes:
-        gradient_scale: the gradient is clipped after it was multiplied by the scale of a mixed-precision scaler, and
-            divided by it only then, so that its norm never exceeds ``clip_norm / gradient_scale``.
-        step_on_full_batches: with ``accumulate`` = 2, only every second batch of an epoch makes a step. An odd last
-            batch makes none; its gradient leaks into the next epoch. One batch an epoch never makes any.
-        late_schedule: every rate takes effect one step late, and the first step has the full rate (their BOLT).
+        gradient_scale: their code clips the gradient while it is still multiplied by the scale of the mixed-precision
+            scaler, so the norm after unscaling never exceeds ``clip_norm / gradient_scale`` (their aTLAS).
+        step_on_full_batches: only a full group of ``accumulate`` batches makes a step. The batches left at the end of
+            an epoch make none; their gradient is carried into the next epoch. An epoch with fewer batches than that
+            never makes a step (their aTLAS).
+        late_schedule: every learning rate takes effect one step late, and the first step has the full rate (their
+            BOLT).
     """
 
     gradient_scale: float = 1.0
@@ -96,7 +101,7 @@ NO_QUIRKS = ReferenceQuirks()
 
 
 def learning_rate(base: float, step: int, total: int, warmup_steps: int) -> float:
-    """The rate of update ``step`` (from 0) of ``total``: linear to ``base`` at step warmup_steps - 1, then a cosine."""
+    """The learning rate of step ``step`` (from 0) of ``total``: linear up to ``base``, then a cosine to zero."""
     if step < warmup_steps:
         return base * (step + 1) / warmup_steps
     progress = (step - warmup_steps) / (total - warmup_steps)
@@ -104,7 +109,7 @@ def learning_rate(base: float, step: int, total: int, warmup_steps: int) -> floa
 
 
 def clip_gradient(trained: Sequence[Tensor], norm: float, scale: float = 1.0) -> None:
-    """Shorten the gradient to ``norm``, 2-norm over all tensors together; ``scale`` as in :class:`ReferenceQuirks`."""
+    """Clip the gradient to the 2-norm ``norm / scale`` over all tensors together."""
     torch.nn.utils.clip_grad_norm_(trained, norm / scale, foreach=True)
 
 
@@ -125,19 +130,21 @@ def fit(
 
     Args:
         parameters: leaf tensors that require a gradient.
-        loss_of_rows: mean loss of the given rows in the given epoch (from 0).
-        order: the rows of an epoch, (N,), the same number in every epoch. What a row stands for is the caller's.
-        recipe: see :class:`TrainingRecipe`.
-        protocol: its ``epoch_selection`` is obeyed.
-        report: called after each epoch with its row.
-        on_epoch_end: called after each epoch with it and a function that snapshots the training (tensors, numbers,
-            lists and dictionaries only, so that ``torch.save`` and a ``weights_only`` load will do).
-        resume: such a snapshot, from which training goes on with the epoch after it.
-        relative_rates: per parameter, its share of the recipe's rate; all 1 by default.
+        loss_of_rows: ``loss_of_rows(epoch, rows)`` -> the mean loss of these rows; epochs count from 0.
+        order: ``order(epoch)`` -> the rows of an epoch, (N,), the same number in every epoch. The caller decides what a
+            row stands for.
+        recipe: the hyperparameters.
+        protocol: only its ``epoch_selection`` is read.
+        report: called after each epoch with the epoch's row.
+        on_epoch_end: called after each epoch with its number and a function that makes a snapshot of the training.
+            A snapshot holds tensors, numbers, lists and dictionaries only, so ``torch.load`` with ``weights_only``
+            reads it.
+        resume: a snapshot; training continues with the epoch after it.
+        relative_rates: per parameter, a factor on the learning rate; 1 by default.
         quirks: see :class:`ReferenceQuirks`.
 
     Raises:
-        Diverged: naming epoch and step, when a loss or (after an epoch) a parameter is NaN or infinite.
+        Diverged: naming epoch and step, if a loss is NaN or infinite, or a parameter is at the end of an epoch.
     """
     trained = list(parameters)
     shares = [1.0] * len(trained) if relative_rates is None else list(relative_rates)
@@ -145,7 +152,7 @@ def fit(
     optimiser = torch.optim.AdamW(
         [{"params": [tensor for tensor, s in zip(trained, shares, strict=True) if s == share], "share": share}
          for share in dict.fromkeys(shares)],
-        lr=recipe.learning_rate, eps=recipe.epsilon, weight_decay=recipe.weight_decay, fused=_fusible(trained),
+        lr=recipe.learning_rate, eps=recipe.epsilon, weight_decay=recipe.weight_decay, fused=_supports_fused(trained),
     )  # fmt: skip
     curve: Curve = []
     best: list[Tensor] = []
@@ -158,7 +165,7 @@ def fit(
     autocast = torch.autocast(
         device.type, torch.bfloat16, enabled=recipe.precision == "bfloat16" and device.type == "cuda"
     )
-    leaking = False
+    carry_gradient = False
     for epoch in range(first, recipe.epochs):
         rows = order(epoch)
         batches = torch.split(rows, recipe.batch_size)
@@ -168,7 +175,7 @@ def fit(
             rate = _rate(recipe, quirks.late_schedule, epoch * len(steps) + position, len(steps))
             for group in optimiser.param_groups:
                 group["lr"] = rate * group["share"]
-            if not leaking:
+            if not carry_gradient:
                 optimiser.zero_grad(set_to_none=True)
             for batch in step_batches:
                 with autocast:
@@ -176,30 +183,30 @@ def fit(
                 share = 1 / (recipe.accumulate if quirks.step_on_full_batches else len(step_batches))
                 (share * loss).backward()  # type: ignore[no-untyped-call]
                 losses.append(loss.detach())
-            leaking = quirks.step_on_full_batches and len(step_batches) < recipe.accumulate
-            if leaking:
+            carry_gradient = quirks.step_on_full_batches and len(step_batches) < recipe.accumulate
+            if carry_gradient:
                 continue
             if recipe.clip_norm:
                 clip_gradient(trained, recipe.clip_norm, quirks.gradient_scale)
             optimiser.step()
-        # Checked once an epoch, for a look at every loss would make a GPU wait at every step.
-        _refuse_divergence(epoch, torch.stack(losses), trained)
+        # Checked once per epoch: reading every loss would make the GPU wait at every step.
+        _check_finite(epoch, torch.stack(losses), trained)
         weights = torch.tensor([len(batch) / len(rows) for batch in batches], device=device)
         row = {"train_loss": float(torch.stack(losses).float() @ weights), "learning_rate": rate}
         if protocol.epoch_selection == "best_train_loss" and row["train_loss"] < min(
             (earlier["train_loss"] for earlier in curve), default=math.inf
         ):
-            best = _snapshot(trained)
+            best = _copies(trained)
         curve.append(row)
         report(epoch, row)
-        on_epoch_end(epoch, partial(_state, epoch, trained, optimiser, curve, best))
+        on_epoch_end(epoch, partial(_training_state, epoch, trained, optimiser, curve, best))
     if best:
         _restore(trained, best)
     return curve
 
 
 def _rate(recipe: TrainingRecipe, late: bool, step: int, steps_per_epoch: int) -> float:
-    """The rate of update ``step``, counted from 0 over all epochs."""
+    """The learning rate of step ``step``, counted from 0 over all epochs."""
     if recipe.schedule == "halving":
         return recipe.learning_rate * 0.5 ** (step // steps_per_epoch)
     total = recipe.epochs * steps_per_epoch
@@ -209,23 +216,23 @@ def _rate(recipe: TrainingRecipe, late: bool, step: int, steps_per_epoch: int) -
     return learning_rate(recipe.learning_rate, step, total, warmup)
 
 
-def _fusible(tensors: Sequence[Tensor]) -> bool:
+def _supports_fused(tensors: Sequence[Tensor]) -> bool:
     return all(tensor.is_floating_point() and tensor.device.type in ("cpu", "cuda") for tensor in tensors)
 
 
-def _state(
+def _training_state(
     epoch: int, trained: Sequence[Tensor], optimiser: torch.optim.Optimizer, curve: Curve, best: Sequence[Tensor]
 ) -> dict[str, Any]:
     return {
         "epoch": epoch,
-        "parameters": _snapshot(trained),
+        "parameters": _copies(trained),
         "optimiser": optimiser.state_dict(),
         "curve": list(curve),
         "best": list(best),
     }
 
 
-def _refuse_divergence(epoch: int, losses: Tensor, trained: Sequence[Tensor]) -> None:
+def _check_finite(epoch: int, losses: Tensor, trained: Sequence[Tensor]) -> None:
     bad = torch.nonzero(~torch.isfinite(losses)).flatten().tolist()
     if bad:
         raise Diverged(f"the loss of epoch {epoch}, step {bad[0]} is {float(losses[bad[0]])}")
@@ -233,7 +240,7 @@ def _refuse_divergence(epoch: int, losses: Tensor, trained: Sequence[Tensor]) ->
         raise Diverged(f"a parameter is NaN or infinite after epoch {epoch}, step {len(losses) - 1}")
 
 
-def _snapshot(trained: Sequence[Tensor]) -> list[Tensor]:
+def _copies(trained: Sequence[Tensor]) -> list[Tensor]:
     return [tensor.detach().clone() for tensor in trained]
 
 

@@ -1,11 +1,11 @@
-"""Meta-learning an initialisation of the image tower on other datasets: MAML and Reptile.
+"""Meta-learns an initialisation of the image tower on other datasets, with MAML or Reptile.
 
-An *episode* is a few labelled images of one dataset. The inner loop takes plain gradient steps on its support images,
-with the tower and a copy of the dataset's zero-shot head. The outer update moves the tower alone: so that the end of
-the inner loop does better on the query images (MAML, Finn et al., 2017, differentiating the inner steps or not), or
-towards that end (Reptile, Nichol et al., 2018).
+An *episode* is a few labelled images of one dataset. The inner loop takes plain gradient steps on the support images
+of the episode; it changes the tower and a copy of the dataset's zero-shot head. The outer update changes the tower
+only. MAML (Finn et al., 2017) lowers the loss of the query images after the inner loop; it differentiates through the
+inner steps, or not (first order). Reptile (Nichol et al., 2018) moves the tower towards the end of the inner loop.
 
-The head holds the logit scale, ``scale * head_CD``, as in the BOLT authors' code, whose rates belong to that scale.
+The head includes the logit scale, ``scale * head_CD``, as in the BOLT authors' code. Their rates belong to that scale.
 
 Shape legend: N training images, B images of an episode, C classes, D joint embedding width, S image side.
 """
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from bolt.clip.tower import ImageTower
 
 REPORT_INTERVAL = 50
-"""Outer updates from one report to the next, which is also where a training can be resumed."""
+"""Outer updates between two reports. A training can be resumed at a report."""
 
 
 @dataclass(frozen=True)
 class MetaTask:
-    """A dataset to meta-learn on.
+    """One dataset to meta-learn on.
 
     Attributes:
-        name: of the dataset; keys its draws.
+        name: the dataset's name; it keys the draws.
         head_CD: its zero-shot head, unit rows.
         labels_N: class of each training image.
-        pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S) of training images; outer update t (from 0) asks
-            for view t + 1, to be drawn with ``bolt.clip.augment.SOURCE_CROP``.
+        pixels: ``pixels(view, rows)`` -> uint8 (len(rows), 3, S, S) of training images; outer update t (from 0)
+            reads view t + 1, drawn with ``bolt.clip.augment.SOURCE_CROP``.
     """
 
     name: str
@@ -64,16 +64,16 @@ def meta_learn(
     on_interval_end: Callable[[int, Callable[[], dict[str, Any]]], None] = lambda interval, state: None,
     resume: Mapping[str, Any] | None = None,
 ) -> dict[str, Tensor]:
-    """Every tensor of the meta-learned image tower by its open_clip name.
+    """Meta-learn the image tower; returns every tensor of the result by open_clip name.
 
-    The datasets of an update are keyed by (seed, step), the images of an episode by (seed, step, dataset). So neither
-    the order of ``tasks`` nor an interruption changes the result.
+    The datasets of an update are drawn with the key (seed, step), the images of an episode with (seed, step, dataset).
+    So neither the order of ``tasks`` nor an interruption changes the result.
 
     Args:
-        backbone: where it starts; it is not changed.
-        tasks: the datasets to learn on. Whoever builds them leaves the target out.
-        recipe: see :class:`MetaRecipe`.
-        seed: keys the draws.
+        backbone: the pre-trained model to start from; it is not changed.
+        tasks: the datasets to learn on. The caller leaves the target out.
+        recipe: the hyperparameters.
+        seed: the key of the draws.
         report: called after every ``REPORT_INTERVAL`` updates, and after the last, with the number of that interval and
             its mean ``meta_loss``: the query's after the inner steps or, for ``reptile``, the support's before them.
         on_interval_end: called then with a function that snapshots the training (tensors, numbers, lists and
@@ -88,13 +88,13 @@ def meta_learn(
     pool = _checked(tasks, recipe)
     tower = backbone.tower.copy(trainable=backbone.tower.state_dict_open_clip())
     trained = dict(tower.named_parameters())
-    descent: torch.optim.Optimizer = torch.optim.AdamW(trained.values(), lr=recipe.outer_rate, weight_decay=0.0)
-    if recipe.variant == "reptile":  # its gradient is the way back, so a plain step goes a share of the way there
-        descent = torch.optim.SGD(trained.values(), lr=recipe.outer_rate)
+    optimiser: torch.optim.Optimizer = torch.optim.AdamW(trained.values(), lr=recipe.outer_rate, weight_decay=0.0)
+    if recipe.variant == "reptile":  # its gradient is theta - F(theta), so a plain step moves towards F(theta)
+        optimiser = torch.optim.SGD(trained.values(), lr=recipe.outer_rate)
     first = 0
     if resume is not None:
         first = int(resume["step"]) + 1
-        descent.load_state_dict(resume["optimiser"])
+        optimiser.load_state_dict(resume["optimiser"])
         with torch.no_grad():
             for name, tensor in trained.items():
                 tensor.copy_(resume["parameters"][name])
@@ -102,7 +102,7 @@ def meta_learn(
     losses: list[Tensor] = []
     for step in range(first, recipe.steps):
         drawn = torch.randperm(len(pool), generator=torch_generator("meta tasks", seed, step))[: recipe.tasks_per_step]
-        descent.zero_grad(set_to_none=True)
+        optimiser.zero_grad(set_to_none=True)
         losses.append(torch.zeros((), device=backbone.device))
         for task in (pool[index] for index in drawn.tolist()):
             gradients, loss = _episode(backbone, encoder, task, recipe, seed, step)
@@ -112,15 +112,15 @@ def meta_learn(
                 tensor.grad = share if tensor.grad is None else tensor.grad.add_(share)
         if recipe.clip_norm and recipe.variant != "reptile":
             clip_gradient(list(trained.values()), recipe.clip_norm)
-        descent.step()
+        optimiser.step()
         if (step + 1) % REPORT_INTERVAL == 0 or step + 1 == recipe.steps:
-            _refuse_divergence(step, losses, trained.values())
+            _check_finite(step, losses, trained.values())
             report(step // REPORT_INTERVAL, {"meta_loss": float(torch.stack(losses).mean())})
             losses.clear()
 
             def state(step: int = step) -> dict[str, Any]:
                 parameters = {name: tensor.detach().clone() for name, tensor in trained.items()}
-                return {"step": step, "parameters": parameters, "optimiser": copy.deepcopy(descent.state_dict())}
+                return {"step": step, "parameters": parameters, "optimiser": copy.deepcopy(optimiser.state_dict())}
 
             on_interval_end(step // REPORT_INTERVAL, state)
     return tower.state_dict_open_clip()
@@ -129,14 +129,14 @@ def meta_learn(
 def _episode(
     backbone: Backbone, encoder: ImageTower, task: MetaTask, recipe: MetaRecipe, seed: int, step: int
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """The outer gradient and loss of a dataset's episode: different images, drawn whatever their class."""
+    """The outer gradient and the loss of one episode; its images are drawn without regard to their class."""
     generator = torch_generator("episode", seed, step, task.name)
     rows = torch.randperm(len(task.labels_N), generator=generator)[: recipe.support + recipe.query]
     images_B3SS = backbone.normalise(task.pixels(step + 1, rows))
     labels_B = task.labels_N[rows].to(backbone.device)
     support, query = slice(recipe.support), slice(recipe.support, None)
     start = dict(encoder.named_parameters()) | {HEAD: backbone.logit_scale * task.head_CD.to(backbone.device)}
-    # Fused attention has a first derivative only.
+    # Fused attention has no second derivative.
     with sdpa_kernel(SDPBackend.MATH) if recipe.variant == "maml" else nullcontext():
         return outer_gradient(
             start,
@@ -147,7 +147,7 @@ def _episode(
 
 
 def _checked(tasks: Sequence[MetaTask], recipe: MetaRecipe) -> list[MetaTask]:
-    """The tasks in an order of their own, or ``ValueError``."""
+    """The tasks sorted by name. Raises ``ValueError`` if they cannot be learned on."""
     if not tasks:
         raise ValueError("there is no dataset to meta-learn on")
     pool = sorted(tasks, key=lambda task: task.name)
@@ -163,7 +163,7 @@ def _checked(tasks: Sequence[MetaTask], recipe: MetaRecipe) -> list[MetaTask]:
     return pool
 
 
-def _refuse_divergence(step: int, losses: Sequence[Tensor], trained: Iterable[Tensor]) -> None:
+def _check_finite(step: int, losses: Sequence[Tensor], trained: Iterable[Tensor]) -> None:
     bad = torch.nonzero(~torch.isfinite(torch.stack(list(losses)))).flatten().tolist()
     if bad:
         at = step + 1 - len(losses) + bad[0]

@@ -1,4 +1,4 @@
-"""The settings of meta-learning: how a start is learned on other datasets."""
+"""The hyperparameters of meta-learning."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ Variant = Literal["maml", "first_order", "reptile"]
 
 @dataclass(frozen=True)
 class MetaRecipe:
-    """How a start is meta-learned; the defaults are the authors' for MAML.
+    """The hyperparameters of a meta-learned start; the defaults are the BOLT authors' for MAML.
 
     Attributes:
-        variant: ``maml`` differentiates through the inner steps, ``first_order`` takes their end's gradient,
-            ``reptile`` moves towards their end.
-        steps: outer updates.
-        tasks_per_step: datasets an outer update learns from, all of them if there are fewer.
+        variant: ``maml`` differentiates through the inner steps; ``first_order`` takes the gradient after them;
+            ``reptile`` moves towards the parameters after them.
+        steps: the number of outer updates.
+        tasks_per_step: datasets per outer update; all of them if there are fewer.
         support, query: images of a dataset's training split for the inner steps, and for the outer loss.
-        inner_steps, inner_rate: plain gradient steps on a dataset's support, head included.
-        outer_rate: of AdamW without decay; for ``reptile`` the share of the way that is gone.
-        clip_norm: largest global norm of the outer gradient, 0 for any; ``reptile`` never clips.
+        inner_steps, inner_rate: number and learning rate of the plain gradient steps on the support; they train the
+            head too.
+        outer_rate: learning rate of AdamW without weight decay; for ``reptile``, the fraction of the way to the
+            parameters after the inner steps.
+        clip_norm: largest global norm of the outer gradient; 0 switches clipping off. ``reptile`` never clips.
     """
 
     variant: Variant = "maml"

@@ -1,12 +1,13 @@
-"""Adapting to unlabelled test images by UFM: trusted samples, two streams of batches, two views of each image.
+"""Adapts to unlabelled test images with UFM: pseudo-labels, batches of two streams, two views of each image.
 
-Before anything is trained, every test image is classified. The images that a class is most sure of are *trusted*:
-their predictions become labels. Then every batch is one half trusted images, which come round again and again, and
-one half the others, each at most once an epoch; :func:`bolt.training.objectives.ufm_loss` compares two views of each.
-(The test-time training of aTLAS, Zhang et al., 2024, with the halves of the BOLT authors' code.)
+Before training, every test image is classified. The images to which a class gives its highest probabilities are
+*trusted*: their predictions become labels. One half of every batch are trusted images, which repeat endlessly. The
+other half are the remaining images, each at most once per epoch. :func:`bolt.training.objectives.ufm_loss` compares a
+weak and a strong view of each image. This is the test-time training of aTLAS (Zhang et al., 2024) with the batch
+halves of the BOLT authors' code.
 
-The aTLAS script trusts every image by an indexing slip, and both scripts trust every image where the images are too
-few to trust any. Neither is done here.
+What differs: the aTLAS script trusts every image because of an indexing error, and both scripts trust every image if
+there are too few images to trust any. Neither is done here.
 
 Shape legend: N test images, B batch, C classes, D joint embedding width, S image side.
 """
@@ -24,43 +25,42 @@ from bolt.training.loop import Diverged, TrainingRecipe
 from bolt.training.objectives import ufm_loss
 from bolt.training.trainable import Losses, Trainable
 
-_TRUSTED_SHARE, _MOST_TRUSTED = 10, 100
+_TRUSTED_DIVISOR, _MAX_TRUSTED = 10, 100
 _ENCODE_BATCH = 256
 
 
 def trusted_per_class(images: int, classes: int) -> int:
-    """How many images a class may trust: a tenth of its share of all, at most 100, and perhaps none."""
-    return min(images // (_TRUSTED_SHARE * classes), _MOST_TRUSTED)
+    """How many images each class may trust: a tenth of its average share of all images, at most 100, possibly 0."""
+    return min(images // (_TRUSTED_DIVISOR * classes), _MAX_TRUSTED)
 
 
 def trusted_samples(probabilities_NC: Tensor, per_class: int) -> Tensor:
-    """Which images are trusted, boolean (N,): of every class the ``per_class`` with its highest probability.
+    """Which images are trusted, boolean (N,): for every class, the ``per_class`` images with its highest probability.
 
-    An image may be mined by several classes and for another class than the one it is predicted as; it counts once.
-    The earlier of equally probable images is taken.
+    An image that several classes select counts once; its label is its predicted class. Of equally probable images, the
+    earlier is taken.
     """
     ranked_NC = probabilities_NC.sort(dim=0, descending=True, stable=True).indices
     trusted_N = torch.zeros(len(probabilities_NC), dtype=torch.bool, device=probabilities_NC.device)
-    # Counted from the front: "the last k" is a slice that takes everything when k is 0.
+    # Counted from the front: a slice of the last k would take everything when k is 0.
     trusted_N[ranked_NC[:per_class].flatten()] = True
     return trusted_N
 
 
 @dataclass(frozen=True)
 class TwoStreams:
-    """Rows of the batches of an epoch: of each batch the larger half unlabelled images, then trusted ones.
+    """The rows of each batch: the first, larger half are images that are not trusted, the others are trusted images.
 
-    A row below ``size`` is the unlabelled image of that number, a row from ``size`` on is the trusted image
-    ``row - size``. All batches of an epoch are full, so an epoch leaves a ragged tail of the unlabelled images to
-    the next ones; if they do not fill a half, the only batch has all of them. Without trusted images, whole batches are
-    unlabelled.
+    A row below ``size`` is the image of that number, not trusted. A row from ``size`` on is the trusted image
+    ``row - size``. All batches of an epoch are full, so an epoch skips a few images that are not trusted. If these
+    do not fill a half, the only batch has all of them. Without trusted images, whole batches are not trusted.
 
     Attributes:
         unlabelled: numbers of the images that are not trusted.
-        trusted: numbers of those that are.
-        size: how many images there are, N.
+        trusted: numbers of the trusted images.
+        size: the number of images, N.
         batch_size: rows of a batch.
-        images: the images' keyed orders.
+        images: the task's unlabelled images, for their keyed permutations.
     """
 
     unlabelled: Tensor
@@ -71,50 +71,50 @@ class TwoStreams:
 
     @property
     def trusted_in_batch(self) -> int:
-        """Trusted rows of a batch."""
+        """How many rows of a batch are trusted."""
         return self.batch_size // 2 if len(self.trusted) else 0
 
     @property
     def batches(self) -> int:
-        """Batches of an epoch, at least 1."""
+        """How many batches an epoch has, at least 1."""
         return max(1, len(self.unlabelled) // (self.batch_size - self.trusted_in_batch))
 
     def order(self, epoch: int) -> Tensor:
-        """The rows of an epoch, batch after batch."""
+        """The rows of an epoch, one batch after the other."""
         fresh = self.unlabelled[self.images.order("unlabelled", epoch, len(self.unlabelled))]
         in_batch = min(len(fresh), self.batch_size - self.trusted_in_batch)
         return torch.cat(
             [
                 fresh[: self.batches * in_batch].view(self.batches, in_batch),
-                self.size + self._recycled(epoch).view(self.batches, self.trusted_in_batch),
+                self.size + self._trusted_rows(epoch).view(self.batches, self.trusted_in_batch),
             ],
             dim=1,
         ).flatten()
 
-    def _recycled(self, epoch: int) -> Tensor:
-        """An epoch's part of the endless stream of trusted images, each lap of which is a new permutation."""
-        wanted, lap_size = self.batches * self.trusted_in_batch, len(self.trusted)
+    def _trusted_rows(self, epoch: int) -> Tensor:
+        """The trusted images of an epoch: a section of an endless stream of permutations of all trusted images."""
+        wanted, count = self.batches * self.trusted_in_batch, len(self.trusted)
         if not wanted:
             return self.trusted[:0]
         start, stop = epoch * wanted, (epoch + 1) * wanted
-        laps = range(start // lap_size, -(-stop // lap_size))
-        stream = torch.cat([self.trusted[self.images.order("trusted", lap, lap_size)] for lap in laps])
-        skipped = start - laps.start * lap_size
+        permutations = range(start // count, -(-stop // count))
+        stream = torch.cat([self.trusted[self.images.order("trusted", number, count)] for number in permutations])
+        skipped = start - permutations.start * count
         return stream[skipped : skipped + wanted]
 
 
 def unlabelled_losses(
     task: Task, unlabelled: Unlabelled, trainable: Trainable, recipe: TrainingRecipe, start: ImageTower | None
 ) -> Losses:
-    """The UFM loss of two-stream batches, and their order.
+    """The UFM loss on batches of two streams, and the order of their rows.
 
     Args:
-        unlabelled: the task's own.
-        start: the tower whose predictions are trusted; the frozen one by default, whose features are at hand.
-        recipe: its batch size is that of the two halves together.
+        unlabelled: the task's unlabelled images.
+        start: the tower whose predictions are trusted; by default the frozen one, whose features are cached.
+        recipe: its batch size counts both halves.
 
     Raises:
-        bolt.training.loop.Diverged: when the starting tower gives NaN or infinite logits.
+        bolt.training.loop.Diverged: if the starting tower gives NaN or infinite logits.
     """
     device = task.backbone.device
     classify = trainable.classify or cosine_classifier(task.head_CD, task.backbone.logit_scale)
@@ -129,12 +129,12 @@ def unlabelled_losses(
 
     def of_rows(epoch: int, rows: Tensor) -> Tensor:
         images, trusted_B = rows % unlabelled.size, rows >= unlabelled.size
-        # The strong view first: older versions of autocast keep the weights they cast, and under no_grad without graph.
+        # The strong view first: older versions of autocast cache the weights they cast, under no_grad without a graph.
         strong_BC = logits_of(epoch + 1, images)
-        guessing = torch.nonzero(~trusted_B).flatten()
+        not_trusted = torch.nonzero(~trusted_B).flatten()
         weak_BC = torch.zeros_like(strong_BC)
-        with torch.no_grad():  # trusted images have their labels, so only the others' weak views are looked at
-            weak_BC[guessing.to(device)] = logits_of(EVALUATION_VIEW, images[guessing])
+        with torch.no_grad():  # trusted images have labels, so only the others need their weak view
+            weak_BC[not_trusted.to(device)] = logits_of(EVALUATION_VIEW, images[not_trusted])
         return ufm_loss(weak_BC, strong_BC, predicted_N[images].to(device), trusted_B.to(device))
 
     return Losses(of_rows, streams.order)
@@ -146,11 +146,11 @@ def _starting_logits(task: Task, unlabelled: Unlabelled, start: ImageTower | Non
     if start is None:
         features_ND = unlabelled.features().to(task.head_CD)
     else:
-        lots = torch.split(torch.arange(unlabelled.size), _ENCODE_BATCH)
+        batches = torch.split(torch.arange(unlabelled.size), _ENCODE_BATCH)
         features_ND = torch.cat(
-            [task.backbone.encode_images(unlabelled.pixels(EVALUATION_VIEW, rows), start) for rows in lots]
+            [task.backbone.encode_images(unlabelled.pixels(EVALUATION_VIEW, rows), start) for rows in batches]
         )
     logits_NC = classify(features_ND).float().cpu()
     if not bool(torch.isfinite(logits_NC).all()):
-        raise Diverged("before any training, logits of the test images are NaN or infinite; none can be trusted")
+        raise Diverged("before training, logits of the test images are NaN or infinite, so no image can be trusted")
     return logits_NC

@@ -1,4 +1,4 @@
-"""What a training is given: the tensors that move, how images are encoded, and the loss of each batch.
+"""What a training needs from a method: the tensors to train, how images are encoded, and the loss of each batch.
 
 Shape legend: B batch, C classes, D joint embedding width, S image side.
 """
@@ -15,12 +15,12 @@ from bolt.clip.tower import ImageTower
 
 @dataclass(frozen=True)
 class Trainable:
-    """A tower in training.
+    """An image tower in training.
 
     Attributes:
         encode: normalised images (B, 3, S, S) -> raw features (B, D), differentiable in ``parameters``.
-        parameters: the leaf tensors that move.
-        current: a plain, frozen tower with the parameters as they stand.
+        parameters: the leaf tensors to train.
+        current: makes a plain, frozen tower with the current parameters.
         classify: raw features -> logits, (B, C); the frozen text head by default.
     """
 
@@ -32,7 +32,12 @@ class Trainable:
 
 @dataclass(frozen=True)
 class Losses:
-    """What :func:`bolt.training.loop.fit` asks for: the mean loss of rows, and the rows of an epoch."""
+    """The loss and the order of rows, as :func:`bolt.training.loop.fit` takes them.
+
+    Attributes:
+        of_rows: ``of_rows(epoch, rows)`` -> the mean loss of these rows.
+        order: ``order(epoch)`` -> the rows of an epoch, (N,).
+    """
 
     of_rows: Callable[[int, Tensor], Tensor]
     order: Callable[[int], Tensor]
