@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from orchestrator.execution.autoscaler import AutoscalerLimits, limits_from_config
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import TIMEOUT
 
 PROJECT = Path(__file__).resolve().parents[2]
 REGION = "us-west-2"
@@ -63,7 +63,7 @@ class Account:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
         )
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import TIMEOUT
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,7 +36,7 @@ def test_the_page_on_adding_a_command_holds_a_command_that_runs(tmp_path: Path) 
 
     def typed(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "start.py", *words]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT)
 
     before = typed("seconds", "smoke")
     assert before.returncode == 2

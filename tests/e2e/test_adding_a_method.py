@@ -8,7 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import TIMEOUT
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,9 +40,7 @@ def test_the_page_on_adding_a_method_holds_a_method_that_runs(tmp_path: Path) ->
         "from orchestrator.__main__ import main; "
         "sys.argv = ['orchestrator', 'grid', 'grid.yaml', '--local', '--store', 'runs']; main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE
-    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "runs" / "results").glob("*prototype*.json"))) == 1
     assert "prototype" in done.stdout

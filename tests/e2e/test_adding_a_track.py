@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import TIMEOUT
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,9 +26,7 @@ def test_the_track_of_the_page_is_measured_and_reported(tmp_path: Path) -> None:
         "from orchestrator.__main__ import main; "
         "sys.argv = ['orchestrator', 'grid', 'grid.yaml', '--local', '--store', 'runs']; main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE
-    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 0, done.stderr
     results = [json.loads(path.read_text()) for path in (tmp_path / "runs" / "results").glob("*.json")]
     assert {result["cell"]["track"] for result in results} == {"from_test"}

@@ -21,7 +21,7 @@ from orchestrator.store import Store
 from orchestrator.store.lease import grid_lease
 from tests.conftest import GiveDatabase
 from tests.helpers import command
-from tests.helpers.waiting import PATIENCE, wait_for
+from tests.helpers.waiting import TIMEOUT, wait_for
 
 CATALOG = """
 domains:
@@ -136,7 +136,7 @@ def test_ui_serves_on_loopback_until_it_is_told_to_stop(folder: Path) -> None:
         wait_for(lambda: is_healthy(port), pause=0.5)
     finally:
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=PATIENCE)
+        output, _ = process.communicate(timeout=TIMEOUT)
     assert f"http://127.0.0.1:{port}/#/experiments/" in output
     assert "viewStateShareKey" in output
 
@@ -229,7 +229,7 @@ def test_ctrl_c_among_stages_stops_cleanly_and_the_same_command_goes_on(tmp_path
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     wait_for(lambda: len(list(store.glob("features/*/manifest.json"))) >= 2)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=PATIENCE)
+    output, _ = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 130, output
     assert f"go on with: python -m {shlex.join(words[2:])}" in output
     assert "StackTrace" not in output

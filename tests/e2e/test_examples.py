@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import TIMEOUT
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def run(script: str, *words: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(ROOT / "examples" / script), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

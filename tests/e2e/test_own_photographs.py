@@ -10,7 +10,7 @@ import bolt
 from tests.conftest import GiveDatabase
 from tests.helpers import command
 from tests.helpers.photographs import break_file, write_photographs
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import TIMEOUT
 
 WORDS = {"red_mug": "red mug", "BlueBottle": "blue bottle", "03-green-plate": "green plate"}
 
@@ -30,7 +30,7 @@ def test_a_folder_of_photographs_becomes_results_and_a_model(tmp_path: Path, giv
     words = shlex.split(printed)[3:]  # as printed, after `python -m orchestrator`
     small = ["--set", "shots=[1,4]", "--set", "seeds=[1]", "--set", "linear_probe.epochs=2"]
     only = ["--only", "method=zero_shot,tip_adapter,linear_probe"]
-    done = command.orchestrator(*words, *small, *only, "--store", str(store), "--local", timeout=PATIENCE)
+    done = command.orchestrator(*words, *small, *only, "--store", str(store), "--local", timeout=TIMEOUT)
     assert done.returncode == 0, done.stdout + done.stderr
     results = [json.loads(path.read_text()) for path in (store / "results").glob("*.json")]
     assert len(results) == 1 + 2 * 2

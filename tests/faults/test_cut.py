@@ -19,7 +19,7 @@ from tests.faults.conftest import SECONDS
 from tests.helpers.grid_run import SMALL_GRID, SMALL_GRID_CELLS, GridRun, scores
 from tests.helpers.hosts import Hosts, missing
 from tests.helpers.ray_nodes import HEALTH, ROOT, MultiNodeCluster
-from tests.helpers.waiting import PATIENCE, until
+from tests.helpers.waiting import TIMEOUT, until
 
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=missing() or "nothing is missing"),
@@ -88,4 +88,4 @@ def test_the_grid_is_finished_without_a_node_that_is_cut_off_and_the_node_can_jo
         finally:
             print((tmp_path / "hosts.txt").read_text()[-3000:])
     for process in started:
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)

@@ -20,7 +20,7 @@ from tests.conftest import GiveDatabase
 from tests.faults import soak
 from tests.faults.conftest import SECONDS
 from tests.faults.faults import FAULTS, can_inject
-from tests.helpers import misbehaving
+from tests.helpers import faulty_method
 from tests.helpers.grid_run import SMALL_GRID, SMALL_GRID_CELLS, GridRun, scores
 from tests.helpers.ray_nodes import MultiNodeCluster, alive
 from tests.helpers.waiting import until
@@ -91,9 +91,9 @@ def test_the_report_leaves_out_a_source_model_whose_manifest_is_damaged(tmp_path
 
 # -- methods -----------------------------------------------------------------------------------------------------------
 
-MISBEHAVING = """
-title: Misbehaving methods
-description: Methods that raise, return NaN, hang, or use up memory, among proper ones.
+FAULTY_METHODS = """
+title: Faulty methods
+description: Methods that raise, return NaN, hang, or use up memory, among methods that work.
 blocks:
   - track: fewshot
     backbones: [tiny-clip]
@@ -104,25 +104,25 @@ blocks:
     methods:
       - zero_shot
       - linear_probe: {epochs: 2}
-      - misbehaving: {how: raises, as: raises}
-      - misbehaving: {how: nan, as: nan}
-      - misbehaving: {how: hangs, as: hangs}
-      - misbehaving: {how: eats, as: eats}
+      - faulty: {fault: raises, as: raises}
+      - faulty: {fault: nan, as: nan}
+      - faulty: {fault: hangs, as: hangs}
+      - faulty: {fault: uses_up_memory, as: memory}
 """
 ERRORS = ("made to fail", "NonFiniteLogits", "limit", "memory")
 
 
-def test_a_method_that_misbehaves_fails_with_its_reason_and_stops_no_other_cell(
+def test_a_faulty_method_is_recorded_with_its_reason_and_stops_no_other_cell(
     tmp_path: Path, cluster: MultiNodeCluster, give_database: GiveDatabase
 ) -> None:
     grid_run = GridRun(
         tmp_path / "odd",
         cluster,
-        grid=MISBEHAVING,
+        grid=FAULTY_METHODS,
         cells=6,
-        module="tests.helpers.misbehaving",
+        module="tests.helpers.faulty_method",
         options=("--cell-limit", "45s"),
-        variables=misbehaving.HOOK,
+        variables=faulty_method.HOOK,
     )
     give_database(grid_run.store / "mlflow" / "mlflow.db")
     try:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import TIMEOUT
 
 GRID = """
 title: Mini
@@ -37,17 +37,17 @@ def arguments(folder: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "orchestrator", "grid", str(grid), "--store", str(folder / "runs"), *more]
 
 
-def run(command: list[str], timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
     """Run to the end."""
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
 
 
-def orchestrator(*words: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
+def orchestrator(*words: str, timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
     """Any command, run to the end."""
     return run([sys.executable, "-m", "orchestrator", *words], timeout)
 
 
-def kill_when(command: list[str], reached: Callable[[], bool], log: Path, timeout: float = PATIENCE) -> bool:
+def kill_when(command: list[str], reached: Callable[[], bool], log: Path, timeout: float = TIMEOUT) -> bool:
     """Start a command and ``kill -9`` its process the moment ``reached``; ``False`` if it ended before."""
     with open(log, "ab") as stream:
         process = subprocess.Popen(command, stdout=stream, stderr=stream)

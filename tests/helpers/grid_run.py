@@ -20,7 +20,7 @@ from pathlib import Path
 from orchestrator.store import CorruptArtifact, Store
 from tests.helpers.ray_nodes import ROOT, MultiNodeCluster, Process, alive, kill, kill_session, session_processes
 from tests.helpers.tracking_servers import TrackingServer
-from tests.helpers.waiting import PATIENCE, until
+from tests.helpers.waiting import TIMEOUT, until
 
 GRID = """
 title: Faults
@@ -300,7 +300,7 @@ class GridRun:
     def sync(self) -> str:
         """Run ``sync``, which writes the MLflow runs that are missing; returns its output."""
         command = [sys.executable, "-m", "orchestrator", "sync", str(self.grid_file), "--store", str(self.store)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=self.environment, timeout=PATIENCE)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=self.environment, timeout=TIMEOUT)
         return done.stdout + done.stderr
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 import psutil
 
 from tests.helpers.ray_nodes import Service, free_port
-from tests.helpers.waiting import PATIENCE, until, wait_for
+from tests.helpers.waiting import TIMEOUT, until, wait_for
 
 ADMIN = "admin"
 READY_SECONDS = 180.0
@@ -80,7 +80,7 @@ class Server:
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.send_signal(number)
-                self._process.wait(PATIENCE / 10)
+                self._process.wait(TIMEOUT / 10)
             self.kill()
 
     def last_lines(self) -> str:

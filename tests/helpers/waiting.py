@@ -1,6 +1,6 @@
-"""Waiting for what another thread or process does.
+"""Wait for a condition that another thread or process fulfils.
 
-A limit here says when a test has failed, never how quick something must be: a machine may be busy with other things.
+The time limits only end a test that hangs. They say nothing about speed, because the machine may be busy.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-PATIENCE = 300.0
-"""Seconds after which what has not happened is taken for never going to."""
+TIMEOUT = 300.0
+"""Seconds after which a test counts as hanging."""
 
 
-def until(reached: Callable[[], bool], seconds: float = PATIENCE, pause: float = 0.03) -> bool:
-    """Wait until something is so; ``False`` if it is not after so many seconds."""
+def until(reached: Callable[[], bool], seconds: float = TIMEOUT, pause: float = 0.03) -> bool:
+    """Wait until ``reached`` returns true; returns ``False`` if it does not within ``seconds``."""
     deadline = time.monotonic() + seconds
     while not reached():
         if time.monotonic() > deadline:
@@ -22,7 +22,7 @@ def until(reached: Callable[[], bool], seconds: float = PATIENCE, pause: float =
     return True
 
 
-def wait_for(reached: Callable[[], bool], seconds: float = PATIENCE, pause: float = 0.01) -> None:
-    """Wait until something is so. Raises ``TimeoutError`` when it does not become so."""
+def wait_for(reached: Callable[[], bool], seconds: float = TIMEOUT, pause: float = 0.01) -> None:
+    """Wait until ``reached`` returns true. Raises ``TimeoutError`` if it does not within ``seconds``."""
     if not until(reached, seconds, pause):
-        raise TimeoutError(f"waited {seconds:.0f} s in vain")
+        raise TimeoutError(f"the condition was not fulfilled within {seconds:.0f} s")

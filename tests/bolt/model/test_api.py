@@ -31,7 +31,7 @@ from bolt.spectral.spectral_change import BasisMismatch
 from bolt.spectral.spectral_linear import NonFiniteTensor
 from bolt.task.task import Adapted
 from tests.helpers.towers import SIZE, RandomSources, random_backbone, random_clip
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import TIMEOUT
 
 NAMES = ["red things", "green things", "blue things"]
 
@@ -88,7 +88,7 @@ def adapted(backbone: Backbone, method: str, sources: CheckpointSources | None =
 )
 def test_importing_the_library_leaves_out_what_it_does_not_need(code: str, absent: str) -> None:
     script = f"{code}; import sys; found = set({absent.split()}) & set(sys.modules); assert not found, found"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 0, done.stderr
 
 

@@ -31,7 +31,7 @@ from orchestrator.store import Builder, Store
 from orchestrator.store.files import Files
 from orchestrator.store.snapshots import SNAPSHOT_FILE, Snapshots
 from orchestrator.util.identity import canonical_json
-from tests.helpers.waiting import PATIENCE, wait_for
+from tests.helpers.waiting import TIMEOUT, wait_for
 
 EPOCHS = 3
 GRID = f"""
@@ -169,7 +169,7 @@ def test_two_trainings_of_one_artifact_leave_one_whole_artifact(
     shutil.copytree(inputs, store)
     processes = [training(tmp_path / name, store) for name in ("one", "other")]
     for process in processes:
-        _, errors = process.communicate(timeout=PATIENCE)
+        _, errors = process.communicate(timeout=TIMEOUT)
         assert process.returncode == 0, errors
     assert result(tmp_path, store)[0] == uninterrupted[0]
 

@@ -22,7 +22,7 @@ from orchestrator.catalog import (
 from orchestrator.catalog.location import grids_folder
 from orchestrator.report.paper.published import published_datasets, published_rows
 from orchestrator.util.errors import UserError
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import TIMEOUT
 
 ENTRY = """
 domains:
@@ -67,7 +67,7 @@ def test_importing_the_catalog_and_reading_it_stays_light() -> None:
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     root = Path(__file__).resolve().parents[3]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 0, done.stderr
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from orchestrator.datasets.fetching.download import PAUSES, announced_size, download, partial_path
 from orchestrator.util.errors import UserError
-from tests.helpers.served import Served, serve
+from tests.helpers.file_server import FileServer, serve
 
 BODY = random.Random(1).randbytes(300_000)
 OTHER = random.Random(2).randbytes(300_000)
@@ -24,117 +24,118 @@ def digest(body: bytes, kind: str = "sha256") -> str:
     return f"{kind}:{hashlib.new(kind, body).hexdigest()}"
 
 
-def fetch(served: Served, folder: Path, checksum: str | None = None) -> Path:
+def fetch(server: FileServer, folder: Path, checksum: str | None = None) -> Path:
     """Download without waiting between attempts."""
     quiet = Console(file=io.StringIO())
     return download(
-        served.at("set.tar"), folder / "set.tar", checksum=checksum, console=quiet, pause=lambda seconds: None
+        server.url_of("set.tar"), folder / "set.tar", checksum=checksum, console=quiet, pause=lambda seconds: None
     )
 
 
 @pytest.mark.parametrize("kind", ["sha256", "md5"])
 def test_a_file_comes_whole_and_is_not_fetched_again(tmp_path: Path, kind: str) -> None:
-    with serve(files=FILES) as served:
+    with serve(files=FILES) as server:
         for _ in range(2):
-            assert fetch(served, tmp_path, digest(BODY, kind)).read_bytes() == BODY
-        assert served.sent == [len(BODY)]
+            assert fetch(server, tmp_path, digest(BODY, kind)).read_bytes() == BODY
+        assert server.sent == [len(BODY)]
     assert [path.name for path in tmp_path.iterdir()] == ["set.tar"]
 
 
-@pytest.mark.parametrize("mark", [{}, {"etag": "", "modified": "Mon, 02 Nov 2026 10:00:00 GMT"}])
+@pytest.mark.parametrize("mark", [{}, {"etag": "", "last_modified": "Mon, 02 Nov 2026 10:00:00 GMT"}])
 def test_a_dropped_connection_is_resumed_and_no_byte_comes_twice(tmp_path: Path, mark: dict[str, str]) -> None:
-    with serve(files=FILES, drops=[CUT, 50_000], **mark) as served:
-        assert fetch(served, tmp_path, digest(BODY)).read_bytes() == BODY
-        assert served.sent == [CUT, 50_000, len(BODY) - CUT - 50_000]
-        assert [asked.get("Range") for asked in served.asked] == [None, f"bytes={CUT}-", f"bytes={CUT + 50_000}-"]
-        assert served.asked[1]["If-Range"] == (served.etag or served.modified)
+    with serve(files=FILES, drops=[CUT, 50_000], **mark) as server:
+        assert fetch(server, tmp_path, digest(BODY)).read_bytes() == BODY
+        assert server.sent == [CUT, 50_000, len(BODY) - CUT - 50_000]
+        ranges = [request.get("Range") for request in server.requests]
+        assert ranges == [None, f"bytes={CUT}-", f"bytes={CUT + 50_000}-"]
+        assert server.requests[1]["If-Range"] == (server.etag or server.last_modified)
 
 
 def test_a_later_command_goes_on_from_what_an_earlier_one_left(tmp_path: Path) -> None:
-    with serve(files=FILES, drops=[CUT, *[0] * (len(PAUSES) + 1)]) as served:
+    with serve(files=FILES, drops=[CUT, *[0] * (len(PAUSES) + 1)]) as server:
         with pytest.raises(UserError, match=r"cannot be fetched.*\n.*117.2 KiB are kept"):
-            fetch(served, tmp_path)
+            fetch(server, tmp_path)
         assert partial_path(tmp_path / "set.tar").stat().st_size == CUT
         assert not (tmp_path / "set.tar").exists()
-        assert fetch(served, tmp_path).read_bytes() == BODY
-        assert sum(served.sent) == len(BODY)
+        assert fetch(server, tmp_path).read_bytes() == BODY
+        assert sum(server.sent) == len(BODY)
 
 
 def test_a_server_without_ranges_begins_anew(tmp_path: Path) -> None:
-    with serve(files=FILES, ranges=False, drops=[CUT]) as served:
-        assert fetch(served, tmp_path, digest(BODY)).read_bytes() == BODY
-        assert served.sent == [CUT, len(BODY)]
+    with serve(files=FILES, ranges=False, drops=[CUT]) as server:
+        assert fetch(server, tmp_path, digest(BODY)).read_bytes() == BODY
+        assert server.sent == [CUT, len(BODY)]
 
 
 @pytest.mark.parametrize("etag", ["", 'W/"weak"'], ids=["none", "weak"])
 def test_without_a_mark_that_can_be_trusted_it_begins_anew(tmp_path: Path, etag: str) -> None:
-    with serve(files=FILES, etag=etag, drops=[CUT]) as served:
-        assert fetch(served, tmp_path).read_bytes() == BODY
-        assert [asked.get("Range") for asked in served.asked] == [None, None]
+    with serve(files=FILES, etag=etag, drops=[CUT]) as server:
+        assert fetch(server, tmp_path).read_bytes() == BODY
+        assert [request.get("Range") for request in server.requests] == [None, None]
 
 
 def test_a_file_that_changed_on_the_server_is_never_mixed_with_its_old_bytes(tmp_path: Path) -> None:
-    with serve(files=dict(FILES), drops=[CUT, *[0] * (len(PAUSES) + 1)]) as served:
+    with serve(files=dict(FILES), drops=[CUT, *[0] * (len(PAUSES) + 1)]) as server:
         with pytest.raises(UserError):
-            fetch(served, tmp_path)
-        served.files["set.tar"], served.etag = OTHER, '"two"'
-        assert fetch(served, tmp_path).read_bytes() == OTHER
+            fetch(server, tmp_path)
+        server.files["set.tar"], server.etag = OTHER, '"two"'
+        assert fetch(server, tmp_path).read_bytes() == OTHER
 
 
 def test_a_file_that_was_whole_before_it_could_be_renamed_is_not_fetched_again(tmp_path: Path) -> None:
-    with serve(files=FILES, drops=[CUT, *[0] * (len(PAUSES) + 1)]) as served:
+    with serve(files=FILES, drops=[CUT, *[0] * (len(PAUSES) + 1)]) as server:
         with pytest.raises(UserError):
-            fetch(served, tmp_path)
+            fetch(server, tmp_path)
         with open(partial_path(tmp_path / "set.tar"), "ab") as stream:
             stream.write(BODY[CUT:])
-        assert fetch(served, tmp_path, digest(BODY)).read_bytes() == BODY
-        assert sum(served.sent) == CUT
+        assert fetch(server, tmp_path, digest(BODY)).read_bytes() == BODY
+        assert sum(server.sent) == CUT
 
 
 def test_a_wrong_checksum_names_both_and_sets_the_file_aside(tmp_path: Path) -> None:
-    with serve(files=FILES) as served:
+    with serve(files=FILES) as server:
         with pytest.raises(UserError) as failed:
-            fetch(served, tmp_path, digest(OTHER))
+            fetch(server, tmp_path, digest(OTHER))
         assert digest(BODY).partition(":")[2] in str(failed.value)
         assert digest(OTHER).partition(":")[2] in str(failed.value)
         assert [path.name for path in tmp_path.iterdir()] == ["set.tar.wrong"]
-        served.files = {"set.tar": OTHER}
-        assert fetch(served, tmp_path, digest(OTHER)).read_bytes() == OTHER
+        server.files = {"set.tar": OTHER}
+        assert fetch(server, tmp_path, digest(OTHER)).read_bytes() == OTHER
 
 
 def test_a_busy_server_is_asked_again(tmp_path: Path) -> None:
-    with serve(files=FILES, statuses=[503, 429]) as served:
-        assert fetch(served, tmp_path).read_bytes() == BODY
+    with serve(files=FILES, statuses=[503, 429]) as server:
+        assert fetch(server, tmp_path).read_bytes() == BODY
 
 
 @pytest.mark.parametrize(("code", "hint"), [(404, "put it there as"), (403, "account or a token"), (401, "token")])
 def test_a_refusal_is_said_at_once(tmp_path: Path, code: int, hint: str) -> None:
-    with serve(files=FILES, statuses=[code]) as served:
+    with serve(files=FILES, statuses=[code]) as server:
         with pytest.raises(UserError, match=hint):
-            fetch(served, tmp_path)
-        assert len(served.asked) == 1
+            fetch(server, tmp_path)
+        assert len(server.requests) == 1
     assert not list(tmp_path.glob("set.tar"))
 
 
 def test_a_web_page_is_not_taken_for_the_file(tmp_path: Path) -> None:
-    with serve(files=FILES, kind="text/html; charset=utf-8") as served:
+    with serve(files=FILES, content_type="text/html; charset=utf-8") as server:
         with pytest.raises(UserError, match="shows a page") as failed:
-            fetch(served, tmp_path)
-        assert announced_size(served.at("set.tar")) is None
+            fetch(server, tmp_path)
+        assert announced_size(server.url_of("set.tar")) is None
     assert str(tmp_path / "set.tar") in str(failed.value)
     (tmp_path / "set.tar").write_bytes(BODY)  # as the hint says
-    assert fetch(served, tmp_path, digest(BODY)).read_bytes() == BODY
+    assert fetch(server, tmp_path, digest(BODY)).read_bytes() == BODY
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with serve(files=FILES) as served:
+    with serve(files=FILES) as server:
         pass
     with pytest.raises(UserError, match=r"set\.tar cannot be fetched"):
-        fetch(served, tmp_path)
-    assert announced_size(served.at("set.tar")) is None
+        fetch(server, tmp_path)
+    assert announced_size(server.url_of("set.tar")) is None
 
 
 def test_the_size_is_known_beforehand(tmp_path: Path) -> None:
-    with serve(files=FILES) as served:
-        assert announced_size(served.at("set.tar")) == len(BODY)
-        assert announced_size(served.at("other.tar")) is None
+    with serve(files=FILES) as server:
+        assert announced_size(server.url_of("set.tar")) == len(BODY)
+        assert announced_size(server.url_of("other.tar")) is None

@@ -24,7 +24,7 @@ from orchestrator.datasets.part import Part
 from orchestrator.datasets.splits import split_indices
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import TIMEOUT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -231,7 +231,7 @@ def test_two_builders_at_once_leave_one_whole_split(tmp_path: Path) -> None:
     def read(index: int) -> Image.Image:
         if index == len(part) // 2 and threading.get_ident() not in waits:
             waits.add(threading.get_ident())
-            met.wait(PATIENCE)
+            met.wait(TIMEOUT)
         return part.read(index)
 
     with ThreadPoolExecutor(2) as pool:
@@ -242,7 +242,7 @@ def test_two_builders_at_once_leave_one_whole_split(tmp_path: Path) -> None:
 
 def test_a_disk_that_takes_no_more_is_named_and_leaves_nothing(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"))
-    done = subprocess.run(child(tmp_path, tmp_path / "store", "full"), capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(child(tmp_path, tmp_path / "store", "full"), capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode != 0
     assert f"{ADDRESS} cannot be built: the disk takes no file of that size" in done.stderr
     assert Store(tmp_path / "store").artifact(ADDRESS) is None
@@ -257,7 +257,7 @@ def test_a_store_that_may_not_be_written_to_is_named() -> None:
         for path in (folder, *folder.rglob("*")):
             path.chmod(0o555)
         done = subprocess.run(
-            child(folder, folder / "store", "read-only"), capture_output=True, text=True, timeout=PATIENCE
+            child(folder, folder / "store", "read-only"), capture_output=True, text=True, timeout=TIMEOUT
         )
         for path in (folder, *folder.rglob("*")):
             path.chmod(0o755)

@@ -30,9 +30,9 @@ from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.prepare import FetchJob, check_space, plan_preparation, prepare_one, remove_leftovers
 from orchestrator.datasets.state import read_record, state_of
 from orchestrator.util.errors import UserError
-from tests.helpers.packed import BODY, CLASSES, CONTENT, entry_of, picture, tar_of, zip_of
-from tests.helpers.served import Served, serve
-from tests.helpers.waiting import PATIENCE, wait_for
+from tests.helpers.file_server import FileServer, serve
+from tests.helpers.small_archives import BODY, CLASSES, CONTENT, entry_of, picture, tar_of, zip_of
+from tests.helpers.waiting import TIMEOUT, wait_for
 
 QUIET = Console(file=io.StringIO())
 
@@ -60,12 +60,12 @@ def check_not_there(entry: DatasetEntry, root: Path) -> None:
 @pytest.mark.parametrize("pack", [tar_of, zip_of])
 def test_an_archive_becomes_a_dataset_with_a_record(tmp_path: Path, pack: Any) -> None:
     body = pack(CONTENT)
-    with serve(files={"pets.archive": body}) as served:
-        entry = entry_of(served.at("pets.archive"), body)
+    with serve(files={"pets.archive": body}) as server:
+        entry = entry_of(server.url_of("pets.archive"), body)
         assert plan_preparation([entry], tmp_path).jobs == (FetchJob(entry, len(body), 0),)
         record = prepare_one(entry, tmp_path, QUIET)
         assert prepare_one(entry, tmp_path, QUIET) is None
-        assert served.sent == [len(body)]
+        assert server.sent == [len(body)]
     check_there(entry, tmp_path)
     assert record == read_record(entry, tmp_path)
     assert record is not None
@@ -77,8 +77,8 @@ def test_an_archive_becomes_a_dataset_with_a_record(tmp_path: Path, pack: Any) -
 
 
 def test_counts_that_are_not_the_catalogs_are_said(tmp_path: Path) -> None:
-    with serve(files={"a.tar": BODY}) as served:
-        entry = entry_of(served.at("a.tar"), sizes={"train": 80, "test": 20})
+    with serve(files={"a.tar": BODY}) as server:
+        entry = entry_of(server.url_of("a.tar"), sizes={"train": 80, "test": 20})
         record = prepare_one(entry, tmp_path, QUIET)
     assert record is not None
     assert record.differs == ("train: catalog 80, data 8", "test: catalog 20, data 2")
@@ -98,8 +98,8 @@ BAD: dict[str, tuple[bytes, bytes | None, str]] = {
 def test_a_bad_archive_leaves_nothing_that_looks_whole(tmp_path: Path, case: str) -> None:
     body, stated, message = BAD[case]
     root = tmp_path / "root"
-    with serve(files={"a.tar": body}) as served:
-        entry = entry_of(served.at("a.tar"), stated)
+    with serve(files={"a.tar": body}) as server:
+        entry = entry_of(server.url_of("a.tar"), stated)
         for _ in range(2):  # the second attempt meets what the first one left
             with pytest.raises(UserError, match=message):
                 prepare_one(entry, root, QUIET)
@@ -108,8 +108,8 @@ def test_a_bad_archive_leaves_nothing_that_looks_whole(tmp_path: Path, case: str
 
 
 def test_what_an_interruption_left_half_unpacked_is_made_anew_without_fetching(tmp_path: Path) -> None:
-    with serve(files={"a.tar": BODY}) as served:
-        entry = entry_of(served.at("a.tar"))
+    with serve(files={"a.tar": BODY}) as server:
+        entry = entry_of(server.url_of("a.tar"))
         half = tmp_path / "pets.partial" / "pets" / "pets" / "cat"
         half.mkdir(parents=True)
         (half / "left-over.png").write_bytes(picture(0)[:50])
@@ -117,13 +117,13 @@ def test_what_an_interruption_left_half_unpacked_is_made_anew_without_fetching(t
         (tmp_path / "pets.partial" / "downloads" / "a.tar").write_bytes(BODY)
         check_not_there(entry, tmp_path)
         prepare_one(entry, tmp_path, QUIET)
-        assert served.asked == []
+        assert server.requests == []
     check_there(entry, tmp_path)
 
 
 def test_what_an_interruption_left_after_the_last_step_is_removed(tmp_path: Path) -> None:
-    with serve(files={"a.tar": BODY}) as served:
-        entry = entry_of(served.at("a.tar"))
+    with serve(files={"a.tar": BODY}) as server:
+        entry = entry_of(server.url_of("a.tar"))
         prepare_one(entry, tmp_path, QUIET)
         (tmp_path / "pets.partial" / "downloads").mkdir(parents=True)
         remove_leftovers(entry, tmp_path)
@@ -158,31 +158,31 @@ def part_size(root: Path) -> int:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["kill -9", "Ctrl-C"])
 def test_a_killed_command_is_gone_on_with_and_no_byte_comes_twice(tmp_path: Path, how: signal.Signals) -> None:
     root, half = tmp_path / "root", len(BODY) // 2
-    with serve(files={"a.tar": BODY}, stalls=[half]) as served:
-        entry = entry_of(served.at("a.tar"))
+    with serve(files={"a.tar": BODY}, stalls=[half]) as server:
+        entry = entry_of(server.url_of("a.tar"))
         command = prepare_command(tmp_path, entry, "--yes")
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            wait_until(lambda: served.sent == [half], process)
+            wait_until(lambda: server.sent == [half], process)
             time.sleep(0.2)  # the bytes are on their way
             process.send_signal(how)
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT)
         check_not_there(entry, root)
         kept = part_size(root)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
         assert done.returncode == 0, done.stderr
-        assert served.sent == [half, len(BODY) - kept]
+        assert server.sent == [half, len(BODY) - kept]
     assert "2 classes, 8 train, 2 test" in done.stdout
     check_there(entry, root)
 
 
 def test_a_second_command_says_who_is_at_it(tmp_path: Path) -> None:
     root = tmp_path / "root"
-    with serve(files={"a.tar": BODY}, stalls=[100]) as served:
-        entry = entry_of(served.at("a.tar"))
+    with serve(files={"a.tar": BODY}, stalls=[100]) as server:
+        entry = entry_of(server.url_of("a.tar"))
         command = prepare_command(tmp_path, entry, "--yes")
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
-            wait_until(lambda: served.sent == [100], first)
-            second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+            wait_until(lambda: server.sent == [100], first)
+            second = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
             first.kill()
         assert second.returncode == 2
         assert f"pets is being prepared in {root} by process {first.pid}" in second.stdout + second.stderr
@@ -199,14 +199,14 @@ def test_two_threads_at_once_leave_one_whole_dataset(tmp_path: Path) -> None:
         except UserError as error:
             outcomes.append(error)
 
-    with serve(files={"a.tar": BODY}) as served:
-        entry = entry_of(served.at("a.tar"))
+    with serve(files={"a.tar": BODY}) as server:
+        entry = entry_of(server.url_of("a.tar"))
         threads = [threading.Thread(target=build, args=(entry,)) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert served.sent == [len(BODY)]
+        assert server.sent == [len(BODY)]
     check_there(entry, tmp_path)
     assert all(outcome is None or "is being prepared" in str(outcome) or outcome == read_record(entry, tmp_path)
                for outcome in outcomes)  # fmt: skip
@@ -218,7 +218,7 @@ from pathlib import Path
 from rich.console import Console
 from orchestrator.datasets.prepare import prepare_one
 from orchestrator.util.errors import UserError
-from tests.helpers.packed import entry_of
+from tests.helpers.small_archives import entry_of
 
 if sys.argv[3] == "limited":
     resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000))
@@ -254,19 +254,19 @@ def test_a_disk_that_takes_nothing_is_named_and_nothing_looks_whole(tmp_path: Pa
     option, expected, otherwise, expected_otherwise = UNWILLING[case]
     root = tmp_path / "root"
     root.mkdir(mode=0o755 if mounts_small_disks() or case == "full" else 0o555)
-    with serve(files={"a.tar": BODY}) as served:
-        child = [sys.executable, "-c", CHILD, served.at("a.tar"), str(root)]
+    with serve(files={"a.tar": BODY}) as server:
+        child = [sys.executable, "-c", CHILD, server.url_of("a.tar"), str(root)]
         if mounts_small_disks():
             script = f'mount -t tmpfs -o {option} none {root} && "$@" && ls {root}'
             command = ["unshare", "-rm", "sh", "-c", script, "sh", *child, "mounted"]
         else:
             command, expected = [*child, otherwise], expected_otherwise
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
         assert done.returncode == 0, done.stderr
         assert f"pets cannot be prepared: {expected}" in done.stdout
         assert "pets" not in done.stdout.splitlines()  # what `ls` shows
         root.chmod(0o755)
-        entry = entry_of(served.at("a.tar"))
+        entry = entry_of(server.url_of("a.tar"))
         prepare_one(entry, root, QUIET)
     check_there(entry, root)
 
@@ -285,10 +285,10 @@ def test_what_cannot_fit_is_not_begun(tmp_path: Path) -> None:
 
 
 def test_nothing_is_fetched_unless_somebody_agrees(tmp_path: Path) -> None:
-    with serve(files={"a.tar": BODY}) as served:
-        command = prepare_command(tmp_path, entry_of(served.at("a.tar")))
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
-        assert served.asked == []
+    with serve(files={"a.tar": BODY}) as server:
+        command = prepare_command(tmp_path, entry_of(server.url_of("a.tar")))
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, stdin=subprocess.DEVNULL)
+        assert server.requests == []
     assert done.returncode == 2
     assert "licence: CC0" in done.stdout
     assert "--yes" in done.stderr
@@ -314,27 +314,27 @@ def mnist_files() -> dict[str, bytes]:
     return files
 
 
-def mnist(served: Served, monkeypatch: pytest.MonkeyPatch) -> DatasetEntry:
+def mnist(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> DatasetEntry:
     """The catalog's MNIST, with its address and checksums those of small files."""
-    sums = [(name, hashlib.md5(body).hexdigest()) for name, body in served.files.items()]
-    monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", [f"{served.url}/"])
+    sums = [(name, hashlib.md5(body).hexdigest()) for name, body in server.files.items()]
+    monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", [f"{server.url}/"])
     monkeypatch.setattr(torchvision.datasets.MNIST, "resources", sums)
     return load_catalog().datasets["mnist"]
 
 
 def test_torchvisions_datasets_resume_and_keep_what_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.datasets.fetching.download.PAUSES", (0.0,))
-    with serve(files=mnist_files()) as served:
-        entry = mnist(served, monkeypatch)
-        sizes = [len(body) for body in served.files.values()]
-        served.drops = [sizes[0], sizes[1], 1000, 0, 0]
+    with serve(files=mnist_files()) as server:
+        entry = mnist(server, monkeypatch)
+        sizes = [len(body) for body in server.files.values()]
+        server.drops = [sizes[0], sizes[1], 1000, 0, 0]
         with pytest.raises(UserError, match=r"mnist cannot be fetched by torchvision"):
             prepare_one(entry, tmp_path, QUIET)
         assert missing_data(entry, tmp_path) is not None
         assert state_of(entry, tmp_path) == "partial"
-        served.drops = []
+        server.drops = []
         record = prepare_one(entry, tmp_path, QUIET)
-        assert sum(served.sent) == sum(sizes)
+        assert sum(server.sent) == sum(sizes)
     assert record is not None
     assert record.manifest["counts"] == {"train": 20, "test": 20}
     assert len(record.files) == 4
@@ -344,14 +344,14 @@ def test_torchvisions_datasets_resume_and_keep_what_is_whole(tmp_path: Path, mon
 def test_a_file_of_torchvisions_with_a_wrong_checksum_is_set_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serve(files=mnist_files()) as served:
-        entry = mnist(served, monkeypatch)
-        name = next(iter(served.files))
-        good, served.files[name] = served.files[name], gzip.compress(b"another")
+    with serve(files=mnist_files()) as server:
+        entry = mnist(server, monkeypatch)
+        name = next(iter(server.files))
+        good, server.files[name] = server.files[name], gzip.compress(b"another")
         with pytest.raises(UserError, match="has the wrong checksum"):
             prepare_one(entry, tmp_path, QUIET)
         assert list((tmp_path / "mnist.partial" / "downloads").glob("*.wrong"))
-        served.files[name] = good
+        server.files[name] = good
         assert prepare_one(entry, tmp_path, QUIET) is not None
 
 
@@ -427,13 +427,13 @@ def hub_entry(url: str) -> DatasetEntry:
 
 def test_a_hub_repository_is_fetched_at_one_commit_and_only_what_is_needed(tmp_path: Path) -> None:
     files, headers = hub_files()
-    with serve(files=files, headers=headers) as served:
-        entry = hub_entry(served.url)
-        revision, needed = needed_files(entry, served.url)
+    with serve(files=files, headers=headers) as server:
+        entry = hub_entry(server.url)
+        revision, needed = needed_files(entry, server.url)
         assert revision == COMMIT
         assert [file.path for file in needed] == [f"data/train-0000{i}-of-00002.parquet" for i in range(2)]
         staging = StagingArea(tmp_path / "pets", tmp_path / "downloads", QUIET)
-        filled = fetch_from_hub(entry, staging, served.url)
+        filled = fetch_from_hub(entry, staging, server.url)
     assert filled.revision == COMMIT
     assert sorted(filled.files) == [file.path for file in needed]
     assert not (tmp_path / "pets" / ".cache").exists()
@@ -445,10 +445,10 @@ def test_a_hub_file_with_other_content_than_its_checksum_is_removed(tmp_path: Pa
     files, headers = hub_files()
     name = f"datasets/{REPO}/resolve/{COMMIT}/data/train-00001-of-00002.parquet"
     files[name] = files[name][:-1] + b"x"
-    with serve(files=files, headers=headers) as served:
+    with serve(files=files, headers=headers) as server:
         staging = StagingArea(tmp_path / "pets", tmp_path / "downloads", QUIET)
         with pytest.raises(UserError, match="has the wrong sha256"):
-            fetch_from_hub(hub_entry(served.url), staging, served.url)
+            fetch_from_hub(hub_entry(server.url), staging, server.url)
     assert not (tmp_path / "pets" / "data" / "train-00001-of-00002.parquet").exists()
 
 
@@ -458,7 +458,7 @@ def test_a_hub_file_with_other_content_than_its_checksum_is_removed(tmp_path: Pa
 def test_a_hub_that_refuses_says_what_to_do(tmp_path: Path, header: str, expected: str) -> None:
     status = 403 if header == "GatedRepo" else 404
     with (
-        serve(files={}, statuses=[status], refusal=header) as served,
+        serve(files={}, statuses=[status], error_code=header) as server,
         pytest.raises(UserError, match=expected),
     ):
-        needed_files(hub_entry(served.url), served.url)
+        needed_files(hub_entry(server.url), server.url)

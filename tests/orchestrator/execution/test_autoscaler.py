@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from orchestrator.execution.autoscaler import AutoscalerLimits, limits_from_config, read_autoscaler_limits
-from tests.helpers.waiting import PATIENCE, wait_for
+from tests.helpers.waiting import TIMEOUT, wait_for
 
 PROJECT = Path(__file__).resolve().parents[3]
 HEAD_ID = "f" * 56
@@ -142,7 +142,7 @@ def test_a_cluster_without_a_gpu_starts_a_node_with_one_for_a_task_that_requests
         env=environment,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.execution.cluster import Cluster
 from orchestrator.util.errors import UserError
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import TIMEOUT
 
 pytestmark = pytest.mark.xdist_group("ray")
 
@@ -48,7 +48,7 @@ def test_workers_get_the_environment_and_the_driver_keeps_its_own_and_its_signal
     )
     environment = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "PYTHONPATH")}
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, env=environment
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=TIMEOUT, env=environment
     )
     assert done.stdout.split() == ["True", "3", "None", "None"], done.stderr
 
@@ -83,7 +83,7 @@ os._exit(0)  # as the command line leaves a lost cluster
 
 
 def test_the_driver_ends_when_its_cluster_dies() -> None:
-    done = subprocess.run([sys.executable, "-c", LOSES_ITS_RAYLET], capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run([sys.executable, "-c", LOSES_ITS_RAYLET], capture_output=True, text=True, timeout=TIMEOUT)
     assert "raylet has ended" in done.stdout, done.stderr
 
 
@@ -120,6 +120,6 @@ print("closed")
 def test_garbage_with_object_references_does_not_end_the_driver_while_ray_shuts_down() -> None:
     """Another thread's work can start the garbage collector at that moment; this has ended a driver before."""
     done = subprocess.run(
-        [sys.executable, "-c", COLLECTS_GARBAGE_WHILE_RAY_ENDS], capture_output=True, text=True, timeout=PATIENCE
+        [sys.executable, "-c", COLLECTS_GARBAGE_WHILE_RAY_ENDS], capture_output=True, text=True, timeout=TIMEOUT
     )
     assert (done.returncode, done.stdout) == (0, "closed\n"), done.stderr

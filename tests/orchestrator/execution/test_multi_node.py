@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers import cells as samples
 from tests.helpers import ray_nodes
-from tests.helpers.waiting import PATIENCE, until
+from tests.helpers.waiting import TIMEOUT, until
 
 pytestmark = pytest.mark.xdist_group("ray")
 
@@ -67,7 +67,7 @@ def test_a_node_that_joins_while_cells_run_gets_cells(tmp_path: Path) -> None:
         try:
             assert until((tmp_path / "begun").exists)
             nodes.add_node()
-            output, _ = driver.communicate(timeout=PATIENCE)
+            output, _ = driver.communicate(timeout=TIMEOUT)
         finally:
             driver.kill()
             driver.wait()
@@ -117,7 +117,7 @@ def test_a_cell_that_loses_its_node_again_and_again_fails_in_the_end(tmp_path: P
                 nodes.nodes[0].kill()
                 if begun < losses:
                     nodes.restart_dead_nodes()
-            output, _ = driver.communicate(timeout=PATIENCE)
+            output, _ = driver.communicate(timeout=TIMEOUT)
         finally:
             driver.kill()
             driver.wait()

@@ -41,7 +41,7 @@ from orchestrator.planning.inputs import check_inputs
 from orchestrator.planning.plan import make_plan
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import TIMEOUT
 
 TARGET = "glyph-digits"
 SOURCES = ("glyph-inks", "glyph-capitals", "aerial-roofs", "glyph-kinds")
@@ -438,7 +438,7 @@ def adopt_from(hub: str, address: str, folder: Path) -> subprocess.CompletedProc
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     where = {"HF_ENDPOINT": hub, "HF_HOME": str(folder / "cache"), "HF_HUB_DISABLE_XET": "1"}
     command = [sys.executable, "-m", "orchestrator", *words, "--dataset", "glyph-inks"]
-    return subprocess.run(command, env=kept | where, capture_output=True, text=True, timeout=PATIENCE)
+    return subprocess.run(command, env=kept | where, capture_output=True, text=True, timeout=TIMEOUT)
 
 
 def test_a_repository_is_adopted_at_one_commit(hub: str, tmp_path: Path) -> None:

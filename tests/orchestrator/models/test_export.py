@@ -33,7 +33,7 @@ from orchestrator.tracking.model_registry import register_model
 from orchestrator.tracking.runs import Labels, accuracies
 from orchestrator.tracking.tracker import Tracker
 from orchestrator.util.errors import UserError
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import TIMEOUT
 from tests.orchestrator.conftest import World
 
 KEPT = ["zero_shot", "linear_probe", "tip_adapter", "lp_plus_plus", "bolt_pooled", "bolt"]
@@ -265,7 +265,7 @@ def test_a_registered_model_takes_images_and_gives_labels(
     command = [sys.executable, "-m", "mlflow", "models", "predict", "-m", "models:/inks/1", "--env-manager", "local"]
     environment = {**os.environ, "MLFLOW_TRACKING_URI": uri, "PYTHONSAFEPATH": "1"}
     command += ["-i", str(tmp_path / "input.json"), "-o", str(tmp_path / "output.json")]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=PATIENCE)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=TIMEOUT)
     assert done.returncode == 0, done.stderr[-2000:]
     answers = json.loads((tmp_path / "output.json").read_text())["predictions"]
     expected = made.model.predict(pictures)

@@ -27,7 +27,7 @@ from orchestrator.report.tables.table import Entry, Table, number, text_entry
 from tests.helpers.command import orchestrator
 from tests.helpers.latex_reading import problems
 from tests.helpers.synthetic_results import Synthetic, everything
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import TIMEOUT
 
 Key = tuple[str, str, str, str, str, str]
 """Table, domain, backbone, k, method and dataset, as in ``results.csv``."""
@@ -367,7 +367,7 @@ def test_a_table_is_made_to_fit_and_says_which_packages_it_needs() -> None:
 def test_every_table_compiles(alone: dict[str, Table], small: list[Table], tmp_path: Path) -> None:
     (tmp_path / "all.tex").write_text(to_latex_document([*alone.values(), *small]), encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=PATIENCE)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=TIMEOUT)
     assert done.returncode == 0, done.stdout[-2000:]
     assert (tmp_path / "all.pdf").stat().st_size > 50_000
 

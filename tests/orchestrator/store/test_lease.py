@@ -19,7 +19,7 @@ from orchestrator.store.lease import Lease, grid_lease
 from orchestrator.store.lease_owner import LeaseOwner
 from orchestrator.store.remote import StoreUnavailable
 from orchestrator.util.errors import UserError
-from tests.helpers.waiting import PATIENCE, wait_for
+from tests.helpers.waiting import TIMEOUT, wait_for
 
 NAME = "locks/demo.lease"
 
@@ -146,7 +146,7 @@ def race_for_a_lease(store: str | Path, many: int) -> list[LeaseOwner | None]:
 
     def take() -> None:
         one = Lease(Files(store), NAME)
-        barrier.wait(PATIENCE)
+        barrier.wait(TIMEOUT)
         told.append(one.take())
 
     threads = [threading.Thread(target=take) for _ in range(many)]

@@ -17,7 +17,7 @@ from orchestrator.store import CorruptArtifact, Store
 from orchestrator.store.node_cache import FETCH_ATTEMPTS, FOLDER, SIZE, ChecksumMismatch, NodeCache, node_cache
 from orchestrator.store.remote import StoreUnavailable
 from orchestrator.util.errors import UserError
-from tests.helpers.waiting import PATIENCE, wait_for
+from tests.helpers.waiting import TIMEOUT, wait_for
 from tests.orchestrator.store.test_store import ADDRESS, IDENTITY, build
 
 ONE, TWO, THREE = (bytes([letter]) * 1000 for letter in b"abc")
@@ -228,7 +228,7 @@ def test_threads_that_ask_at_once_fetch_once(tmp_path: Path) -> None:
         part.write_bytes(ONE)
 
     def ask() -> None:
-        barrier.wait(PATIENCE)
+        barrier.wait(TIMEOUT)
         cache.get(digest_of(ONE), len(ONE), fetch)
 
     threads = [threading.Thread(target=ask) for _ in range(4)]

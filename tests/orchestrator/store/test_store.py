@@ -20,7 +20,7 @@ from orchestrator.store.files import Files
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
 from tests.helpers import cells as samples
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import TIMEOUT
 
 ROOT = Path(__file__).parents[3]
 IDENTITY = {"kind": "Numbers", "top": 3}
@@ -217,7 +217,7 @@ def test_two_builders_at_once_leave_one_whole_artifact(tmp_path: Path) -> None:
     def work(content: bytes) -> None:
         with Store(tmp_path).building(ADDRESS, IDENTITY) as builder:
             (builder.folder / "numbers.bin").write_bytes(content)
-            barrier.wait(PATIENCE)
+            barrier.wait(TIMEOUT)
 
     threads = [threading.Thread(target=work, args=(content,)) for content in (b"a" * 1000, b"b" * 2000)]
     for thread in threads:
@@ -335,7 +335,7 @@ def test_of_several_that_create_a_file_one_does(tmp_path: Path, monkeypatch: pyt
 
     def create(number: int) -> None:
         files, content = Files(tmp_path), str(number).encode()
-        barrier.wait(PATIENCE)
+        barrier.wait(TIMEOUT)
         made = files.create("locks/one", content)
         created.append(made and files.read("locks/one") == content)
 

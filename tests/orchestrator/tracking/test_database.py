@@ -20,7 +20,7 @@ from orchestrator.tracking.errors import classify_tracking_error
 from orchestrator.tracking.experiment import open_experiment
 from orchestrator.tracking.tracker import SyncReport, Tracker
 from orchestrator.tracking.views import experiment_tags
-from tests.helpers.waiting import PATIENCE, wait_for
+from tests.helpers.waiting import TIMEOUT, wait_for
 from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, some_results
 
 pytestmark = [
@@ -42,7 +42,7 @@ def test_processes_that_open_a_missing_database_at_once_share_one(tmp_path: Path
         subprocess.Popen([sys.executable, "-c", OPENING, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(2)
     ]
-    said = [process.communicate(timeout=PATIENCE) for process in opening]
+    said = [process.communicate(timeout=TIMEOUT) for process in opening]
     assert [process.returncode for process in opening] == [0, 0], said
     assert {out for out, _ in said} == {b"1\n"}
     assert [err for _, err in said] == [b"", b""]

@@ -18,7 +18,7 @@ from orchestrator.tracking.background import BackgroundTracker
 from orchestrator.tracking.errors import NoAnswer
 from orchestrator.tracking.retry import RetryPolicy, retry_sync
 from orchestrator.tracking.tracker import SyncReport, Tracker
-from tests.helpers.waiting import PATIENCE, wait_for
+from tests.helpers.waiting import TIMEOUT, wait_for
 from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, some_results
 
 pytestmark = [
@@ -108,7 +108,7 @@ def test_a_store_that_never_answers_does_not_hold_sync_for_ever() -> None:
     answer = threading.Event()
 
     def frozen(tell: Callable[[int, int], None]) -> SyncReport:
-        answer.wait(PATIENCE)
+        answer.wait(TIMEOUT)
         return SyncReport(0, 0, 0)
 
     with pytest.raises(NoAnswer, match="no answer for"):

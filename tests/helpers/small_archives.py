@@ -1,4 +1,4 @@
-"""A small dataset of drawn pictures, packed as archives are, and its catalog entry."""
+"""A small dataset of random images as a tar or zip archive, and its catalog entry."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A method that misbehaves, for tests.
+"""A method that fails in a way of your choice, for tests.
 
-It is registered in a command started by ``python -m tests.helpers.misbehaving`` and, through Ray's own hooks, in the
+It is registered in a command started by ``python -m tests.helpers.faulty_method`` and, through Ray's own hooks, in the
 workers of that command. ``bolt.methods`` is not changed.
 """
 
@@ -21,7 +21,7 @@ from bolt.methods.base import Method, register
 from bolt.task.classifiers import Classifier
 from bolt.task.task import Adapted, Task
 
-HOOK = {"RAY_RUNTIME_ENV_HOOK": "tests.helpers.misbehaving.worker_environment"}
+HOOK = {"RAY_RUNTIME_ENV_HOOK": "tests.helpers.faulty_method.worker_environment"}
 """Environment of the command, which makes Ray register the method in the command's workers."""
 
 HEADROOM = 200 * 2**20
@@ -29,14 +29,14 @@ HEADROOM = 200 * 2**20
 
 
 @dataclass(frozen=True)
-class MisbehavingSettings:
-    """How it misbehaves.
+class FaultySettings:
+    """How the method fails.
 
     Attributes:
-        how: ``raises``, ``nan`` (logits), ``hangs`` or ``eats`` (memory).
+        fault: ``raises`` an error, returns ``nan`` logits, ``hangs``, or ``uses_up_memory``.
     """
 
-    how: str = "raises"
+    fault: str = "raises"
 
 
 class NanClassifier:
@@ -50,15 +50,15 @@ class NanClassifier:
         return torch.full_like(self._inner(*inputs), float("nan"))
 
 
-def adapt(task: Task, settings: MisbehavingSettings) -> Adapted:
-    """Misbehave as the settings say."""
-    if settings.how == "raises":
+def adapt(task: Task, settings: FaultySettings) -> Adapted:
+    """Fail as the settings say."""
+    if settings.fault == "raises":
         raise RuntimeError("this method was made to fail")
-    if settings.how == "nan":
-        proper = METHODS["zero_shot"].adapt(task, None)
-        assert isinstance(proper.classify, Classifier)
-        return dataclasses.replace(proper, classify=NanClassifier(proper.classify))
-    if settings.how == "hangs":
+    if settings.fault == "nan":
+        zero_shot = METHODS["zero_shot"].adapt(task, None)
+        assert isinstance(zero_shot.classify, Classifier)
+        return dataclasses.replace(zero_shot, classify=NanClassifier(zero_shot.classify))
+    if settings.fault == "hangs":
         time.sleep(24 * 3600)
     _use_up_memory()
     raise AssertionError("memory did not run out")
@@ -80,17 +80,17 @@ def _use_up_memory() -> None:
 
 def worker_environment(environment: dict[str, Any] | None) -> dict[str, Any]:
     """Ray's hook: a driver's runtime environment, extended to register the method in its workers."""
-    return {**(environment or {}), "worker_process_setup_hook": "tests.helpers.misbehaving.register_method"}
+    return {**(environment or {}), "worker_process_setup_hook": "tests.helpers.faulty_method.register_method"}
 
 
 def register_method() -> None:
     """Register the method in this process. Importing this module does not, because some tests check every method."""
     register(
         Method(
-            name="misbehaving",
-            title="Misbehaving",
+            name="faulty",
+            title="Faulty",
             paper="https://example.org",
-            settings_class=MisbehavingSettings,
+            settings_class=FaultySettings,
             adapt=adapt,
             uses_support=False,
         )

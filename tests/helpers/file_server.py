@@ -1,0 +1,141 @@
+"""A file server on the loopback interface that can drop, stall or refuse answers, and that records its requests."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.helpers.waiting import TIMEOUT
+
+
+@dataclass
+class FileServer:
+    """The files of a running server, its behaviour, and what it has answered.
+
+    Attributes:
+        files: path -> content.
+        headers: path -> headers of its answers, in place of ``etag``.
+        ranges: whether the server answers range requests.
+        etag, last_modified: the headers that mark a version; no such header if empty.
+        content_type: the header of that name.
+        length: whether the server sends ``Content-Length``.
+        drops: number of bytes after which the connection is closed; each answer uses one up.
+        stalls: number of bytes after which an answer pauses until the server is closed; each answer uses one up.
+        statuses: HTTP status codes to answer with instead of a file; each answer uses one up.
+        error_code: the hub's header ``X-Error-Code`` of such answers.
+        requests: headers of every GET request, in order.
+        sent: bytes of the body of every answer to a GET request.
+        url: the address of the server.
+        closing: set when the server is being closed.
+    """
+
+    files: dict[str, bytes]
+    headers: dict[str, dict[str, str]] = field(default_factory=dict)
+    ranges: bool = True
+    etag: str = '"one"'
+    last_modified: str = ""
+    content_type: str = "application/octet-stream"
+    length: bool = True
+    drops: list[int] = field(default_factory=list)
+    stalls: list[int] = field(default_factory=list)
+    statuses: list[int] = field(default_factory=list)
+    error_code: str = ""
+    requests: list[dict[str, str]] = field(default_factory=list)
+    sent: list[int] = field(default_factory=list)
+    url: str = ""
+    closing: threading.Event = field(default_factory=threading.Event)
+
+    def url_of(self, name: str) -> str:
+        """The URL of a file."""
+        return f"{self.url}/{name}"
+
+
+@contextlib.contextmanager
+def serve(**options: object) -> Iterator[FileServer]:
+    """Run a server with these attributes until the end of the block."""
+    server = FileServer(**options)  # type: ignore[arg-type]
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.answer(with_body=False)
+
+        def do_GET(self) -> None:
+            if self.headers.get("Method") == "HEAD":  # torchvision sends this to find out where a URL redirects to
+                self.answer(with_body=False)
+                return
+            server.requests.append(dict(self.headers))
+            self.answer(with_body=True)
+
+        def answer(self, *, with_body: bool) -> None:
+            name = self.path.partition("?")[0].lstrip("/")
+            body = server.files.get(name)
+            if with_body and server.statuses:
+                self.plain(server.statuses.pop(0))
+                return
+            if body is None:
+                self.plain(404)
+                return
+            start = self.start_of(body)
+            if start == len(body) > 0:
+                self.send_response(416)
+                self.send_header("Content-Range", f"bytes */{len(body)}")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            self.send_response(206 if start else 200)
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+            if server.length:
+                self.send_header("Content-Length", str(len(body) - start))
+            self.send_header("Content-Type", server.content_type)
+            for key, value in server.headers.get(name, {"ETag": server.etag} if server.etag else {}).items():
+                self.send_header(key, value)
+            if server.last_modified:
+                self.send_header("Last-Modified", server.last_modified)
+            self.end_headers()
+            if with_body:
+                self.send(body[start:])
+
+        def start_of(self, body: bytes) -> int:
+            wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+            if not server.ranges or wanted is None:
+                return 0
+            mark = self.headers.get("If-Range")
+            return int(wanted[1]) if mark in (None, server.etag, server.last_modified) else 0
+
+        def send(self, rest: bytes) -> None:
+            self.close_connection = True
+            stop = server.stalls.pop(0) if server.stalls else None
+            cut = server.drops.pop(0) if server.drops else None
+            out = rest[: stop if stop is not None else cut]
+            server.sent.append(len(out))
+            with contextlib.suppress(ConnectionError):
+                self.wfile.write(out)
+                self.wfile.flush()
+            if stop is not None:
+                server.closing.wait(TIMEOUT)
+
+        def plain(self, code: int) -> None:
+            self.send_response(code)
+            if server.error_code:
+                self.send_header("X-Error-Code", server.error_code)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        server.url = f"http://127.0.0.1:{http.server_address[1]}"
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.closing.set()
+            http.shutdown()
+            thread.join()
