@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bolt.clip.preprocess import evaluation_pixels
 from orchestrator.artifacts.spec import ArtifactSpec
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import DatasetRef
@@ -80,7 +81,7 @@ class Images(ArtifactSpec):
 
         entry = loaded.dataset_entry(self.dataset)
         raw = open_dataset(entry, loaded.data_root)
-        pixels_of = decoded.evaluation_pixels if self.split == "test" else decoded.training_pixels
+        pixels_of = evaluation_pixels if self.split == "test" else decoded.training_pixels
         transform = partial(pixels_of, size=self.image_size, exif_rotation=entry.exif_rotation)
         part = raw.part("train" if self.split == "train" else "test")
         decoded.write_images(part, transform, builder.folder, dataset=entry.name, progress=builder.progress)

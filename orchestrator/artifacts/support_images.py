@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from bolt.clip.preprocess import rgb_pixels
 from orchestrator.artifacts.images import TYPICAL_SIDE
 from orchestrator.artifacts.spec import ArtifactSpec
 from orchestrator.catalog import Catalog
@@ -92,7 +93,7 @@ class SupportImages(ArtifactSpec):
             class_count=len(raw.class_names), draw=self.draw, pool=self.pool,
         )  # fmt: skip
         indices = np.sort(drawn)
-        transform = partial(decoded.rgb_pixels, exif_rotation=entry.exif_rotation)
+        transform = partial(rgb_pixels, exif_rotation=entry.exif_rotation)
         decoded.write_images(part.subset(indices), transform, builder.folder, dataset=entry.name)
         np.save(builder.folder / "indices.npy", indices)
         np.save(builder.folder / "labels_of_split.npy", part.labels)

@@ -1,7 +1,8 @@
 """Decode a split once, into memory-mapped uint8 pixels that every later reader shares.
 
-The test split is stored at the tower's input size (:func:`evaluation_pixels`). Support images keep their own size for
-random crops. Training images, which only the fine-tuning of sources reads, have their shortest side capped.
+The test split is stored at the tower's input size (:func:`bolt.clip.preprocess.evaluation_pixels`). Support images keep
+their own size for random crops. Training images, which only the fine-tuning of sources reads, have their shortest side
+capped.
 
 Shape legend: N images, B images of a batch, H, W height and width.
 """
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from bolt.clip.preprocess import UNREADABLE, evaluation_pixels, rgb_pixels, to_rgb_or_grey
+from bolt.clip.preprocess import UNREADABLE, rgb_pixels, to_rgb_or_grey
 from orchestrator.datasets.part import Part
 from orchestrator.datasets.thread_map import thread_map
 from orchestrator.util.errors import UserError, one_line
@@ -25,16 +26,6 @@ from orchestrator.util.errors import UserError, one_line
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
-
-__all__ = [
-    "Images",
-    "evaluation_pixels",
-    "read_images",
-    "rgb_pixels",
-    "training_pixels",
-    "why_unreadable",
-    "write_images",
-]
 
 SHORT_SIDE_CAP = 2
 """Largest shortest side of a stored training image, in multiples of the tower's image size."""
@@ -71,13 +62,10 @@ class Images:
 
     def image(self, index: int) -> Tensor:
         """A copy of one image, (3, H, W)."""
-        return self._tensor(index, index + 1)[0]
+        return self.batch(index, index + 1)[0]
 
     def batch(self, start: int, stop: int) -> Tensor:
         """A copy of the images ``start`` to ``stop`` of a split whose images all have one shape, (B, 3, H, W)."""
-        return self._tensor(start, stop)
-
-    def _tensor(self, start: int, stop: int) -> Tensor:
         import torch
 
         height, width = self.shapes[start]

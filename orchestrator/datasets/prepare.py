@@ -1,8 +1,8 @@
 """``data prepare``: fetch a dataset completely, or leave nothing that looks complete.
 
-``ROOT/NAME.partial`` is a data root of its own: the dataset is put together in ``ROOT/NAME.partial/NAME``, opened there
-by the same reader that cells use, counted, and only then renamed to ``ROOT/NAME``. Whatever ends the command before
-that leaves nothing that another command takes for whole, and the next ``prepare`` goes on from it.
+A dataset is assembled in ``ROOT/NAME.partial/NAME``, opened there by the same reader that cells use, and counted. Only
+then is it renamed to ``ROOT/NAME``. If the command ends before that, no other command takes the dataset for complete,
+and the next ``prepare`` continues from what is there.
 """
 
 from __future__ import annotations
@@ -198,10 +198,9 @@ def remove_leftovers(entry: DatasetEntry, data_root: Path) -> None:
 
 
 def _existing(folder: Path) -> Path:
+    """The folder, or the nearest folder above it that exists."""
     folder = folder.absolute()
-    while not folder.exists():
-        folder = folder.parent
-    return folder
+    return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 def _flush_folder(folder: Path) -> None:

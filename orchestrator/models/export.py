@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bolt.spectral.sources import Sources
     from bolt.task.task import Adapted
     from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.store.results import Evaluation, Manifest
+    from orchestrator.store.results import Evaluation
 
 COMPARED_IMAGES = 16
 """Test images whose logits are compared after a model is read back."""
@@ -198,12 +198,13 @@ def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: Loaded
         for (name, correct, total), (_, before, _) in zip(found, recorded, strict=True)
         if correct != before
     )
+    packages = sorted({*then.versions, *now.versions})
     differing = [
         f"{name} {before or '?'} then, {after or '?'} now"
         for name, before, after in (
             ("device", then.device, now.device),
             ("threads", str(then.threads), str(now.threads)),
-            *((name, then.versions.get(name, ""), now.versions.get(name, "")) for name in _packages(then, now)),
+            *((name, then.versions.get(name, ""), now.versions.get(name, "")) for name in packages),
         )
         if before != after
     ]
@@ -213,10 +214,6 @@ def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: Loaded
         f"the model does not score as its cell did: {what}",
         hint="device and package versions are the same, so the store or the code has changed since then",
     )
-
-
-def _packages(then: Manifest, now: Manifest) -> list[str]:
-    return sorted({*then.versions, *now.versions})
 
 
 def _read_back(model: Model, folder: Path, result: Result, loaded: LoadedArtifacts) -> tuple[int, float]:

@@ -65,7 +65,7 @@ def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | No
 
 
 def _download_all(entry: DatasetEntry, folder: Path, revision: str, paths: list[str], endpoint: str | None) -> None:
-    """A few files at a time. Raises ``UserError`` for the first that fails; those under way are finished."""
+    """Download a few files at a time. Raises ``UserError`` for the first that fails; running downloads are finished."""
     from huggingface_hub import hf_hub_download
 
     assert isinstance(entry.route, HuggingFaceRoute)
@@ -75,15 +75,10 @@ def _download_all(entry: DatasetEntry, folder: Path, revision: str, paths: list[
         hf_hub_download(repo, path, repo_type="dataset", revision=revision, local_dir=folder, endpoint=endpoint)
 
     with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
-        futures = [pool.submit(fetch, path) for path in paths]
         try:
-            for future in futures:
-                future.result()
+            list(pool.map(fetch, paths))  # an error cancels the downloads that have not begun
         except Exception as error:
             raise _explained(error, entry) from error
-        finally:
-            for future in futures:
-                future.cancel()
 
 
 def hub_size(entry: DatasetEntry) -> int | None:
@@ -119,7 +114,7 @@ def _remote_file(sibling: Any) -> RemoteFile:
 
 
 def _explained(error: Exception, entry: DatasetEntry) -> Exception:
-    """The user's error behind one of huggingface_hub, with the dataset's page and licence; anything else as it is."""
+    """The ``UserError`` for an error of huggingface_hub, with the dataset's page and licence; other errors as is."""
     assert isinstance(entry.route, HuggingFaceRoute)
     found = explain_hub_error(error, f"https://huggingface.co/datasets/{entry.route.repo}")
     if found is error or not isinstance(found, UserError):

@@ -1,8 +1,8 @@
-"""Datasets that torchvision can fetch: its addresses, its checksums and its unpacking, this project's downloading.
+"""Fetch datasets of torchvision with its addresses, checksums and unpacking, but with our own download.
 
-torchvision fetches a file in one go and takes a folder that is there for a whole one. Here its files come through
-:func:`download`, so that they resume, and are kept outside the folder it works in, which is made anew after every
-interruption.
+torchvision cannot resume a download, and it takes any existing folder for a complete one. Here :func:`download` fetches
+its files, so that they resume. They are kept outside the folder that torchvision works in, which is emptied before
+every attempt.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.identity import fingerprint
 
 PACKED = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".zip")
-"""Archives that nobody reads once they are unpacked. Not ``.gz`` alone: some readers open such files themselves."""
+"""Archives that are deleted after unpacking. ``.gz`` alone is not among them: some readers open such files."""
 
 
 def fetch_by_torchvision(entry: DatasetEntry, staging: StagingArea) -> FetchResult:
     """Instantiate the class once per argument set, fetching what is missing.
 
     Raises:
-        UserError: a file cannot be fetched, has the wrong checksum or cannot be unpacked, or must be got by hand.
+        UserError: a file cannot be fetched, has the wrong checksum or cannot be unpacked, or the archives of a
+            gated dataset are not there.
     """
     import torchvision.datasets
 
@@ -61,9 +62,9 @@ def fetch_by_torchvision(entry: DatasetEntry, staging: StagingArea) -> FetchResu
 
 @contextlib.contextmanager
 def _resumable(staging: StagingArea, fetched: dict[str, Path]) -> Iterator[None]:
-    """Let torchvision fetch through :func:`download`; ``fetched`` grows by address -> file, the last one last.
+    """Let torchvision download through :func:`download`; ``fetched`` collects address -> file, in order.
 
-    Where a later torchvision has no such function any more, its own downloading serves.
+    A later torchvision without this private function uses its own download.
     """
     from torchvision.datasets import utils
 
@@ -74,7 +75,7 @@ def _resumable(staging: StagingArea, fetched: dict[str, Path]) -> Iterator[None]
         try:
             download(url, kept, console=staging.console)
         except UserError as error:
-            raise URLError(str(error)) from None  # what torchvision expects before it tries the next mirror
+            raise URLError(str(error)) from None  # torchvision tries the next mirror after this error
         fetched.pop(url, None)
         fetched[url] = kept
         Path(filename).unlink(missing_ok=True)
@@ -91,27 +92,27 @@ def _resumable(staging: StagingArea, fetched: dict[str, Path]) -> Iterator[None]
 
 
 def _explained(error: Exception, entry: DatasetEntry, fetched: dict[str, Path]) -> UserError:
-    """torchvision's words for it; a file it finds corrupt is set aside, so that it is fetched anew."""
+    """The ``UserError`` for an error of torchvision. A file with a wrong checksum is renamed, to fetch it again."""
     reason = str(error.reason) if isinstance(error, URLError) else str(error)
-    hint = "what is whole is kept; the same command goes on from there"
+    hint = "complete files are kept; the same command continues from there"
     if isinstance(error, RuntimeError) and "corrupted" in reason and fetched:
         last = list(fetched.values())[-1]
         aside = last.with_name(f"{last.name}.wrong")
         reason = f"{last.name} has the wrong checksum (its md5 is {digest_of(last, 'md5')})"
         last.replace(aside)
-        hint = f"it was set aside as {aside}; the same command fetches it anew"
+        hint = f"it was moved to {aside}; the same command fetches it again"
     return UserError(f"{entry.name} cannot be fetched by torchvision: {reason}", hint=hint)
 
 
 def _place_by_hand(entry: DatasetEntry, staging: StagingArea, reader: Any) -> None:
-    """Link the archives of a gated dataset from where its user put them. Raises ``UserError`` naming those missing."""
+    """Link the archives of a gated dataset, which the user has downloaded. Raises ``UserError`` naming missing ones."""
     archives = getattr(inspect.getmodule(reader), "ARCHIVE_META", {})
     names = [name for name, _ in archives.values()]
     absent = [name for name in names if not (staging.downloads / name).is_file()]
     if absent or not names:
         raise UserError(
             f"{entry.name} is gated: {', '.join(absent) or 'its files'} cannot be fetched by a program",
-            hint=f"{entry.gated or entry.licence}\n  put the files as they are into {staging.downloads}, "
+            hint=f"{entry.gated or entry.licence}\n  put the archives into {staging.downloads}, "
             "and run the same command again; it unpacks them",
         )
     for name in names:
@@ -119,7 +120,7 @@ def _place_by_hand(entry: DatasetEntry, staging: StagingArea, reader: Any) -> No
 
 
 def _link(source: Path, target: Path) -> None:
-    """A second name for a file; a copy on a disk that knows no second names."""
+    """Make a hard link, or a copy on a disk without hard links."""
     try:
         os.link(source, target)
     except OSError:

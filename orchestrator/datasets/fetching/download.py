@@ -21,13 +21,13 @@ from urllib.parse import urlsplit
 import requests
 from rich.console import Console
 
-from orchestrator.datasets.fetching.display import TransferDisplay
+from orchestrator.datasets.progress import downloading
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_bytes
 
 CONNECT_SECONDS, READ_SECONDS = 15.0, 60.0
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Seconds before each further attempt, as long as none of them brings a byte."""
+"""Seconds to wait before each further attempt. The count starts again when an attempt has brought some bytes."""
 
 CHUNK = 128 << 10
 TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -43,15 +43,15 @@ class _TryAgain(Exception):
 
 @dataclass(frozen=True)
 class PartialDownload:
-    """What is known of a file under way.
+    """What is recorded about a partial file, to resume its download.
 
     Attributes:
-        url: where it comes from.
-        mark: value for ``If-Range``: a strong ETag, else the date of the last change; empty without either.
+        url: the address it is fetched from.
+        validator: value for ``If-Range``: a strong ETag, else the date of the last change; empty without either.
     """
 
     url: str
-    mark: str
+    validator: str
 
 
 def download(
@@ -82,7 +82,7 @@ def download(
 
 
 def announced_size(url: str) -> int | None:
-    """Bytes behind an address as the server says, ``None`` if it does not or cannot be reached."""
+    """Size in bytes that the server states for a URL; ``None`` if it states none or cannot be reached."""
     try:
         response = requests.head(url, headers=HEADERS, timeout=(CONNECT_SECONDS, READ_SECONDS), allow_redirects=True)
         length = response.headers.get("Content-Length", "")
@@ -135,8 +135,8 @@ def _attempt(url: str, part: Path, name: str, console: Console) -> None:
     """One request: the rest of a partial file if the server allows it, else the whole file."""
     begun = _read_state(part)
     have = part.stat().st_size if part.exists() else 0
-    resume = begun is not None and begun.url == url and bool(begun.mark) and have > 0
-    headers = {**HEADERS, "Range": f"bytes={have}-", "If-Range": begun.mark} if resume and begun else HEADERS
+    resume = begun is not None and begun.url == url and bool(begun.validator) and have > 0
+    headers = {**HEADERS, "Range": f"bytes={have}-", "If-Range": begun.validator} if resume and begun else HEADERS
     with requests.get(url, headers=headers, stream=True, timeout=(CONNECT_SECONDS, READ_SECONDS)) as response:
         if resume and response.status_code == 416:  # the file is complete, or it has changed
             if response.headers.get("Content-Range", "") == f"bytes */{have}":
@@ -147,16 +147,15 @@ def _attempt(url: str, part: Path, name: str, console: Console) -> None:
         start, total = _extent(response)
         if start not in (0, have):
             part.unlink()
-            raise _TryAgain(f"the server sent another range than asked for (from byte {start})")
+            raise _TryAgain(f"the server sent another range than requested (from byte {start})")
         if start == 0:
-            _write_state(part, PartialDownload(url, _mark(response)))
-        response.raw.enforce_content_length = (
-            False  # it would discard the last partial chunk; the size is checked below
-        )
-        with TransferDisplay(name, console, start, total) as display, open(part, "ab" if start else "wb") as stream:
+            _write_state(part, PartialDownload(url, _validator(response)))
+        # urllib3 would discard the last partial chunk of a broken connection. The size is checked below instead.
+        response.raw.enforce_content_length = False
+        with downloading(name, console, start, total) as advance, open(part, "ab" if start else "wb") as stream:
             for chunk in response.iter_content(CHUNK):
                 stream.write(chunk)
-                display.advance(len(chunk))
+                advance(len(chunk))
             stream.flush()
             os.fsync(stream.fileno())
     found = part.stat().st_size
@@ -164,7 +163,7 @@ def _attempt(url: str, part: Path, name: str, console: Console) -> None:
         raise _TryAgain(f"the connection ended after {human_bytes(found)} of {human_bytes(total)}")
     if total is not None and found > total:
         part.unlink()
-        raise _TryAgain(f"{found} bytes came where {total} were announced")
+        raise _TryAgain(f"the server sent {found} bytes instead of {total}")
 
 
 def _refuse(response: requests.Response, url: str, target: Path) -> None:
@@ -174,18 +173,18 @@ def _refuse(response: requests.Response, url: str, target: Path) -> None:
         raise _TryAgain(f"the server answered {code} {response.reason}")
     if code >= 400:
         hint = {
-            401: "it wants an account or a token; see the dataset's page",
-            403: "it wants an account or a token, or refuses programs; see the dataset's page",
-            404: f"the address is gone; a file that you get elsewhere counts too: put it there as {target}",
+            401: "the server needs an account or a token; see the dataset's page",
+            403: "the server needs an account or a token, or refuses programs; see the dataset's page",
+            404: f"the file is no longer at this address; if you have it from elsewhere, save it as {target}",
         }.get(code, "")
         raise UserError(f"the server answered {code} {response.reason}", where=url, hint=hint)
     if response.headers.get("Content-Type", "").startswith("text/html"):
         drive = (urlsplit(url).hostname or "").endswith(("drive.google.com", "drive.usercontent.google.com"))
-        asks = "Google Drive asks for a click before it gives large files" if drive else "the address shows a page"
+        reason = "Google Drive asks for a click before it sends large files" if drive else "the address shows a page"
         raise UserError(
-            f"{asks}, so {target.name} cannot be fetched by a program",
+            f"{reason}, so {target.name} cannot be fetched by a program",
             where=url,
-            hint=f"fetch it with a browser, put it there as {target}, and run the same command again",
+            hint=f"fetch it with a browser, save it as {target}, and run the same command again",
         )
 
 
@@ -194,14 +193,14 @@ def _extent(response: requests.Response) -> tuple[int, int | None]:
     if response.status_code == 206:
         match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
         if match is None:
-            raise _TryAgain("the server sent a part without saying which")
+            raise _TryAgain("the server sent a part without a Content-Range header")
         return int(match[1]), None if match[2] == "*" else int(match[2])
     length = response.headers.get("Content-Length", "")
     encoded = response.headers.get("Content-Encoding", "identity") != "identity"  # then it is not the file's length
     return 0, int(length) if length.isdigit() and not encoded else None
 
 
-def _mark(response: requests.Response) -> str:
+def _validator(response: requests.Response) -> str:
     """The validator for ``If-Range``. A weak ETag is not used: different bytes may share it."""
     tag = response.headers.get("ETag", "")
     return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified", "")

@@ -1,8 +1,7 @@
 """Unpack untrusted archives safely: tar (plain, gzip, bzip2, xz) and zip, into one folder only.
 
 Refused: absolute paths, ``..``, links that leave the folder, paths that pass through a link, devices and pipes, and
-archives that grow beyond a ratio or the free space. An archive with one such member is refused as a
-whole.
+archives that grow beyond a ratio or the free space. An archive with one such member is refused as a whole.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Self
 
@@ -51,8 +49,7 @@ class _Budget:
     """Limits the unpacked bytes by the archive's size and by the free disk space."""
 
     def __init__(self, archive: Path, folder: Path, growth: int, allowed: int) -> None:
-        self._archive, self._folder = archive, folder
-        self._growth = growth
+        self._archive, self._folder, self._growth = archive, folder, growth
         self._most = max(growth * archive.stat().st_size, allowed)
         self._spent = 0
 
@@ -76,14 +73,12 @@ def unpack(
     archive: Path,
     folder: Path,
     *,
-    advance: Callable[[int], None] = lambda count: None,
     growth: int = MAX_GROWTH,
     allowed: int = ALWAYS_ALLOWED,
 ) -> None:
     """Unpack ``archive`` into ``folder``, which is created.
 
     Args:
-        advance: called with the size in bytes of every written member.
         growth, allowed: an archive may unpack to ``growth`` times its size, or to ``allowed`` bytes if that is more.
 
     Raises:
@@ -94,9 +89,9 @@ def unpack(
     budget = _Budget(archive, folder, growth, allowed)
     try:
         if zipfile.is_zipfile(archive):
-            _unpack_zip(archive, folder, budget, advance)
+            _unpack_zip(archive, folder, budget)
         else:
-            _unpack_tar(archive, folder, budget, advance)
+            _unpack_tar(archive, folder, budget)
     except DAMAGED as error:
         raise UserError(
             f"{archive.name} is damaged, truncated or no archive: {error}",
@@ -105,7 +100,7 @@ def unpack(
         ) from None
 
 
-def _unpack_tar(archive: Path, folder: Path, budget: _Budget, advance: Callable[[int], None]) -> None:
+def _unpack_tar(archive: Path, folder: Path, budget: _Budget) -> None:
     """One pass over the stream, so that a compressed archive is decompressed once."""
     with tarfile.open(archive, "r|*", tarinfo=_Member) as stream:
         for member in stream:
@@ -115,10 +110,9 @@ def _unpack_tar(archive: Path, folder: Path, budget: _Budget, advance: Callable[
                 stream.extract(member, folder, filter="data")
             except tarfile.FilterError as error:
                 raise _refused(archive, member.name, str(error)) from None
-            advance(member.size)
 
 
-def _unpack_zip(archive: Path, folder: Path, budget: _Budget, advance: Callable[[int], None]) -> None:
+def _unpack_zip(archive: Path, folder: Path, budget: _Budget) -> None:
     with zipfile.ZipFile(archive) as opened:
         for member in opened.infolist():
             kind = stat.S_IFMT(member.external_attr >> 16)
@@ -134,7 +128,6 @@ def _unpack_zip(archive: Path, folder: Path, budget: _Budget, advance: Callable[
             target.parent.mkdir(parents=True, exist_ok=True)
             with opened.open(member) as source, open(target, "wb") as sink:  # never more than file_size bytes
                 shutil.copyfileobj(source, sink, CHUNK)
-            advance(member.file_size)
 
 
 def _check_path(archive: Path, folder: Path, name: str) -> Path:

@@ -108,7 +108,7 @@ def test_a_busy_server_is_asked_again(tmp_path: Path) -> None:
         assert fetch(server, tmp_path).read_bytes() == BODY
 
 
-@pytest.mark.parametrize(("code", "hint"), [(404, "put it there as"), (403, "account or a token"), (401, "token")])
+@pytest.mark.parametrize(("code", "hint"), [(404, r"set\.tar$"), (403, "account or a token"), (401, "token")])
 def test_a_refusal_is_said_at_once(tmp_path: Path, code: int, hint: str) -> None:
     with serve(files=FILES, statuses=[code]) as server:
         with pytest.raises(UserError, match=hint):

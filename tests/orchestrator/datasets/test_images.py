@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from bolt.clip.preprocess import evaluation_pixels
 from orchestrator.catalog import DatasetEntry
-from orchestrator.datasets.images import evaluation_pixels, read_images, training_pixels, write_images
+from orchestrator.datasets.images import read_images, training_pixels, write_images
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import Part
 from orchestrator.datasets.splits import split_indices

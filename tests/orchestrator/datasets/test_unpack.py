@@ -65,10 +65,8 @@ PACKERS: dict[str, Callable[[Path], Path]] = {
 
 @pytest.mark.parametrize("kind", PACKERS)
 def test_every_kind_of_archive_comes_out_as_it_went_in(tmp_path: Path, kind: str) -> None:
-    counted: list[int] = []
-    unpack(PACKERS[kind](tmp_path), tmp_path / "out", advance=counted.append)
+    unpack(PACKERS[kind](tmp_path), tmp_path / "out")
     assert there(tmp_path / "out") == CONTENT
-    assert sum(counted) == sum(map(len, CONTENT.values()))
 
 
 @pytest.mark.parametrize("kind", PACKERS)
