@@ -1,17 +1,17 @@
-"""The store: addressed artifacts, results and failures under one root, on a disk or behind any fsspec URL.
+"""The store: artifacts, results and failures under one root, a folder or any fsspec URL. Start at ``store.py``.
 
 Layout::
 
-    <kind>/<readable-name>--<8hex>/manifest.json       an artifact counts as built when its manifest is there
-    <kind>/<readable-name>--<8hex>/<attempt>/<file>    the files the manifest names, of the attempt that finished
-    <kind>/<readable-name>--<8hex>/unfinished.*        how far its builder is, while there is one (snapshots.py)
+    <kind>/<readable-name>--<8hex>/manifest.json       written last: an artifact exists when its manifest does
+    <kind>/<readable-name>--<8hex>/<attempt>/<file>    the files that the manifest names, from the attempt that finished
+    <kind>/<readable-name>--<8hex>/unfinished.*        the state of a training that is running (snapshots.py)
     results/<cell id>.json                             one finished cell
-    adapters/<cell id>/                                what it made, where that is small (:mod:`bolt.model.saving`)
-    failures/<cell id or artifact>.json                one that could not be made; never served as a result
+    adapters/<cell id>/                                what the cell trained, if it is small (:mod:`bolt.model.saving`)
+    failures/<cell id or artifact>.json                a cell or artifact that failed; never read as a result
     logs/  reports/<grid>/  mlflow/  status/  locks/
 
-Every builder writes into an attempt folder of its own and the manifest last, so a crash leaves no half-built
-artifact behind that looks whole, and two builders of the same artifact cannot mix their files.
+Every builder writes into an attempt folder of its own. So a crash never leaves an artifact that looks complete, and two
+builders of the same artifact cannot mix their files.
 """
 
 from orchestrator.store.artifact import Artifact, CorruptArtifact

@@ -1,7 +1,7 @@
-"""A finished artifact: what its manifest says, where its files are on this machine, and whether they are whole.
+"""A finished artifact: its manifest, its files on this machine, and the check that they are intact.
 
-A manifest comes from the store, where anybody who may write there can have written it, so nothing in it is believed
-before it is looked at: its files lie in the artifact's own folder, under plain names, inside the store.
+Anybody with write access to the store can write a manifest, so it is validated before it is used: its files must lie in
+the artifact's own folder, under plain names, inside the store.
 """
 
 from __future__ import annotations
@@ -17,47 +17,48 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.store.files import Files
-from orchestrator.store.node_cache import ChecksumMismatch, node_cache, sha256, wanted
+from orchestrator.store.node_cache import ChecksumMismatch, is_configured, node_cache, sha256
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import canonical_json, encode
 
 HASHED_BYTES = 256 * 2**20
-"""Files up to this size are checked by content when an artifact is verified; larger ones by size only."""
+"""Verification checks the content of files up to this size, and only the size of larger ones."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class CorruptArtifact(Exception):
-    """An artifact whose files are not what its manifest says."""
+    """The files of an artifact are not what its manifest says."""
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A finished artifact: where its files are, and what its builder noted down.
+    """A finished artifact: its files and its metadata.
 
     Attributes:
         address: ``<kind>/<readable-name>--<8hex>``.
         identity: what it was built from, as plain JSON types.
-        meta: what the builder noted (class names, counts, accuracies).
+        meta: what the builder recorded (class names, counts, accuracies).
         files: file name -> (path in the store, bytes, sha256).
-        tags: file name -> the tag that a remote store gave its content when it was written.
+        store: the files of the store it is in.
+        tags: file name -> the tag (ETag) that a remote store gave its content when it was written.
     """
 
     address: str
     identity: Any
     meta: dict[str, Any]
     files: dict[str, tuple[str, int, str]]
-    inside: Files = field(compare=False)
+    store: Files = field(compare=False)
     tags: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, files: Files, address: str) -> Artifact | None:
-        """The artifact at ``address``, or ``None``. Raises :class:`CorruptArtifact` for what is no manifest of it."""
+        """The artifact at ``address``, or ``None``. Raises :class:`CorruptArtifact` for an invalid manifest."""
         try:
             data = json.loads(files.read(f"{address}/manifest.json"))
             if data["address"] != address:
-                raise ValueError(f"it is of {data['address']}")
-            listed = {str(name): _listed(address, name, entry, files) for name, entry in data["files"].items()}
+                raise ValueError(f"address: it is the manifest of {data['address']}")
+            listed = {str(name): _valid_entry(address, name, entry, files) for name, entry in data["files"].items()}
             tags = {str(name): str(tag) for name, tag in data.get("tags", {}).items()}
             canonical_json(data["identity"])
             return cls(address, data["identity"], dict(data["meta"]), listed, files, tags)
@@ -67,7 +68,7 @@ class Artifact:
             raise CorruptArtifact(f"{address}/manifest.json cannot be read: {error}") from None
 
     def manifest(self) -> bytes:
-        """The manifest's text; written last, it makes the artifact exist."""
+        """The manifest's text. It is written last, which makes the artifact exist."""
         body = {
             "address": self.address,
             "identity": encode(self.identity),
@@ -78,75 +79,75 @@ class Artifact:
         return json.dumps(body, indent=1).encode()
 
     def path(self, name: str) -> Path:
-        """A file of the artifact on this machine's disk, fetched once per machine where it is elsewhere.
+        """The path of a file of the artifact on this machine's disk; a remote file is downloaded once per machine.
 
-        Raises :class:`CorruptArtifact` for a file that is gone, or is not the one that was built; it counts as unbuilt
-        then. ``UserError`` for one that leads out of the store, and for a cache that cannot hold it.
+        Raises :class:`CorruptArtifact` for a file that is missing or has another checksum; the artifact then counts as
+        unbuilt. Raises ``UserError`` for a link out of the store, and for a cache that cannot hold the file.
         """
         stored, size, digest = self.files[name]
-        if self.inside.is_local:
+        if self.store.is_local:
             path = self._in_folder(stored)
-            if not wanted():
+            if not is_configured():
                 return path
         try:
-            return node_cache().get(digest, size, lambda part: self.inside.download(stored, part))
+            return node_cache().get(digest, size, lambda part: self.store.download(stored, part))
         except (ChecksumMismatch, FileNotFoundError):
-            discard(self.inside, self.address)
-            raise CorruptArtifact(f"{self.address}/{name} is gone, or not the file that was built") from None
+            discard(self.store, self.address)
+            raise CorruptArtifact(f"{self.address}/{name} is missing, or its checksum differs") from None
 
     def verify(self) -> None:
         """Check every file's size, and its content up to ``HASHED_BYTES``. Raises :class:`CorruptArtifact`.
 
-        A remote store's tag of a content stands for it; where that has changed, the file is fetched and looked at.
+        A remote file whose tag is unchanged is taken as unchanged; otherwise it is downloaded and hashed.
         """
         sizes = self._sizes()
         for name, (stored, size, digest) in self.files.items():
             found, tag = sizes.get(stored, (None, ""))
             if found != size:
                 raise CorruptArtifact(f"{self.address}/{name} has {found} bytes, its manifest says {size}")
-            if self.inside.is_local:
+            if self.store.is_local:
                 if size <= HASHED_BYTES and sha256(self._in_folder(stored)) != digest:
-                    raise CorruptArtifact(f"{self.address}/{name} is not the file that was built: its checksum differs")
+                    raise CorruptArtifact(f"{self.address}/{name} was changed: its checksum differs")
             elif tag != self.tags.get(name, tag) and self._stored_digest(stored) != digest:
-                raise CorruptArtifact(f"{self.address}/{name} is not the file that was built: its checksum differs")
+                raise CorruptArtifact(f"{self.address}/{name} was changed: its checksum differs")
 
     def _sizes(self) -> dict[str, tuple[int | None, str]]:
-        """(bytes, tag) of each file by its path in the store."""
-        if self.inside.is_local:
-            return {stored: (self.inside.size(stored), "") for stored, _, _ in self.files.values()}
+        """(size in bytes, tag) of each file by its path in the store."""
+        if self.store.is_local:
+            return {stored: (self.store.size(stored), "") for stored, _, _ in self.files.values()}
         folders = {stored.rpartition("/")[0] for stored, _, _ in self.files.values()}
         return {
             f"{folder}/{name}": (found.size, found.tag)
             for folder in folders
-            for name, found in self.inside.versions(folder).items()
+            for name, found in self.store.versions(folder).items()
         }
 
     def _stored_digest(self, stored: str) -> str:
-        """The checksum of what a remote store has, whatever this machine's cache has."""
+        """The checksum of a remote file, downloaded past this machine's cache."""
         with node_cache().scratch() as folder:
-            self.inside.download(stored, folder / "stored")
+            self.store.download(stored, folder / "stored")
             return sha256(folder / "stored")
 
     def _in_folder(self, stored: str) -> Path:
-        path = self.inside.local_path(stored)
-        real, root = os.path.realpath(path), os.path.realpath(self.inside.root)
+        path = self.store.local_path(stored)
+        real, root = os.path.realpath(path), os.path.realpath(self.store.root)
         if os.path.commonpath((real, root)) != root:
             raise UserError(
                 f"{path} is a link that leads out of the store",
-                where=self.inside.url,
-                hint="nothing outside of a store is read for it; link the whole store instead, or move what is linked",
+                where=self.store.url,
+                hint="files outside of a store are not read; link the whole store instead, or move the file into it",
             )
         return path
 
 
 def discard(files: Files, address: str) -> None:
-    """Make an artifact unbuilt, keeping its manifest aside for inspection; another process may have done so."""
+    """Make an artifact unbuilt by renaming its manifest; another process may have done so already."""
     with contextlib.suppress(FileNotFoundError):
         files.move(f"{address}/manifest.json", f"{address}/manifest.corrupt-{uuid.uuid4().hex[:8]}.json")
 
 
-def _listed(address: str, name: str, entry: Any, files: Files) -> tuple[str, int, str]:
-    """One entry of a manifest's files. Raises ``ValueError`` or ``TypeError`` for one that no builder wrote."""
+def _valid_entry(address: str, name: str, entry: Any, files: Files) -> tuple[str, int, str]:
+    """A validated entry of a manifest's files. Raises ``ValueError`` or ``TypeError`` for an invalid one."""
     stored, size, digest = entry
     if not isinstance(stored, str) or not isinstance(size, int) or isinstance(size, bool) or size < 0:
         raise ValueError(f"{name!r} is not listed as a path, a size and a checksum")

@@ -1,4 +1,4 @@
-"""How far a builder is, told from whatever process it runs in to whoever shows it: a small file in the store."""
+"""Build progress of artifacts, shared between processes through small files in the store."""
 
 from __future__ import annotations
 
@@ -8,41 +8,42 @@ import time
 
 from orchestrator.store.files import Files
 
-TOLD_SECONDS = 2.0
-"""Between two tellings, and before the first: what is quick says nothing."""
+WRITE_SECONDS = 2.0
+"""Least time between two writes, and before the first: a quick build writes nothing."""
 
 REMOTE_SECONDS = 10.0
-"""The same where every telling is a request to a server, and between two looks at what was told there."""
+"""The same for a remote store, where each write is a request; also the time between two reads."""
 
 
 class BuildProgress:
-    """The note on one artifact that is being built. That it cannot be written or read ends nothing."""
+    """The progress file of one artifact. Failures to read or write it are ignored."""
 
     def __init__(self, files: Files, address: str) -> None:
         self._files, self._name = files, f"status/building/{address.replace('/', '.')}"
-        self._told = time.monotonic()
+        self._written = time.monotonic()
 
-    def tell(self, done: int, of: int) -> None:
-        """Say that so much is done, of so much."""
+    def write(self, done: int, total: int) -> None:
+        """Record that ``done`` of ``total`` steps are done, unless the last write was a moment ago."""
         now = time.monotonic()
-        if now - self._told < (TOLD_SECONDS if self._files.is_local else REMOTE_SECONDS):
+        if now - self._written < (WRITE_SECONDS if self._files.is_local else REMOTE_SECONDS):
             return
-        self._told = now
-        with contextlib.suppress(OSError):  # a full disk must not end a builder over its note
-            if self._files.is_local:  # not flushed to the disk, which can take longer than what is told of
+        self._written = now
+        text = f"{done:,} of {total:,}"
+        with contextlib.suppress(OSError):  # a full disk must not end a builder because of this file
+            if self._files.is_local:  # not flushed to the disk: that can take longer than the step it reports
                 path = self._files.local_path(self._name)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(f"{done:,} of {of:,}")
+                path.write_text(text)
             else:
-                self._files.write(self._name, f"{done:,} of {of:,}".encode())
+                self._files.write(self._name, text.encode())
 
-    def end(self) -> None:
-        """Take the note away, one that a killed builder left included."""
+    def remove(self) -> None:
+        """Remove the file, including one that a killed builder left."""
         with contextlib.suppress(OSError):
             self._files.remove(self._name)
 
     def read(self) -> str:
-        """What was told last, or nothing."""
+        """The last progress, such as ``1,500 of 3,000``; empty if there is none."""
         try:
             return self._files.read(self._name).decode("utf-8", "replace")
         except OSError:
@@ -50,37 +51,37 @@ class BuildProgress:
 
 
 class BuildProgressCache:
-    """What builders told, for a picture that is drawn twice a second.
+    """Reads the progress of many artifacts for a display that is drawn twice a second, without ever waiting.
 
-    Of a remote store it is what was told when one looked last; looking is done in a thread, so that a store that is
-    slow, or away, never holds up who asks.
+    A local store is read each time. A remote one is read by a thread every ``REMOTE_SECONDS``, and the last answer is
+    returned meanwhile.
     """
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._told: dict[str, tuple[float, str]] = {}
+        self._read: dict[str, tuple[float, str]] = {}
 
     def read(self, address: str) -> str:
-        """What the builder of an artifact told last, as far as known."""
+        """The last progress of an artifact's builder, as far as known."""
         if self._files.is_local:
             return BuildProgress(self._files, address).read()
-        looked, told = self._told.get(address, (time.monotonic() - REMOTE_SECONDS / 2, ""))
-        if address not in self._told:
-            self._told[address] = looked, told  # what is quick tells nothing: the first look is some time off
-        elif time.monotonic() - looked > REMOTE_SECONDS:
-            self._told[address] = time.monotonic(), told
-            threading.Thread(target=self._look, args=(address,), name="how-far", daemon=True).start()
-        return told
+        read_at, text = self._read.get(address, (time.monotonic() - REMOTE_SECONDS / 2, ""))
+        if address not in self._read:
+            self._read[address] = read_at, text  # a quick build writes nothing, so the first read can wait
+        elif time.monotonic() - read_at > REMOTE_SECONDS:
+            self._read[address] = time.monotonic(), text
+            threading.Thread(target=self._refresh, args=(address,), name="build-progress", daemon=True).start()
+        return text
 
-    def _look(self, address: str) -> None:
-        told = BuildProgress(self._files, address).read()
-        self._told[address] = time.monotonic(), told
+    def _refresh(self, address: str) -> None:
+        text = BuildProgress(self._files, address).read()
+        self._read[address] = time.monotonic(), text
 
 
-def fraction_done(told: str) -> float | None:
-    """The share that a note tells, 0 to 1; ``None`` for no note."""
-    done, _, of = told.replace(",", "").partition(" of ")
+def fraction_done(progress: str) -> float | None:
+    """The fraction, 0 to 1, that a progress text says; ``None`` for any other text."""
+    done, _, total = progress.replace(",", "").partition(" of ")
     try:
-        return int(done) / int(of)
+        return int(done) / int(total)
     except (ValueError, ZeroDivisionError):
         return None

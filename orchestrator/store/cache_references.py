@@ -1,8 +1,8 @@
-"""Who uses what of a machine's cache, so that nothing is taken from under a process that lives.
+"""Which processes use which files of a machine's cache, so that no file in use is removed.
 
-``users/<process>`` is locked by a process while it lives and lists the contents it was given, ``parts/<process>-...``
-is what it fetches or builds. ``guard`` is shared by those who note a content down and exclusive to the one who removes
-some, so that what is noted before one looks for it stays.
+Each process locks ``users/<process>`` while it lives and lists there the files it was given; ``parts/<process>-...`` is
+what it downloads or builds. A process takes the lock ``guard`` shared to add a reference, and whoever removes files
+takes it exclusively. So a file that a process has listed before looking for it stays.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from pathlib import Path
 
 
 class CacheReferences:
-    """The processes that use a cache, this one among them."""
+    """The references of all processes to the files of a cache. Adds those of this process."""
 
     def __init__(self, root: Path) -> None:
         self._root, self.name = root, f"{os.getpid()}.{uuid.uuid4().hex[:8]}"
         self._record = -1
-        self._beginning = threading.Lock()
+        self._registering = threading.Lock()
 
-    def part(self, of: str = "") -> Path:
-        """A path for something that this process fetches or builds."""
-        return self._root / "parts" / f"{self.name}-{of or uuid.uuid4().hex[:8]}"
+    def part(self, name: str = "") -> Path:
+        """A path for something that this process downloads or builds."""
+        return self._root / "parts" / f"{self.name}-{name or uuid.uuid4().hex[:8]}"
 
-    def note(self, digest: str = "") -> None:
-        """Note that this process uses a content, before it looks whether it is there."""
-        with self._beginning:
+    def add(self, digest: str = "") -> None:
+        """Reference a file, before looking whether it is there. Without a digest it only registers the process."""
+        with self._registering:
             if self._record < 0:
-                self._begin()
+                self._register()
         if digest:
-            with self.guarded(fcntl.LOCK_SH):
+            with self.locked(fcntl.LOCK_SH):
                 os.write(self._record, f"{digest}\n".encode())
 
-    def _begin(self) -> None:
-        with self.guarded(fcntl.LOCK_EX):
-            self.in_use()  # for what dead processes left
+    def _register(self) -> None:
+        with self.locked(fcntl.LOCK_EX):
+            self.in_use()  # removes what dead processes left
             (self._root / "users").mkdir(parents=True, exist_ok=True)
             record = os.open(self._root / "users" / self.name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             fcntl.flock(record, fcntl.LOCK_EX)
             self._record = record
 
     def in_use(self) -> set[str]:
-        """Contents that living processes use. Removes what dead ones left behind; the guard must be held."""
+        """Digests that living processes reference. Removes what dead ones left; the lock must be held."""
         used: set[str] = set()
         alive = {self.name}
         for record in entries(self._root / "users"):
-            if record.name == self.name or not _is_free(record):
+            if record.name == self.name or not _is_unlocked(record):
                 alive.add(record.name)
                 used.update(record.read_text().split())
             else:
@@ -62,34 +62,33 @@ class CacheReferences:
         return used
 
     @contextlib.contextmanager
-    def guarded(self, how: int) -> Iterator[None]:
-        """Hold the guard, shared or exclusively."""
+    def locked(self, mode: int) -> Iterator[None]:
+        """Hold the lock, in ``fcntl``'s mode: ``LOCK_SH`` to add references, ``LOCK_EX`` to remove files."""
         self._root.mkdir(parents=True, exist_ok=True)
-        held = os.open(self._root / "guard", os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(self._root / "guard", os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(held, how)
+            fcntl.flock(descriptor, mode)
             yield
         finally:
-            os.close(held)
+            os.close(descriptor)
 
 
-def _is_free(record: Path) -> bool:
-    """Whether nobody holds the lock on a file."""
+def _is_unlocked(record: Path) -> bool:
     try:
-        held = os.open(record, os.O_RDWR)
+        descriptor = os.open(record, os.O_RDWR)
     except FileNotFoundError:
         return True
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
     finally:
-        os.close(held)
+        os.close(descriptor)
     return True
 
 
 def entries(folder: Path) -> list[Path]:
-    """What is in a folder; nothing where there is none."""
+    """What is in a folder; empty if there is no such folder."""
     try:
         return list(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Files under one root, on local disk or any fsspec URL, each written whole or not at all."""
+"""Files under one root, a local folder or any fsspec URL; every write is atomic."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from orchestrator.store.remote import StoreUnavailable, open_filesystem, store_u
 from orchestrator.util.errors import UserError
 
 Item = TypeVar("Item")
-Made = TypeVar("Made")
+Value = TypeVar("Value")
 
-AT_A_TIME = 32
-"""Requests to a remote store that are under way at a time."""
+MAX_REQUESTS = 32
+"""Largest number of concurrent requests to a remote store."""
 
-LONGEST_NAME = 900
-LONGEST_PART = 240
-"""Bytes: S3 takes keys of 1024, file systems take names of 255, and temporary names are a little longer."""
+MAX_NAME = 900
+MAX_PART = 240
+"""Bytes. S3 allows keys of 1024, file systems allow names of 255; temporary names are a little longer."""
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
-"""What file systems answer on which a file has one name: exFAT, many Windows shares."""
+"""Errors of file systems without hard links: exFAT, many Windows shares."""
 
 
 @dataclass(frozen=True)
-class Version:
-    """What tells one content of a file from another: its bytes, the tag that the store gives it, when it came."""
+class FileVersion:
+    """Changes whenever a file's content does: size in bytes, the store's tag (ETag), and the time it was written."""
 
     size: int
     tag: str
@@ -43,9 +43,8 @@ class Version:
 class Files:
     """A root folder or URL with atomic writes.
 
-    Local writes go to a temporary name beside the target, are flushed to disk and then renamed; object stores
-    replace an object in one step by themselves. A store that cannot be read or written raises
-    :class:`StoreUnavailable`.
+    A local write goes to a temporary name beside the target, is flushed to disk and then renamed. An object store
+    replaces an object in one step. Raises :class:`StoreUnavailable` if the store cannot be read or written.
     """
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
@@ -57,12 +56,12 @@ class Files:
         self.is_local = "file" in protocols
         if self.is_local:
             _check_name(self.url, self.root)
-        # s3fs would ask for a file's size before it reads it, to read the parts of a large one at once.
+        # Without this, s3fs asks for a file's size before it reads it, to read parts of a large file concurrently.
         self._reading = {"max_concurrency": 1} if "s3" in protocols else {}
 
     @property
     def _fs(self) -> Any:
-        """The driver. It holds connections of its process, so that a fork opens its own."""
+        """The driver. It holds connections of its process, so a forked process opens its own."""
         if self._process != os.getpid():
             self._filesystem, _ = open_filesystem(self.url)
             self._process = os.getpid()
@@ -73,36 +72,36 @@ class Files:
         parts = name.split("/")
         if (
             name.startswith("/")
-            or any(part in ("", ".", "..") or len(os.fsencode(part)) > LONGEST_PART for part in parts)
+            or any(part in ("", ".", "..") or len(os.fsencode(part)) > MAX_PART for part in parts)
             or any(letter in name for letter in "\\\0\n\r")
-            or len(os.fsencode(name)) > LONGEST_NAME
+            or len(os.fsencode(name)) > MAX_NAME
         ):
             shown = repr(name if len(name) < 200 else name[:200] + "...")
             raise ValueError(f"{shown} is not a plain name inside the store")
         return f"{self.root}/{name}"
 
     def location(self, name: str) -> str:
-        """Where ``name`` is, for people: a path, or a URL."""
+        """The path or URL of ``name``, for people."""
         path = self.path(name)
         return path if self.is_local else f"{self.url.rstrip('/')}/{name}"
 
     def local_path(self, name: str) -> Path:
-        """The path of ``name`` on this machine's disk. Raises ``UserError`` for a store that is not local."""
+        """The path of ``name`` on this machine's disk. Raises :class:`StoreUnavailable` for a remote store."""
         if not self.is_local:
             raise StoreUnavailable(f"{self.url} is not a folder on this machine", where=name)
         return Path(self.path(name))
 
-    # -- looking ---------------------------------------------------------------------------------------------------
+    # -- listing ---------------------------------------------------------------------------------------------------
 
     def exists(self, name: str) -> bool:
-        """Whether a file called ``name`` is there."""
+        """Whether a file called ``name`` exists."""
         if self.is_local:
             return os.path.exists(self.path(name))
         with translate_errors(self.url):
             return bool(self._fs.exists(self.path(name)))
 
     def size(self, name: str) -> int | None:
-        """Bytes of a file, or ``None`` if it is not there."""
+        """Size of a file in bytes; ``None`` if it does not exist."""
         try:
             if self.is_local:
                 return os.stat(self.path(name)).st_size
@@ -111,7 +110,7 @@ class Files:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):  # no file can be there
+            if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):  # no file can exist under such a name
                 return None
             raise
 
@@ -126,12 +125,12 @@ class Files:
         entries = {str(entry["name"]).rstrip("/").rsplit("/", 1)[-1] for entry in self._entries(folder)}
         return sorted(entries - {"", ".", ".."})
 
-    def versions(self, folder: str) -> dict[str, Version]:
-        """The files directly inside ``folder`` by name, each with what tells its content from another one."""
+    def versions(self, folder: str) -> dict[str, FileVersion]:
+        """The files directly inside ``folder`` by name, with their versions."""
         if self.is_local:
             return self._local_versions(folder)
         return {
-            str(entry["name"]).rsplit("/", 1)[-1]: Version(
+            str(entry["name"]).rsplit("/", 1)[-1]: FileVersion(
                 int(entry["size"] or 0),
                 str(entry.get("ETag") or "").strip('"'),
                 str(entry.get("LastModified") or entry.get("created") or ""),
@@ -140,17 +139,17 @@ class Files:
             if entry["type"] == "file"
         }
 
-    def _local_versions(self, folder: str) -> dict[str, Version]:
+    def _local_versions(self, folder: str) -> dict[str, FileVersion]:
         found = {}
         with contextlib.suppress(FileNotFoundError), translate_errors(self.url):
             for entry in os.scandir(self.path(folder)):
                 with contextlib.suppress(FileNotFoundError):
                     stat = entry.stat()
-                    found[entry.name] = Version(stat.st_size, "", f"{stat.st_mtime_ns} {stat.st_ino}")
+                    found[entry.name] = FileVersion(stat.st_size, "", f"{stat.st_mtime_ns} {stat.st_ino}")
         return found
 
     def list_recursive(self, folder: str) -> dict[str, datetime | None]:
-        """Every file of a remote folder and its sub-folders, by its name in the store, with when it was written."""
+        """Every file in a remote folder and its sub-folders by its name in the store, with the time it was written."""
         try:
             with translate_errors(self.url):
                 found = self._fs.find(self.path(folder), detail=True)
@@ -177,26 +176,26 @@ class Files:
             return bytes(self._fs.cat_file(self.path(name), **self._reading))
 
     def read_many(self, names: Sequence[str]) -> list[bytes | None]:
-        """The bytes of many files, in their order; ``None`` for those that are not there."""
+        """The bytes of many files, in their order; ``None`` for those that do not exist."""
 
-        def one(name: str) -> bytes | None:
+        def read_or_none(name: str) -> bytes | None:
             try:
                 return self.read(name)
             except FileNotFoundError:
                 return None
 
-        return self.map(one, names)
+        return self.map(read_or_none, names)
 
-    def map(self, work: Callable[[Item], Made], items: Iterable[Item]) -> list[Made]:
-        """``work`` of every item, in order; in a remote store many at a time."""
+    def map(self, function: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
+        """``function`` of every item, in order; concurrently for a remote store."""
         items = list(items)
         if self.is_local or len(items) < 2:
-            return [work(item) for item in items]
-        with ThreadPoolExecutor(min(AT_A_TIME, len(items)), "store") as pool:
-            return list(pool.map(work, items))
+            return [function(item) for item in items]
+        with ThreadPoolExecutor(min(MAX_REQUESTS, len(items)), "store") as pool:
+            return list(pool.map(function, items))
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file whole or not at all."""
+        """Write a file atomically."""
         path = self.path(name)
         if not self.is_local:
             with translate_errors(self.url):
@@ -205,10 +204,10 @@ class Files:
         self._write(Path(path), data, os.replace)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a file unless it is there; whether it was written.
+        """Write a file unless it exists; returns whether it was written.
 
-        Of several processes that do so at once one is told ``True``, where the store can say so. A server of S3's
-        kind that does not know the condition writes the last one's; read back what is there.
+        If several processes do so at once, one gets ``True``. An S3-compatible server without conditional writes
+        keeps the last one's content and may tell several of them ``True``: read the file back.
         """
         path = self.path(name)
         if self.is_local:
@@ -248,7 +247,7 @@ class Files:
                 temporary.unlink(missing_ok=True)
 
     def move(self, name: str, to: str) -> None:
-        """Rename a file. Raises ``FileNotFoundError`` when it is not there, which another process may have moved."""
+        """Rename a file. Raises ``FileNotFoundError`` if it does not exist; another process may have moved it."""
         with translate_errors(self.url):
             if self.is_local:
                 os.replace(self.path(name), self.path(to))
@@ -256,7 +255,7 @@ class Files:
                 self._fs.mv(self.path(name), self.path(to))
 
     def remove(self, name: str) -> None:
-        """Remove a file if it is there."""
+        """Remove a file if it exists."""
         with contextlib.suppress(FileNotFoundError), translate_errors(self.url):
             if self.is_local:
                 os.unlink(self.path(name))
@@ -264,12 +263,12 @@ class Files:
                 self._fs.rm_file(self.path(name))
 
     def upload(self, local: Path, name: str) -> None:
-        """Copy a file of this machine into a remote store; the store shows it when all of it is there."""
+        """Copy a local file into a remote store; the store lists it when the upload is complete."""
         with translate_errors(self.url):
             self._fs.put_file(str(local), self.path(name))
 
     def download(self, name: str, local: Path) -> None:
-        """Copy a file of the store to this machine, whole or not at all; raises ``FileNotFoundError``."""
+        """Copy a file of the store to this machine atomically; raises ``FileNotFoundError``."""
         local.parent.mkdir(parents=True, exist_ok=True)
         temporary = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}.part")
         try:
@@ -284,18 +283,18 @@ class Files:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Give a file a name that nothing has. Raises ``FileExistsError``."""
+    """Rename a file to a name that does not exist. Raises ``FileExistsError`` if it does."""
     try:
         os.link(source, target)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        os.close(os.open(target, os.O_CREAT | os.O_EXCL, 0o644))  # the name first, empty for a moment
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL, 0o644))  # reserves the name; the file is empty for a moment
         os.replace(source, target)
 
 
 def _check_name(url: str, root: str) -> None:
-    """Raise ``UserError`` for a folder's name that no disk takes; one that is not there yet is as good as any."""
+    """Raise ``UserError`` for a folder name that no file system allows. The folder need not exist."""
     try:
         os.stat(root)
     except ValueError as error:

@@ -1,11 +1,11 @@
-"""One driver per grid and store, on whatever the store lies.
+"""A lease on a grid, so that only one driver runs it at a time, whatever the store is on.
 
-In a folder a lock file dies with its process. That does not reach other machines on every shared file system, and not
-at all in an object store, so a driver also leaves a lease, ``locks/GRID.lease``: who it is, renewed every
-``RENEW_SECONDS``. A lease is free when its process is gone from this machine, when it was not renewed for
-``STALE_SECONDS``, or, since clocks differ, when it was watched for so long and did not change.
+In a folder a lock file is released when its process ends. But locks do not reach other machines on every shared file
+system, and an object store has none. So a driver also writes a lease, ``locks/GRID.lease``, that names its process, and
+renews it every ``RENEW_SECONDS``. A lease is free if its process has ended on this machine, if it was not renewed for
+``STALE_SECONDS``, or, because clocks differ, if it was watched for so long and did not change.
 
-Two drivers would cost time and nothing else: results are written whole, and both would write the same.
+Two drivers at once would only waste time: results are written whole, and both would write the same.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from orchestrator.util.units import human_duration
 
 RENEW_SECONDS = 20.0
 
-LOOK_SECONDS = 2.0
-"""Between two looks at a lease that may have been left behind."""
+POLL_SECONDS = 2.0
+"""Interval at which another machine's lease is read while it is watched."""
 
 SETTLE_SECONDS = 1.0
-"""After taking a lease without the store's word that no other did: the other would have written by then."""
+"""Pause between writing a lease and reading it back: another process that writes at the same time is done by then."""
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
-def silent(line: str) -> None:
-    """Say nothing."""
+def _ignore(message: str) -> None:
+    """A ``Notify`` that does nothing."""
 
 
 @contextlib.contextmanager
-def grid_lease(store: Store, grid: str, say: Say = silent) -> Iterator[None]:
-    """Hold the grid in the store, so that two drivers do not run it at a time.
+def grid_lease(store: Store, grid: str, notify: Notify = _ignore) -> Iterator[None]:
+    """Own the grid in the store for the block.
 
-    A grid whose last driver was killed is taken over, which is said. One whose last driver was on another machine, and
-    may still be at work, is watched until that shows.
+    A grid whose last driver was killed is taken over, and ``notify`` is told. If the last driver was on another machine
+    and may be alive, its lease is watched first.
 
-    Raises ``UserError`` when another process holds it.
+    Raises ``UserError`` when another process owns the grid.
     """
     with contextlib.ExitStack() as stack:
         if store.files.is_local:
@@ -54,81 +54,82 @@ def grid_lease(store: Store, grid: str, say: Say = silent) -> Iterator[None]:
             try:
                 stack.enter_context(file_lock(lock))
             except LockHeld as process:
-                raise _taken(store, grid, f"process {process}") from None
+                raise _owned(store, grid, f"process {process}") from None
             except OSError as error:
                 raise store_unavailable(error, str(lock)) from None
         lease = Lease(store.files, f"locks/{grid}.lease")
-        taken_over = lease.take(lambda left: say(f"{grid}: {left}"))
-        if isinstance(taken_over, LeaseOwner):
-            raise _taken(store, grid, taken_over.summary)
+        owner = lease.take(lambda message: notify(f"{grid}: {message}"))
+        if owner is not None:
+            raise _owned(store, grid, owner.summary)
         stack.callback(lease.release)
-        stack.enter_context(lease.renewed(lambda said: say(f"{grid}: {said}")))
+        stack.enter_context(lease.renewed(lambda message: notify(f"{grid}: {message}")))
         yield
 
 
-def _taken(store: Store, grid: str, who: str) -> UserError:
+def _owned(store: Store, grid: str, owner: str) -> UserError:
     return UserError(
-        f"grid {grid} is being run, or synced, in {store.url} by {who}",
+        f"{owner} is running or syncing grid {grid} in {store.url}",
         hint="`python -m orchestrator status` shows how far it is",
     )
 
 
 class Lease:
-    """A name in a store that one process holds at a time."""
+    """A name in a store that one process owns at a time."""
 
     def __init__(self, files: Files, name: str) -> None:
         self._files, self._name = files, name
-        self._mine = LeaseOwner()
+        self._self = LeaseOwner()
 
-    def take(self, say: Say = silent) -> LeaseOwner | None:
-        """Take the lease; ``None``, or the one who holds it and is at work.
+    def take(self, notify: Notify = _ignore) -> LeaseOwner | None:
+        """Take the lease; returns ``None`` on success, else the living process that owns it.
 
         Raises :class:`orchestrator.store.remote.StoreUnavailable` for a store that cannot be written to.
         """
         if self._files.create(self._name, self._text()):
-            return self._confirmed()
-        found = self._read()
-        if found is not None and not found.is_gone():
-            if found.is_here:
-                return found
-            say(f"{found.summary} ran it last and has not said that it ended; looking whether it is at work")
-            if (later := self._watched(found)) is not None:
+            return self._confirm()
+        owner = self._read()
+        if owner is not None and not owner.is_gone():
+            if owner.is_here:
+                return owner
+            notify(f"{owner.summary} ran it last and has not reported its end; watching whether it is alive")
+            if (later := self._watch(owner)) is not None:
                 return later
-        if found is not None:
-            ago = human_duration(max(0.0, time.time() - found.renewed))
-            say(f"going on from {found.summary}, which was last at work {ago} ago")
+        if owner is not None:
+            ago = human_duration(max(0.0, time.time() - owner.renewed))
+            notify(f"taking over from {owner.summary}, which was last alive {ago} ago")
         self._files.write(self._name, self._text())
-        return self._confirmed(alone=found is not None and found.is_here)
+        return self._confirm(settle=owner is None or not owner.is_here)
 
-    def _watched(self, found: LeaseOwner) -> LeaseOwner | None:
-        """Look at another machine's lease until it changes (who holds it), or has not for long (``None``)."""
+    def _watch(self, owner: LeaseOwner) -> LeaseOwner | None:
+        """Read another machine's lease until it changes; returns its owner, ``None`` if it became stale or free."""
         until = time.monotonic() + STALE_SECONDS
-        while time.monotonic() < until and not found.is_gone():
-            time.sleep(LOOK_SECONDS)
+        while time.monotonic() < until and not owner.is_gone():
+            time.sleep(POLL_SECONDS)
             now = self._read()
             if now is None:
                 return None
-            if now.renewed != found.renewed or now.token != found.token:
+            if now.renewed != owner.renewed or now.token != owner.token:
                 return now
         return None
 
-    def _confirmed(self, alone: bool = True) -> LeaseOwner | None:
-        if not (self._files.is_local and alone):
+    def _confirm(self, settle: bool = False) -> LeaseOwner | None:
+        """Read the lease back; ``None`` if it is this process's. Another process may have written it just then."""
+        if settle or not self._files.is_local:
             time.sleep(SETTLE_SECONDS)
-        found = self._read()
-        return None if found is None or found.token == self._mine.token else found
+        owner = self._read()
+        return None if owner is None or owner.token == self._self.token else owner
 
     @contextlib.contextmanager
-    def renewed(self, say: Say = silent) -> Iterator[None]:
+    def renewed(self, notify: Notify = _ignore) -> Iterator[None]:
         """Renew the lease from a thread until the block ends."""
         ended = threading.Event()
 
         def renew() -> None:
             while not ended.wait(RENEW_SECONDS):
-                with contextlib.suppress(Exception):  # a store that is away for a while is tried again
-                    found = self._read()
-                    if found is not None and found.token != self._mine.token:
-                        say(f"{found.summary} has taken it over; this process goes on, and both do the same work")
+                with contextlib.suppress(Exception):  # a store that is unreachable for a while is tried again
+                    owner = self._read()
+                    if owner is not None and owner.token != self._self.token:
+                        notify(f"{owner.summary} has taken it over; this process continues, and both do the same work")
                         return
                     self._files.write(self._name, self._text())
 
@@ -138,20 +139,20 @@ class Lease:
             yield
         finally:
             ended.set()
-            thread.join(RENEW_SECONDS / 2)  # a store that does not answer holds nobody up; the lease lapses
+            thread.join(RENEW_SECONDS / 2)  # not longer: if the store does not answer, the lease becomes stale
 
     def release(self) -> None:
-        """Give the lease up, unless somebody else has it by now."""
-        with contextlib.suppress(Exception):  # it lapses by itself
-            found = self._read()
-            if found is not None and found.token == self._mine.token:
+        """Remove the lease, unless another process owns it by now."""
+        with contextlib.suppress(Exception):  # it becomes stale by itself
+            owner = self._read()
+            if owner is not None and owner.token == self._self.token:
                 self._files.remove(self._name)
 
     def _text(self) -> bytes:
-        return replace(self._mine, renewed=time.time()).to_json()
+        return replace(self._self, renewed=time.time()).to_json()
 
     def _read(self) -> LeaseOwner | None:
-        """Who holds it; ``None`` when nobody does, or nobody knows who."""
+        """The owner; ``None`` if there is no lease, or if its file is damaged."""
         with contextlib.suppress(FileNotFoundError):
             return LeaseOwner.from_json(self._files.read(self._name))
         return None

@@ -1,4 +1,4 @@
-"""Who holds something in a store - a grid, an attempt at an artifact - and whether that process still lives."""
+"""The process that owns a lease or an attempt in a store, and whether that process is still alive."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pathlib import Path
 from orchestrator.util.machine import has_ended, process_start_time
 
 STALE_SECONDS = 120.0
-"""A holder on another machine that was not renewed for so long counts as gone."""
+"""An owner on another machine that has not renewed its lease for so long counts as dead."""
 
 
 @dataclass(frozen=True)
 class LeaseOwner:
-    """A process that holds something in a store.
+    """A process that owns something in a store.
 
     Attributes:
-        host, machine: the machine's name, and what tells this start of it, and this container on it, from others.
+        host, machine: the machine's name, and a text that differs for each boot of it and each container on it.
         pid, started: the process.
-        token: of this one holding.
-        renewed: when it was renewed last, in seconds since the epoch by the holder's clock.
+        token: identifies this one lease.
+        renewed: time of the last renewal, in seconds since the epoch by the owner's clock.
     """
 
     host: str = field(default_factory=socket.gethostname)
@@ -36,42 +36,43 @@ class LeaseOwner:
     renewed: float = field(default_factory=time.time)
 
     def to_json(self) -> bytes:
-        """As a file's content."""
+        """The content of a lease file."""
         return json.dumps(asdict(self), indent=1).encode()
 
     @classmethod
     def from_json(cls, content: bytes) -> LeaseOwner | None:
-        """What such a file says; ``None`` for one that does not say who."""
+        """The owner that a lease file names; ``None`` for a file that names none."""
         try:
-            found = json.loads(content)
-            holder = cls(
-                host=str(found["host"]),
-                machine=str(found["machine"]),
-                pid=int(found["pid"]),
-                started=float(found["started"]),
-                token=str(found["token"]),
-                renewed=float(found["renewed"]),
+            data = json.loads(content)
+            owner = cls(
+                host=str(data["host"]),
+                machine=str(data["machine"]),
+                pid=int(data["pid"]),
+                started=float(data["started"]),
+                token=str(data["token"]),
+                renewed=float(data["renewed"]),
             )
         except (ArithmeticError, ValueError, KeyError, TypeError, RecursionError):
             return None
-        return holder if holder.pid > 0 else None
+        return owner if owner.pid > 0 else None
 
     @property
     def summary(self) -> str:
+        """The process for people."""
         return f"process {self.pid} on {self.host}"
 
     @property
     def is_here(self) -> bool:
-        """Whether this process can see whether that one lives."""
+        """Whether this process can see if that one is alive: same machine, same boot, same container."""
         return self.machine == _machine()
 
     def is_gone(self) -> bool:
-        """Whether the process has ended, as far as can be told from here and now: elsewhere, by its silence."""
+        """Whether the process has ended; for one on another machine, whether its lease is stale by this clock."""
         return has_ended(self.pid, self.started) if self.is_here else time.time() - self.renewed > STALE_SECONDS
 
 
 def _machine() -> str:
-    """This start of this machine, and the namespace that its process numbers are of."""
+    """This boot of this machine, and the namespace of its process numbers."""
     parts = [socket.gethostname()]
     with contextlib.suppress(OSError):  # not on macOS
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())

@@ -1,7 +1,4 @@
-"""This machine's copies of what a remote store holds and people look at: reports, adapters, results.
-
-Artifacts are not among them; :mod:`orchestrator.store.node_cache` holds those.
-"""
+"""This machine's mirror of reports, adapters and results of a remote store. ``node_cache.py`` caches artifacts."""
 
 from __future__ import annotations
 
@@ -10,21 +7,21 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.store.files import Files, Version
+from orchestrator.store.files import Files, FileVersion
 from orchestrator.store.node_cache import node_cache
 
 
 def local_folder(files: Files, folder: str) -> Path:
-    """Where this machine keeps its copy of a folder of a remote store; the folder itself of a local one."""
+    """This machine's mirror of a folder of a remote store; the folder itself of a local store."""
     if files.is_local:
         return files.local_path(folder)
     files.path(folder)
-    of_store = hashlib.sha256(files.url.rstrip("/").encode()).hexdigest()[:8]
-    return node_cache().root / "stores" / of_store / folder
+    store_key = hashlib.sha256(files.url.rstrip("/").encode()).hexdigest()[:8]
+    return node_cache().root / "stores" / store_key / folder
 
 
 def fetch_folder(files: Files, folder: str) -> Path | None:
-    """A folder on this machine's disk with its files, fetched now from a remote store; ``None`` if it has none."""
+    """A folder on this machine's disk, downloaded now from a remote store; ``None`` if it has no files."""
     names = [name for name in files.names(folder) if not name.startswith(".")]
     local = local_folder(files, folder)
     if not files.is_local:
@@ -33,7 +30,7 @@ def fetch_folder(files: Files, folder: str) -> Path | None:
 
 
 def upload_folder(files: Files, folder: str, last: str) -> None:
-    """Make a remote folder hold what this machine's copy of it holds, the file called ``last`` at the end."""
+    """Make a remote folder equal to this machine's mirror of it; the file called ``last`` is uploaded last."""
     if files.is_local:
         return
     local = local_folder(files, folder)
@@ -45,11 +42,11 @@ def upload_folder(files: Files, folder: str, last: str) -> None:
     files.map(files.remove, old)
 
 
-def read_small_files(files: Files, folder: str, versions: Mapping[str, Version]) -> dict[str, bytes | None]:
+def read_small_files(files: Files, folder: str, versions: Mapping[str, FileVersion]) -> dict[str, bytes | None]:
     """The contents of many small files of a folder; ``None`` for those that are gone.
 
-    From a remote store each is fetched once by this machine: a copy counts while its MD5 is the store's tag, which it
-    is in S3 for an object written in one piece and not encrypted with a key of one's own.
+    From a remote store each is downloaded once per machine. The mirrored copy is used while its MD5 equals the store's
+    tag; in S3 it does for an object written in one piece and not encrypted with the user's own key.
     """
     if files.is_local:
         names = list(versions)
@@ -62,11 +59,11 @@ def read_small_files(files: Files, folder: str, versions: Mapping[str, Version])
             if hashlib.md5(content, usedforsecurity=False).hexdigest() == version.tag:
                 found[name] = content
     missing = [name for name in versions if name not in found]
-    with contextlib.suppress(OSError):  # a disk that is full keeps no copies
+    with contextlib.suppress(OSError):  # a full disk gets no mirrored copies
         local.mkdir(parents=True, exist_ok=True)
-    for name, fetched in zip(missing, files.read_many([f"{folder}/{name}" for name in missing]), strict=True):
-        found[name] = fetched
-        if fetched is not None:
+    for name, content_now in zip(missing, files.read_many([f"{folder}/{name}" for name in missing]), strict=True):
+        found[name] = content_now
+        if content_now is not None:
             with contextlib.suppress(OSError):
-                (local / name).write_bytes(fetched)
+                (local / name).write_bytes(content_now)
     return found

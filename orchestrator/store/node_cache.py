@@ -1,14 +1,14 @@
-"""Files of a store on this machine's own disk, each fetched once for all processes of the machine.
+"""A cache on this machine's disk: each file of a store is downloaded once for all processes of the machine.
 
-``BOLT_CACHE`` names the folder (``~/.cache/bolt`` by default), ``BOLT_CACHE_SIZE`` how large it may become::
+``BOLT_CACHE`` names the folder (``~/.cache/bolt`` by default), ``BOLT_CACHE_SIZE`` its size limit::
 
     files/ab/abcd...         a file's content under its sha256, read-only
-    files/ab/abcd....stamp   locked while it is fetched; holds what the file looked like when its content was checked;
-                             its time is when the file was last asked for
-    users/  parts/  guard    who uses what: cache_users.py
-    stores/                  copies of reports, adapters and results: copies.py
+    files/ab/abcd....stamp   locked during the download; holds size, time and inode of the file when its checksum was
+                             verified; its own time is that of the last use
+    users/  parts/  guard    which process uses which file: cache_references.py
+    stores/                  the mirror of reports, adapters and results: local_mirror.py
 
-What a living process was given is never removed, so that a path stays good while its process runs.
+A file that a living process was given is never removed, so its path stays valid while the process runs.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from orchestrator.util.units import human_bytes, parse_bytes
 FOLDER, SIZE = "BOLT_CACHE", "BOLT_CACHE_SIZE"
 
 FETCH_ATTEMPTS = 2
-"""So often is a file fetched whose content is not what it should be, before it counts as corrupt in the store."""
+"""Number of downloads with a wrong checksum after which a file counts as corrupt in the store."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class ChecksumMismatch(Exception):
-    """A file of the store, fetched more than once, is not what its manifest says."""
+    """Every download of a file has had another checksum than its manifest says."""
 
 
-def wanted() -> bool:
-    """Whether the user has named a cache, so that a store that is a folder is read through it too."""
+def is_configured() -> bool:
+    """Whether ``BOLT_CACHE`` is set; then even a store in a folder is read through the cache."""
     return bool(os.environ.get(FOLDER))
 
 
 def node_cache() -> NodeCache:
-    """This process's view of this machine's cache. Raises ``UserError`` for a size that is none."""
+    """This process's object for this machine's cache. Raises ``UserError`` for an invalid size."""
     folder = Path(os.environ.get(FOLDER) or Path.home() / ".cache" / "bolt").absolute()
     size = os.environ.get(SIZE)
     return _of_process(folder, parse_bytes(size, SIZE) if size else None, os.getpid())
@@ -58,97 +58,97 @@ def _of_process(folder: Path, limit: int | None, process: int) -> NodeCache:
 
 
 class NodeCache:
-    """A folder of contents that processes share.
+    """A folder of files that processes share.
 
     Args:
         root: the folder.
-        limit: bytes it may take; beyond it the longest unused make room, as far as nobody uses them.
+        limit: bytes. Beyond it, files that no process uses are removed, those unused for longest first.
     """
 
     def __init__(self, root: Path, limit: int | None = None) -> None:
         self.root, self.limit = root, limit
-        self._users = CacheReferences(root)
-        self._known: dict[str, Path] = {}
+        self._references = CacheReferences(root)
+        self._paths: dict[str, Path] = {}
 
     def get(self, digest: str, size: int, fetch: Callable[[Path], None]) -> Path:
-        """The file with this sha256 and so many bytes, fetched unless it is there.
+        """The path of the file with this checksum, downloaded if the cache does not have it.
 
         Args:
-            digest, size: of the content.
+            digest, size: sha256 and bytes of the content.
             fetch: writes the file to a path; called by one process of the machine at a time.
 
-        Raises :class:`ChecksumMismatch` when what is fetched is something else, every time; ``StoreUnavailable`` when
-        there is no room for it.
+        Raises :class:`ChecksumMismatch` if every download has another checksum, ``StoreUnavailable`` if the disk has
+        no room for it.
         """
-        known = self._known.get(digest)
-        if known is not None and known.exists():
-            return known
-        with self._usable(), self._kept(digest) as (path, stamp):
-            if not _as_stamped(path, stamp, size):
-                if not _has(path, size, digest):
+        path = self._paths.get(digest)
+        if path is not None and path.exists():
+            return path
+        with self._translated_errors(), self._locked_file(digest) as (path, stamp):
+            if not _matches_stamp(path, stamp, size):
+                if not _has_content(path, size, digest):
                     self._fill(path, digest, size, fetch)
-                _stamp(path, stamp)
+                _write_stamp(path, stamp)
             os.utime(stamp)
-        self._known[digest] = path
+        self._paths[digest] = path
         return path
 
-    def put(self, made: Path, digest: str) -> None:
-        """Take over a file that was made on this machine, in :meth:`scratch`."""
-        with self._usable(), self._kept(digest) as (path, stamp):
+    def put(self, built: Path, digest: str) -> None:
+        """Move a file that was made in :meth:`scratch` into the cache."""
+        with self._translated_errors(), self._locked_file(digest) as (path, stamp):
             if not path.exists():
-                made.chmod(0o444)
-                os.replace(made, path)
-                _stamp(path, stamp)
-        self._known[digest] = path
+                built.chmod(0o444)
+                os.replace(built, path)
+                _write_stamp(path, stamp)
+        self._paths[digest] = path
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A folder on the cache's disk, removed when the block ends, or some time after its process was killed."""
-        folder = self._users.part()
-        with self._usable():
-            self._users.note()
+        """A temporary folder on the cache's disk. If its process is killed, another process removes it later."""
+        folder = self._references.part()
+        with self._translated_errors():
+            self._references.add()
             folder.mkdir(parents=True)
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def evict(self, wanted: int) -> int:
-        """Remove the longest unused contents until ``wanted`` bytes are freed; returns the bytes that were."""
-        with self._users.guarded(fcntl.LOCK_EX):
-            used, freed = self._users.in_use(), 0
+    def evict(self, needed: int) -> int:
+        """Remove unused files, those unused for longest first, until ``needed`` bytes are free; returns bytes freed."""
+        with self._references.locked(fcntl.LOCK_EX):
+            used, freed = self._references.in_use(), 0
             for _, size, path in sorted(self._contents()):
-                if freed >= wanted:
+                if freed >= needed:
                     break
                 if path.name not in used:
                     path.unlink(missing_ok=True)
                     freed += size
         return freed
 
-    # -- one content -----------------------------------------------------------------------------------------------
+    # -- one file --------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _kept(self, digest: str) -> Iterator[tuple[Path, Path]]:
-        """Note a content as this process's own, and hold its stamp: (where it is or will be, the stamp)."""
+    def _locked_file(self, digest: str) -> Iterator[tuple[Path, Path]]:
+        """Reference a file for this process and lock its stamp; yields the file's path and the stamp's."""
         path = self.root / "files" / digest[:2] / digest
         stamp = path.with_name(f"{digest}.stamp")
-        self._users.note(digest)
+        self._references.add(digest)
         path.parent.mkdir(parents=True, exist_ok=True)
-        held = os.open(stamp, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(stamp, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(held, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield path, stamp
         finally:
-            os.close(held)
+            os.close(descriptor)
 
     def _fill(self, path: Path, digest: str, size: int, fetch: Callable[[Path], None]) -> None:
         for _ in range(FETCH_ATTEMPTS):
-            part = self._users.part(digest)
+            part = self._references.part(digest)
             try:
                 part.parent.mkdir(parents=True, exist_ok=True)
                 self._make_room(size)
                 self._fetch(part, size, fetch)
-                if _has(part, size, digest):
+                if _has_content(part, size, digest):
                     part.chmod(0o444)
                     os.replace(part, path)
                     return
@@ -157,7 +157,7 @@ class NodeCache:
         raise ChecksumMismatch
 
     def _fetch(self, part: Path, size: int, fetch: Callable[[Path], None]) -> None:
-        """Fetch; on a disk that is full, room is made and it is tried once more."""
+        """Download; if the disk is full, remove unused files and try once more."""
         try:
             fetch(part)
         except OSError as error:
@@ -165,12 +165,12 @@ class NodeCache:
                 raise
             part.unlink(missing_ok=True)
             if not self.evict(size):
-                raise self._unusable(error) from error
+                raise self._disk_error(error) from error
             fetch(part)
 
     @contextlib.contextmanager
-    def _usable(self) -> Iterator[None]:
-        """Inside, what is wrong with the cache's disk says so; what is wrong with the store is passed on."""
+    def _translated_errors(self) -> Iterator[None]:
+        """Turn errors of the cache's disk into errors that say so; errors of the store are passed on."""
         try:
             yield
         except FileNotFoundError:
@@ -178,34 +178,34 @@ class NodeCache:
         except OSError as error:
             if isinstance(error, StoreUnavailable) and error.errno not in _FULL:
                 raise
-            raise self._unusable(error) from error
+            raise self._disk_error(error) from error
 
     def _make_room(self, size: int) -> None:
         if self.limit is None:
             return
-        over = sum(one for _, one, _ in self._contents()) + size - self.limit
-        if over > 0:
-            self.evict(over)  # as far as it goes: what is in use stays
+        excess = sum(used for _, used, _ in self._contents()) + size - self.limit
+        if excess > 0:
+            self.evict(excess)  # files in use stay, so it may free less
 
-    def _unusable(self, error: OSError) -> StoreUnavailable:
+    def _disk_error(self, error: OSError) -> StoreUnavailable:
         reason = DISK_ERRORS.get(error.errno or 0) or one_line(error)
-        takes = human_bytes(sum(size for _, size, _ in self._contents()))
+        used = human_bytes(sum(size for _, size, _ in self._contents()))
         return StoreUnavailable(
-            f"this machine's cache cannot take another file: {reason}",
+            f"this machine's cache cannot store another file: {reason}",
             where=str(self.root),
-            hint=f"it holds {takes}, and what running processes use stays; {FOLDER} names a folder on a larger disk",
+            hint=f"it holds {used}; files that running processes use stay. {FOLDER} names a folder on a larger disk",
         )
 
-    # -- all of them -----------------------------------------------------------------------------------------------
+    # -- all files ------------------------------------------------------------------------------------------------
 
     def _contents(self) -> Iterator[tuple[float, int, Path]]:
-        """(when it was last asked for, bytes, path) of every content."""
+        """(time of last use, bytes, path) of every file."""
         for folder in entries(self.root / "files"):
             for path in entries(folder):
-                with contextlib.suppress(FileNotFoundError):  # another process makes room as well
+                with contextlib.suppress(FileNotFoundError):  # another process may be evicting
                     if path.suffix != ".stamp":
-                        asked = path.with_name(f"{path.name}.stamp").stat().st_mtime
-                        yield asked, path.stat().st_size, path
+                        last_use = path.with_name(f"{path.name}.stamp").stat().st_mtime
+                        yield last_use, path.stat().st_size, path
 
 
 def sha256(path: Path) -> str:
@@ -214,27 +214,27 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _has(path: Path, size: int, digest: str) -> bool:
-    """Whether a file is there with this content."""
+def _has_content(path: Path, size: int, digest: str) -> bool:
+    """Whether the file exists with this content."""
     try:
         return path.stat().st_size == size and sha256(path) == digest
     except FileNotFoundError:
         return False
 
 
-def _look(path: Path) -> str:
-    found = path.stat()
-    return f"{found.st_size} {found.st_mtime_ns} {found.st_ino}"
+def _stamp_of(path: Path) -> str:
+    stat = path.stat()
+    return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
 
 
-def _as_stamped(path: Path, stamp: Path, size: int) -> bool:
-    """Whether a file is the one whose content was checked: nothing was written into it since."""
+def _matches_stamp(path: Path, stamp: Path, size: int) -> bool:
+    """Whether the file is unchanged since its checksum was verified."""
     try:
-        return path.stat().st_size == size and _look(path) == stamp.read_text()
+        return path.stat().st_size == size and _stamp_of(path) == stamp.read_text()
     except FileNotFoundError:
         return False
 
 
-def _stamp(path: Path, stamp: Path) -> None:
-    with contextlib.suppress(OSError):  # on a full disk it is checked again the next time
-        stamp.write_text(_look(path))
+def _write_stamp(path: Path, stamp: Path) -> None:
+    with contextlib.suppress(OSError):  # on a full disk the checksum is verified again next time
+        stamp.write_text(_stamp_of(path))

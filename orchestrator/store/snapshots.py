@@ -1,8 +1,8 @@
-"""The last state of a training that is under way, so that one that was killed goes on from there.
+"""Snapshots of a running training, so that a killed one resumes from its last state.
 
-It lies beside the artifact it will become, as ``<address>/unfinished.safetensors``: tensors as such, everything else
-of the state as JSON in the file's header, with the artifact's identity and a checksum of it all. Of several builders
-of one artifact each replaces the file whole, and all would write the same states, so any of them may go on from any.
+A snapshot is the file ``unfinished.safetensors`` in the folder of the artifact being built. It holds the tensors of the
+state; the rest of the state is JSON in the file's header, with the artifact's identity and a checksum. Several builders
+of one artifact replace the file as a whole and write the same states, so each may resume from any snapshot.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ logger = logging.getLogger(__name__)
 
 
 class Snapshots:
-    """Where the builder of one artifact leaves its state, in any store.
+    """The snapshot of one artifact's builder, in any store.
 
     Args:
         files: the store's files.
         address: the artifact's folder.
-        identity: the artifact's identity as canonical JSON; a state of anything else is not taken up.
+        identity: the artifact's identity as canonical JSON; a snapshot of another identity is ignored.
     """
 
     def __init__(self, files: Files, address: str, identity: str) -> None:
         self._files, self._address, self._identity = files, address, identity
-        self._kept = time.monotonic()
+        self._saved = time.monotonic()
 
     @property
     def _name(self) -> str:
         return f"{self._address}/{SNAPSHOT_FILE}"
 
     def save_if_due(self, state: Callable[[], Any], seconds: float) -> None:
-        """Keep the state unless the last one was kept, or the building began, less than so many seconds ago.
+        """Write a snapshot unless the last one, or the start, is less than ``seconds`` ago.
 
-        The state is made of tensors, numbers, texts, ``None``, lists, tuples and dictionaries. That it could not be
-        kept (a full disk) is logged and does not end the training.
+        The state consists of tensors, numbers, texts, ``None``, lists, tuples and dictionaries. A failure to write it
+        (a full disk) is logged and does not end the training. Raises ``TypeError`` for any other type in the state.
         """
-        if time.monotonic() - self._kept < seconds:
+        if time.monotonic() - self._saved < seconds:
             return
         try:
             self._write(state())
         except OSError as error:
-            logger.warning("%s goes on, but its state could not be kept: %s", self._address, error)
-        self._kept = time.monotonic()
+            logger.warning("%s continues, but its snapshot could not be written: %s", self._address, error)
+        self._saved = time.monotonic()
 
     def load(self) -> Any | None:
-        """The state that was kept last, tensors on the CPU; ``None`` without one, or one that is not whole."""
+        """The state of the last snapshot, tensors on the CPU; ``None`` if there is none or its checksum is wrong."""
         from safetensors import SafetensorError, safe_open
 
         with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
@@ -75,12 +75,12 @@ class Snapshots:
                     tensors = {name: stored.get_tensor(name).clone() for name in stored.keys()}  # noqa: SIM118
                 if header["sha256"] != _checksum(header["state"], tensors):
                     return None
-                return _unpacked(json.loads(header["state"]), tensors)
+                return _unpack(json.loads(header["state"]), tensors)
             except (OSError, SafetensorError, KeyError, TypeError, ValueError):
                 return None
 
     def remove(self) -> None:
-        """Remove the state, and what writers that were killed left of theirs."""
+        """Remove the snapshot, and the temporary files of writers that were killed."""
         if not self._files.is_local:
             self._files.remove(self._name)
             return
@@ -91,7 +91,7 @@ class Snapshots:
         from bolt.clip.tensor_files import save_tensors
 
         tensors: dict[str, Tensor] = {}
-        packed = json.dumps(_packed(state, tensors))
+        packed = json.dumps(_pack(state, tensors))
         header = {"identity": self._identity, "state": packed, "sha256": _checksum(packed, tensors)}
         if self._files.is_local:
             path = self._files.local_path(f"{self._address}/.{SNAPSHOT_FILE}.{uuid.uuid4().hex[:8]}.part")
@@ -107,7 +107,7 @@ class Snapshots:
 
 
 def _checksum(packed: str, tensors: Mapping[str, Tensor]) -> str:
-    """Of a state as it is written: a bit that changed in it would change the model, and nothing else would tell."""
+    """Checksum of a state; a changed bit in a snapshot would change the model without any other sign."""
     import torch
 
     digest = hashlib.sha256(packed.encode())
@@ -118,8 +118,8 @@ def _checksum(packed: str, tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _packed(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """The state as JSON types, with its tensors taken out. Raises ``TypeError`` for anything else."""
+def _pack(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """The state as JSON types; its tensors are moved to ``tensors``. Raises ``TypeError`` for other types."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -127,21 +127,21 @@ def _packed(value: Any, tensors: dict[str, Tensor]) -> Any:
         tensors[name] = value.detach().cpu().contiguous()
         return {"tensor": name}
     if isinstance(value, dict):
-        return {"dict": [[_packed(key, tensors), _packed(item, tensors)] for key, item in value.items()]}
+        return {"dict": [[_pack(key, tensors), _pack(item, tensors)] for key, item in value.items()]}
     if isinstance(value, list | tuple):
-        return {type(value).__name__: [_packed(item, tensors) for item in value]}
+        return {type(value).__name__: [_pack(item, tensors) for item in value]}
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise TypeError(f"a state cannot hold {type(value).__name__}")
+    raise TypeError(f"a snapshot cannot hold a {type(value).__name__}")
 
 
-def _unpacked(value: Any, tensors: dict[str, Tensor]) -> Any:
+def _unpack(value: Any, tensors: dict[str, Tensor]) -> Any:
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()
     if kind == "tensor":
         return tensors[content]
     if kind == "dict":
-        return {_unpacked(key, tensors): _unpacked(item, tensors) for key, item in content}
-    items = [_unpacked(item, tensors) for item in content]
+        return {_unpack(key, tensors): _unpack(item, tensors) for key, item in content}
+    items = [_unpack(item, tensors) for item in content]
     return tuple(items) if kind == "tuple" else items

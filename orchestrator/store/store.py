@@ -12,14 +12,14 @@ from orchestrator.core.cell import Cell
 from orchestrator.store.artifact import Artifact, CorruptArtifact, discard
 from orchestrator.store.build_progress import BuildProgressCache
 from orchestrator.store.building import Builder, building
-from orchestrator.store.files import Files, Version
+from orchestrator.store.files import Files, FileVersion
 from orchestrator.store.local_mirror import fetch_folder, local_folder, read_small_files, upload_folder
 from orchestrator.store.results import Failure, Result
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import canonical_json
 
 BATCH = 1000
-"""Results that are read before they are made sense of."""
+"""Number of result files that are read before they are parsed."""
 
 
 class Store:
@@ -28,29 +28,29 @@ class Store:
     def __init__(self, url: str | os.PathLike[str]) -> None:
         self.files = Files(url)
         self.url = self.files.url
-        self._lately = BuildProgressCache(self.files)
-        self._results: dict[str, tuple[Version, Result]] = {}
+        self._progress = BuildProgressCache(self.files)
+        self._results: dict[str, tuple[FileVersion, Result]] = {}
 
     # -- artifacts ---------------------------------------------------------------------------------------------
 
     def artifact(self, address: str, identity: Any = None) -> Artifact | None:
         """The finished artifact at ``address``, or ``None``.
 
-        With ``identity``, the one recorded inside must equal it: two things with one address is an error
-        (``UserError``), never a silent rebuild. Raises :class:`CorruptArtifact` for a manifest that cannot be read.
+        If ``identity`` is given, the recorded one must equal it: two artifacts with one address are an error
+        (``UserError``) and never a silent rebuild. Raises :class:`CorruptArtifact` for a manifest that cannot be read.
         """
         found = Artifact.read(self.files, address)
         if found is not None and identity is not None and canonical_json(found.identity) != canonical_json(identity):
             raise UserError(
-                f"{address} in {self.url} was built from something else than what is asked for",
-                hint="two things share one address: move that folder away, or use another --store",
+                f"{address} in {self.url} was built from other inputs than those asked for",
+                hint="two artifacts share one address: move that folder away, or use another --store",
             )
         return found
 
     def is_intact(self, address: str, identity: Any = None) -> bool:
-        """Whether an artifact is there and what was built; a damaged one is set aside, to be built anew.
+        """Whether an artifact exists with the right content; a damaged one is discarded, to be built again.
 
-        Raises ``UserError`` for one of another ``identity``.
+        Raises ``UserError`` if it has another ``identity``.
         """
         try:
             found = self.artifact(address, identity)
@@ -67,11 +67,11 @@ class Store:
         if self.files.is_local:
             found = (f"{kind}/{name}" for name in self.files.names(kind))
             return [address for address in found if self.files.exists(f"{address}/manifest.json")]
-        ends = (name.split("/") for name in self.files.list_recursive(kind))  # one listing instead of one look at each
+        ends = (name.split("/") for name in self.files.list_recursive(kind))  # one listing instead of one request each
         return sorted("/".join(parts[:2]) for parts in ends if len(parts) == 3 and parts[2] == "manifest.json")
 
     def discard(self, address: str) -> None:
-        """Make an artifact unbuilt, keeping its manifest aside for inspection."""
+        """Make an artifact unbuilt; its manifest is renamed and kept for inspection."""
         discard(self.files, address)
 
     def building(self, address: str, identity: Any) -> AbstractContextManager[Builder]:
@@ -79,13 +79,13 @@ class Store:
         return building(self.files, address, identity)
 
     def build_progress(self, address: str) -> str:
-        """How far the builder of an artifact is, as it said last; empty if it has not. Never waits for a store."""
-        return self._lately.read(address)
+        """The last progress that an artifact's builder wrote, empty without one. Never waits for the store."""
+        return self._progress.read(address)
 
     # -- results and failures ----------------------------------------------------------------------------------
 
     def write_result(self, result: Result) -> None:
-        """Record a finished cell; a failure recorded earlier is forgotten."""
+        """Record a finished cell; an earlier failure record of it is removed."""
         self.files.write(f"results/{result.cell.id}.json", result.to_json().encode())
         self.files.remove(f"failures/{result.cell.id}.json")
 
@@ -95,18 +95,18 @@ class Store:
         return frozenset(name[: -len(".json")] for name in names if name.endswith(".json") and name[0] != ".")
 
     def read_result(self, cell_id: str) -> Result:
-        """One result. Raises ``FileNotFoundError`` or ``ValueError`` (not a whole result)."""
+        """One result. Raises ``FileNotFoundError``, or ``ValueError`` for a damaged file."""
         return _result(cell_id, self.files.read(f"results/{cell_id}.json"))
 
     def read_results(self, cells: Iterable[Cell]) -> tuple[list[Result], list[str]]:
-        """The results there are for ``cells``, and the ids whose file is damaged.
+        """The existing results of ``cells``, and the ids whose file is damaged.
 
-        Files that are as they were when this object read them last are not read again. A damaged file is moved aside
-        (``results/<id>.json.damaged``), which makes its cell unfinished again.
+        Files that have not changed since this object read them are not read again. A damaged file is renamed to
+        ``results/<id>.json.damaged``, which makes its cell unfinished again.
         """
-        there = self.files.versions("results")
-        wanted = {cell.id: there[f"{cell.id}.json"] for cell in cells if f"{cell.id}.json" in there}
-        unread = [name for name, version in wanted.items() if self._known(name, version) is None]
+        versions = self.files.versions("results")
+        wanted = {cell.id: versions[f"{cell.id}.json"] for cell in cells if f"{cell.id}.json" in versions}
+        unread = [name for name, version in wanted.items() if self._already_read(name, version) is None]
         gone: set[str] = set()
         damaged = []
         for start in range(0, len(unread), BATCH):
@@ -114,7 +114,7 @@ class Store:
             contents = read_small_files(self.files, "results", {f"{name}.json": wanted[name] for name in batch})
             for name in batch:
                 content = contents[f"{name}.json"]
-                if content is None:  # removed meanwhile
+                if content is None:  # removed in the meantime
                     gone.add(name)
                     continue
                 try:
@@ -123,29 +123,29 @@ class Store:
                     with suppress(FileNotFoundError):  # another process has done so
                         self.files.move(f"results/{name}.json", f"results/{name}.json.damaged")
                     damaged.append(name)
-        open_again = gone | set(damaged)
-        return [self._results[name][1] for name in wanted if name not in open_again], damaged
+        unfinished = gone | set(damaged)
+        return [self._results[name][1] for name in wanted if name not in unfinished], damaged
 
-    def _known(self, cell_id: str, version: Version) -> Result | None:
-        """A result that was read before, unless its file is another one by now, or the store cannot tell."""
+    def _already_read(self, cell_id: str, version: FileVersion) -> Result | None:
+        """A result that was read before; ``None`` if its file has changed, or if the store cannot tell."""
         read = self._results.get(cell_id)
         return read[1] if read is not None and read[0] == version and (version.tag or version.written) else None
 
     def write_adapter(self, cell_id: str, files: Mapping[str, bytes]) -> None:
-        """Keep a finished cell's adapter; its last file, which holds the others' checksums, makes it count."""
+        """Store a finished cell's adapter; its last file has the checksums of the others and makes it complete."""
         for name, content in files.items():
             self.files.write(f"adapters/{cell_id}/{name}", content)
 
     def adapter_folder(self, cell_id: str) -> Path | None:
-        """The folder of a cell's adapter on this machine's disk, fetched if the store is remote; ``None``: not kept."""
+        """The folder of a cell's adapter on this machine's disk, downloaded if necessary; ``None`` if it has none."""
         return fetch_folder(self.files, f"adapters/{cell_id}")
 
     def local_folder(self, folder: str) -> Path:
-        """Where this machine keeps its own copy of a folder of a remote store; the folder itself of a local one."""
+        """This machine's mirror of a folder of a remote store; the folder itself of a local store."""
         return local_folder(self.files, folder)
 
     def upload_folder(self, folder: str, last: str) -> None:
-        """Make a remote folder hold what this machine's copy of it holds, the file called ``last`` at the end."""
+        """Make a remote folder equal to this machine's mirror of it; the file called ``last`` is uploaded last."""
         upload_folder(self.files, folder, last)
 
     def write_failure(self, failure: Failure) -> None:
@@ -153,15 +153,17 @@ class Store:
         self.files.write(f"failures/{failure.id.replace('/', '.')}.json", failure.to_json().encode())
 
     def read_failures(self) -> dict[str, Failure]:
-        """Every recorded failure by id; a damaged record is shown as such rather than hidden."""
+        """Every failure record by id; a damaged one is returned as a failure that says so."""
         failures = {}
         names = self._failure_names()
         for name, content in zip(names, self.files.read_many([f"failures/{name}" for name in names]), strict=True):
-            if content is None:  # forgotten meanwhile
+            if content is None:  # removed in the meantime
                 continue
             try:
                 failure = Failure.from_json(content.decode("utf-8", "replace"))
-                if f"{failure.id.replace('/', '.')}.json" != name:  # it would close a cell that did not fail
+                if (
+                    f"{failure.id.replace('/', '.')}.json" != name
+                ):  # a misnamed record would close a cell that did not fail
                     raise ValueError(f"it is the record of {failure.id}")
             except ValueError as error:
                 failure = Failure(name[: -len(".json")], f"damaged failure record: {error}", "", "", 1, "", again=True)
@@ -172,7 +174,7 @@ class Store:
         return [name for name in self.files.names("failures") if name.endswith(".json") and name[0] != "."]
 
     def read_failure(self, failure_id: str) -> Failure | None:
-        """One failure record, ``None`` if there is none that can be read."""
+        """One failure record; ``None`` if it is missing or damaged."""
         try:
             data = self.files.read(f"failures/{failure_id.replace('/', '.')}.json")
             found = Failure.from_json(data.decode("utf-8", "replace"))
@@ -181,20 +183,20 @@ class Store:
         return found if found.id == failure_id else None
 
     def write_log(self, failure_id: str, text: str) -> str:
-        """Keep the log of a failed cell or artifact; returns its path or URL."""
+        """Store the log of a failed cell or artifact; returns its path or URL."""
         name = f"logs/{failure_id.replace('/', '.')}.log"
         self.files.write(name, text.encode())
         return self.files.location(name)
 
     def remove_failure(self, failure_id: str) -> None:
-        """Remove a failure record, so that what it stands for counts as not yet tried."""
+        """Remove a failure record, so that its cell or artifact counts as not tried."""
         self.files.remove(f"failures/{failure_id.replace('/', '.')}.json")
 
     def remove_failures(self, failure_ids: Iterable[str]) -> None:
-        """Remove the records there are of so many; one look at the store finds them."""
-        there = set(self._failure_names())
+        """Remove many failure records; one listing finds those that exist."""
+        existing = set(self._failure_names())
         names = {f"{failure_id.replace('/', '.')}.json" for failure_id in failure_ids}
-        self.files.map(lambda name: self.files.remove(f"failures/{name}"), sorted(names & there))
+        self.files.map(lambda name: self.files.remove(f"failures/{name}"), sorted(names & existing))
 
 
 def _result(cell_id: str, content: bytes) -> Result:

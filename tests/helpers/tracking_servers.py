@@ -237,5 +237,6 @@ class TrackingServer(Service):
     def _keep(self) -> None:
         while not self._closing.wait(RESTART_SECONDS):
             for server in self._servers():
-                if not server.runs:
-                    server.start()
+                with contextlib.suppress(AssertionError):  # it died while it started: the next round tries again
+                    if not server.runs:
+                        server.start()

@@ -169,7 +169,7 @@ def test_a_full_disk_makes_room_and_says_so_when_it_cannot(small_disk: Path) -> 
     assert not first.exists()
     with pytest.raises(StoreUnavailable, match=f"{small_disk}: this machine's cache .* the disk is full") as caught:
         get(cache, large)
-    assert "what running processes use stays" in str(caught.value)
+    assert "BOLT_CACHE" in str(caught.value)
     assert contents(small_disk) == {larger}
     assert list(small_disk.glob("parts/*")) == []
 
@@ -208,7 +208,7 @@ def test_an_artifact_that_is_not_what_was_built_counts_as_unbuilt(
     assert found is not None
     stored = tmp_path / "shared" / found.files["numbers.bin"][0]
     stored.write_bytes(damage) if damage else stored.unlink()
-    with pytest.raises(CorruptArtifact, match="gone, or not the file"):
+    with pytest.raises(CorruptArtifact, match=r"numbers\.bin"):
         found.path("numbers.bin")
     assert store.artifact(ADDRESS) is None
 
