@@ -111,7 +111,7 @@ def verify(
     data_root: DataRoot = None,
     catalog: CatalogFiles = None,
     exclude_broken: Annotated[
-        bool, typer.Option("--exclude-broken", help="list unreadable images as left out, and use the rest")
+        bool, typer.Option("--exclude-broken", help="exclude unreadable images, and use the others")
     ] = False,
 ) -> None:
     """Decode and count every image of datasets.
@@ -150,17 +150,17 @@ def add(
     path: Annotated[Path, typer.Argument(help="a folder of images, or a .csv or .parquet table of them")],
     catalog: OwnCatalog,
     name: Annotated[str | None, typer.Option("--name", help="its key; by default the folder's name")] = None,
-    title: Annotated[str | None, typer.Option("--title", help="as printed in tables")] = None,
-    domain: Annotated[str, typer.Option("--domain", help="the family it belongs to")] = "own",
+    title: Annotated[str | None, typer.Option("--title", help="its name in tables")] = None,
+    domain: Annotated[str, typer.Option("--domain", help="the domain it belongs to")] = "own",
     template: Annotated[
         list[str] | None, typer.Option("--template", help='a prompt, as "a photo of a {}."; may be repeated')
     ] = None,
     mirrorable: Annotated[
         bool, typer.Option("--mirrorable/--not-mirrorable", help="whether a mirrored image keeps its class")
     ] = True,
-    licence: Annotated[str, typer.Option("--licence", help="under which terms the images come")] = "own images",
+    licence: Annotated[str, typer.Option("--licence", help="the licence of the images")] = "own images",
     exclude_broken: Annotated[
-        bool, typer.Option("--exclude-broken", help="list unreadable images as left out, and use the rest")
+        bool, typer.Option("--exclude-broken", help="exclude unreadable images, and use the others")
     ] = False,
 ) -> None:
     """Add your own images to a catalog file.

@@ -42,7 +42,11 @@ def grid(
     disk_budget: DiskBudget = None,
     cell_limit: Annotated[
         str | None,
-        typer.Option("--cell-limit", metavar="DURATION", help="end a cell that runs longer, e.g. 90min; 0: never; 6h"),
+        typer.Option(
+            "--cell-limit",
+            metavar="DURATION",
+            help="end a cell that runs longer, e.g. 90min; 0: no limit; by default 6h",
+        ),
     ] = None,
     gpu_memory: GpuMemory = None,
     threads: Threads = 1,

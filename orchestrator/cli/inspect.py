@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def inspect(
     cell: Annotated[str, typer.Argument(metavar="CELL", help="a cell's id, or the beginning of one")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="the page's path; reports/cells/CELL.html in the store")
+        Path | None,
+        typer.Option("-o", "--output", help="the page's path; by default reports/cells/CELL.html in the store"),
     ] = None,
     store: StoreUrl = DEFAULT_STORE,
     data_root: DataRoot = None,

@@ -34,7 +34,7 @@ OwnCatalog = Annotated[
     list[Path], typer.Option("--catalog", help="your catalog file; entries are added to the last one given")
 ]
 Threads = Annotated[int, typer.Option("--threads", min=1, help="CPU threads a cell's arithmetic uses")]
-Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; the best there is by default")]
+Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; by default cuda if there is a GPU")]
 
 
 def store_url(store: str) -> str:

@@ -17,7 +17,9 @@ def report(
     published: Annotated[
         bool, typer.Option("--published", help="the paper's tables alone; needs no grid and no store")
     ] = False,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="folder for them; ./published")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="folder for the paper's tables; by default ./published")
+    ] = None,
     store: StoreUrl = DEFAULT_STORE,
     data_root: DataRoot = None,
     catalog: CatalogFiles = None,
