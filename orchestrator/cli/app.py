@@ -1,7 +1,7 @@
 """The command line: every command is registered here, in one line each.
 
 A command is one function in a file of this folder. It gathers its inputs, calls one function that does the work, and
-prints what came of it (docs/adding-a-command.md).
+prints the result (docs/adding-a-command.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``backbones``: list the CLIP models of the catalog, and add further ones."""
+"""``backbones``: list the CLIP models of the catalog, and add others."""
 
 from __future__ import annotations
 

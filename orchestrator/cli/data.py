@@ -182,7 +182,7 @@ def add(
 def _chosen(names: Sequence[str] | None, grid: str | None, catalog: Catalog, root: Path | None) -> list[DatasetEntry]:
     """The named datasets, those of named domains and those of a grid, each once.
 
-    Raises ``UserError`` for an unknown name, or when nothing is named.
+    Raises ``UserError`` for an unknown name, or if nothing is named.
     """
     from orchestrator.util.errors import UserError, unknown_name
 
@@ -216,7 +216,7 @@ def _needed_root(option: Path | None) -> Path:
 
 
 def _confirm(yes: bool, console: Console) -> None:
-    """Ask on the terminal before fetching. Raises ``UserError`` where there is no terminal and no ``--yes``."""
+    """Ask on the terminal before fetching. Raises ``UserError`` without a terminal and ``--yes``."""
     from orchestrator.util.errors import UserError
 
     if yes:

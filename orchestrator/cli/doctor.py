@@ -1,4 +1,4 @@
-"""``doctor``: what this machine has, and what a grid would need that it lacks."""
+"""``doctor``: show what this machine has, and which inputs of a grid are missing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def machine_view(store_url: str) -> RenderableType:
 
 
 def needs_view(workspace: Workspace) -> tuple[RenderableType, bool]:
-    """Every backbone, dataset and checkpoint of the grid with what is missing, and whether the grid can run here."""
+    """A table of the grid's backbones, datasets and checkpoints with what is missing; and whether the grid can run."""
     grid, store, root = workspace.grid, workspace.store, workspace.data_root
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("needs", "state"):

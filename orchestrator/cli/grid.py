@@ -1,4 +1,4 @@
-"""``grid`` and ``plan``: run a grid, or say what running it would take."""
+"""``grid`` and ``plan``: run a grid, or show what it would take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``sync`` and ``ui``: bring MLflow to what the results say, and serve its web interface."""
+"""``sync`` and ``ui``: make the runs in MLflow equal to the results, and serve MLflow's web interface."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def ui(
 
 
 def _serve_ui(store: Store, grid: str | None, port: int, console: Console) -> int:
-    """Print where to look and serve MLflow's interface until Ctrl-C; returns the server's exit code.
+    """Print links and serve MLflow's interface until Ctrl-C; returns the server's exit code.
 
-    Where runs are tracked on a server, it only prints the links. Raises ``UserError`` when nothing is tracked yet, or
-    the port is taken.
+    If the runs are tracked on a server, it only prints the links. Raises ``UserError`` if nothing is tracked yet or the
+    port is taken.
     """
     from orchestrator.tracking.location import tracking_location
     from orchestrator.tracking.ui import HOST, serve_ui

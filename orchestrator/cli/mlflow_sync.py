@@ -1,4 +1,4 @@
-"""A grid's runs in MLflow: where they are written, how they are labelled, and bringing them to what the results say."""
+"""A grid's runs in MLflow: their location, their labels, and the sync that makes them equal to the results."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class SyncOutcome:
 
     Attributes:
         message: one line for people.
-        complete: MLflow says what the results say.
+        complete: whether the runs in MLflow equal the results.
     """
 
     message: str
@@ -81,11 +81,11 @@ def sync_grid(
     console: Console | None = None,
     retry_policy: RetryPolicy | None = None,
 ) -> SyncOutcome:
-    """Bring the grid's MLflow experiment to what the results say.
+    """Make the runs of the grid's MLflow experiment equal to the results.
 
     The experiment covers the whole grid: cells that ``--only`` and ``--limit`` leave out keep their runs. A tracking
-    server that does not answer is tried again for a while; Ctrl-C ends the waiting. Only a ``UserError`` is raised,
-    since the results are safe.
+    server that does not answer is tried again for a while; Ctrl-C ends the waiting. Only ``UserError`` is raised: the
+    results are stored in any case.
 
     Args:
         plan: the grid and its results.

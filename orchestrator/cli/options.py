@@ -1,4 +1,4 @@
-"""Options that several commands share, and the run settings made of them."""
+"""Options that several commands share, and the run settings made from them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run_settings(
     threads: int = 1,
     device: str | None = None,
 ) -> RunSettings:
-    """The run settings that the options of a command amount to."""
+    """The run settings for a command's options."""
     from orchestrator.catalog import find_data_root
     from orchestrator.core.settings import RunSettings
 
