@@ -1,7 +1,7 @@
-"""``make audit``: known vulnerabilities of what is installed, secrets in tracked files, licences of the dependencies.
+"""``make audit``: known vulnerabilities of the installed packages, secrets in tracked files, dependencies' licences.
 
-Exit code 0: nothing found. 1: something was. 3: the database of advisories could not be reached, so that nothing can be
-said of vulnerabilities; everything else was looked at and found clean.
+Exit code 0: nothing was found. 1: something was found. 3: the database of advisories could not be reached, so the
+vulnerabilities are unknown; everything else is clean.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ ROOT = Path(__file__).resolve().parent.parent
 CLEAN, FOUND, UNREACHABLE = 0, 1, 3
 
 UNSCANNED = r"\.(png|jpg|pdf|csv|safetensors|npy|svg|woff2)$"
-"""Files in which every long word looks like a key: images, tables of numbers, tensors."""
+"""Files that are not scanned, because every long word in them looks like a key: images, tables, tensors."""
 
 NO_SECRETS = r"sha256|md5|checksum|digest|revision|@reproduce_failure|--[0-9a-f]{8}"
-"""Lines with hexadecimal numbers that are public: checksums of data sets, commits, addresses of cells."""
+"""Lines that are not scanned, because their hexadecimal numbers are public: checksums, commits, ids of cells."""
 
 KNOWN = Path(__file__).with_name("audit_known.json")
-"""File -> hash -> what was looked at and is no secret; `python -m tests.audit --known` writes it anew."""
+"""File -> hash -> kind of each reviewed finding that is no secret; written by `python -m tests.audit --known`."""
 
 PERMISSIVE = re.compile(
     r"\b(MIT|BSD|0BSD|Apache|ISC|PSF|Python Software Foundation|HPND|Unlicense|Zlib|MPL|Mozilla)\b", re.IGNORECASE
 )
-BY_READING = {"psycopg2-binary": "LGPL, linked and not changed, of the extra `cluster` alone"}
-"""Dependencies whose licence was read and is accepted though it is not permissive, and why."""
+ACCEPTED_LICENCES = {"psycopg2-binary": "LGPL; linked and not changed; only the extra `cluster` needs it"}
+"""Dependency -> why its licence is accepted although it is not permissive."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something in a tracked file that looks like a secret; ``hash`` stands for it wherever it moves in the file."""
+    """Text in a tracked file that looks like a secret. ``hash`` identifies it, on whatever line of the file it is."""
 
     file: str
     line: int
@@ -49,7 +49,7 @@ class Finding:
 
 
 def secrets(folder: Path) -> list[Finding]:
-    """Everything in a repository's tracked files that looks like a secret."""
+    """All text in the tracked files of a repository that looks like a secret."""
     listed = subprocess.run(["git", "-C", str(folder), "ls-files", "-z"], capture_output=True, text=True, check=True)
     names = [name for name in listed.stdout.split("\0") if name and not re.search(UNSCANNED, name)]
     names = [name for name in names if (folder / name).is_file() and folder / name != KNOWN]
@@ -63,74 +63,74 @@ def secrets(folder: Path) -> list[Finding]:
     ]
 
 
-def unknown(found: Sequence[Finding], known: Mapping[str, Mapping[str, str]]) -> list[Finding]:
-    """What was not looked at yet."""
+def unreviewed(found: Sequence[Finding], known: Mapping[str, Mapping[str, str]]) -> list[Finding]:
+    """The findings that are not in ``known``."""
     return [one for one in found if one.hash not in known.get(one.file, {})]
 
 
 def licences() -> list[str]:
-    """The direct dependencies, extras included, whose licence is not known to be permissive."""
+    """The direct dependencies, including those of extras, whose licence is not known to be permissive."""
     wrong = []
     for requirement in metadata.requires("bolt-orchestrator") or []:
         name = re.split(r"[^A-Za-z0-9_.-]", requirement, maxsplit=1)[0]
-        if name == "bolt-orchestrator" or name in BY_READING:
+        if name == "bolt-orchestrator" or name in ACCEPTED_LICENCES:
             continue
         try:
             about = metadata.metadata(name)
         except metadata.PackageNotFoundError:
-            continue  # of an extra that is not installed
+            continue  # its extra is not installed
         classifiers = [c for c in about.get_all("Classifier") or [] if c.startswith("License ::")]
-        # Some put the whole text into the field; its name stands in the beginning.
+        # Some packages put the whole text into the field. The licence's name is at its beginning.
         fields = [about[key][:200] for key in ("License-Expression", "License") if key in about]
-        said = " ".join([*fields, *classifiers])
-        if not PERMISSIVE.search(said):
-            wrong.append(f"{name}: {said.strip()[:80] or 'says no licence'}")
+        stated = " ".join([*fields, *classifiers])
+        if not PERMISSIVE.search(stated):
+            wrong.append(f"{name}: {stated.strip()[:80] or 'states no licence'}")
     return sorted(set(wrong))
 
 
 def vulnerabilities() -> tuple[int, str]:
-    """The exit code, and what pip-audit says of the packages of this Python."""
+    """The exit code and the findings of pip-audit for the installed packages."""
     command = [sys.executable, "-m", "pip_audit", "--progress-spinner", "off", "--format", "json", "--skip-editable"]
     done = subprocess.run(command, capture_output=True, text=True)
     return verdict(done.stdout, done.stderr)
 
 
-def verdict(report: str, said: str = "") -> tuple[int, str]:
-    """The exit code of pip-audit's report, and what to say.
+def verdict(report: str, errors: str = "") -> tuple[int, str]:
+    """The exit code for pip-audit's report, and the lines to print.
 
-    pip-audit itself exits with 0 when the index that it asks knows none of the packages, as a mirror without advisories
-    does; a report of packages that were mostly passed over says nothing, so it does not pass.
+    pip-audit itself exits with 0 when its index knows none of the packages, as with a mirror without advisories. A
+    report that skips half of the packages or more therefore does not pass.
     """
     try:
         packages = json.loads(report)["dependencies"]
     except (ValueError, KeyError, TypeError):
-        return UNREACHABLE, (said.strip().splitlines() or ["pip-audit said nothing"])[-1]
-    over = [package for package in packages if "skip_reason" in package]
-    if 2 * len(over) >= len(packages):
-        why = over[0]["skip_reason"] if over else "no package is installed"
-        return UNREACHABLE, f"{len(over)} of {len(packages)} packages were passed over; {why}"
+        return UNREACHABLE, (errors.strip().splitlines() or ["pip-audit printed nothing"])[-1]
+    skipped = [package for package in packages if "skip_reason" in package]
+    if 2 * len(skipped) >= len(packages):
+        why = skipped[0]["skip_reason"] if skipped else "no package is installed"
+        return UNREACHABLE, f"{len(skipped)} of {len(packages)} packages were skipped; {why}"
     known = [f"  {p['name']} {p['version']}: {v['id']}" for p in packages for v in p.get("vulns", [])]
-    passed = [f"  not checked: {package['name']}" for package in over]
-    return (FOUND if known else CLEAN), "\n".join([*known, *passed])
+    unchecked = [f"  not checked: {package['name']}" for package in skipped]
+    return (FOUND if known else CLEAN), "\n".join([*known, *unchecked])
 
 
 def main(folder: Path = ROOT) -> int:
-    """Look at everything and say what was found; the exit code."""
+    """Run all checks and print the findings; returns the exit code."""
     code = CLEAN
-    new = unknown(secrets(folder), json.loads(KNOWN.read_text()))
+    new = unreviewed(secrets(folder), json.loads(KNOWN.read_text()))
     for name, found, clean in (("secrets", new, "none found"), ("licences", licences(), "all permissive")):
         print(f"{name}: {clean}" if not found else f"{name}:", *found, sep="\n  " if found else "")
         code = FOUND if found else code
-    outcome, said = vulnerabilities()
+    outcome, lines = vulnerabilities()
     if outcome == UNREACHABLE:
-        print(f"vulnerabilities: NOT CHECKED, the database of advisories cannot be reached: {said[:200]}")
+        print(f"vulnerabilities: NOT CHECKED, the database of advisories cannot be reached: {lines[:200]}")
         return code or UNREACHABLE
-    print("vulnerabilities: " + ("none known" if outcome == CLEAN else "found"), said, sep="\n" if said else "")
+    print("vulnerabilities: " + ("none known" if outcome == CLEAN else "found"), lines, sep="\n" if lines else "")
     return code or outcome
 
 
 def write_known(folder: Path = ROOT) -> int:
-    """Take all that is found now as known. Look at the difference before it is committed."""
+    """Write all present findings to the list of known ones. Review the difference before committing it."""
     known: dict[str, dict[str, str]] = {}
     for one in secrets(folder):
         known.setdefault(one.file, {})[one.hash] = one.kind

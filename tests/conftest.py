@@ -1,4 +1,4 @@
-"""What all tests need of the process they run in, and what takes long to make and is the same for all."""
+"""Settings of the test process, and an MLflow database that tests copy instead of creating one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 GiveDatabase = Callable[[Path], None]
-"""Puts an empty MLflow database at a path, with its folder."""
+"""Copies an empty MLflow database to a path, and creates its folder."""
 
 
 def pytest_configure() -> None:
-    """Hear Ctrl-C, and have Ray's workers work beside the other tests.
+    """Let Ctrl-C interrupt the tests, and give Ray's workers normal priority.
 
-    In the background of a script a shell has its children ignore Ctrl-C. Ray runs its workers at niceness 15, so on two
-    cores they would get next to nothing of the time while tests that compute run beside them.
+    A shell script starts its background processes with Ctrl-C ignored. Ray runs its workers at niceness 15: on two
+    cores they would hardly get any processor time beside tests that compute.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -28,12 +28,12 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session")
 def give_database(tmp_path_factory: pytest.TempPathFactory) -> GiveDatabase:
-    """For tests in which something else than its making matters: MLflow takes seconds for it, here once a run."""
+    """A function that copies an empty MLflow database to a path. MLflow takes seconds to create one."""
     from orchestrator.tracking.client import open_client
 
     base = tmp_path_factory.getbasetemp()
     blank = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "blank" / "mlflow.db"
-    open_client(f"sqlite:///{blank}")  # several workers that make it at once make one
+    open_client(f"sqlite:///{blank}")  # safe when several test processes do this at once
 
     def give(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,1 +1,1 @@
-"""Inputs that nobody writes on purpose: a clear error or a correct outcome, no traceback, no wrong skip."""
+"""Property-based tests of damaged and unusual input: a clear error or a correct outcome, never a traceback."""

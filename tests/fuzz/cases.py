@@ -1,7 +1,7 @@
-"""How many cases are tried, and the strategies that all of them are made with.
+"""The number of cases, and the hypothesis strategies that the fuzz tests share.
 
-``make test`` tries the same cases every time; ``make fuzz`` sets ``BOLT_FUZZ``, which tries ten times as many, drawn
-anew. What fails is printed as a case that can be repeated, and belongs into a named test once it is mended.
+``make test`` tries the same cases every time. ``make fuzz`` sets ``BOLT_FUZZ``, which tries ten times as many random
+cases. A failing case is printed so that it can be repeated; add it to its test as an ``@example`` when it is fixed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEALTH = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck
 
 
 def cases(count: int) -> settings:
-    """Settings of a test that tries so many cases in ``make test``."""
+    """Hypothesis settings of a test that tries ``count`` cases in ``make test``."""
     return settings(
         max_examples=10 * count if WIDE else count,
         derandomize=not WIDE,
@@ -48,33 +48,33 @@ ODD: tuple[Any, ...] = (
     [], [[]], [None], [1], [1, 1], ["glyph-digits"] * 2, {}, {"name": {}}, {"": 1}, {1: 2}, {"a": {"b": []}},
     (1, 2), date(2026, 1, 1), b"\x00\xff", {"x", "y"},
 )  # fmt: skip
-"""Values that stand where others belong."""
+"""Values of unexpected types and ranges."""
 
 odd = st.sampled_from(ODD) | st.integers() | st.floats() | st.text(max_size=8)
 
 
 @st.composite
 def damaged(draw: st.DrawFn, whole: Any, most: int = 3) -> Any:
-    """Plain data with up to so many changes: a value replaced, removed, doubled, wrapped, renamed or swapped."""
+    """Plain data with up to ``most`` changes: a value replaced, removed, wrapped or copied, or a key renamed."""
     data = deepcopy(whole)
     for _ in range(draw(st.integers(0, most))):
         places = list(_places(data))
         if not places:
             return data
-        holder, key = draw(st.sampled_from(places))
+        container, key = draw(st.sampled_from(places))
         match draw(st.sampled_from(("replace", "replace", "remove", "wrap", "rename", "copy"))):
             case "replace":
-                holder[key] = deepcopy(draw(odd))
+                container[key] = deepcopy(draw(odd))
             case "remove":
-                del holder[key]
+                del container[key]
             case "wrap":
-                holder[key] = [holder[key]]
-            case "rename" if isinstance(holder, dict):
-                holder[draw(near(str(key)))] = holder.pop(key)
+                container[key] = [container[key]]
+            case "rename" if isinstance(container, dict):
+                container[draw(near(str(key)))] = container.pop(key)
             case _:
                 other, from_ = draw(st.sampled_from(places))
                 if from_ in other if isinstance(other, dict) else from_ < len(other):
-                    holder[key] = deepcopy(other[from_])
+                    container[key] = deepcopy(other[from_])
     return data
 
 
@@ -88,7 +88,7 @@ def _places(data: Any) -> Any:
 
 @st.composite
 def near(draw: st.DrawFn, word: str) -> str:
-    """A word like another: a letter less, more or other, another case."""
+    """A misspelt word: a letter removed, added or replaced, or another case."""
     at = draw(st.integers(0, max(0, len(word) - 1)))
     other = draw(st.sampled_from("abz_- 0é/."))
     return draw(st.sampled_from((word[:at] + word[at + 1 :], word[:at] + other + word[at:], word.upper(), word + "s")))
@@ -96,7 +96,7 @@ def near(draw: st.DrawFn, word: str) -> str:
 
 @st.composite
 def spoiled(draw: st.DrawFn, content: bytes) -> bytes:
-    """Bytes that were cut, changed, doubled or mixed with others; always different from what they were."""
+    """Damaged bytes: truncated, flipped, removed, repeated, inserted or zeroed; never equal to ``content``."""
     at = draw(st.integers(0, len(content)))
     to = draw(st.integers(at, min(len(content), at + 40)))
     match draw(st.sampled_from(("cut", "flip", "drop", "double", "insert", "zero"))):
@@ -116,8 +116,8 @@ def spoiled(draw: st.DrawFn, content: bytes) -> bytes:
     return made if made != content else content[:-1]
 
 
-def is_for_people(error: UserError) -> None:
-    """What every refusal must be: one message that says where, without a traceback, and of a length to be read."""
+def check_message(error: UserError) -> None:
+    """Check that an error names the place and the problem, has no traceback, and is short enough to read."""
     text = str(error)
     assert error.where, text
     assert error.what, text
@@ -126,7 +126,7 @@ def is_for_people(error: UserError) -> None:
 
 
 def written(folder: Path, data: Any) -> Path:
-    """Data as a YAML file; what YAML cannot say becomes a text of it."""
+    """Write data as a YAML file. Data that YAML cannot represent is written as its ``repr``."""
     path = folder / "case.yaml"
     try:
         path.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), encoding="utf-8")

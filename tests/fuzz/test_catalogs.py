@@ -1,4 +1,4 @@
-"""Catalog files that are wrong in every way: refused for a reason that is said, or entries that can be used."""
+"""Damaged catalog files are refused with a reason, or give entries that can be used."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from orchestrator.catalog import (
 from orchestrator.catalog.edit import add_entries
 from orchestrator.catalog.yaml_files import parse_yaml
 from orchestrator.util.errors import UserError
-from tests.fuzz.cases import cases, damaged, is_for_people, spoiled, written
+from tests.fuzz.cases import cases, check_message, damaged, spoiled, written
 
 DATASET: dict[str, Any] = {
     "title": "Cats",
@@ -63,43 +63,43 @@ WHOLE: dict[str, Any] = {
 TEXT = yaml.safe_dump(WHOLE, sort_keys=False)
 
 
-def outcome(path: Path, root: Path) -> bool:
-    """Whether a catalog file is taken; what is asked of its entries next must work, or be refused for people too."""
+def check_catalog(path: Path, root: Path) -> bool:
+    """Whether a catalog file is valid. Checks the error of an invalid one, and that the entries of a valid one work."""
     try:
         catalog = load_catalog([path])
     except UserError as error:
-        is_for_people(error)
+        check_message(error)
         return False
     own = {name: entry for name, entry in catalog.datasets.items() if catalog.files["datasets", name] == str(path)}
     for entry in own.values():
         assert dataset_folder(entry, root).resolve().is_relative_to(root.resolve())
-        _asked(partial(dataset_ref, entry, root))
-        _asked(partial(prompt_templates, entry))
-        _asked(partial(class_names_of, entry))
+        _check_call(partial(dataset_ref, entry, root))
+        _check_call(partial(prompt_templates, entry))
+        _check_call(partial(class_names_of, entry))
         assert missing_data(entry, root) is None or entry.name in str(missing_data(entry, root))
     for name, backbone in catalog.backbones.items():
         if catalog.files["backbones", name] == str(path):
-            _asked(partial(backbone_ref, backbone))
-            _asked(partial(missing_weights, backbone))
+            _check_call(partial(backbone_ref, backbone))
+            _check_call(partial(missing_weights, backbone))
     for checkpoint in catalog.checkpoints.values():
-        _asked(partial(missing_checkpoint, checkpoint))
+        _check_call(partial(missing_checkpoint, checkpoint))
     return True
 
 
-def _asked(question: Callable[[], object]) -> None:
-    """Ask, and take a refusal for an answer."""
+def _check_call(call: Callable[[], object]) -> None:
+    """Call a function that may raise ``UserError`` and nothing else."""
     with suppress(UserError):
-        question()
+        call()
 
 
-def test_the_whole_file_is_a_catalog(tmp_path: Path) -> None:
-    assert outcome(written(tmp_path, WHOLE), tmp_path)
+def test_the_undamaged_file_is_a_catalog(tmp_path: Path) -> None:
+    assert check_catalog(written(tmp_path, WHOLE), tmp_path)
 
 
 @cases(120)
 @given(data=damaged(WHOLE))
-def test_a_catalog_with_other_values_is_refused_or_can_be_used(tmp_path: Path, data: Any) -> None:
-    outcome(written(tmp_path, data), tmp_path)
+def test_a_catalog_with_changed_values_is_refused_or_usable(tmp_path: Path, data: Any) -> None:
+    check_catalog(written(tmp_path, data), tmp_path)
 
 
 @cases(60)
@@ -112,21 +112,21 @@ def test_a_catalog_with_other_values_is_refused_or_can_be_used(tmp_path: Path, d
 @example(content=b"prompts: {a: 1}\n")
 @example(content=b"prompts: {a: ['{0.__class__}']}\n")
 @example(content=b"datasets: {" + b"a" * 5000 + b": {}}\n")
-def test_a_catalog_file_of_other_bytes_is_refused_or_can_be_used(tmp_path: Path, content: bytes) -> None:
+def test_a_catalog_file_with_changed_bytes_is_refused_or_usable(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "case.yaml"
     path.write_bytes(content)
-    outcome(path, tmp_path)
+    check_catalog(path, tmp_path)
 
 
 @cases(100)
 @given(content=spoiled(TEXT.encode()))
-def test_adding_to_a_catalog_keeps_what_stands_there_or_changes_nothing(tmp_path: Path, content: bytes) -> None:
+def test_adding_to_a_catalog_keeps_the_other_entries_or_changes_nothing(tmp_path: Path, content: bytes) -> None:
     path, new = tmp_path / "case.yaml", {"new": {**DATASET, "route": ROUTES["cats"]}}
     path.write_bytes(content)
     try:
         add_entries(path, {"datasets": new})
     except UserError as error:
-        is_for_people(error)
+        check_message(error)
         assert path.read_bytes() == content
         return
     before = parse_yaml(content.decode(), "before") or {}

@@ -1,4 +1,4 @@
-"""Command lines of options that nobody types: the plan, or exit code 2 with a message; nothing in between."""
+"""``plan`` with unusual options prints the plan, or ends with exit code 2 and a message."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ options = st.lists(st.tuples(st.sampled_from(OPTIONS), words), max_size=3)
 @example(grid="mini.yaml", given_=[("--data-root", "x" * 4000)])
 @example(grid="x" * 4000, given_=[])
 @example(grid="x" * 4000 + ".yaml", given_=[])
-def test_a_plan_is_made_or_refused(
+def test_plan_succeeds_or_ends_with_exit_code_2(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -63,8 +63,8 @@ def test_a_plan_is_made_or_refused(
         code: Any = 0
     except SystemExit as end:
         code = end.code or 0
-    said = capfd.readouterr()
-    assert code in (0, 2), said.err
-    assert "Traceback" not in said.err
-    assert (code == 0) == ("cells:" in said.out)
-    assert code == 0 or (said.err.strip() and len(said.err) < 2500), said.err
+    printed = capfd.readouterr()
+    assert code in (0, 2), printed.err
+    assert "Traceback" not in printed.err
+    assert (code == 0) == ("cells:" in printed.out)
+    assert code == 0 or (printed.err.strip() and len(printed.err) < 2500), printed.err

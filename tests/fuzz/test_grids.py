@@ -1,4 +1,4 @@
-"""Grid files that are wrong in every way: refused for a reason that is said, or expanded to sound cells."""
+"""Damaged grid files are refused with a reason, or expand to valid cells."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell
 from orchestrator.grid import Grid, load_grid
 from orchestrator.util.errors import UserError
-from tests.fuzz.cases import cases, damaged, is_for_people, near, odd, spoiled, written
+from tests.fuzz.cases import cases, check_message, damaged, near, odd, spoiled, written
 
 WHOLE: dict[str, Any] = {
     "title": "Mini",
@@ -48,16 +48,16 @@ TEXT = yaml.safe_dump(WHOLE, sort_keys=False)
 
 @cache
 def catalog() -> Catalog:
-    """The project's catalog; no fixture, because what fails is printed with all its arguments."""
+    """The project's catalog. It is no fixture, because hypothesis prints all arguments of a failing test."""
     return load_catalog()
 
 
-def outcome(path: Path, **options: Any) -> Grid | None:
-    """The grid of a file, its cells looked at, or ``None`` for one that is refused as it should be."""
+def check_grid(path: Path, **options: Any) -> Grid | None:
+    """The grid of a file with its cells checked, or ``None`` if the file is refused with a proper message."""
     try:
         grid = load_grid(path, catalog(), **options)
     except UserError as error:
-        is_for_people(error)
+        check_message(error)
         return None
     ids = [cell.id for cell in grid.cells]
     assert ids
@@ -74,16 +74,16 @@ def outcome(path: Path, **options: Any) -> Grid | None:
     return grid
 
 
-def test_the_whole_file_is_a_grid(tmp_path: Path) -> None:
-    grid = outcome(written(tmp_path, WHOLE))
+def test_the_undamaged_file_is_a_grid(tmp_path: Path) -> None:
+    grid = check_grid(written(tmp_path, WHOLE))
     assert grid is not None
     assert len(grid.cells) == 2 * (1 + 3 * 4) + 8 * 2
 
 
 @cases(300)
 @given(data=damaged(WHOLE))
-def test_a_grid_with_other_values_is_refused_or_sound(tmp_path: Path, data: Any) -> None:
-    outcome(written(tmp_path, data))
+def test_a_grid_with_changed_values_is_refused_or_valid(tmp_path: Path, data: Any) -> None:
+    check_grid(written(tmp_path, data))
 
 
 @cases(150)
@@ -109,10 +109,10 @@ def test_a_grid_with_other_values_is_refused_or_sound(tmp_path: Path, data: Any)
 @example(content=b'title: x\ninclude: ["a\\0.yaml"]\n')
 @example(content=b"title: " + b"9" * 10_000)
 @example(content=b"\x00\x01\x02\xff" * 100)
-def test_a_grid_file_of_other_bytes_is_refused_or_sound(tmp_path: Path, content: bytes) -> None:
+def test_a_grid_file_with_changed_bytes_is_refused_or_valid(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "case.yaml"
     path.write_bytes(content)
-    outcome(path)
+    check_grid(path)
 
 
 @cases(80)
@@ -123,12 +123,12 @@ def test_aliases_cannot_make_a_file_large(tmp_path: Path, levels: int, width: in
     lines += ["title: x", f"{field}: *a{levels - 1}"]
     path = tmp_path / "case.yaml"
     path.write_text("\n".join(lines[:-2] + lines[-1:] if field == "title" else lines))
-    assert outcome(path) is None
+    assert check_grid(path) is None
 
 
 @st.composite
 def blocks(draw: st.DrawFn) -> dict[str, Any]:
-    """A block in which everything is of the right kind, whether or not it goes together."""
+    """A block whose fields have the right types but may contradict each other."""
     track = draw(st.sampled_from(("fewshot", "tta", "ood", "meta")))
     datasets = (
         "glyph-digits",
@@ -166,14 +166,14 @@ def _some(names: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
 
 @cases(150)
 @given(made=st.lists(blocks(), min_size=1, max_size=2))
-def test_grids_of_fields_that_exist_are_refused_or_sound(tmp_path: Path, made: Any) -> None:
-    outcome(written(tmp_path, {"title": "Made", "blocks": made}))
+def test_grids_with_known_fields_are_refused_or_valid(tmp_path: Path, made: Any) -> None:
+    check_grid(written(tmp_path, {"title": "Made", "blocks": made}))
 
 
 @cases(80)
 @given(names=st.lists(st.sampled_from(("demo", "dmeo", "../x", "a/b.yaml", ".", "case.yaml", "")) | odd, max_size=3))
-def test_what_is_included_is_a_grid_or_refused(tmp_path: Path, names: list[Any]) -> None:
-    outcome(written(tmp_path, {**WHOLE, "include": [name for name in names if name != "demo"]}))
+def test_an_included_file_is_a_grid_or_refused(tmp_path: Path, names: list[Any]) -> None:
+    check_grid(written(tmp_path, {**WHOLE, "include": [name for name in names if name != "demo"]}))
 
 
 FIELDS = (
@@ -227,7 +227,7 @@ VALUES = (
     ),
     limit=st.none() | st.integers(-2, 50),
 )
-def test_overrides_and_filters_are_refused_or_give_sound_cells(
+def test_overrides_and_filters_are_refused_or_give_valid_cells(
     tmp_path: Path, set_: list[str], only: list[str], limit: int | None
 ) -> None:
-    outcome(written(tmp_path, WHOLE), set_=set_, only=only, limit=limit)
+    check_grid(written(tmp_path, WHOLE), set_=set_, only=only, limit=limit)

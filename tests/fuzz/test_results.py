@@ -1,4 +1,4 @@
-"""Result files that were damaged: read as exactly what was written, or set aside and their cells open again."""
+"""Damaged result files are set aside and their cells are open again, or are read exactly as written."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ PLAIN = json.loads(WRITTEN)
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """A store that all cases of this module write the same cell's file into."""
+    """A store in which all tests of this module write the result file of the same cell."""
     return Store(tmp_path_factory.mktemp("results"))
 
 
 def read(store: Store, content: bytes) -> Result | None:
-    """What the store makes of a result file: the result, or ``None`` when it is set aside, as it then must be."""
+    """Read a result file with this content: the result, or ``None`` after checking that the file was set aside."""
     folder = Path(store.files.root, "results")
     folder.mkdir(exist_ok=True)
     path = folder / f"{CELL.id}.json"
@@ -45,33 +45,31 @@ def read(store: Store, content: bytes) -> Result | None:
 
 
 def sealed(data: Any) -> str:
-    """Data as a result file whose checksum is right, whatever it says: what a faulty program could have written."""
+    """Data as a result file with a correct checksum, as a faulty program could write it."""
     body = json.dumps({key: value for key, value in data.items() if key != "sha256"}, indent=1).removesuffix("\n}")
     return f'{body},\n "sha256": "{hashlib.sha256(body.encode()).hexdigest()}"\n}}'
 
 
-def test_the_way_these_tests_seal_a_file_is_the_projects() -> None:
+def test_the_checksum_of_these_tests_is_that_of_the_store() -> None:
     assert sealed(PLAIN) == WRITTEN
 
 
 @cases(700)
 @given(content=spoiled(WRITTEN.encode()))
-def test_no_byte_of_a_result_can_be_changed(store: Store, content: bytes) -> None:
+def test_a_changed_byte_of_a_result_is_detected(store: Store, content: bytes) -> None:
     assert read(store, content) is None
 
 
 @pytest.mark.parametrize("keep", range(0, len(WRITTEN), 29))
-def test_a_result_cut_anywhere_is_no_result(keep: int) -> None:
+def test_a_truncated_result_is_an_error(keep: int) -> None:
     with pytest.raises(ValueError, match=r"."):
         Result.from_json(WRITTEN[:keep])
 
 
 @cases(300)
 @given(data=damaged(PLAIN), seal=st.booleans(), format_=st.sampled_from((1, 2)))
-def test_data_that_was_changed_is_read_as_it_stands_or_not_at_all(
-    store: Store, data: Any, seal: bool, format_: int
-) -> None:
-    """With the checksum made anew, even: then only what could have been measured is read, and it is what is there."""
+def test_changed_data_is_read_as_written_or_set_aside(store: Store, data: Any, seal: bool, format_: int) -> None:
+    """Also with a correct checksum: then only a possible result is read, exactly as written."""
     if not isinstance(data, dict):
         return
     if data.get("format") == PLAIN["format"]:
@@ -93,7 +91,7 @@ def test_data_that_was_changed_is_read_as_it_stands_or_not_at_all(
         assert json.dumps(again, sort_keys=True) == json.dumps(said, sort_keys=True)
 
 
-UNTRUE = {
+IMPOSSIBLE = {
     "an accuracy that is not a number": ("accuracy", float("nan")),
     "an infinite accuracy": ("accuracy", float("inf")),
     "an accuracy that its counts do not give": ("accuracy", 62.0),
@@ -116,11 +114,11 @@ UNTRUE = {
 }
 
 
-@pytest.mark.parametrize("case", UNTRUE)
+@pytest.mark.parametrize("case", IMPOSSIBLE)
 @pytest.mark.parametrize("format_", [1, 2])
-def test_a_score_that_cannot_be_is_no_result(case: str, format_: int) -> None:
+def test_an_impossible_score_is_an_error(case: str, format_: int) -> None:
     data = json.loads(WRITTEN)
-    key, value = UNTRUE[case]
+    key, value = IMPOSSIBLE[case]
     data["evaluations"][0][key] = value
     data["format"] = format_
     text = sealed(data)
@@ -131,7 +129,7 @@ def test_a_score_that_cannot_be_is_no_result(case: str, format_: int) -> None:
         Result.from_json(text)
 
 
-def test_what_earlier_versions_wrote_is_still_read() -> None:
+def test_results_of_format_1_are_read() -> None:
     data = json.loads(WRITTEN)
     del data["sha256"]
     assert Result.from_json(json.dumps({**data, "format": 1}, indent=1)) == RESULT
@@ -141,14 +139,14 @@ def test_what_earlier_versions_wrote_is_still_read() -> None:
     ("field", "value"),
     [("details", {"alpha": object()}), ("details", {"alpha": [1]}), ("trainable_parameters", -1), ("evaluations", ())],
 )
-def test_what_could_not_be_read_back_is_not_written(tmp_path: Path, field: str, value: Any) -> None:
+def test_a_result_that_could_not_be_read_back_is_not_written(tmp_path: Path, field: str, value: Any) -> None:
     wrong = replace(RESULT, **{field: value})
     with pytest.raises(ValueError, match=r"details|parameters|scored"):
         Store(tmp_path).write_result(wrong)
     assert list(tmp_path.rglob("*.json")) == []
 
 
-def test_another_cells_file_is_not_this_cells_result(store: Store) -> None:
+def test_the_result_file_of_another_cell_is_set_aside(store: Store) -> None:
     assert read(store, samples.result(OTHER).to_json().encode()) is None
 
 
@@ -157,14 +155,14 @@ def test_another_cells_file_is_not_this_cells_result(store: Store) -> None:
 @example(content=b"[" * 100_000)
 @example(content=b'{"a":' * 100_000)
 @example(content=b"9" * 10_000)
-def test_what_was_never_a_result_is_set_aside(store: Store, content: bytes) -> None:
+def test_a_file_that_is_no_result_is_set_aside(store: Store, content: bytes) -> None:
     assert read(store, content) is None
 
 
 @cases(150)
 @given(content=spoiled(Failure(CELL.id, "ValueError: no", "trace", "log", 1, "2026-01-01").to_json().encode()))
 @example(content=b"[" * 100_000)
-def test_a_spoiled_failure_record_is_a_failure_record_or_shown_as_damaged(store: Store, content: bytes) -> None:
+def test_a_damaged_failure_record_is_read_or_shown_as_damaged(store: Store, content: bytes) -> None:
     store.files.write(f"failures/{CELL.id}.json", content)
     try:
         found = store.read_failures()

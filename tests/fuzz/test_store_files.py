@@ -1,4 +1,4 @@
-"""Artifacts, snapshots and status files that were damaged: never served as whole, never a traceback."""
+"""Damaged artifacts, snapshots and status files are detected and never cause a traceback."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SECRET = b"another's"
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with one artifact, and beside the store a file that is none of its business."""
+    """A folder with a store that holds one artifact, and a file outside the store."""
     folder = tmp_path_factory.mktemp("artifacts")
     (folder / "secret").write_bytes(SECRET)
     (folder / "store").mkdir()
@@ -43,8 +43,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def served(store: Store) -> bytes | None:
-    """What a reader gets of the artifact: its file's bytes, or ``None`` where it is refused or not there."""
+def read_content(store: Store) -> bytes | None:
+    """The content of the artifact's file, or ``None`` if the artifact is refused or missing."""
     try:
         found = store.artifact(ADDRESS, IDENTITY)
         if found is None:
@@ -61,25 +61,25 @@ def manifest_of(whole: Path) -> Any:
 
 @cases(150)
 @given(data=st.data())
-def test_a_spoiled_manifest_never_gives_other_content(whole: Path, data: st.DataObject) -> None:
+def test_a_damaged_manifest_never_gives_other_content(whole: Path, data: st.DataObject) -> None:
     path = whole / "store" / ADDRESS / "manifest.json"
     good = path.read_bytes()
     path.write_bytes(data.draw(spoiled(good)))
     try:
-        assert served(Store(whole / "store")) in (None, CONTENT)
+        assert read_content(Store(whole / "store")) in (None, CONTENT)
     finally:
         path.write_bytes(good)
 
 
 @cases(100)
 @given(data=st.data())
-def test_a_manifest_of_other_values_never_gives_other_content(whole: Path, data: st.DataObject) -> None:
+def test_a_manifest_with_changed_values_never_gives_other_content(whole: Path, data: st.DataObject) -> None:
     path = whole / "store" / ADDRESS / "manifest.json"
     good = path.read_bytes()
     with suppress(TypeError, ValueError):  # what is no JSON is not written
         path.write_text(json.dumps(data.draw(damaged(json.loads(good)))))
     try:
-        assert served(Store(whole / "store")) in (None, CONTENT)
+        assert read_content(Store(whole / "store")) in (None, CONTENT)
     finally:
         path.write_bytes(good)
 
@@ -104,29 +104,29 @@ def test_a_manifest_cannot_name_a_file_outside_the_store(whole: Path, tmp_path: 
     data = json.loads(path.read_text())
     data["files"]["numbers.bin"] = [name, len(SECRET), "0" * 64]
     path.write_text(json.dumps(data))
-    assert served(Store(tmp_path / "copy" / "store")) is None
+    assert read_content(Store(tmp_path / "copy" / "store")) is None
 
 
 @cases(60)
 @given(content=spoiled(CONTENT))
-def test_a_spoiled_file_is_not_served(whole: Path, content: bytes) -> None:
+def test_a_damaged_file_is_refused(whole: Path, content: bytes) -> None:
     path = whole / "store" / manifest_of(whole)["files"]["numbers.bin"][0]
     path.write_bytes(content)
     try:
-        assert served(Store(whole / "store")) is None
+        assert read_content(Store(whole / "store")) is None
     finally:
         path.write_bytes(CONTENT)
 
 
-def test_a_link_in_a_files_place_is_served_only_for_the_same_content(whole: Path, tmp_path: Path) -> None:
+def test_a_symbolic_link_to_other_content_is_refused(whole: Path, tmp_path: Path) -> None:
     shutil.copytree(whole, tmp_path / "copy")
     path = tmp_path / "copy" / "store" / manifest_of(whole)["files"]["numbers.bin"][0]
     path.unlink()
     path.symlink_to(tmp_path / "copy" / "secret")
-    assert served(Store(tmp_path / "copy" / "store")) is None
+    assert read_content(Store(tmp_path / "copy" / "store")) is None
     path.unlink()
     path.symlink_to(path)  # a circle
-    assert served(Store(tmp_path / "copy" / "store")) is None
+    assert read_content(Store(tmp_path / "copy" / "store")) is None
 
 
 STATE: dict[str, Any] = {"step": 3, "weights": [torch.arange(4.0), None], "name": "x", "pair": (1, 2.5)}
@@ -134,7 +134,7 @@ STATE: dict[str, Any] = {"step": 3, "weights": [torch.arange(4.0), None], "name"
 
 @pytest.fixture(scope="module")
 def snapshot(tmp_path_factory: pytest.TempPathFactory) -> tuple[Snapshots, Path, bytes]:
-    """A snapshot that was written, its file, and what is in it."""
+    """Snapshots with one that was saved, its file, and the file's content."""
     folder = tmp_path_factory.mktemp("snapshots")
     (folder / ADDRESS).mkdir(parents=True)
     snapshots = Snapshots(Files(folder), ADDRESS, canonical_json(IDENTITY))
@@ -143,25 +143,25 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> tuple[Snapshots, Path,
     return snapshots, path, path.read_bytes()
 
 
-def test_a_whole_snapshot_is_taken_up(snapshot: tuple[Snapshots, Path, bytes]) -> None:
-    assert is_as_kept(snapshot[0].load())
+def test_an_undamaged_snapshot_is_loaded(snapshot: tuple[Snapshots, Path, bytes]) -> None:
+    assert equals_saved_state(snapshot[0].load())
 
 
-def is_as_kept(state: Any) -> bool:
+def equals_saved_state(state: Any) -> bool:
     weights = state["weights"][0]
     return torch.equal(weights, STATE["weights"][0]) and {**state, "weights": 0} == {**STATE, "weights": 0}
 
 
 @cases(200)
 @given(data=st.data())
-def test_a_spoiled_snapshot_is_what_was_written_or_none(
+def test_a_damaged_snapshot_is_loaded_as_saved_or_ignored(
     snapshot: tuple[Snapshots, Path, bytes], data: st.DataObject
 ) -> None:
     snapshots, path, content = snapshot
     path.write_bytes(data.draw(spoiled(content)))
     state = snapshots.load()
     path.write_bytes(content)
-    assert state is None or is_as_kept(state)
+    assert state is None or equals_saved_state(state)
 
 
 SHOT = Snapshot(
@@ -176,7 +176,7 @@ SHOT = Snapshot(
 
 @cases(150)
 @given(data=st.data())
-def test_a_spoiled_status_is_a_status_or_none_and_can_be_shown(tmp_path: Path, data: st.DataObject) -> None:
+def test_a_damaged_status_file_is_read_or_ignored_and_can_be_shown(tmp_path: Path, data: st.DataObject) -> None:
     path = tmp_path / "status" / "grid.json"
     StatusFile(Files(tmp_path), "grid", "Grid", "orchestrator grid grid").write("ended", SHOT)
     said = {**json.loads(path.read_text()), "host": "here", "pid": 1, "started": 1.5, "at": 2.5}  # the same every time

@@ -1,4 +1,4 @@
-"""A small world with every track and every method, built once per test process."""
+"""A small grid with every track and every method, and a store with its artifacts, built once per test process."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from orchestrator.planning.plan import make_plan
 from orchestrator.store import Store
 
 DATASETS = ["glyph-inks", "glyph-digits", "aerial-roofs"]
-"""One may be mirrored, one may not, one is of another domain."""
+"""A mirrorable dataset, one that is not mirrorable, and one of another domain."""
 
 
 def tiny(name: str) -> Any:
-    """A method's entry in a grid, with the settings its tests run it with."""
+    """A method's entry in a grid, with its test settings."""
     return {name: {key: list(v) if isinstance(v, tuple) else v for key, v in METHODS[name].test_settings.items()}}
 
 
 def grid_text(protocol: Any = "strict", datasets: list[str] | None = None) -> str:
-    """A grid of every method on every track it can be measured on."""
+    """A grid file with every method on each of its tracks."""
     blocks = []
     for track in ("fewshot", "tta", "meta"):
         methods = [tiny(name) for name, method in METHODS.items() if track in method.tracks]
@@ -49,7 +49,7 @@ def grid_text(protocol: Any = "strict", datasets: list[str] | None = None) -> st
 
 @dataclass(frozen=True)
 class World:
-    """A grid, and a store in which everything its cells need is built."""
+    """A grid, and a store with all artifacts of its cells."""
 
     grid: Grid
     catalog: Catalog
@@ -70,7 +70,7 @@ class World:
 
 
 def build_world(folder: Path, text: str) -> World:
-    """Read a grid from its text and build all its artifacts under a folder."""
+    """Load a grid from its text, and build all its artifacts in a store in ``folder``."""
     catalog = load_catalog()
     path = folder / "world.yaml"
     path.write_text(text)

@@ -1,4 +1,4 @@
-"""``data add`` and ``data verify``: one's own images, good and bad, as an entry that can be measured on."""
+"""``data add`` and ``data verify``: a user's own images become a catalog entry, or are refused with a reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add(folder: Path, **options: object) -> Added:
 
 
 def refused(folder: Path, message: str, **options: object) -> str:
-    """The error of an addition that must leave no entry behind."""
+    """The error of an addition that fails. Checks that no entry was written."""
     with pytest.raises(UserError, match=message) as failed:
         add(folder, **options)
     assert not (folder / "mine.yaml").exists()
@@ -97,7 +97,7 @@ def test_a_table_becomes_an_entry(tmp_path: Path, kind: str, with_split: bool) -
         assert dataset_ref(entry, tmp_path) != before
 
 
-def test_photographs_that_lie_on_their_side_are_turned(tmp_path: Path) -> None:
+def test_images_with_an_exif_rotation_are_rotated(tmp_path: Path) -> None:
     write_photographs(tmp_path / "Table ware", 5)
     turned = photograph("red_mug", 0)
     exif = Image.Exif()
@@ -108,7 +108,7 @@ def test_photographs_that_lie_on_their_side_are_turned(tmp_path: Path) -> None:
     assert any("EXIF rotation" in note for note in added.notes)
 
 
-def test_the_same_picture_in_both_parts_is_said(tmp_path: Path) -> None:
+def test_an_image_in_both_parts_is_reported(tmp_path: Path) -> None:
     write_photographs(tmp_path / "Table ware" / "train", 16)
     write_photographs(tmp_path / "Table ware" / "test", 2, 16)
     shutil.copy(tmp_path / "Table ware/train/red_mug/003.jpg", tmp_path / "Table ware/test/red_mug/copy.jpg")
@@ -131,14 +131,14 @@ def test_the_same_picture_in_both_parts_is_said(tmp_path: Path) -> None:
         ("  ", "  "),
     ],
 )
-def test_words_are_made_of_folder_names(name: str, expected: str) -> None:
+def test_class_words_come_from_folder_names(name: str, expected: str) -> None:
     assert class_word(name) == expected
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 
-def test_names_that_collide_after_cleaning_are_both_named(tmp_path: Path) -> None:
+def test_two_classes_with_equal_words_are_both_named(tmp_path: Path) -> None:
     write_photographs(tmp_path / "Table ware", 3)
     shutil.copytree(tmp_path / "Table ware" / "red_mug", tmp_path / "Table ware" / "RedMug")
     refused(tmp_path, "the classes 'RedMug' and 'red_mug' would both be called 'red mug'")
@@ -182,7 +182,7 @@ def test_a_class_too_small_to_be_split_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["loose images", "nothing", "no such folder", "a text file"])
-def test_what_is_no_dataset_is_said(tmp_path: Path, case: str) -> None:
+def test_a_path_without_a_dataset_is_refused(tmp_path: Path, case: str) -> None:
     folder = tmp_path / "Table ware"
     if case == "a text file":
         folder.write_text("x")
@@ -195,7 +195,7 @@ def test_what_is_no_dataset_is_said(tmp_path: Path, case: str) -> None:
     refused(tmp_path, expected)
 
 
-def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
+def test_an_existing_name_is_refused(tmp_path: Path) -> None:
     write_photographs(tmp_path / "Table ware", 3)
     refused(tmp_path, "there is a dataset 'mnist' already, in grids/datasets/general.yaml", name="mnist")
     refused(tmp_path, "'Table ware' may hold lower-case letters", name="Table ware")
@@ -204,7 +204,7 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
         add(tmp_path)
 
 
-def test_images_that_cannot_be_read_are_listed_and_left_out_on_request(tmp_path: Path) -> None:
+def test_unreadable_images_are_listed_and_excluded_on_request(tmp_path: Path) -> None:
     folder = tmp_path / "Table ware"
     write_photographs(folder, 10)
     break_file(folder / "red_mug" / "004.jpg")
@@ -224,7 +224,7 @@ def test_images_that_cannot_be_read_are_listed_and_left_out_on_request(tmp_path:
     assert verify_dataset(added.entry, tmp_path).broken == ()
 
 
-def test_a_class_of_which_nothing_can_be_read_is_not_left_out(tmp_path: Path) -> None:
+def test_a_class_without_readable_images_is_refused(tmp_path: Path) -> None:
     write_photographs(tmp_path / "Table ware", 3)
     for path in (tmp_path / "Table ware" / "red_mug").iterdir():
         break_file(path)
@@ -234,7 +234,7 @@ def test_a_class_of_which_nothing_can_be_read_is_not_left_out(tmp_path: Path) ->
 # -- verify -----------------------------------------------------------------------------------------------------------
 
 
-def test_verify_counts_lists_and_leaves_the_other_images_where_they_are(tmp_path: Path) -> None:
+def test_verify_counts_and_lists_and_keeps_the_other_images_in_their_part(tmp_path: Path) -> None:
     write_photographs(tmp_path / "Table ware", 10)
     entry = add(tmp_path).entry
     whole, identity = open_dataset(entry, tmp_path), dataset_ref(entry, tmp_path)
@@ -256,7 +256,7 @@ def test_verify_counts_lists_and_leaves_the_other_images_where_they_are(tmp_path
     assert again.differs == ["train: catalog 24, data 23"]
 
 
-def test_an_entrys_identity_is_the_same_with_no_list_and_with_an_empty_one(tmp_path: Path) -> None:
+def test_an_empty_list_of_excluded_images_does_not_change_the_identity(tmp_path: Path) -> None:
     write_photographs(tmp_path / "Table ware", 3)
     entry = add(tmp_path).entry
     before = dataset_ref(entry, tmp_path)
@@ -264,7 +264,7 @@ def test_an_entrys_identity_is_the_same_with_no_list_and_with_an_empty_one(tmp_p
     assert dataset_ref(entry, tmp_path) == before
 
 
-def test_the_commands_exit_codes(tmp_path: Path) -> None:
+def test_exit_codes_of_the_commands(tmp_path: Path) -> None:
     folder, mine = tmp_path / "ware", tmp_path / "mine.yaml"
     write_photographs(folder, 5)
     options = ["--catalog", str(mine), "--data-root", str(tmp_path)]
@@ -291,7 +291,7 @@ def test_the_commands_exit_codes(tmp_path: Path) -> None:
 # -- the catalog file -------------------------------------------------------------------------------------------------
 
 
-def test_what_stands_in_the_catalog_file_stays(tmp_path: Path) -> None:
+def test_adding_keeps_the_other_entries_of_the_catalog_file(tmp_path: Path) -> None:
     write_photographs(tmp_path / "Table ware", 3)
     text = "# my file\nprompts:\n    mine: ['an old {}.']  # kept\ndomains:\n    old: {title: Old}\n# the end\n"
     (tmp_path / "mine.yaml").write_text(text)
@@ -305,7 +305,7 @@ def test_what_stands_in_the_catalog_file_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["datasets: {a: {title: A}}\n", "- a list\n", "datasets:\n  a: {title: A}\n"])
-def test_a_catalog_file_that_cannot_be_extended_is_left_alone(tmp_path: Path, text: str) -> None:
+def test_a_catalog_file_that_cannot_be_extended_is_unchanged(tmp_path: Path, text: str) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     with pytest.raises(UserError):

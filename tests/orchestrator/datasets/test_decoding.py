@@ -1,4 +1,4 @@
-"""From stored images of every mode to pixels: open_clip's own where it has an answer, the written rules elsewhere."""
+"""Pixels of images of every mode: equal to open_clip's where it supports the mode, else as this project documents."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from orchestrator.datasets.images import training_pixels
 SHAPES = [(100, 75), (75, 100), (31, 90), (32, 32), (28, 28), (33, 47), (1, 5), (227, 401), (640, 224), (337, 336)]
 ORIENTATION = 0x0112
 TURNED_LEFT = 6
-"""The camera lay on its side: to be shown turned by a quarter to the right."""
+"""EXIF orientation of an image to rotate by 90 degrees clockwise."""
 
 
 def noise(width: int, height: int) -> Image.Image:
-    """A picture with detail at every scale."""
+    """A random image with detail at every scale."""
     pixels = np.random.default_rng(width * 1000 + height).integers(0, 256, (height, width, 3), dtype=np.uint8)
     pixels[: height // 2, :, 0] = 200
     return Image.fromarray(pixels)
 
 
 def stored(image: Image.Image, kind: str, **options: object) -> Image.Image:
-    """The image after a way through a file."""
+    """The image after it was written to a file and read."""
     stream = io.BytesIO()
     image.save(stream, kind, **options)
     stream.seek(0)
     return Image.open(stream)
 
 
-def open_clips(image: Image.Image, size: int) -> torch.Tensor:
+def open_clip_pixels(image: Image.Image, size: int) -> torch.Tensor:
     transform = open_clip.image_transform(size, is_train=False, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     pixels: torch.Tensor = transform(image)
     return pixels
@@ -43,37 +43,33 @@ def open_clips(image: Image.Image, size: int) -> torch.Tensor:
 
 def check_equal_to_open_clip(image: Image.Image, reference: Image.Image, size: int) -> None:
     ours = torch.from_numpy(evaluation_pixels(image, size)).float().div(255)
-    assert torch.equal(ours, open_clips(reference, size))
+    assert torch.equal(ours, open_clip_pixels(reference, size))
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 @pytest.mark.parametrize("size", [32, 224, 336])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_evaluation_pixels_equal_open_clips_bit_for_bit(
-    shape: tuple[int, int], size: int, mode: str, kind: str
-) -> None:
+def test_evaluation_pixels_equal_those_of_open_clip(shape: tuple[int, int], size: int, mode: str, kind: str) -> None:
     image = stored(noise(*shape).convert(mode), kind)
     check_equal_to_open_clip(image, image, size)
 
 
 @pytest.mark.parametrize("mode", ["P", "1", "CMYK", "YCbCr", "HSV", "LAB"])
 @pytest.mark.parametrize("shape", [(100, 75), (20, 33)])
-def test_other_modes_are_made_rgb_before_they_are_resized_as_by_torchvisions_loader(
-    mode: str, shape: tuple[int, int]
-) -> None:
+def test_other_modes_are_converted_to_rgb_before_resizing(mode: str, shape: tuple[int, int]) -> None:
     image = noise(*shape).convert("RGB").convert(mode) if mode != "LAB" else Image.new("LAB", shape, (120, 20, 200))
     check_equal_to_open_clip(image, image.convert("RGB"), 32)
 
 
 def test_a_palette_image_is_not_resized_by_nearest_neighbour() -> None:
     image = noise(100, 75).quantize(16)
-    assert not torch.equal(torch.from_numpy(evaluation_pixels(image, 32)) / 255, open_clips(image, 32))
+    assert not torch.equal(torch.from_numpy(evaluation_pixels(image, 32)) / 255, open_clip_pixels(image, 32))
     assert len(np.unique(evaluation_pixels(image, 32).reshape(3, -1), axis=1).T) > 16
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "PA"])
-def test_opaque_alpha_changes_nothing(mode: str) -> None:
+def test_an_opaque_alpha_channel_changes_nothing(mode: str) -> None:
     plain = noise(50, 40).convert("L").convert("RGB")
     image = plain.convert("RGBA")
     if mode == "PA":
@@ -84,7 +80,7 @@ def test_opaque_alpha_changes_nothing(mode: str) -> None:
 
 @pytest.mark.parametrize("size", [8, 16], ids=["resized", "as it is"])
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "RGBa", "La"])
-def test_transparent_pixels_are_white_whatever_lies_under_them(mode: str, size: int) -> None:
+def test_transparent_pixels_are_white_whatever_their_colour(mode: str, size: int) -> None:
     pixels = np.zeros((16, 16, 4), dtype=np.uint8)
     pixels[:, :8] = (40, 40, 40, 255)
     pixels[:, 8:] = (90, 90, 90, 0)
@@ -114,19 +110,19 @@ def test_a_transparent_colour_of_a_png_is_white(mode: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF"])
-def test_sixteen_bit_grey_is_scaled_not_clipped(kind: str) -> None:
+def test_16_bit_grey_is_scaled_and_not_clipped(kind: str) -> None:
     values = np.array([[0, 128, 129, 257, 32896, 65535]], dtype=np.uint16)
     image = stored(Image.fromarray(values), kind)
     assert image.mode == "I;16"
     assert rgb_pixels(image)[0].tolist() == [[0, 0, 1, 1, 128, 255]]
 
 
-def test_sixteen_bit_grey_of_the_other_byte_order() -> None:
+def test_16_bit_grey_of_the_other_byte_order() -> None:
     image = Image.new("I;16B", (2, 2), 32896)
     assert rgb_pixels(image).tolist() == np.full((3, 2, 2), 128).tolist()
 
 
-def test_integers_within_sixteen_bits_are_read_as_such_and_others_refused() -> None:
+def test_32_bit_integers_are_read_as_16_bit_grey_or_refused() -> None:
     image = stored(Image.fromarray(np.array([[0, 257, 65535]], dtype=np.int32)), "TIFF")
     assert image.mode == "I"
     assert rgb_pixels(image)[0].tolist() == [[0, 1, 255]]
@@ -135,7 +131,7 @@ def test_integers_within_sixteen_bits_are_read_as_such_and_others_refused() -> N
             rgb_pixels(Image.fromarray(np.array(values, dtype=np.int32)))
 
 
-def test_floating_point_from_0_to_1_is_scaled_and_anything_else_refused() -> None:
+def test_floats_from_0_to_1_are_scaled_and_others_refused() -> None:
     image = stored(Image.fromarray(np.array([[0.0, 0.5, 1.0]], dtype=np.float32)), "TIFF")
     assert image.mode == "F"
     assert rgb_pixels(image)[0].tolist() == [[0, 128, 255]]
@@ -145,7 +141,7 @@ def test_floating_point_from_0_to_1_is_scaled_and_anything_else_refused() -> Non
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
-def test_exif_orientation_turns_an_image_only_when_asked(kind: str) -> None:
+def test_an_exif_rotation_is_applied_only_on_request(kind: str) -> None:
     image = Image.new("RGB", (40, 20))
     image.paste((250, 250, 250), (0, 0, 10, 20))
     exif = Image.Exif()
@@ -162,7 +158,7 @@ def test_exif_orientation_turns_an_image_only_when_asked(kind: str) -> None:
         assert np.array_equal(evaluation_pixels(read, 8, exif_rotation=True), evaluation_pixels(upright, 8))
 
 
-def test_pillow_turns_a_tiff_by_itself_and_once() -> None:
+def test_a_tiff_is_rotated_once_by_pillow_itself() -> None:
     exif = Image.Exif()
     exif[ORIENTATION] = TURNED_LEFT
     for asked in (False, True):
@@ -170,7 +166,7 @@ def test_pillow_turns_a_tiff_by_itself_and_once() -> None:
         assert rgb_pixels(read, exif_rotation=asked).shape == (3, 40, 20)
 
 
-def test_exif_orientation_survives_the_reading_of_a_file(tmp_path: Path) -> None:
+def test_reading_a_file_keeps_its_exif_orientation(tmp_path: Path) -> None:
     from orchestrator.datasets.part import file_part
 
     exif = Image.Exif()
@@ -181,7 +177,7 @@ def test_exif_orientation_survives_the_reading_of_a_file(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", ["GIF", "TIFF", "PNG", "WEBP"])
-def test_the_first_of_several_frames_is_taken(kind: str) -> None:
+def test_the_first_of_several_frames_is_used(kind: str) -> None:
     frames = [Image.new("RGB", (12, 12), colour) for colour in ("red", "blue", "green")]
     options = {"lossless": True} if kind == "WEBP" else {}
     read = stored(frames[0], kind, save_all=True, append_images=frames[1:], **options)
@@ -194,7 +190,7 @@ def test_training_pixels_keep_the_shape_and_cap_the_short_side() -> None:
     assert training_pixels(noise(400, 200), 32).shape == (3, 64, 128)
 
 
-def test_rgb_and_grey_images_pass_as_they_are() -> None:
+def test_rgb_and_grey_images_are_not_converted() -> None:
     for mode in ("RGB", "L"):
         image = noise(5, 5).convert(mode)
         assert to_rgb_or_grey(image) is image
@@ -202,7 +198,7 @@ def test_rgb_and_grey_images_pass_as_they_are() -> None:
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP"])
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.9])
-def test_a_truncated_image_is_refused_never_filled_up(kind: str, share: float) -> None:
+def test_a_truncated_image_is_refused(kind: str, share: float) -> None:
     stream = io.BytesIO()
     noise(64, 64).save(stream, kind)
     data = stream.getvalue()

@@ -1,4 +1,4 @@
-"""Downloads over real connections: whole or not at all, resumed where they stopped, checked."""
+"""Downloads over real connections are complete or absent, resume after an interruption, and are checked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fetch(server: FileServer, folder: Path, checksum: str | None = None) -> Path
 
 
 @pytest.mark.parametrize("kind", ["sha256", "md5"])
-def test_a_file_comes_whole_and_is_not_fetched_again(tmp_path: Path, kind: str) -> None:
+def test_a_complete_file_is_not_fetched_again(tmp_path: Path, kind: str) -> None:
     with serve(files=FILES) as server:
         for _ in range(2):
             assert fetch(server, tmp_path, digest(BODY, kind)).read_bytes() == BODY
@@ -41,9 +41,9 @@ def test_a_file_comes_whole_and_is_not_fetched_again(tmp_path: Path, kind: str) 
     assert [path.name for path in tmp_path.iterdir()] == ["set.tar"]
 
 
-@pytest.mark.parametrize("mark", [{}, {"etag": "", "last_modified": "Mon, 02 Nov 2026 10:00:00 GMT"}])
-def test_a_dropped_connection_is_resumed_and_no_byte_comes_twice(tmp_path: Path, mark: dict[str, str]) -> None:
-    with serve(files=FILES, drops=[CUT, 50_000], **mark) as server:
+@pytest.mark.parametrize("validator", [{}, {"etag": "", "last_modified": "Mon, 02 Nov 2026 10:00:00 GMT"}])
+def test_a_dropped_connection_is_resumed_without_repeating_bytes(tmp_path: Path, validator: dict[str, str]) -> None:
+    with serve(files=FILES, drops=[CUT, 50_000], **validator) as server:
         assert fetch(server, tmp_path, digest(BODY)).read_bytes() == BODY
         assert server.sent == [CUT, 50_000, len(BODY) - CUT - 50_000]
         ranges = [request.get("Range") for request in server.requests]
@@ -51,7 +51,7 @@ def test_a_dropped_connection_is_resumed_and_no_byte_comes_twice(tmp_path: Path,
         assert server.requests[1]["If-Range"] == (server.etag or server.last_modified)
 
 
-def test_a_later_command_goes_on_from_what_an_earlier_one_left(tmp_path: Path) -> None:
+def test_a_later_command_resumes_the_partial_file(tmp_path: Path) -> None:
     with serve(files=FILES, drops=[CUT, *[0] * (len(PAUSES) + 1)]) as server:
         with pytest.raises(UserError, match=r"cannot be fetched.*\n.*117.2 KiB are kept"):
             fetch(server, tmp_path)
@@ -61,14 +61,14 @@ def test_a_later_command_goes_on_from_what_an_earlier_one_left(tmp_path: Path) -
         assert sum(server.sent) == len(BODY)
 
 
-def test_a_server_without_ranges_begins_anew(tmp_path: Path) -> None:
+def test_a_server_without_ranges_restarts_the_download(tmp_path: Path) -> None:
     with serve(files=FILES, ranges=False, drops=[CUT]) as server:
         assert fetch(server, tmp_path, digest(BODY)).read_bytes() == BODY
         assert server.sent == [CUT, len(BODY)]
 
 
 @pytest.mark.parametrize("etag", ["", 'W/"weak"'], ids=["none", "weak"])
-def test_without_a_mark_that_can_be_trusted_it_begins_anew(tmp_path: Path, etag: str) -> None:
+def test_without_a_strong_validator_the_download_restarts(tmp_path: Path, etag: str) -> None:
     with serve(files=FILES, etag=etag, drops=[CUT]) as server:
         assert fetch(server, tmp_path).read_bytes() == BODY
         assert [request.get("Range") for request in server.requests] == [None, None]
@@ -82,7 +82,7 @@ def test_a_file_that_changed_on_the_server_is_never_mixed_with_its_old_bytes(tmp
         assert fetch(server, tmp_path).read_bytes() == OTHER
 
 
-def test_a_file_that_was_whole_before_it_could_be_renamed_is_not_fetched_again(tmp_path: Path) -> None:
+def test_a_complete_partial_file_is_renamed_without_fetching(tmp_path: Path) -> None:
     with serve(files=FILES, drops=[CUT, *[0] * (len(PAUSES) + 1)]) as server:
         with pytest.raises(UserError):
             fetch(server, tmp_path)
@@ -92,7 +92,7 @@ def test_a_file_that_was_whole_before_it_could_be_renamed_is_not_fetched_again(t
         assert sum(server.sent) == CUT
 
 
-def test_a_wrong_checksum_names_both_and_sets_the_file_aside(tmp_path: Path) -> None:
+def test_a_wrong_checksum_is_reported_and_the_file_renamed(tmp_path: Path) -> None:
     with serve(files=FILES) as server:
         with pytest.raises(UserError) as failed:
             fetch(server, tmp_path, digest(OTHER))
@@ -103,13 +103,13 @@ def test_a_wrong_checksum_names_both_and_sets_the_file_aside(tmp_path: Path) -> 
         assert fetch(server, tmp_path, digest(OTHER)).read_bytes() == OTHER
 
 
-def test_a_busy_server_is_asked_again(tmp_path: Path) -> None:
+def test_a_busy_server_is_retried(tmp_path: Path) -> None:
     with serve(files=FILES, statuses=[503, 429]) as server:
         assert fetch(server, tmp_path).read_bytes() == BODY
 
 
 @pytest.mark.parametrize(("code", "hint"), [(404, r"set\.tar$"), (403, "account or a token"), (401, "token")])
-def test_a_refusal_is_said_at_once(tmp_path: Path, code: int, hint: str) -> None:
+def test_a_refusal_is_not_retried(tmp_path: Path, code: int, hint: str) -> None:
     with serve(files=FILES, statuses=[code]) as server:
         with pytest.raises(UserError, match=hint):
             fetch(server, tmp_path)
@@ -117,7 +117,7 @@ def test_a_refusal_is_said_at_once(tmp_path: Path, code: int, hint: str) -> None
     assert not list(tmp_path.glob("set.tar"))
 
 
-def test_a_web_page_is_not_taken_for_the_file(tmp_path: Path) -> None:
+def test_a_web_page_is_not_saved_as_the_file(tmp_path: Path) -> None:
     with serve(files=FILES, content_type="text/html; charset=utf-8") as server:
         with pytest.raises(UserError, match="shows a page") as failed:
             fetch(server, tmp_path)
@@ -127,7 +127,7 @@ def test_a_web_page_is_not_taken_for_the_file(tmp_path: Path) -> None:
     assert fetch(server, tmp_path, digest(BODY)).read_bytes() == BODY
 
 
-def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_named(tmp_path: Path) -> None:
     with serve(files=FILES) as server:
         pass
     with pytest.raises(UserError, match=r"set\.tar cannot be fetched"):
@@ -135,7 +135,7 @@ def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert announced_size(server.url_of("set.tar")) is None
 
 
-def test_the_size_is_known_beforehand(tmp_path: Path) -> None:
+def test_the_size_is_read_before_the_download(tmp_path: Path) -> None:
     with serve(files=FILES) as server:
         assert announced_size(server.url_of("set.tar")) == len(BODY)
         assert announced_size(server.url_of("other.tar")) is None

@@ -50,7 +50,7 @@ WORDS = {
 }
 
 
-def test_the_catalog_holds_them_all() -> None:
+def test_every_dataset_of_the_catalog_has_a_writer() -> None:
     assert len(REAL) == 38  # the 37, and EMNIST as the paper's table names it
     readable = {"huggingface"}
     assert all(name in formats.WRITERS or catalog().dataset(name).route.kind in readable for name in REAL)
@@ -84,7 +84,7 @@ def test_a_dataset_is_read_from_files_in_its_format(name: str, tmp_path: Path) -
         seen |= origins
 
 
-def test_labels_follow_the_sorted_names_of_classes(tmp_path: Path) -> None:
+def test_labels_follow_the_sorted_class_names(tmp_path: Path) -> None:
     entry = catalog().dataset("rsi_cb128")
     formats.write(entry, tmp_path / "rsi_cb128")
     names = formats.names_of(entry)
@@ -93,8 +93,8 @@ def test_labels_follow_the_sorted_names_of_classes(tmp_path: Path) -> None:
         assert names[part.labels[index]] in part.origin(index)
 
 
-def test_the_docs_table_and_notes_are_the_catalogs() -> None:
-    """``python -m orchestrator.catalog.markdown`` prints both anew."""
+def test_the_docs_table_and_notes_match_the_catalog() -> None:
+    """``python -m orchestrator.catalog.markdown`` prints both."""
     text = (Path(__file__).parents[3] / "docs" / "datasets.md").read_text(encoding="utf-8")
     entries = [catalog().dataset(name) for name in REAL]
     assert markdown_table(entries) in text

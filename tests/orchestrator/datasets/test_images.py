@@ -1,4 +1,4 @@
-"""Decoding, loading from folders, and splits, on real files in real formats."""
+"""Decoded splits, class folders and split recipes, on real image files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SIZE = 32
 
 
 def picture(width: int, height: int, seed: int = 0) -> Image.Image:
-    """A picture with detail at every scale."""
+    """A random image with detail at every scale."""
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
@@ -65,7 +65,7 @@ def write_folder(
                 picture(20 + index, 30, seed=100 * label + index).save(root / split / name / f"{index}.{kind}")
 
 
-def test_a_folder_with_its_own_splits(tmp_path: Path) -> None:
+def test_a_folder_with_train_and_test(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"))
     raw = open_dataset(folder_entry(), tmp_path)
     assert raw.class_names == ("round thing", "square")
@@ -75,7 +75,7 @@ def test_a_folder_with_its_own_splits(tmp_path: Path) -> None:
     assert raw.train.origin(0).endswith("train/round_thing/0.png")
 
 
-def test_a_folder_that_a_recipe_splits(tmp_path: Path) -> None:
+def test_a_folder_divided_by_a_recipe(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("all",))
     raw = open_dataset(folder_entry(recipe="eighty_twenty"), tmp_path)
     assert np.bincount(raw.train.labels).tolist() == [8, 8]
@@ -85,7 +85,7 @@ def test_a_folder_that_a_recipe_splits(tmp_path: Path) -> None:
     assert not train & test
 
 
-def test_the_recipe_says_which_part_is_read_where_a_folder_has_both_layouts(tmp_path: Path) -> None:
+def test_the_recipe_selects_the_layout_of_a_folder_with_both(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"), n=2)
     write_folder(tmp_path / "shapes", ("all",), n=10)
     assert len(open_dataset(folder_entry(), tmp_path).train) == 4
@@ -93,7 +93,7 @@ def test_the_recipe_says_which_part_is_read_where_a_folder_has_both_layouts(tmp_
 
 
 @pytest.mark.parametrize("recipe", ["eighty_twenty", "eighty_ten_ten", "published"])
-def test_splits_are_disjoint_and_the_same_every_time(recipe: str) -> None:
+def test_splits_are_disjoint_and_repeatable(recipe: str) -> None:
     labels = np.repeat(np.arange(7), 30).astype(np.int64)
     first, second = (split_indices(labels, recipe, "a dataset") for _ in range(2))
     assert all(np.array_equal(first[part], second[part]) for part in first)
@@ -110,7 +110,7 @@ def test_an_unknown_recipe_is_refused() -> None:
         split_indices(np.zeros(4, dtype=np.int64), "official", "x")
 
 
-def test_images_come_back_as_they_were_decoded(tmp_path: Path) -> None:
+def test_stored_images_equal_decoded_images(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"), n=3)
     part = open_dataset(folder_entry(), tmp_path).train
     write_images(part, lambda image: training_pixels(image, SIZE), tmp_path)
@@ -124,7 +124,7 @@ def test_images_come_back_as_they_were_decoded(tmp_path: Path) -> None:
     assert np.array_equal(batch[1].numpy(), evaluation_pixels(part.read(3), SIZE))
 
 
-def test_every_broken_image_is_named_with_its_reason(tmp_path: Path) -> None:
+def test_every_unreadable_image_is_named_with_its_reason(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"), n=4)
     good = tmp_path / "shapes/train/square/1.jpg"
     good.write_bytes(good.read_bytes()[:300])
@@ -138,7 +138,7 @@ def test_every_broken_image_is_named_with_its_reason(tmp_path: Path) -> None:
     assert "square/2.bmp" in message
 
 
-def test_a_broken_image_leaves_nothing_and_the_hint_names_the_way_out(tmp_path: Path) -> None:
+def test_an_unreadable_image_stores_nothing_and_the_hint_names_a_command(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"), n=30)
     for index in range(0, 30, 2):
         (tmp_path / "shapes/train/square" / f"{index}.{('png', 'jpg', 'bmp')[index % 3]}").write_bytes(b"GIF89a")
@@ -167,13 +167,13 @@ def transform(image: Image.Image) -> NDArray[np.uint8]:
 
 
 def build_in(store: Store, part: Part) -> None:
-    """Decode a part into a store, as the stage does."""
+    """Decode a part into a store, as an artifact's build does."""
     with store.building(ADDRESS, IDENTITY) as builder:
         write_images(part, transform, builder.folder, dataset="shapes", progress=builder.progress)
 
 
-def check_whole(store: Store, part: Part) -> None:
-    """The artifact is there with every pixel."""
+def check_complete(store: Store, part: Part) -> None:
+    """Check that the artifact is complete."""
     found = store.artifact(ADDRESS, IDENTITY)
     assert found is not None
     found.verify()
@@ -210,7 +210,7 @@ def child(folder: Path, store: Path, how: str) -> list[str]:
     return [sys.executable, "-c", CHILD, str(folder), str(store), how]
 
 
-def test_a_builder_killed_half_way_leaves_nothing_that_is_taken_for_whole(tmp_path: Path) -> None:
+def test_a_killed_builder_leaves_no_artifact(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"))
     part, store = open_dataset(folder_entry(), tmp_path).train, Store(tmp_path / "store")
     with subprocess.Popen(child(tmp_path, tmp_path / "store", "killed"), stdout=subprocess.PIPE) as process:
@@ -220,10 +220,10 @@ def test_a_builder_killed_half_way_leaves_nothing_that_is_taken_for_whole(tmp_pa
     assert list((tmp_path / "store").rglob("pixels.bin"))
     assert store.artifact(ADDRESS) is None
     build_in(store, part)
-    check_whole(store, part)
+    check_complete(store, part)
 
 
-def test_two_builders_at_once_leave_one_whole_split(tmp_path: Path) -> None:
+def test_two_concurrent_builders_leave_one_complete_split(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"))
     part, store = open_dataset(folder_entry(), tmp_path).train, Store(tmp_path / "store")
     met = threading.Barrier(2)
@@ -238,10 +238,10 @@ def test_two_builders_at_once_leave_one_whole_split(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         for builder in [pool.submit(build_in, store, replace(part, read=read)) for _ in range(2)]:
             builder.result(120)
-    check_whole(store, part)
+    check_complete(store, part)
 
 
-def test_a_disk_that_takes_no_more_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"))
     done = subprocess.run(child(tmp_path, tmp_path / "store", "full"), capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode != 0
@@ -250,7 +250,7 @@ def test_a_disk_that_takes_no_more_is_named_and_leaves_nothing(tmp_path: Path) -
     assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
 
 
-def test_a_store_that_may_not_be_written_to_is_named() -> None:
+def test_a_read_only_store_is_named() -> None:
     with tempfile.TemporaryDirectory() as name:  # tmp_path lies where other users cannot look
         folder = Path(name)
         write_folder(folder / "shapes", ("train", "test"), n=3)
@@ -274,7 +274,7 @@ def test_an_empty_class_folder_is_an_error(tmp_path: Path) -> None:
         open_dataset(folder_entry(), tmp_path)
 
 
-def test_a_class_that_only_the_test_split_has_is_an_error(tmp_path: Path) -> None:
+def test_a_class_in_the_test_part_only_is_an_error(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"))
     (tmp_path / "shapes/test/triangle").mkdir()
     with pytest.raises(UserError, match="triangle"):
@@ -296,7 +296,7 @@ def test_class_words_come_from_the_catalog_by_folder_name(tmp_path: Path) -> Non
         open_dataset(folder_entry(class_names=wrong), tmp_path)
 
 
-def test_a_missing_folder_says_which_option_gives_it(tmp_path: Path) -> None:
+def test_the_error_of_a_missing_folder_names_the_option(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="data-root"):
         open_dataset(folder_entry(), None)
     with pytest.raises(UserError, match="shapes"):

@@ -1,4 +1,4 @@
-"""``data prepare``: a dataset is there whole or not at all, whatever happens on the way."""
+"""``data prepare`` leaves a complete dataset or none, whatever interrupts it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from tests.helpers.waiting import TIMEOUT, wait_for
 QUIET = Console(file=io.StringIO())
 
 
-def check_there(entry: DatasetEntry, root: Path) -> None:
-    """The dataset can be opened and read, and nothing else lies beside it."""
+def check_complete(entry: DatasetEntry, root: Path) -> None:
+    """Check that the dataset can be opened and read, and that no temporary files are left."""
     assert state_of(entry, root) == "there"
     raw = open_dataset(entry, root)
     assert (len(raw.train), len(raw.test)) == (8, 2)
@@ -46,8 +46,8 @@ def check_there(entry: DatasetEntry, root: Path) -> None:
     assert [path.name for path in root.iterdir() if not path.name.startswith(".")] == ["pets"]
 
 
-def check_not_there(entry: DatasetEntry, root: Path) -> None:
-    """No command takes what is there for the dataset."""
+def check_missing(entry: DatasetEntry, root: Path) -> None:
+    """Check that no command takes the files for a complete dataset."""
     assert not (root / "pets").exists()
     assert state_of(entry, root) in ("partial", "missing")
     with pytest.raises(UserError, match="data prepare pets"):
@@ -66,7 +66,7 @@ def test_an_archive_becomes_a_dataset_with_a_record(tmp_path: Path, pack: Any) -
         record = prepare_one(entry, tmp_path, QUIET)
         assert prepare_one(entry, tmp_path, QUIET) is None
         assert server.sent == [len(body)]
-    check_there(entry, tmp_path)
+    check_complete(entry, tmp_path)
     assert record == read_record(entry, tmp_path)
     assert record is not None
     assert record.files == {"pets.archive": f"sha256:{hashlib.sha256(body).hexdigest()}"}
@@ -76,7 +76,7 @@ def test_an_archive_becomes_a_dataset_with_a_record(tmp_path: Path, pack: Any) -
     assert "pets is there" in line
 
 
-def test_counts_that_are_not_the_catalogs_are_said(tmp_path: Path) -> None:
+def test_counts_that_differ_from_the_catalog_are_recorded(tmp_path: Path) -> None:
     with serve(files={"a.tar": BODY}) as server:
         entry = entry_of(server.url_of("a.tar"), sizes={"train": 80, "test": 20})
         record = prepare_one(entry, tmp_path, QUIET)
@@ -95,7 +95,7 @@ BAD: dict[str, tuple[bytes, bytes | None, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_archive_leaves_nothing_that_looks_whole(tmp_path: Path, case: str) -> None:
+def test_a_bad_archive_leaves_no_dataset(tmp_path: Path, case: str) -> None:
     body, stated, message = BAD[case]
     root = tmp_path / "root"
     with serve(files={"a.tar": body}) as server:
@@ -103,11 +103,11 @@ def test_a_bad_archive_leaves_nothing_that_looks_whole(tmp_path: Path, case: str
         for _ in range(2):  # the second attempt meets what the first one left
             with pytest.raises(UserError, match=message):
                 prepare_one(entry, root, QUIET)
-            check_not_there(entry, root)
+            check_missing(entry, root)
     assert not list(tmp_path.rglob("evil.png"))
 
 
-def test_what_an_interruption_left_half_unpacked_is_made_anew_without_fetching(tmp_path: Path) -> None:
+def test_a_partly_unpacked_archive_is_unpacked_again_without_fetching(tmp_path: Path) -> None:
     with serve(files={"a.tar": BODY}) as server:
         entry = entry_of(server.url_of("a.tar"))
         half = tmp_path / "pets.partial" / "pets" / "pets" / "cat"
@@ -115,19 +115,19 @@ def test_what_an_interruption_left_half_unpacked_is_made_anew_without_fetching(t
         (half / "left-over.png").write_bytes(picture(0)[:50])
         (tmp_path / "pets.partial" / "downloads").mkdir()
         (tmp_path / "pets.partial" / "downloads" / "a.tar").write_bytes(BODY)
-        check_not_there(entry, tmp_path)
+        check_missing(entry, tmp_path)
         prepare_one(entry, tmp_path, QUIET)
         assert server.requests == []
-    check_there(entry, tmp_path)
+    check_complete(entry, tmp_path)
 
 
-def test_what_an_interruption_left_after_the_last_step_is_removed(tmp_path: Path) -> None:
+def test_a_partial_folder_beside_a_complete_dataset_is_removed(tmp_path: Path) -> None:
     with serve(files={"a.tar": BODY}) as server:
         entry = entry_of(server.url_of("a.tar"))
         prepare_one(entry, tmp_path, QUIET)
         (tmp_path / "pets.partial" / "downloads").mkdir(parents=True)
         remove_leftovers(entry, tmp_path)
-    check_there(entry, tmp_path)
+    check_complete(entry, tmp_path)
 
 
 # -- the command, killed, crowded and short of disk --------------------------------------------------------------------
@@ -156,7 +156,7 @@ def part_size(root: Path) -> int:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["kill -9", "Ctrl-C"])
-def test_a_killed_command_is_gone_on_with_and_no_byte_comes_twice(tmp_path: Path, how: signal.Signals) -> None:
+def test_a_killed_command_is_resumed_without_repeating_bytes(tmp_path: Path, how: signal.Signals) -> None:
     root, half = tmp_path / "root", len(BODY) // 2
     with serve(files={"a.tar": BODY}, stalls=[half]) as server:
         entry = entry_of(server.url_of("a.tar"))
@@ -166,16 +166,16 @@ def test_a_killed_command_is_gone_on_with_and_no_byte_comes_twice(tmp_path: Path
             time.sleep(0.2)  # the bytes are on their way
             process.send_signal(how)
             process.wait(TIMEOUT)
-        check_not_there(entry, root)
+        check_missing(entry, root)
         kept = part_size(root)
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
         assert done.returncode == 0, done.stderr
         assert server.sent == [half, len(BODY) - kept]
     assert "2 classes, 8 train, 2 test" in done.stdout
-    check_there(entry, root)
+    check_complete(entry, root)
 
 
-def test_a_second_command_says_who_is_at_it(tmp_path: Path) -> None:
+def test_a_second_command_names_the_running_process(tmp_path: Path) -> None:
     root = tmp_path / "root"
     with serve(files={"a.tar": BODY}, stalls=[100]) as server:
         entry = entry_of(server.url_of("a.tar"))
@@ -187,10 +187,10 @@ def test_a_second_command_says_who_is_at_it(tmp_path: Path) -> None:
         assert second.returncode == 2
         assert f"pets is being prepared in {root} by process {first.pid}" in second.stdout + second.stderr
         prepare_one(entry, root, QUIET)  # the lock died with its process
-    check_there(entry, root)
+    check_complete(entry, root)
 
 
-def test_two_threads_at_once_leave_one_whole_dataset(tmp_path: Path) -> None:
+def test_two_concurrent_threads_leave_one_complete_dataset(tmp_path: Path) -> None:
     outcomes: list[object] = []
 
     def build(entry: DatasetEntry) -> None:
@@ -207,7 +207,7 @@ def test_two_threads_at_once_leave_one_whole_dataset(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
         assert server.sent == [len(BODY)]
-    check_there(entry, tmp_path)
+    check_complete(entry, tmp_path)
     assert all(outcome is None or "is being prepared" in str(outcome) or outcome == read_record(entry, tmp_path)
                for outcome in outcomes)  # fmt: skip
 
@@ -233,7 +233,7 @@ except UserError as error:
 
 @cache
 def mounts_small_disks() -> bool:
-    """Whether this user may mount a file system in a name space of their own."""
+    """Whether this user may mount a file system in a namespace of its own."""
     try:
         probe = "mount -t tmpfs -o size=32k none /mnt"
         return subprocess.run(["unshare", "-rm", "sh", "-c", probe], capture_output=True, timeout=30).returncode == 0
@@ -245,12 +245,12 @@ UNWILLING = {
     "full": ("size=32k", "the disk is full", "limited", "the disk takes no file of that size"),
     "read-only": ("ro", "the disk is read-only", "locked", "this folder may not be written to"),
 }
-"""Case -> mount option of a small disk and the words for it; elsewhere, what the child does to itself and the words."""
+"""Case -> mount option of a small disk and the expected message; without mounts, the limit of the child process."""
 
 
 @pytest.mark.parametrize("case", UNWILLING)
-def test_a_disk_that_takes_nothing_is_named_and_nothing_looks_whole(tmp_path: Path, case: str) -> None:
-    """On a disk of its own where the system allows to mount one; elsewhere under a limit, or as another user."""
+def test_a_full_or_read_only_disk_is_reported_and_leaves_no_dataset(tmp_path: Path, case: str) -> None:
+    """Uses a small disk where the system allows to mount one; otherwise a limit of the process, or another user."""
     option, expected, otherwise, expected_otherwise = UNWILLING[case]
     root = tmp_path / "root"
     root.mkdir(mode=0o755 if mounts_small_disks() or case == "full" else 0o555)
@@ -268,23 +268,23 @@ def test_a_disk_that_takes_nothing_is_named_and_nothing_looks_whole(tmp_path: Pa
         root.chmod(0o755)
         entry = entry_of(server.url_of("a.tar"))
         prepare_one(entry, root, QUIET)
-    check_there(entry, root)
+    check_complete(entry, root)
 
 
-def test_a_root_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+def test_a_read_only_data_root_is_named(tmp_path: Path) -> None:
     (tmp_path / "root").write_text("a file, where a folder is meant")
     with pytest.raises(UserError, match="this is not a folder"):
         prepare_one(entry_of("http://127.0.0.1:1/a.tar"), tmp_path / "root", QUIET)
 
 
-def test_what_cannot_fit_is_not_begun(tmp_path: Path) -> None:
+def test_a_download_that_cannot_fit_is_not_begun(tmp_path: Path) -> None:
     job = FetchJob(entry_of("http://127.0.0.1:1/a.tar"), 10**16, 0)
     with pytest.raises(UserError, match=r"TiB of disk needed, and .* are free"):
         check_space([job], tmp_path)
     assert check_space([FetchJob(job.entry, None, 0)], tmp_path).startswith("disk needed: not known, ")
 
 
-def test_nothing_is_fetched_unless_somebody_agrees(tmp_path: Path) -> None:
+def test_nothing_is_fetched_without_agreement(tmp_path: Path) -> None:
     with serve(files={"a.tar": BODY}) as server:
         command = prepare_command(tmp_path, entry_of(server.url_of("a.tar")))
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, stdin=subprocess.DEVNULL)
@@ -315,14 +315,16 @@ def mnist_files() -> dict[str, bytes]:
 
 
 def mnist(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> DatasetEntry:
-    """The catalog's MNIST, with its address and checksums those of small files."""
+    """The catalog's MNIST, with the addresses and checksums of small files."""
     sums = [(name, hashlib.md5(body).hexdigest()) for name, body in server.files.items()]
     monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", [f"{server.url}/"])
     monkeypatch.setattr(torchvision.datasets.MNIST, "resources", sums)
     return load_catalog().datasets["mnist"]
 
 
-def test_torchvisions_datasets_resume_and_keep_what_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_datasets_of_torchvision_resume_and_keep_complete_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("orchestrator.datasets.fetching.download.PAUSES", (0.0,))
     with serve(files=mnist_files()) as server:
         entry = mnist(server, monkeypatch)
@@ -341,9 +343,7 @@ def test_torchvisions_datasets_resume_and_keep_what_is_whole(tmp_path: Path, mon
     assert open_dataset(entry, tmp_path).test.read(3).size == (28, 28)
 
 
-def test_a_file_of_torchvisions_with_a_wrong_checksum_is_set_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torchvision_file_with_a_wrong_checksum_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serve(files=mnist_files()) as server:
         entry = mnist(server, monkeypatch)
         name = next(iter(server.files))
@@ -355,7 +355,7 @@ def test_a_file_of_torchvisions_with_a_wrong_checksum_is_set_aside(
         assert prepare_one(entry, tmp_path, QUIET) is not None
 
 
-def test_a_gated_dataset_says_what_to_put_where(tmp_path: Path) -> None:
+def test_the_error_of_a_gated_dataset_names_the_archives_and_their_folder(tmp_path: Path) -> None:
     entry = load_catalog().datasets["imagenet"]
     with pytest.raises(UserError) as failed:
         prepare_one(entry, tmp_path, QUIET)
@@ -365,7 +365,7 @@ def test_a_gated_dataset_says_what_to_put_where(tmp_path: Path) -> None:
     assert "image-net.org" in text
 
 
-def test_a_dataset_no_program_can_fetch_is_left_to_its_user(tmp_path: Path) -> None:
+def test_a_dataset_to_fetch_by_hand_gets_instructions(tmp_path: Path) -> None:
     entry = load_catalog().datasets["rsscn7"]
     assert plan_preparation([entry], tmp_path).by_hand == (entry,)
     assert "by hand, into" in str(missing_data(entry, tmp_path))
@@ -388,7 +388,7 @@ def shard(first: int) -> bytes:
 
 
 def hub_files() -> tuple[dict[str, bytes], dict[str, dict[str, str]]]:
-    """What a hub with one repository answers: the repository's list of files, and the files."""
+    """Answers of a hub with one repository: its list of files, and the files."""
     content = {
         "README.md": b"# pets",
         "data/train-00000-of-00002.parquet": shard(0),
@@ -425,7 +425,7 @@ def hub_entry(url: str) -> DatasetEntry:
     return entry_of(url, route=route)
 
 
-def test_a_hub_repository_is_fetched_at_one_commit_and_only_what_is_needed(tmp_path: Path) -> None:
+def test_only_the_needed_files_of_one_commit_are_fetched_from_the_hub(tmp_path: Path) -> None:
     files, headers = hub_files()
     with serve(files=files, headers=headers) as server:
         entry = hub_entry(server.url)
@@ -441,7 +441,7 @@ def test_a_hub_repository_is_fetched_at_one_commit_and_only_what_is_needed(tmp_p
     assert (len(raw.train), len(raw.test), raw.class_names) == (7, 3, CLASSES)
 
 
-def test_a_hub_file_with_other_content_than_its_checksum_is_removed(tmp_path: Path) -> None:
+def test_a_hub_file_with_a_wrong_checksum_is_removed(tmp_path: Path) -> None:
     files, headers = hub_files()
     name = f"datasets/{REPO}/resolve/{COMMIT}/data/train-00001-of-00002.parquet"
     files[name] = files[name][:-1] + b"x"
@@ -455,7 +455,9 @@ def test_a_hub_file_with_other_content_than_its_checksum_is_removed(tmp_path: Pa
 @pytest.mark.parametrize(
     ("header", "expected"), [("GatedRepo", "hf auth login"), ("RepoNotFound", "there is no such repository")]
 )
-def test_a_hub_that_refuses_says_what_to_do(tmp_path: Path, header: str, expected: str) -> None:
+def test_the_error_of_a_gated_or_missing_repository_names_the_remedy(
+    tmp_path: Path, header: str, expected: str
+) -> None:
     status = 403 if header == "GatedRepo" else 404
     with (
         serve(files={}, statuses=[status], error_code=header) as server,

@@ -1,4 +1,4 @@
-"""What readers of routes make of files that are laid out otherwise, incomplete or damaged."""
+"""Readers of routes with files in other layouts, incomplete files and damaged files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from orchestrator.util.errors import UserError
 from tests.helpers import formats
 
 
-def an_entry(route: dict[str, Any], **changes: Any) -> DatasetEntry:
+def entry_with(route: dict[str, Any], **changes: Any) -> DatasetEntry:
     fields = {
         "name": "mine",
         "title": "Mine",
@@ -51,7 +51,7 @@ def refusal(entry: DatasetEntry, root: Path) -> str:
 PARQUET = {"kind": "huggingface", "repo": "me/mine", "splits": {"all": "train"}}
 
 
-def a_route(**changes: Any) -> HuggingFaceRoute:
+def hub_route(**changes: Any) -> HuggingFaceRoute:
     return HuggingFaceRoute.model_validate({**PARQUET, **changes})
 
 
@@ -71,28 +71,28 @@ def a_route(**changes: Any) -> HuggingFaceRoute:
     ],
 )  # fmt: skip
 def test_the_shards_of_a_split(paths: list[str], changes: dict[str, Any], expected: list[str]) -> None:
-    assert shards_of(paths, a_route(**changes), "all") == expected
+    assert shards_of(paths, hub_route(**changes), "all") == expected
 
 
 def test_a_missing_shard_is_an_error() -> None:
     with pytest.raises(UserError, match="shard 1 of the split 'train' is missing"):
-        shards_of(["data/train-00000-of-00003.parquet", "data/train-00002-of-00003.parquet"], a_route(), "all")
+        shards_of(["data/train-00000-of-00003.parquet", "data/train-00002-of-00003.parquet"], hub_route(), "all")
     with pytest.raises(UserError, match="no parquet file of the split 'train'"):
-        shards_of(["data/test-00000-of-00001.parquet"], a_route(), "all")
+        shards_of(["data/test-00000-of-00001.parquet"], hub_route(), "all")
 
 
-def test_labels_that_are_texts_name_their_classes(tmp_path: Path) -> None:
+def test_text_labels_name_their_classes(tmp_path: Path) -> None:
     formats.write_parquet(tmp_path / "mine/train.parquet", ["pear", "apple"] * 10, colours=[1, 0] * 10)
-    raw = open_dataset(an_entry(PARQUET), tmp_path)
+    raw = open_dataset(entry_with(PARQUET), tmp_path)
     assert raw.class_names == ("apple", "pear")
     for index in range(len(raw.train)):
         assert formats.label_seen(raw.train.read(index), in_grey=False) == raw.train.labels[index]
 
 
-def test_labels_without_names_need_names_in_the_catalog(tmp_path: Path) -> None:
+def test_numeric_labels_need_names_in_the_catalog(tmp_path: Path) -> None:
     formats.write_parquet(tmp_path / "mine/train.parquet", [False, True] * 5)
-    assert "give class_names in the catalog's entry of mine" in refusal(an_entry(PARQUET), tmp_path)
-    raw = open_dataset(an_entry(PARQUET, class_names=["healthy", "ill"]), tmp_path)
+    assert "give class_names in the catalog's entry of mine" in refusal(entry_with(PARQUET), tmp_path)
+    raw = open_dataset(entry_with(PARQUET, class_names=["healthy", "ill"]), tmp_path)
     assert raw.class_names == ("healthy", "ill")
     assert set(raw.train.labels.tolist()) == {0, 1}
 
@@ -102,49 +102,49 @@ def test_other_columns_and_plain_bytes(tmp_path: Path) -> None:
     path.parent.mkdir()
     pq.write_table(pa.table({"webp": [formats.encoded(n % 2, "webp") for n in range(10)], "cls": [0, 1] * 5}), path)
     columns = {"image": "webp", "label": "cls"}
-    raw = open_dataset(an_entry({**PARQUET, "columns": columns}, class_names=["a", "b"]), tmp_path)
+    raw = open_dataset(entry_with({**PARQUET, "columns": columns}, class_names=["a", "b"]), tmp_path)
     assert raw.train.read(0).size == (16, 16)
-    message = refusal(an_entry(PARQUET), tmp_path)
+    message = refusal(entry_with(PARQUET), tmp_path)
     assert "train.parquet: has no column 'image', only webp, cls" in message
 
 
-def test_what_is_no_parquet_or_says_too_little_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_parquet_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "mine/train.parquet"
     formats.write_parquet(path, [0, 1, 2], names=["a", "b"])
-    assert "the label 2 is outside 0 to 1" in refusal(an_entry(PARQUET), tmp_path)
+    assert "the label 2 is outside 0 to 1" in refusal(entry_with(PARQUET), tmp_path)
     formats.write_parquet(path, [0, None, 1], colours=[0, 0, 1], names=["a", "b"])
-    assert "1 images have no label" in refusal(an_entry(PARQUET), tmp_path)
+    assert "1 images have no label" in refusal(entry_with(PARQUET), tmp_path)
     path.write_bytes(path.read_bytes()[:-30])
-    message = refusal(an_entry(PARQUET), tmp_path)
+    message = refusal(entry_with(PARQUET), tmp_path)
     assert "train.parquet: cannot be read as parquet" in message
     assert "data prepare mine" in message
 
 
-def test_parts_that_name_other_classes_are_refused(tmp_path: Path) -> None:
+def test_parts_with_different_class_names_are_refused(tmp_path: Path) -> None:
     formats.write_parquet(tmp_path / "mine/train.parquet", [0, 1], names=["a", "b"])
     formats.write_parquet(tmp_path / "mine/test.parquet", [0, 1], names=["b", "a"])
-    entry = an_entry({**PARQUET, "splits": {"train": "train", "test": "test"}}, splits={"recipe": "official"})
+    entry = entry_with({**PARQUET, "splits": {"train": "train", "test": "test"}}, splits={"recipe": "official"})
     assert "do not name the same classes" in refusal(entry, tmp_path)
 
 
-def test_a_row_without_an_image_says_so(tmp_path: Path) -> None:
+def test_a_row_without_an_image_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "mine/train.parquet"
     path.parent.mkdir()
     images = [{"bytes": None, "path": "a.png"}, {"bytes": formats.encoded(0, "png"), "path": None}]
     pq.write_table(pa.table({"image": images * 5, "label": ["a", "b"] * 5}), path)
-    part = open_dataset(an_entry(PARQUET), tmp_path).train
+    part = open_dataset(entry_with(PARQUET), tmp_path).train
     with pytest.raises(ValueError, match="no image"):
         part.read(int(part.labels.argmin()))
 
 
-def test_damage_in_one_row_group_spoils_no_other(tmp_path: Path) -> None:
+def test_damage_in_one_row_group_affects_no_other(tmp_path: Path) -> None:
     path = tmp_path / "mine/train.parquet"
     formats.write_parquet(path, [0, 1] * 50, names=["a", "b"], rows=10)
     chunk = pq.ParquetFile(path).metadata.row_group(3).column(0)  # the images of rows 30 to 39
     with open(path, "r+b") as stream:
         stream.seek(chunk.dictionary_page_offset or chunk.data_page_offset)
         stream.write(b"\xff" * chunk.total_compressed_size)
-    part = open_dataset(an_entry(PARQUET), tmp_path).train
+    part = open_dataset(entry_with(PARQUET), tmp_path).train
     broken = []
     for index in range(len(part)):
         try:
@@ -155,28 +155,28 @@ def test_damage_in_one_row_group_spoils_no_other(tmp_path: Path) -> None:
     assert set(broken) <= set(range(30, 40))
 
 
-def test_images_are_read_by_many_threads_at_once(tmp_path: Path) -> None:
+def test_images_can_be_read_by_many_threads(tmp_path: Path) -> None:
     formats.write_parquet(tmp_path / "mine/train.parquet", [n % 40 for n in range(400)],
                           names=[f"c{n}" for n in range(40)], rows=7)  # fmt: skip
-    part = open_dataset(an_entry(PARQUET), tmp_path).train
+    part = open_dataset(entry_with(PARQUET), tmp_path).train
     with ThreadPoolExecutor(8) as pool:
         seen = list(pool.map(lambda index: formats.label_seen(part.read(index), in_grey=False), range(len(part))))
     assert seen == part.labels.tolist()
 
 
-def test_parts_and_recipe_must_go_together(tmp_path: Path) -> None:
+def test_the_parts_must_fit_the_split_recipe(tmp_path: Path) -> None:
     formats.write_parquet(tmp_path / "mine/train.parquet", [0, 1], names=["a", "b"])
     formats.write_parquet(tmp_path / "mine/test.parquet", [0, 1], names=["a", "b"])
-    whole = an_entry(PARQUET, splits={"recipe": "official"})
+    whole = entry_with(PARQUET, splits={"recipe": "official"})
     assert "mine has no part 'test' of its own" in refusal(whole, tmp_path)
-    parts = an_entry({**PARQUET, "splits": {"train": "train", "test": "test"}})
+    parts = entry_with({**PARQUET, "splits": {"train": "train", "test": "test"}})
     assert "the recipe eighty_twenty would ignore" in refusal(parts, tmp_path)
 
 
 def test_a_part_without_images_is_an_error(tmp_path: Path) -> None:
     formats.write_parquet(tmp_path / "mine/train.parquet", [0, 1], names=["a", "b"])
     formats.write_parquet(tmp_path / "mine/test.parquet", [], names=["a", "b"])
-    entry = an_entry({**PARQUET, "splits": {"train": "train", "test": "test"}}, splits={"recipe": "official"})
+    entry = entry_with({**PARQUET, "splits": {"train": "train", "test": "test"}}, splits={"recipe": "official"})
     assert "mine has no images in its test part" in refusal(entry, tmp_path)
 
 
@@ -190,7 +190,7 @@ def put(root: Path, *paths: str) -> None:
         formats.put(root / path, 0)
 
 
-def test_class_folders_are_found_at_any_one_depth(tmp_path: Path) -> None:
+def test_class_folders_are_found_at_any_common_depth(tmp_path: Path) -> None:
     put(
         tmp_path,
         "a/x/cat/1.png",
@@ -217,32 +217,32 @@ def test_class_folders_are_found_at_any_one_depth(tmp_path: Path) -> None:
         (["1.png"], "no class folders of images"),
     ],
 )
-def test_class_folders_that_cannot_be_told(tmp_path: Path, paths: list[str], expected: str) -> None:
+def test_ambiguous_class_folders_are_refused(tmp_path: Path, paths: list[str], expected: str) -> None:
     for path in paths:
         if path.endswith(".txt"):
             formats.lines(tmp_path / "mine" / path, ["x"])
         else:
             put(tmp_path / "mine", path)
-    assert expected in refusal(an_entry(MANUAL), tmp_path)
+    assert expected in refusal(entry_with(MANUAL), tmp_path)
 
 
-def test_class_folders_with_parts_of_their_own(tmp_path: Path) -> None:
-    entry = an_entry(MANUAL, splits={"recipe": "official"})
+def test_class_folders_in_train_and_test(tmp_path: Path) -> None:
+    entry = entry_with(MANUAL, splits={"recipe": "official"})
     put(tmp_path / "mine", "train/cat/1.png", "train/dog/1.png", "test/cat/2.png", "test/dog/2.png")
     assert len(open_dataset(entry, tmp_path).test) == 2
     put(tmp_path / "mine", "test/eel/1.png")
     assert "class folder 'eel' is in only one of train and test" in refusal(entry, tmp_path)
 
 
-def test_a_folder_of_ones_own_may_hold_its_classes_at_once(tmp_path: Path) -> None:
+def test_a_folder_may_hold_its_class_folders_directly(tmp_path: Path) -> None:
     put(tmp_path / "mine", *(f"{name}/{n}.png" for name in ("cat", "dog") for n in range(5)))
-    raw = open_dataset(an_entry({"kind": "folder", "folder": "mine"}), tmp_path)
+    raw = open_dataset(entry_with({"kind": "folder", "folder": "mine"}), tmp_path)
     assert (raw.class_names, len(raw.train), len(raw.test)) == (("cat", "dog"), 8, 2)
 
 
-def test_images_on_record_as_left_out_stay_out_and_the_others_in_their_part(tmp_path: Path) -> None:
+def test_excluded_images_are_left_out_and_the_others_keep_their_part(tmp_path: Path) -> None:
     put(tmp_path / "mine", *(f"{name}/{n}.png" for name in ("cat", "dog") for n in range(10)))
-    entry = an_entry(MANUAL)
+    entry = entry_with(MANUAL)
     before = open_dataset(entry, tmp_path)
     out = [before.train.origin(3), before.test.origin(0)]
     excluded_file(entry, tmp_path).write_text("".join(f"{origin}\tbroken\n" for origin in out))
@@ -256,7 +256,7 @@ def test_images_on_record_as_left_out_stay_out_and_the_others_in_their_part(tmp_
 # --- ImageNet's variants, CUB -------------------------------------------------------------------------------------
 
 
-def test_folders_of_imagenet_that_are_no_class_are_refused(tmp_path: Path) -> None:
+def test_an_unknown_wordnet_id_is_refused(tmp_path: Path) -> None:
     put(tmp_path, "imagenet_a/imagenet-a/n01440764/1.jpg", "imagenet_a/imagenet-a/n99999999/1.jpg")
     assert "n99999999 is none of the 1,000 classes" in refusal(load_catalog().dataset("imagenet_a"), tmp_path)
     put(tmp_path, "imagenet_v2/v2/7/1.jpeg", "imagenet_v2/v2/1000/1.jpeg")
@@ -293,7 +293,7 @@ def test_the_lists_of_cub_must_agree(tmp_path: Path) -> None:
 # --- torchvision --------------------------------------------------------------------------------------------------
 
 
-def test_missing_and_damaged_files_name_the_command_that_gets_them(tmp_path: Path) -> None:
+def test_the_error_of_missing_files_names_the_command_that_fetches_them(tmp_path: Path) -> None:
     entry = load_catalog().dataset("mnist")
     (tmp_path / "mnist").mkdir()
     message = refusal(entry, tmp_path)
@@ -305,14 +305,14 @@ def test_missing_and_damaged_files_name_the_command_that_gets_them(tmp_path: Pat
     assert "torchvision's MNIST(train=False) cannot be read" in refusal(entry, tmp_path)
 
 
-def test_numbers_are_not_taken_for_names(tmp_path: Path) -> None:
+def test_numeric_class_names_need_names_in_the_catalog(tmp_path: Path) -> None:
     entry = load_catalog().dataset("stl10")
     formats.write(entry, tmp_path / "stl10")
     (tmp_path / "stl10/stl10_binary/class_names.txt").unlink()
     assert "nothing in its files names the classes" in refusal(entry, tmp_path)
 
 
-def test_parts_with_other_classes_are_refused(tmp_path: Path) -> None:
+def test_torchvision_parts_with_different_classes_are_refused(tmp_path: Path) -> None:
     entry = load_catalog().dataset("country211")
     formats.write(entry, tmp_path / "country211")
     (tmp_path / "country211/country211/test/AC/1.jpg").unlink()
@@ -323,7 +323,7 @@ def test_parts_with_other_classes_are_refused(tmp_path: Path) -> None:
 def test_an_unknown_class_of_torchvision_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     route = {"kind": "torchvision", "dataset": "MNISTT", "arguments": {"train": [{}], "test": [{}]}}
-    assert "no dataset class 'MNISTT'" in refusal(an_entry(route), tmp_path)
+    assert "no dataset class 'MNISTT'" in refusal(entry_with(route), tmp_path)
 
 
 class Bomb:
@@ -332,7 +332,7 @@ class Bomb:
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 4])
-def test_a_pickle_that_would_run_code_is_not_read(
+def test_a_pickle_that_would_run_code_is_refused(
     tmp_path: Path, protocol: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -346,7 +346,7 @@ def test_a_pickle_that_would_run_code_is_not_read(
         refuse_foreign_pickle(bomb)
 
 
-def test_archives_of_imagenet_are_not_unpacked_by_its_reader(tmp_path: Path) -> None:
+def test_the_reader_of_imagenet_unpacks_no_archive(tmp_path: Path) -> None:
     entry = load_catalog().dataset("imagenet")
     root = tmp_path / "imagenet"
     put(root, "train/n01440764/1.JPEG")
@@ -361,7 +361,7 @@ def test_archives_of_imagenet_are_not_unpacked_by_its_reader(tmp_path: Path) -> 
 def manifest(tmp_path: Path, text: str, *, recipe: str = "official", **route: Any) -> DatasetEntry:
     put(tmp_path / "mine", *(f"photos/{n}.png" for n in range(6)))
     (tmp_path / "mine" / "manifest.csv").write_text(text, encoding="utf-8-sig")
-    return an_entry({"kind": "manifest", "folder": "mine", **route}, splits={"recipe": recipe})
+    return entry_with({"kind": "manifest", "folder": "mine", **route}, splits={"recipe": recipe})
 
 
 ROWS = (
@@ -376,12 +376,12 @@ def test_a_manifest_with_parts(tmp_path: Path) -> None:
     assert [raw.test.origin(index) for index in range(2)] == ["photos/2.png", "photos/3.png"]
 
 
-def test_a_manifest_in_parquet_with_other_columns_that_a_recipe_splits(tmp_path: Path) -> None:
+def test_a_parquet_manifest_with_other_columns_and_a_recipe(tmp_path: Path) -> None:
     put(tmp_path / "mine", *(f"{n}.png" for n in range(20)))
     pq.write_table(pa.table({"file": [f"{n}.png" for n in range(20)], "kind": [n % 2 + 9 for n in range(20)]}),
                    tmp_path / "mine" / "list.parquet")  # fmt: skip
     route = {"kind": "manifest", "folder": "mine", "file": "list.parquet", "columns": {"path": "file", "label": "kind"}}
-    raw = open_dataset(an_entry(route), tmp_path)
+    raw = open_dataset(entry_with(route), tmp_path)
     assert raw.class_names == ("9", "10")  # by number, not by text
     assert (len(raw.train), len(raw.test)) == (16, 4)
 
@@ -404,7 +404,7 @@ def test_a_manifest_in_parquet_with_other_columns_that_a_recipe_splits(tmp_path:
         ("dog", "cat", "has 1 class"),
     ],
 )
-def test_what_is_wrong_with_a_manifest_says_where(tmp_path: Path, old: str, new: str, expected: str) -> None:
+def test_the_error_of_a_wrong_manifest_names_its_place(tmp_path: Path, old: str, new: str, expected: str) -> None:
     assert old in ROWS
     assert expected in refusal(manifest(tmp_path, ROWS.replace(old, new)), tmp_path)
 
@@ -416,28 +416,28 @@ def test_a_manifest_with_parts_is_not_split_again(tmp_path: Path) -> None:
 # --- words --------------------------------------------------------------------------------------------------------
 
 
-def test_names_are_looked_up_however_a_copy_spells_them() -> None:
-    entry = an_entry(MANUAL, class_names={"BareLand": "bare land", "golf-course": "golf links"})
+def test_class_names_match_regardless_of_spelling() -> None:
+    entry = entry_with(MANUAL, class_names={"BareLand": "bare land", "golf-course": "golf links"})
     for spelled in (["BareLand", "golf-course"], ["bare land", "golf_course"], ["bareland", "Golf Course"]):
         assert class_words_of(entry, spelled) == ("bare land", "golf links")
 
 
-def test_some_names_can_be_renamed_and_the_others_kept() -> None:
-    entry = an_entry(MANUAL, renamed={"Parting lot": "parking lot"})
+def test_some_classes_can_be_renamed() -> None:
+    entry = entry_with(MANUAL, renamed={"Parting lot": "parking lot"})
     assert class_words_of(entry, ["fish_pond", "Parting lot"]) == ("fish pond", "parking lot")
     with pytest.raises(ValueError, match="renamed corrects"):
-        an_entry(MANUAL, renamed={"a": "b"}, class_names=["a", "b"])
+        entry_with(MANUAL, renamed={"a": "b"}, class_names=["a", "b"])
 
 
 @pytest.mark.parametrize("names", [["storage_tank", "storage tank"], ["Pond", "pond"]])
 def test_classes_that_would_get_the_same_words_are_refused(names: list[str]) -> None:
     with pytest.raises(UserError, match="would both be called"):
-        class_words_of(an_entry(MANUAL), names)
+        class_words_of(entry_with(MANUAL), names)
 
 
 def test_an_image_part_keeps_no_file_open(tmp_path: Path) -> None:
     put(tmp_path / "mine", *(f"{name}/{n}.png" for name in ("cat", "dog") for n in range(5)))
-    image = open_dataset(an_entry(MANUAL), tmp_path).train.read(0)
+    image = open_dataset(entry_with(MANUAL), tmp_path).train.read(0)
     (tmp_path / "mine").rename(tmp_path / "elsewhere")
     buffer = io.BytesIO()
     image.save(buffer, "png")

@@ -1,4 +1,4 @@
-"""Split recipes against what the published code does, and the checksum of a split."""
+"""Split recipes compared with the published code, and the checksum of a split."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ TOTALS = {
     "rsd46_whu": 17516, "rsi_cb128": 36707, "rsscn7": 2800, "sat4": 100000, "siri_whu": 2400, "uc_merced": 2100,
     "whu_rs19": 1005,
 }  # fmt: skip
-"""Images of each remote-sensing dataset without parts of its own."""
+"""Number of images of each remote-sensing dataset that has no train and test part."""
 
 
-def test_the_published_recipe_is_two_random_splits_of_torch() -> None:
+def test_the_published_recipe_equals_two_random_splits_of_torch() -> None:
     found = split_indices(np.zeros(1005, dtype=np.int64), "published", "whu_rs19")
     whole = TensorDataset(torch.arange(1005))
     train, test = random_split(whole, [804, 201], generator=torch.Generator().manual_seed(42))
@@ -31,7 +31,7 @@ def test_the_published_recipe_is_two_random_splits_of_torch() -> None:
     assert found["train"].tolist() == sorted(train.indices[index] for index in kept.indices)
 
 
-def test_torch_still_draws_what_the_published_code_drew() -> None:
+def test_torch_draws_the_same_images_as_the_published_code() -> None:
     """The first image that the published code trains on of MNIST's 60,000, cut with seed 0 as the recipe cuts."""
     kept, _ = random_split(
         TensorDataset(torch.arange(60000)), [55000, 5000], generator=torch.Generator().manual_seed(0)
@@ -40,19 +40,19 @@ def test_torch_still_draws_what_the_published_code_drew() -> None:
 
 
 @pytest.mark.parametrize(("name", "total"), TOTALS.items())
-def test_the_catalogs_sizes_are_those_of_its_recipe(name: str, total: int) -> None:
+def test_the_sizes_in_the_catalog_follow_from_the_recipe(name: str, total: int) -> None:
     entry = load_catalog().dataset(name)
     assert entry.splits.recipe == "published"
     parts = split_indices(np.zeros(total, dtype=np.int64), "published", name)
     assert {split: len(indices) for split, indices in parts.items()} == entry.sizes.model_dump()
 
 
-def test_every_remote_sensing_dataset_has_a_recipe_or_parts_of_its_own() -> None:
+def test_every_remote_sensing_dataset_has_a_recipe_or_its_own_parts() -> None:
     entries = [entry for entry in load_catalog().datasets.values() if entry.domain == "remote_sensing"]
     assert {entry.name for entry in entries} == TOTALS.keys() | {"eurosat", "resisc45"}
 
 
-def test_a_manifest_tells_splits_apart(tmp_path: Path) -> None:
+def test_different_splits_have_different_manifests(tmp_path: Path) -> None:
     entry = load_catalog().dataset("rsscn7")
     formats.write(entry, tmp_path / "rsscn7")
 

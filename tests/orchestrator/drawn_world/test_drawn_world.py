@@ -1,4 +1,4 @@
-"""The drawn world: pictures that never change by themselves, and a tiny CLIP that can read them."""
+"""The drawn world: repeatable images, and a tiny CLIP that classifies them above chance."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def test_splits_have_their_sizes_and_balanced_labels(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["glyph-inks", "aerial-land", *VARIANTS])
-def test_a_task_is_drawn_the_same_again(name: str) -> None:
+def test_drawing_a_task_is_repeatable(name: str) -> None:
     torch.rand(3)  # the global generator's state must not matter
     images, labels = draw(name, "test")
     assert np.array_equal(images, drawn(name, "test")[0])
     assert np.array_equal(labels, drawn(name, "test")[1])
 
 
-def test_drawing_leaves_the_global_generators_alone() -> None:
+def test_drawing_does_not_use_the_global_generators() -> None:
     torch_state = torch.random.get_rng_state()
     numpy_state = np.random.get_state(legacy=False)["state"]["key"].copy()  # noqa: NPY002
     draw("aerial-water", "test")
@@ -82,7 +82,7 @@ def test_drawing_leaves_the_global_generators_alone() -> None:
 
 
 @pytest.mark.parametrize("name", TRAINABLE)
-def test_no_test_picture_is_in_the_training_split(name: str) -> None:
+def test_no_test_image_is_in_the_training_split(name: str) -> None:
     train = {image.tobytes() for image in drawn(name, "train")[0]}
     test = {image.tobytes() for image in drawn(name, "test")[0]}
     assert len(train) == sizes(name)["train"]
@@ -90,7 +90,7 @@ def test_no_test_picture_is_in_the_training_split(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "target"), VARIANTS.items())
-def test_a_variant_asks_what_its_target_asks_about_other_pictures(name: str, target: str) -> None:
+def test_a_variant_has_the_classes_of_its_target_and_other_images(name: str, target: str) -> None:
     variant, original = catalog()[name], catalog()[target]
     assert set(variant["class_names"]) <= set(original["class_names"])
     for field in ("domain", "prompts"):
@@ -99,12 +99,12 @@ def test_a_variant_asks_what_its_target_asks_about_other_pictures(name: str, tar
     assert not seen & {image.tobytes() for image in drawn(name, "test")[0]}
 
 
-def test_some_variants_hold_all_classes_and_some_only_a_part() -> None:
+def test_some_variants_have_all_classes_and_some_only_a_part() -> None:
     whole = {name: len(TASKS[name].class_names) == len(TASKS[target].class_names) for name, target in VARIANTS.items()}
     assert set(whole.values()) == {True, False}
 
 
-def test_the_catalog_repeats_the_registry() -> None:
+def test_the_catalog_matches_the_registry() -> None:
     toys = {name: entry for name, entry in catalog().items() if entry["route"]["kind"] == "toy"}
     assert [entry["route"]["task"] for entry in toys.values()] == list(TASKS)
     for name, entry in toys.items():
@@ -116,7 +116,7 @@ def test_the_catalog_repeats_the_registry() -> None:
         assert entry["sizes"] == sizes(task.name)
 
 
-def test_listing_the_tasks_does_not_import_the_drawing_kit() -> None:
+def test_listing_the_tasks_does_not_import_the_drawing_code() -> None:
     check = "import sys, orchestrator.drawn_world.tasks; print(sorted({'torch', 'matplotlib'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, cwd=GRIDS.parent)
     assert done.stdout.strip() == "[]"
@@ -145,7 +145,7 @@ def test_the_handwritten_digits_are_white_on_black() -> None:
     assert set(labels.tolist()) == set(range(10))
 
 
-def test_the_weights_fit_their_config_and_the_repository() -> None:
+def test_the_weights_match_their_config_and_are_small() -> None:
     tensors = load_file(WEIGHTS)
     assert {tensor.dtype for tensor in tensors.values()} == {torch.float16}
     assert WEIGHTS.stat().st_size <= 8 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""Checkpoints of others as sources: the same cells from every layout, and everything that must be refused."""
+"""Adopted checkpoints as sources: every layout gives the same cells, and unsuitable files are refused."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def grid_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Built:
-    """A grid with everything its cells spec in a store."""
+    """A grid, and a store with all artifacts of its cells."""
 
     grid: Grid
     catalog: Catalog
@@ -90,7 +90,7 @@ def build_all(grid_file: Path, folder: Path, *catalogs: Path, set_: tuple[str, .
 
 @pytest.fixture(scope="module")
 def tuned(grid_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The grid with sources fine-tuned here."""
+    """The grid with sources that this project fine-tuned."""
     return build_all(grid_file, tmp_path_factory.mktemp("tuned"))
 
 
@@ -162,7 +162,7 @@ def adopted_files(towers: dict[str, dict[str, Tensor]], tmp_path_factory: pytest
 def test_adopted_sources_give_the_cell_of_fine_tuned_ones(
     grid_file: Path, tuned: Built, adopted_files: Path, tmp_path: Path
 ) -> None:
-    """Four layouts, bit for bit, without one image of the sources' datasets."""
+    """Four layouts give bit-identical results, and no image of the sources' datasets is read."""
     adopted = build_all(grid_file, tmp_path, adopted_files)
     plan = make_plan(adopted.grid, adopted.catalog, Store(tmp_path))
     assert not plan.missing
@@ -182,7 +182,7 @@ def test_adopted_sources_give_the_cell_of_fine_tuned_ones(
         assert all(torch.equal(pair[0][name], pair[1][name]) for name in pair[1])
 
 
-def test_a_grid_can_do_without_adopted_sources(grid_file: Path, tuned: Built, adopted_files: Path) -> None:
+def test_a_grid_can_ignore_adopted_sources(grid_file: Path, tuned: Built, adopted_files: Path) -> None:
     grid = load_grid(
         grid_file,
         load_catalog([adopted_files]),
@@ -200,9 +200,7 @@ def test_a_missing_checkpoint_is_named_before_anything_runs(grid_file: Path, tmp
         check_inputs(plan)
 
 
-def test_a_file_that_has_changed_is_not_built_from(
-    grid_file: Path, towers: dict[str, dict[str, Tensor]], tmp_path: Path
-) -> None:
+def test_a_changed_checkpoint_is_refused(grid_file: Path, towers: dict[str, dict[str, Tensor]], tmp_path: Path) -> None:
     file = as_tower(towers[SOURCES[0]], tmp_path / "first")
     mine = write_catalog(tmp_path / "mine.yaml", {SOURCES[0]: file})
     save_file(towers[SOURCES[1]], file)
@@ -228,7 +226,7 @@ WRONG_ENTRIES = {
 
 
 @pytest.mark.parametrize("complaint", WRONG_ENTRIES)
-def test_wrong_entries_say_where(complaint: str, tmp_path: Path) -> None:
+def test_the_error_of_a_wrong_entry_names_its_place(complaint: str, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"checkpoints": WRONG_ENTRIES[complaint]}))
     with pytest.raises(UserError, match=rf"mine\.yaml: checkpoints.*{complaint}"):
         load_catalog([tmp_path / "mine.yaml"])
@@ -255,8 +253,10 @@ def test_a_dataset_is_guessed_from_whole_words(path: str, guessed: list[str]) ->
     assert guess_dataset(Path(path), NAMES) == guessed
 
 
-def test_adopted_files_are_entered_and_verified(towers: dict[str, dict[str, Tensor]], tmp_path: Path) -> None:
-    """Several at once, datasets from their names, copies beside the catalog; the file's own words stay."""
+def test_adopted_files_are_added_to_the_catalog_and_verified(
+    towers: dict[str, dict[str, Tensor]], tmp_path: Path
+) -> None:
+    """Adopts several files with ``--copy``, and guesses the datasets. The catalog file keeps its comments."""
     mine = tmp_path / "home" / "mine.yaml"
     mine.parent.mkdir()
     mine.write_text("# my own\nprompts:\n  short: ['a {}']  # one will do\n")
@@ -292,7 +292,7 @@ def test_adopted_files_are_entered_and_verified(towers: dict[str, dict[str, Tens
 def test_a_checkpoint_in_parts_is_adopted_with_all_of_them(
     copy: bool, towers: dict[str, dict[str, Tensor]], tmp_path: Path
 ) -> None:
-    """Its checksum covers every part, so that another second half is another checkpoint."""
+    """The checksum covers every part, so a changed second part changes the identity."""
     folder, tower = tmp_path / "glyph-inks", towers["glyph-inks"]
     folder.mkdir()
     names = list(tower)
@@ -340,7 +340,7 @@ def another_architecture(tower: dict[str, Tensor], frozen: dict[str, Tensor], pa
     return as_tower({name: tensor for name, tensor in tower.items() if "resblocks.3." not in name}, path)
 
 
-def nameless(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:
+def without_names(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:
     return as_tower(tower, path.with_name("mine"))
 
 
@@ -356,12 +356,12 @@ REFUSED: dict[Callable[..., Path], str] = {
     other_activation: "made with activation quick_gelu, the backbone has gelu",
     other_heads: "made with heads 8, the backbone has 4",
     another_architecture: r"missing: transformer\.resblocks\.3",
-    nameless: "names no dataset of the catalog",
+    without_names: "names no dataset of the catalog",
 }
 
 
 @pytest.mark.parametrize("make", REFUSED, ids=lambda make: make.__name__)
-def test_what_cannot_be_a_source_is_not_entered(
+def test_an_unsuitable_checkpoint_is_not_added(
     make: Callable[[dict[str, Tensor], dict[str, Tensor], Path], Path],
     towers: dict[str, dict[str, Tensor]],
     tmp_path: Path,
@@ -375,7 +375,7 @@ def test_what_cannot_be_a_source_is_not_entered(
     assert not (tmp_path / "mine.yaml").exists()
 
 
-def test_two_catalog_files_cannot_adopt_for_one_dataset(
+def test_two_catalog_files_cannot_adopt_the_same_source(
     adopted_files: Path, towers: dict[str, dict[str, Tensor]], tmp_path: Path
 ) -> None:
     file, mine = as_tower(towers[SOURCES[0]], tmp_path / SOURCES[0]), tmp_path / "mine.yaml"
@@ -421,7 +421,7 @@ def hub(towers: dict[str, dict[str, Tensor]], tmp_path: Path) -> Iterator[str]:
                 self.wfile.write(content)
 
         def log_message(self, *words: object) -> None:
-            """Say nothing."""
+            """Print no log line."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     thread = threading.Thread(target=server.serve_forever)
@@ -433,7 +433,7 @@ def hub(towers: dict[str, dict[str, Tensor]], tmp_path: Path) -> Iterator[str]:
 
 
 def adopt_from(hub: str, address: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own: whether the hub may be asked is fixed when its library is imported."""
+    """Run the command in a process of its own, because huggingface_hub reads its settings when it is imported."""
     words = ["sources", "adopt", f"hf:{address}", "--backbone", "tiny-clip", "--catalog", str(folder / "mine.yaml")]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     where = {"HF_ENDPOINT": hub, "HF_HOME": str(folder / "cache"), "HF_HUB_DISABLE_XET": "1"}
@@ -442,7 +442,7 @@ def adopt_from(hub: str, address: str, folder: Path) -> subprocess.CompletedProc
 
 
 def test_a_repository_is_adopted_at_one_commit(hub: str, tmp_path: Path) -> None:
-    """Weights and configuration are fetched, nothing else; the commit is written down."""
+    """Only the weights and the configuration are fetched. The catalog file records the commit."""
     done = adopt_from(hub, "someone/clip-tiny_glyph-inks", tmp_path)
     assert done.returncode == 0, done.stderr
     entry = load_catalog([tmp_path / "mine.yaml"]).checkpoints["tiny-clip", "glyph-inks"]
@@ -456,7 +456,7 @@ def test_a_repository_is_adopted_at_one_commit(hub: str, tmp_path: Path) -> None
     [("someone/else", "there is no such repository"), ("../etc", "there is no such repository")],
     ids=["unknown", "no name"],
 )
-def test_what_the_hub_does_not_have_is_said(address: str, complaint: str, hub: str, tmp_path: Path) -> None:
+def test_a_missing_repository_or_revision_is_reported(address: str, complaint: str, hub: str, tmp_path: Path) -> None:
     done = adopt_from(hub, address, tmp_path)
     assert done.returncode == 2
     assert f"hf:{address}: {complaint}" in done.stderr

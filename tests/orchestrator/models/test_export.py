@@ -1,4 +1,4 @@
-"""Finished cells as models: kept with the result or made again, held against it, read back, registered and served."""
+"""Exporting finished cells as models: restored, compared with the result, read back, registered and served."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from tests.orchestrator.conftest import World
 
 KEPT = ["zero_shot", "linear_probe", "tip_adapter", "lp_plus_plus", "bolt_pooled", "bolt"]
 AGAIN = ["full_finetune", "lora", "atlas", "task_arithmetic"]
-"""Their towers' changes are larger than what is kept."""
+"""Methods whose adapters are too large to be stored with the result."""
 
 
 def finished(world: World, method: str, track: str = "fewshot") -> Result:
-    """A cell of the world, run through the engine if it has not been."""
+    """The result of a cell, which is run if it has none."""
     cell = world.pick(method, track)
     store = Store(world.settings.store_url)
     if cell.id not in store.result_ids():
@@ -59,15 +59,15 @@ def stored(world: World, cell: Cell) -> list[str]:
 
 
 @pytest.mark.parametrize("method", KEPT + AGAIN)
-def test_small_adapters_are_kept_with_the_result_and_large_ones_are_not(method: str, world: World) -> None:
+def test_only_small_adapters_are_stored_with_the_result(method: str, world: World) -> None:
     cell = finished(world, method).cell
     assert stored(world, cell) == (["adapter.safetensors", "bolt.json"] if method in KEPT else [])
     kept = Path(world.settings.store_url, "adapters", cell.id)
     assert all(path.stat().st_size <= KEPT_BYTES for path in kept.glob("*"))
 
 
-def test_the_adapter_is_there_before_the_result(world: World, tmp_path: Path) -> None:
-    """Whoever finds a result finds its adapter: a store that takes no adapter gets no result either."""
+def test_the_adapter_is_stored_before_the_result(world: World, tmp_path: Path) -> None:
+    """Every result has its adapter: if storing the adapter fails, no result is written."""
     (tmp_path / "store").mkdir()
     for folder in Path(world.settings.store_url).iterdir():
         if folder.name not in ("results", "adapters", "failures"):
@@ -79,7 +79,7 @@ def test_the_adapter_is_there_before_the_result(world: World, tmp_path: Path) ->
     assert not (tmp_path / "store" / "results").exists()
 
 
-def test_equal_cells_keep_equal_adapters(world: World) -> None:
+def test_equal_cells_have_equal_adapters(world: World) -> None:
     result = finished(world, "bolt")
     first, second = (adapter_to_keep(measure(result.cell, world.loaded), world.loaded) for _ in range(2))
     assert first is not None
@@ -96,7 +96,7 @@ def test_equal_cells_keep_equal_adapters(world: World) -> None:
     ("method", "track"),
     [("bolt", "fewshot"), ("tip_adapter", "fewshot"), ("lora", "fewshot"), ("bolt", "tta"), ("meta_init", "meta")],
 )
-def test_an_exported_model_is_the_one_that_was_measured(
+def test_an_exported_model_equals_the_measured_one(
     method: str, track: str, form: str, world: World, tmp_path: Path
 ) -> None:
     result = finished(world, method, track)
@@ -121,7 +121,7 @@ def test_an_exported_model_is_the_one_that_was_measured(
     assert int((predicted == torch.from_numpy(images.labels)).sum()) == result.evaluations[0].correct
 
 
-def test_a_damaged_kept_adapter_is_made_again(world: World, tmp_path: Path) -> None:
+def test_a_cell_with_a_damaged_adapter_is_run_again(world: World, tmp_path: Path) -> None:
     result = finished(world, "linear_probe")
     kept = Path(world.settings.store_url, "adapters", result.cell.id)
     shutil.copytree(kept, tmp_path / "aside")
@@ -134,7 +134,7 @@ def test_a_damaged_kept_adapter_is_made_again(world: World, tmp_path: Path) -> N
         shutil.copytree(tmp_path / "aside", kept, dirs_exist_ok=True)
 
 
-def test_a_model_that_scores_otherwise_is_an_error_unless_the_machine_explains_it(world: World) -> None:
+def test_a_different_score_is_an_error_unless_the_machine_differs(world: World) -> None:
     result = finished(world, "zero_shot")
     (scored,) = result.evaluations
     claimed = replace(result, evaluations=(replace(scored, correct=scored.correct - 3),))
@@ -145,7 +145,7 @@ def test_a_model_that_scores_otherwise_is_an_error_unless_the_machine_explains_i
     assert "device another GPU then" in warning
 
 
-def test_a_dataset_that_no_catalog_knows_is_said(world: World) -> None:
+def test_a_dataset_in_no_catalog_is_an_error(world: World) -> None:
     result = finished(world, "zero_shot")
     mine = replace(result.cell, dataset=replace(result.cell.dataset, name="my-birds"))
     with pytest.raises(UserError, match=r"my-birds is in no catalog file\n.*--catalog"):
@@ -172,13 +172,13 @@ def test_transformers_reads_an_exported_tower(world: World, tmp_path: Path) -> N
 
 
 def command(world: World, *words: str) -> str:
-    """The output of ``export`` in the world's store. Raises what it raises."""
+    """The output of the ``export`` command on the world's store."""
     arguments = ["export", *words, "--store", world.settings.store_url, "--device", "cpu"]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False, standalone_mode=False)
     return done.output
 
 
-def test_the_command_says_what_it_did(world: World, tmp_path: Path) -> None:
+def test_the_output_of_the_command(world: World, tmp_path: Path) -> None:
     result = finished(world, "bolt")
     said = command(world, result.cell.id[:-4], "--with-basis", "-o", str(tmp_path / "model"))
     assert result.cell.id in said
@@ -201,14 +201,14 @@ def test_the_command_says_what_it_did(world: World, tmp_path: Path) -> None:
         (["fewshot", "--as", "state_dict", "--with-basis"], "holds the merged tower"),
     ],
 )
-def test_the_command_says_what_is_wrong(words: list[str], message: str, world: World) -> None:
+def test_errors_of_the_command(words: list[str], message: str, world: World) -> None:
     for method in ("bolt", "zero_shot"):
         finished(world, method)
     with pytest.raises(UserError, match=message):
         command(world, *words)
 
 
-def test_a_cell_is_found_by_the_beginning_of_its_id(world: World) -> None:
+def test_a_cell_is_found_by_a_prefix_of_its_id(world: World) -> None:
     result, store = finished(world, "bolt"), Store(world.settings.store_url)
     assert find_result(store, result.cell.id).cell == result.cell
     assert find_result(store, result.cell.id[:-6]).cell == result.cell
@@ -219,7 +219,7 @@ def test_a_cell_is_found_by_the_beginning_of_its_id(world: World) -> None:
 
 @pytest.fixture(scope="module")
 def tracked(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Result]:
-    """A tracking store that has the run of one cell."""
+    """A tracking store with the run of one cell."""
     folder = tmp_path_factory.mktemp("mlflow")
     uri, result = f"sqlite:///{folder}/mlflow.db", finished(world, "bolt")
     tracker = Tracker(uri, str(folder / "artifacts"), "world", Store(world.settings.store_url).adapter_folder)
@@ -228,7 +228,7 @@ def tracked(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[str
     return uri, result
 
 
-def test_a_cells_run_carries_its_adapter(world: World, tracked: tuple[str, Result]) -> None:
+def test_the_run_of_a_cell_has_its_adapter(world: World, tracked: tuple[str, Result]) -> None:
     from mlflow.tracking import MlflowClient
 
     uri, result = tracked
@@ -243,10 +243,10 @@ def test_a_cells_run_carries_its_adapter(world: World, tracked: tuple[str, Resul
     assert client.list_artifacts(runs[world.pick("lora").id]) == []
 
 
-def test_a_registered_model_takes_images_and_gives_labels(
+def test_a_registered_model_predicts_labels_of_images(
     world: World, tracked: tuple[str, Result], tmp_path: Path
 ) -> None:
-    """Through ``mlflow models predict``, the command, in a process that knows neither Ray nor the engine."""
+    """Runs ``mlflow models predict`` in a process that cannot import Ray or the engine."""
     uri, result = tracked
     made = restore_model(result, world.loaded)
     save_model(made, result, world.loaded, tmp_path / "model", "state_dict")
@@ -276,7 +276,7 @@ def test_a_registered_model_takes_images_and_gives_labels(
 
 
 @pytest.mark.filterwarnings("ignore:.*type hint")  # MLflow's own, when it is imported
-def test_what_is_no_image_is_refused_by_row(world: World) -> None:
+def test_the_error_for_a_bad_image_names_its_row(world: World) -> None:
     import pandas as pd
 
     from orchestrator.tracking.serving import BadImage, ImageClassifier

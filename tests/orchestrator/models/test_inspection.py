@@ -1,4 +1,4 @@
-"""Looking inside a cell: the numbers of confusions, mistakes and overlaps, and the page as a user gets it."""
+"""Inspection of a cell: confusion matrix, worst predictions, overlap of sources, and the images in its page."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ FOUND = SplitPredictions(
 NAMES = ("cat", "dog", "owl")
 
 
-def test_counts_and_the_worst_mistakes() -> None:
+def test_confusion_matrix_and_worst_predictions() -> None:
     assert FOUND.confusion(3).tolist() == [[1, 2, 0], [0, 1, 1], [0, 0, 1]]
     assert FOUND.worst(9) == [4, 2, 1]  # 0.9 against 0.05, 0.8 against 0.1, 0.6 against 0.3
     assert FOUND.worst(1) == [4]
 
 
-def test_classes_say_what_they_are_taken_for_and_what_was_gained() -> None:
+def test_the_class_table_names_confusions_and_gains() -> None:
     rows = [[entry.text for entry in row] for row in class_table(FOUND, NAMES).rows]
     assert rows == [
         ["cat", "dog (2)", "3", "33.33", "\N{MINUS SIGN}66.67"],
@@ -63,7 +63,7 @@ class Spans(Sources):
         raise AssertionError("the overlap reads directions only")
 
 
-def test_overlap_is_one_of_one_space_however_turned_and_zero_of_others() -> None:
+def test_overlap_is_one_for_equal_spans_and_zero_for_orthogonal_ones() -> None:
     eye = torch.eye(6)
     turn = torch.linalg.qr(torch.tensor([[1.0, 2.0], [3.0, -1.0]])).Q
     sources = Spans({"a": eye[:, :2], "turned": eye[:, :2] @ turn, "other": eye[:, 2:4], "half": eye[:, [1, 4]]})
@@ -73,5 +73,5 @@ def test_overlap_is_one_of_one_space_however_turned_and_zero_of_others() -> None
 
 
 @pytest.mark.parametrize(("side", "form"), [(32, "png"), (224, "jpeg")])
-def test_pictures_stand_in_the_page(side: int, form: str) -> None:
+def test_images_are_embedded_in_the_page(side: int, form: str) -> None:
     assert data_uri(np.zeros((3, side, side), dtype=np.uint8)).startswith(f"data:image/{form};base64,")
