@@ -153,7 +153,7 @@ def _unlabelled(cell: Cell, reads: CellArtifacts, loaded: LoadedArtifacts) -> Un
         size=len(images),
         pixels=pixels,
         features=lambda: loaded.get(TestFeatures(cell.backbone, cell.dataset, size)).to(loaded.device),
-        order=lambda stream, lap, count: torch.randperm(
-            count, generator=torch_generator("stream", name, seed, stream, lap, count)
+        order=lambda stream, number, count: torch.randperm(
+            count, generator=torch_generator("stream", name, seed, stream, number, count)
         ),
     )

@@ -130,8 +130,8 @@ def make_task(
         def all_pixels(view: int, rows: Tensor) -> Tensor:
             return torch.stack([view_of(view, row) for row in rows.tolist()])
 
-        def shuffled(stream: str, lap: int, size: int) -> Tensor:
-            return torch.randperm(size, generator=torch_generator("order", "blobs", seed, stream, lap, size))
+        def shuffled(stream: str, number: int, size: int) -> Tensor:
+            return torch.randperm(size, generator=torch_generator("order", "blobs", seed, stream, number, size))
 
         def oracle(adapted: Adapted) -> float:
             features_ND = backbone.encode_images(images, adapted.tower)

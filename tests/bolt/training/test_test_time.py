@@ -61,8 +61,8 @@ def test_the_earlier_of_equals_is_trusted() -> None:
 # -------------------------------------------------------------------------------------------------------- two streams
 
 
-def permuted(stream: str, lap: int, size: int) -> Tensor:
-    return torch.randperm(size, generator=torch_generator(stream, lap, size))
+def permuted(stream: str, number: int, size: int) -> Tensor:
+    return torch.randperm(size, generator=torch_generator(stream, number, size))
 
 
 def streams(unlabelled: int, trusted: int, batch_size: int) -> TwoStreams:
@@ -92,13 +92,13 @@ def test_two_streams_of_the_official_sizes() -> None:
 
 
 def test_trusted_images_come_round_over_epochs() -> None:
-    """However many epochs the stream is cut into, each lap of it has every image once."""
+    """However many epochs the stream is cut into, each pass over it has every image once."""
     two = streams(40, 7, 10)
     stream = torch.cat([two.order(epoch)[two.order(epoch) >= 47] - 47 for epoch in range(7)])
     assert len(stream) == 7 * 8 * 5
-    laps = torch.split(stream, 7)
-    assert all(sorted(lap.tolist()) == list(range(7)) for lap in laps)
-    assert len({tuple(lap.tolist()) for lap in laps}) > 30
+    passes = torch.split(stream, 7)
+    assert all(sorted(one_pass.tolist()) == list(range(7)) for one_pass in passes)
+    assert len({tuple(one_pass.tolist()) for one_pass in passes}) > 30
 
 
 @pytest.mark.parametrize(
