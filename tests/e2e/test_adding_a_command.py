@@ -1,4 +1,4 @@
-"""The page on adding a command holds a command that runs."""
+"""The command in docs/adding-a-command.md runs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ main()
 """
 
 
-def test_the_page_on_adding_a_command_holds_a_command_that_runs(tmp_path: Path) -> None:
-    """Run in a process of its own, so that the command line of the other tests stays as it is."""
+def test_the_command_of_the_page_runs(tmp_path: Path) -> None:
+    """Runs in a process of its own, because it changes the command line."""
     page = (ROOT / "docs" / "adding-a-command.md").read_text(encoding="utf-8")
     code = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     line = re.search(r"^app\.command.*$", page, re.MULTILINE)
@@ -34,18 +34,18 @@ def test_the_page_on_adding_a_command_holds_a_command_that_runs(tmp_path: Path) 
     (tmp_path / "seconds.py").write_text(code[1], encoding="utf-8")
     (tmp_path / "start.py").write_text(START.replace("LINE", line[0]), encoding="utf-8")
 
-    def typed(*words: str) -> subprocess.CompletedProcess[str]:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "start.py", *words]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT)
 
-    before = typed("seconds", "smoke")
+    before = run("seconds", "smoke")
     assert before.returncode == 2
     assert "smoke" in before.stderr
     assert "Traceback" not in before.stderr
 
     one_cell = ("--only", "method=zero_shot", "--limit", "1", "--local")
-    done = typed("grid", "smoke", *one_cell)
+    done = run("grid", "smoke", *one_cell)
     assert done.returncode == 0, done.stderr
-    after = typed("seconds", "smoke")
+    after = run("seconds", "smoke")
     assert after.returncode == 0, after.stderr
     assert re.search(r"zero_shot\W+1\W+\d+\.\d\d", after.stdout)

@@ -1,4 +1,4 @@
-"""The page that tells how to add a method holds code that runs."""
+"""The method in docs/adding-a-method.md runs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.helpers.waiting import TIMEOUT
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_page_on_adding_a_method_holds_a_method_that_runs(tmp_path: Path) -> None:
-    """In a process of its own, so that the registry of the other tests stays as it is."""
+def test_the_method_of_the_page_runs(tmp_path: Path) -> None:
+    """Runs in a process of its own, because it registers the method."""
     page = (ROOT / "docs" / "adding-a-method.md").read_text()
     code = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     assert code is not None

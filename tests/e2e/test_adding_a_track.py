@@ -1,4 +1,4 @@
-"""The track and the grid in the page on adding a track run."""
+"""The track and the grid in docs/adding-a-track.md run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_track_of_the_page_is_measured_and_reported(tmp_path: Path) -> None:
-    """Runs in a process of its own, so that the tracks of the other tests stay as they are."""
+    """Runs in a process of its own, because it registers the track."""
     page = (ROOT / "docs" / "adding-a-track.md").read_text()
     for language, name in (("python", "from_test.py"), ("yaml", "grid.yaml")):
         block = re.search(rf"```{language}\n(.*?)```", page, re.DOTALL)

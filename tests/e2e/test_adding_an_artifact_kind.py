@@ -1,4 +1,4 @@
-"""The kind of artifact in the page on adding one is planned, built and read."""
+"""The kind of artifact in docs/adding-an-artifact-kind.md is built and read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The other commands, on a store that a run has filled, and a run some of whose parts fail."""
+"""The commands on a store with finished cells, and a grid with unreadable images."""
 
 from __future__ import annotations
 
@@ -71,45 +71,45 @@ def folder(tmp_path_factory: pytest.TempPathFactory, give_database: GiveDatabase
     return made
 
 
-def on(folder: Path, verb: str, *more: str) -> subprocess.CompletedProcess[str]:
-    """A command on the mini grid in ``folder``."""
+def run_on_mini_grid(folder: Path, verb: str, *more: str) -> subprocess.CompletedProcess[str]:
+    """Run a command on the mini grid in ``folder``."""
     return command.orchestrator(verb, str(folder / "mini.yaml"), "--store", str(folder / "runs"), *more)
 
 
-def test_status_counts_what_is_done(folder: Path) -> None:
-    done = on(folder, "status")
+def test_status_counts_finished_cells(folder: Path) -> None:
+    done = run_on_mini_grid(folder, "status")
     assert done.returncode == 0, done.stderr
     assert "27 cells: 8 done, 19 to do, 0 failed" in done.stdout
     assert "last run ended" in done.stdout
     every = command.orchestrator("status", "--store", str(folder / "runs"))
     assert every.returncode == 0, every.stderr
     assert every.stdout.splitlines()[-1].split()[:3] == ["mini", "ended", "8/8"]
-    over = on(folder, "status", "--watch")
+    over = run_on_mini_grid(folder, "status", "--watch")
     assert over.returncode == 2
     assert "is not being run" in over.stderr
 
 
-def test_report_is_written_anew(folder: Path) -> None:
+def test_report_writes_a_missing_page(folder: Path) -> None:
     page = folder / "runs" / "reports" / "mini" / "index.html"
     page.unlink()
-    done = on(folder, "report")
+    done = run_on_mini_grid(folder, "report")
     assert done.returncode == 0, done.stderr
     assert str(page) in done.stdout
-    assert "19" in page.read_text()  # the cells that are missing are said to be
+    assert "19" in page.read_text()  # the number of missing cells
 
 
 def test_sync_rebuilds_mlflow_from_the_results(folder: Path) -> None:
     shutil.rmtree(folder / "runs" / "mlflow")
-    done = on(folder, "sync")
+    done = run_on_mini_grid(folder, "sync")
     assert done.returncode == 0, done.stderr
     assert re.search(r"MLflow: \d+ runs added, 0 unchanged, 0 removed", done.stdout)
-    again = on(folder, "sync")
+    again = run_on_mini_grid(folder, "sync")
     assert "MLflow: 0 runs added" in again.stdout
 
 
-def test_what_was_not_asked_for_stays_in_mlflow(folder: Path) -> None:
+def test_runs_of_other_cells_stay_in_mlflow(folder: Path) -> None:
     store = Store(folder / "runs")
-    done = on(folder, "grid", "--local", "--limit", "2")
+    done = run_on_mini_grid(folder, "grid", "--local", "--limit", "2")
     assert done.returncode == 0, done.stderr
     assert "this run: 0 artifacts built, 0 trials started" in done.stdout
     assert len(store.result_ids()) == 8
@@ -124,7 +124,7 @@ def is_healthy(port: int) -> bool:
         return False
 
 
-def test_ui_serves_on_loopback_until_it_is_told_to_stop(folder: Path) -> None:
+def test_ui_serves_on_loopback_until_ctrl_c(folder: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -141,24 +141,24 @@ def test_ui_serves_on_loopback_until_it_is_told_to_stop(folder: Path) -> None:
     assert "viewStateShareKey" in output
 
 
-def test_ui_of_an_empty_store_says_so(tmp_path: Path) -> None:
+def test_ui_of_an_empty_store_is_an_error(tmp_path: Path) -> None:
     done = command.orchestrator("ui", "--store", str(tmp_path / "runs"))
     assert done.returncode == 2
     assert "nothing is tracked" in done.stderr
 
 
-def test_doctor_says_what_is_missing(tmp_path: Path) -> None:
+def test_doctor_names_a_missing_data_root(tmp_path: Path) -> None:
     done = command.orchestrator("doctor", "real", "--store", str(tmp_path / "runs"))
     assert done.returncode == 1
     assert "--data-root" in done.stdout
     assert command.orchestrator("doctor", "smoke", "--store", str(tmp_path / "runs")).returncode == 0
 
 
-def test_a_second_driver_is_turned_away(folder: Path) -> None:
-    """The lock is held by this process, as by a run in another shell."""
+def test_a_second_driver_is_refused(folder: Path) -> None:
+    """This process holds the lock of the grid, as a run in another shell would."""
     with grid_lease(Store(folder / "runs"), "mini"):
-        for name in ("grid", "sync"):  # MLflow has one writer, too
-            done = on(folder, name)
+        for name in ("grid", "sync"):  # sync writes to MLflow, which has one writer
+            done = run_on_mini_grid(folder, name)
             assert done.returncode == 2, name
             assert "is running or syncing" in done.stderr
 
@@ -172,10 +172,8 @@ def write_folders(root: Path) -> None:
                 Image.fromarray(pixels).save(root / name / "all" / kind / f"{index}.png")
 
 
-def test_what_fails_is_recorded_and_does_not_stop_the_rest_and_can_be_retried(
-    tmp_path: Path, give_database: GiveDatabase
-) -> None:
-    """Own image folders through an own catalog; every image of one class is damaged, then mended."""
+def test_failures_are_recorded_and_retried_on_request(tmp_path: Path, give_database: GiveDatabase) -> None:
+    """A user's image folders and catalog. All images of one class are damaged, and later restored."""
     give_database(tmp_path / "runs" / "mlflow" / "mlflow.db")
     write_folders(tmp_path / "data")
     (tmp_path / "catalog.yaml").write_text(CATALOG)
@@ -183,7 +181,7 @@ def test_what_fails_is_recorded_and_does_not_stop_the_rest_and_can_be_retried(
     damaged = sorted((tmp_path / "data" / "stripes" / "all" / "thin").iterdir())
     whole = {path: path.read_bytes() for path in damaged}
     for path, content in whole.items():
-        path.write_bytes(bytes(len(content)))  # as long as it was, so the dataset's identity stays
+        path.write_bytes(bytes(len(content)))  # of equal length, so the dataset's identity stays the same
     options = ["--store", str(tmp_path / "runs"), "--data-root", str(tmp_path / "data")]
     options += ["--catalog", str(tmp_path / "catalog.yaml")]
     grid = ["grid", str(tmp_path / "two.yaml"), *options, "--local"]
@@ -206,8 +204,8 @@ def test_what_fails_is_recorded_and_does_not_stop_the_rest_and_can_be_retried(
     assert len(list((tmp_path / "runs" / "results").iterdir())) == 4
 
 
-def test_the_page_of_a_cell(folder: Path) -> None:
-    """One trained cell of BOLT on drawn images: everything there is to see, in one file."""
+def test_inspect_writes_the_page_of_a_cell(folder: Path) -> None:
+    """The page of a trained BOLT cell has all its sections and refers to no network address."""
     (name,) = [path.stem for path in (folder / "runs" / "results").glob("*.bolt.*.json")]
     said = command.orchestrator("inspect", name[:-4], "--store", str(folder / "runs"))
     assert said.returncode == 0, said.stderr
@@ -222,8 +220,8 @@ def test_the_page_of_a_cell(folder: Path) -> None:
     assert "unknown cell" in wrong.stderr
 
 
-def test_ctrl_c_among_stages_stops_cleanly_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    """Cancelling running tasks by force once made Ray abort the driver with a stack trace."""
+def test_a_run_stopped_by_ctrl_c_is_resumed_by_the_same_command(tmp_path: Path) -> None:
+    """Ray once aborted the driver with a stack trace when running tasks were cancelled by force."""
     words = command.arguments(tmp_path, "--limit", "3")
     store = tmp_path / "runs"
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

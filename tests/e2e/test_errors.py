@@ -1,4 +1,4 @@
-"""What a user gets wrong ends with exit code 2, a sentence, and no traceback - before any work."""
+"""Mistakes of users end with exit code 2 and a message before any work, without a traceback."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from orchestrator.__main__ import main
 from tests.helpers import command
 
 
-class Ended(NamedTuple):
-    """How a command ended, and what it printed."""
+class Outcome(NamedTuple):
+    """The exit code and the output of a command."""
 
     code: object
     out: str
     err: str
 
 
-Typed = Callable[..., Ended]
+RunCommand = Callable[..., Outcome]
 
 
 @pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    """Runs a command to its end in this process, as importing PyTorch anew takes longer than all these commands."""
+def run_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> RunCommand:
+    """Runs a command in this process, because importing PyTorch takes longer than all these commands."""
 
-    def run(*words: str) -> Ended:
+    def run(*words: str) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["orchestrator", *words])
         with pytest.raises(SystemExit) as ended:
             main()
-        return Ended(ended.value.code, *capsys.readouterr())
+        return Outcome(ended.value.code, *capsys.readouterr())
 
     return run
 
@@ -45,11 +45,11 @@ WRONG = {
     "a field that does not exist": (["grid", "demo", "--set", "shot=[1]"], "shots"),
     "a setting that does not exist": (["grid", "demo", "--set", "bolt.learning_rat=1"], "learning_rate"),
     "more shots than there are images": (["grid", "demo", "--set", "shots=[900]"], "smallest class"),
-    "data that is not there": (["grid", "real"], "--data-root"),
-    "real data in a folder that is not there": (["grid", "real", "--data-root", "/nowhere"], "/nowhere"),
-    "an address nobody listens on": (["grid", "smoke", "--address", "127.0.0.1:1"], "--address"),
-    "two ways to run at once": (["grid", "smoke", "--local", "--address", "auto"], "exclude"),
-    "a limit nobody can keep": (["grid", "smoke", "--local", "--cell-limit", "1h"], "--cell-limit"),
+    "missing data": (["grid", "real"], "--data-root"),
+    "a missing data root": (["grid", "real", "--data-root", "/nowhere"], "/nowhere"),
+    "an address without a server": (["grid", "smoke", "--address", "127.0.0.1:1"], "--address"),
+    "two exclusive options": (["grid", "smoke", "--local", "--address", "auto"], "exclude"),
+    "a limit that --local cannot keep": (["grid", "smoke", "--local", "--cell-limit", "1h"], "--cell-limit"),
     "a store of an unknown kind": (["grid", "smoke", "--store", "nosuch://x"], "nosuch"),
     "a store that cannot be written to": (
         ["grid", "smoke", "--local", "--store", "/dev/null/x"],
@@ -57,15 +57,15 @@ WRONG = {
     ),
     "a plan of a grid that does not exist": (["plan", "nothing"], "unknown grid"),
     "a report of a grid that does not exist": (["report", "nothing"], "unknown grid"),
-    "a catalog file that is not there": (["plan", "demo", "--catalog", "/nowhere.yaml"], "/nowhere.yaml"),
+    "a missing catalog file": (["plan", "demo", "--catalog", "/nowhere.yaml"], "/nowhere.yaml"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_mistake_is_named_with_what_would_be_right(case: str, tmp_path: Path, typed: Typed) -> None:
+def test_a_mistake_is_named_with_a_remedy(case: str, tmp_path: Path, run_command: RunCommand) -> None:
     words, expected = WRONG[case]
     store = [] if "--store" in words else ["--store", str(tmp_path / "runs")]
-    done = typed(*words, *store)
+    done = run_command(*words, *store)
     assert done.code == 2, done.out + done.err
     assert expected in done.err
     assert not list((tmp_path / "runs").glob("results/*")), "nothing may have run"
@@ -78,14 +78,14 @@ def test_a_mistake_is_no_traceback_of_the_program() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_an_unknown_option_is_a_usage_error(typed: Typed) -> None:
-    done = typed("grid", "demo", "--plam")
+def test_an_unknown_option_is_a_usage_error(run_command: RunCommand) -> None:
+    done = run_command("grid", "demo", "--plam")
     assert done.code == 2
     assert "--plan" in done.err
 
 
 @pytest.mark.parametrize("grid", ["demo", "demo-full", "full", "fewshot", "ood", "tta", "smoke"])
-def test_every_grid_plans_without_data(grid: str, tmp_path: Path, typed: Typed) -> None:
-    done = typed("plan", grid, "--store", str(tmp_path))
+def test_every_grid_plans_without_data(grid: str, tmp_path: Path, run_command: RunCommand) -> None:
+    done = run_command("plan", grid, "--store", str(tmp_path))
     assert done.code == 0, done.err
     assert "to do" in done.out

@@ -1,4 +1,4 @@
-"""The examples run as they are, in a process of their own."""
+"""Every example runs unchanged, in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a folder of photographs to results and to a model that predicts, with the commands of docs/own-data.md."""
+"""The commands of docs/own-data.md turn a folder of photographs into results and a model that predicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A driver killed at many points, then the same command: nothing lost, nothing twice, the same bits."""
+"""A killed driver loses no finished work, and the same command gives the same results as an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.helpers import command
 
 
 def manifests(store: Path, kind: str) -> int:
-    """Finished artifacts of a kind."""
+    """The number of finished artifacts of a kind."""
     return len(list((store / kind).glob("*/manifest.json")))
 
 
@@ -22,19 +22,19 @@ def results(store: Path) -> int:
 
 
 def kill_points(store: Path) -> dict[str, Callable[[], bool]]:
-    """Moments from first to last. Others, drawn by the hundred, are struck by ``make soak``."""
+    """Name -> whether the run has reached that moment, in order. ``make soak`` kills at hundreds of random moments."""
     return {
-        "features half done": lambda: manifests(store, "features") >= 7,
-        "a source under way": lambda: any((store / "sources").glob("*/*/")) and not manifests(store, "sources"),
+        "half of the features built": lambda: manifests(store, "features") >= 7,
+        "a source being fine-tuned": lambda: any((store / "sources").glob("*/*/")) and not manifests(store, "sources"),
         "MLflow's database being made": lambda: any((store / "mlflow").glob(".mlflow.db.part*")),
         "half the results": lambda: results(store) >= command.CELLS // 2,
-        "the report begun": lambda: any((store / "reports").glob("mini/.building-*")),
+        "the report being written": lambda: any((store / "reports").glob("mini/.building-*")),
     }
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory, give_database: GiveDatabase) -> dict[str, object]:
-    """The scores of a run that nothing interrupted, in one process without Ray."""
+    """The scores of an uninterrupted run in one process without Ray."""
     folder = tmp_path_factory.mktemp("reference")
     give_database(folder / "runs" / "mlflow" / "mlflow.db")
     done = command.run(command.arguments(folder, "--local"))
@@ -43,7 +43,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory, give_database: GiveDatab
 
 
 def finished_runs(store: Path) -> list[str]:
-    """Cell ids of the finished cell runs in MLflow, one entry per run; no run of another status is tolerated."""
+    """Cell ids of the cell runs in MLflow, one entry per run. Checks that all of them are finished."""
     client = MlflowClient(f"sqlite:///{store}/mlflow/mlflow.db")
     ids = [experiment.experiment_id for experiment in client.search_experiments()]
     runs = client.search_runs(ids, "tags.kind = 'cell'", max_results=1000)

@@ -90,7 +90,7 @@ def sleep_long(cell: Cell, settings: RunSettings) -> CellOutcome:
 
 
 def misbehave(cell: Cell, settings: RunSettings) -> CellOutcome:
-    """Seeds 1, 5 and 9 fail as a method does; 7 raises, as a broken store does; 3 kills its worker every time."""
+    """Seeds 1, 5 and 9 return a failure, seed 7 raises ``OSError``, and seed 3 ends its worker every time."""
     _note(cell, settings, "tried")
     if cell.seed == 3:
         os._exit(1)

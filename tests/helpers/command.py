@@ -1,4 +1,4 @@
-"""Running the command line as its users do: in a process of its own."""
+"""Run the command line in a process of its own, as users do."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def arguments(folder: Path, *more: str) -> list[str]:
 
 
 def run(command: list[str], timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
-    """Run to the end."""
+    """Run a command line to its end."""
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
 
 
 def orchestrator(*words: str, timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
-    """Any command, run to the end."""
+    """Run ``python -m orchestrator`` with these arguments to its end."""
     return run([sys.executable, "-m", "orchestrator", *words], timeout)
 
 
 def kill_when(command: list[str], reached: Callable[[], bool], log: Path, timeout: float = TIMEOUT) -> bool:
-    """Start a command and ``kill -9`` its process the moment ``reached``; ``False`` if it ended before."""
+    """Start a command and ``kill -9`` its process when ``reached`` returns true; ``False`` if it ended before."""
     with open(log, "ab") as stream:
         process = subprocess.Popen(command, stdout=stream, stderr=stream)
         deadline = time.monotonic() + timeout
@@ -66,7 +66,7 @@ def kill_when(command: list[str], reached: Callable[[], bool], log: Path, timeou
 
 
 def scores(store: Path) -> dict[str, object]:
-    """Cell id -> everything a result says about accuracy and training; times left out."""
+    """Cell id -> evaluations, curves, details and parameters of its result; times are left out."""
     found: dict[str, object] = {}
     for path in sorted((store / "results").glob("*.json")):
         data = json.loads(path.read_text())

@@ -1,8 +1,8 @@
-"""Writers of small datasets in the format each real one has on disk, as its reader finds it after ``data prepare``.
+"""Write small datasets in the format that each real dataset has on disk after ``data prepare``.
 
-Every image has a colour that tells its class, and a black bar at the left of its upper half, so that a test sees
-whether labels and pixels belong together and whether the image is upright. Images are 16 pixels wide where the format
-leaves it open; classes are as many as the real dataset has.
+The colour of an image tells its class. A black bar at the left of its upper half tells whether it is upright. So a test
+can check labels and orientation. Images are 16 pixels wide if the format allows it. The number of classes is that of
+the real dataset.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def label_seen(image: Image.Image, *, in_grey: bool) -> int:
 
 
 def is_upright(image: Image.Image) -> bool:
-    """Whether the bar is where it was painted: not mirrored, turned or transposed."""
+    """Whether the image is upright: not mirrored, rotated or transposed."""
     pixels = np.asarray(image.convert("L"))
     eighth = pixels.shape[0] // 8
     dark = [bool(pixels[row * eighth, column * eighth] < 15) for row, column in ((3, 1), (1, 3), (3, 7), (7, 1))]
@@ -96,12 +96,12 @@ def put(path: Path, label: int) -> None:
 
 
 def labels_of(classes: int, per_class: int) -> list[int]:
-    """Labels in an order that is not theirs."""
+    """Labels in a shuffled order."""
     return [int(label) for label in np.tile(np.arange(classes), per_class)]
 
 
 def names_of(entry: DatasetEntry) -> list[str]:
-    """As many names as the dataset has classes, its own where the catalog knows how they are spelled."""
+    """A name for each class: those in the catalog entry if it has any, else made-up ones."""
     known = list(entry.class_names) if isinstance(entry.class_names, dict) else list(entry.renamed)
     return sorted([*known, *(f"thing_{number:03}" for number in range(entry.classes - len(known)))])
 
@@ -410,5 +410,5 @@ WRITERS: dict[str, Callable[[DatasetEntry, Path], Counts]] = {
 
 
 def write(entry: DatasetEntry, root: Path) -> Counts:
-    """The dataset's files, small, in ``root``; says how many images of each part."""
+    """Write the dataset's files to ``root``; returns the number of images of each part."""
     return WRITERS.get(entry.name, huggingface)(entry, root)

@@ -1,8 +1,8 @@
-"""Tasks of frozen features alone, drawn to look like CLIP's: for the methods that never touch the tower.
+"""Tasks with random features like CLIP's and without pixels, for the methods that use frozen features only.
 
-As with CLIP's, images share a large mean, noise lies in a few directions mostly, and text sits apart from images: a
-class's text has a cosine of about 0.25 with its images, and those with other classes' images are hardly smaller. The
-logit scale is CLIP's 100.
+As in CLIP, all image features share a large mean, most of the noise lies in a few directions, and text features are far
+from image features. The cosine of a class's text with its images is about 0.25, hardly larger than with other images.
+The logit scale is CLIP's 100.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class Problem:
     test_labels_N: Tensor
 
     def accuracy(self, adapted: Adapted) -> float:
-        """Per cent of the test split."""
+        """Accuracy on the test split in per cent."""
         return 100 * float((adapted.classify(self.test_ND).argmax(dim=-1) == self.test_labels_N).float().mean())
 
     def zero_shot(self) -> float:
         return self.accuracy(Adapted(cosine_classifier(self.task.head_CD, self.task.backbone.logit_scale)))
 
 
-def untouched(view: int, rows: Tensor) -> Tensor:
-    raise AssertionError("a method on frozen features looked at the pixels")
+def no_pixels(view: int, rows: Tensor) -> Tensor:
+    raise AssertionError("a method that uses frozen features only read the pixels")
 
 
 def frozen_task(
@@ -51,12 +51,12 @@ def frozen_task(
     protocol: Protocol = STRICT,
     seed: int = 1,
 ) -> Task:
-    """A task whose support has these features, and no pixels."""
+    """A task whose support has these features and no pixels."""
     size = len(labels_N)
     support = Support(
         labels_N=labels_N,
         indices_N=torch.arange(size),
-        pixels=untouched,
+        pixels=no_pixels,
         features=features,
         order=lambda epoch: batch_order(size, dataset="frozen", seed=seed, epoch=epoch),
     )

@@ -1,4 +1,4 @@
-"""Small JPEG photographs, drawn: each class has a colour and a shape of its own, each image a place and a light."""
+"""Small drawn JPEG images: each class has its colour and shape, each image its position and brightness."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ORIENTATION = 0x0112
 
 
 def photograph(name: str, number: int, size: tuple[int, int] = (80, 60)) -> Image.Image:
-    """One picture of a class."""
+    """One image of a class."""
     draw = numpy_generator("photograph", name, number)
     light = draw.integers(150, 230)
     pixels = np.clip(draw.normal(light, 12, (size[1], size[0], 3)), 0, 255).astype(np.uint8)
@@ -36,5 +36,5 @@ def write_photographs(folder: Path, per_class: int = 10, first: int = 0) -> None
 
 
 def break_file(path: Path) -> None:
-    """Cut a file in half, as a full card or a lost connection does."""
+    """Truncate a file to half its size, as a full memory card or a lost connection does."""
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
