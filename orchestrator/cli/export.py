@@ -24,11 +24,15 @@ FORMS = ("adapter", "state_dict", "huggingface")
 def export(
     cell: Annotated[str, typer.Argument(metavar="CELL", help="a cell's id, or the beginning of one")],
     form: Annotated[str, typer.Option("--as", help=f"the form of the model: {', '.join(FORMS)}")] = "adapter",
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="a folder that is not there yet")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="a new folder; by default exports/CELL.FORM")
+    ] = None,
     with_basis: Annotated[
         bool, typer.Option("--with-basis", help="an adapter with the basis of its coefficients")
     ] = False,
-    register: Annotated[str | None, typer.Option("--register", metavar="NAME", help="serve it under this name")] = None,
+    register: Annotated[
+        str | None, typer.Option("--register", metavar="NAME", help="register it in MLflow under this name")
+    ] = None,
     store: StoreUrl = DEFAULT_STORE,
     data_root: DataRoot = None,
     catalog: CatalogFiles = None,
@@ -89,8 +93,8 @@ def _print(made: RestoredModel, written: SavedModel, result: Result, console: Co
 
     lines = [
         f"{result.cell.id}",
-        f"  made: {'as kept with the result' if made.how == 'kept' else 'again, by running the cell once more'}",
-        f"  accuracy: {made.accuracy:.2f} %, as recorded"
+        f"  model: {'from the stored adapter' if made.how == 'kept' else 'made by running the cell again'}",
+        f"  accuracy: {made.accuracy:.2f} %, equal to the recorded one"
         if not made.warnings
         else f"  accuracy: {made.accuracy:.2f} %, recorded {accuracies(result)[0]:.2f} %",
         f"  read back: logits of {written.compared} test images "

@@ -182,8 +182,8 @@ def test_the_output_of_the_command(world: World, tmp_path: Path) -> None:
     result = finished(world, "bolt")
     said = command(world, result.cell.id[:-4], "--with-basis", "-o", str(tmp_path / "model"))
     assert result.cell.id in said
-    assert "as kept with the result" in said
-    assert f"accuracy: {accuracies(result)[0]:.2f} %, as recorded" in said
+    assert "stored adapter" in said
+    assert f"accuracy: {accuracies(result)[0]:.2f} %" in said
     assert "logits of 16 test images equal bit for bit" in said
     names = load_file(tmp_path / "model" / "adapter.safetensors")
     assert {name.split("/")[0] for name in names} == {"classifier", "coefficients", "probe", "u", "v"}
