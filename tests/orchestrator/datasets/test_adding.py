@@ -279,7 +279,7 @@ def test_exit_codes_of_the_commands(tmp_path: Path) -> None:
     assert "red_mug/001.jpg" in done.stdout
     done = command.orchestrator("data", "verify", "ware", *options, "--exclude-broken")
     assert done.returncode == 0, done.stderr
-    assert "excluded on record" in done.stdout
+    assert "ware.excluded.txt" in done.stdout
     done = command.orchestrator("data", "verify", "waer", *options)
     assert done.returncode == 2
     assert "did you mean 'ware'" in done.stderr
