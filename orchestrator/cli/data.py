@@ -29,7 +29,7 @@ def list_datasets(
 ) -> None:
     """List datasets: state, size, and how to get them."""
     from orchestrator.catalog import find_data_root, load_catalog
-    from orchestrator.datasets.listing import get_line, table_of
+    from orchestrator.datasets.listing import fetch_lines, table_of
 
     loaded, root = load_catalog(catalog or ()), find_data_root(data_root)
     entries = _of_grid(grid, loaded, root) if grid else list(loaded.datasets.values())
@@ -38,7 +38,7 @@ def list_datasets(
         entries = [entry for entry in entries if entry.domain == domain]
     console = table_console()
     console.print(table_of(entries, root))
-    console.print(get_line(entries, root, catalog or ()), soft_wrap=True, highlight=False, markup=False)
+    console.print(fetch_lines(entries, root, catalog or ()), soft_wrap=True, highlight=False, markup=False)
 
 
 @app.command()

@@ -57,8 +57,8 @@ def _size(entry: DatasetEntry, data_root: Path | None, state: State) -> str:
     return fetch
 
 
-def get_line(entries: Iterable[DatasetEntry], data_root: Path | None, catalogs: Sequence[Path]) -> str:
-    """How many datasets are there, and the command that fetches the missing ones."""
+def fetch_lines(entries: Iterable[DatasetEntry], data_root: Path | None, catalogs: Sequence[Path]) -> str:
+    """Lines with the number of datasets on this machine, and the command that fetches the missing ones."""
     states = {entry.name: (entry, state_of(entry, data_root)) for entry in entries}
     missing = [entry for entry, state in states.values() if state in ("partial", "missing")]
     lines = ["", f"{len(states) - len(missing)} of {len(states)} are on this machine"]

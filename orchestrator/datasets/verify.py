@@ -82,7 +82,7 @@ class Verified:
 def check_images(part: Part, advance: Callable[[], None] = lambda: None) -> Iterator[ImageCheck]:
     """Decode every image of a part, several at a time, in order."""
 
-    def look(index: int) -> ImageCheck:
+    def check(index: int) -> ImageCheck:
         try:
             image = part.read(index)
             turned = image.getexif().get(ExifTags.Base.Orientation, UPRIGHT) != UPRIGHT
@@ -93,7 +93,7 @@ def check_images(part: Part, advance: Callable[[], None] = lambda: None) -> Iter
         except UNREADABLE as error:
             return ImageCheck(why_unreadable(error), b"", False)
 
-    for found in thread_map(look, len(part)):
+    for found in thread_map(check, len(part)):
         yield found
         advance()
 
@@ -122,12 +122,12 @@ def verify_opened(
         done += 1
         advance(done, total)
 
-    looks = {name: list(check_images(raw.part(name), step)) for name in ("train", "test")}
+    checks = {name: list(check_images(raw.part(name), step)) for name in ("train", "test")}
     broken = tuple(
-        Broken(name, raw.part(name).origin(index), int(raw.part(name).labels[index]), look.reason)
+        Broken(name, raw.part(name).origin(index), int(raw.part(name).labels[index]), check.reason)
         for name in ("train", "test")
-        for index, look in enumerate(looks[name])
-        if look.reason
+        for index, check in enumerate(checks[name])
+        if check.reason
     )
     classes = len(raw.class_names)
     counts = [np.bincount(raw.part(name).labels, minlength=classes).tolist() for name in ("train", "test")]
@@ -137,17 +137,17 @@ def verify_opened(
         manifest=split_manifest(entry, raw),
         per_class=tuple(zip(*counts, strict=True)),
         broken=broken,
-        duplicates=tuple(_duplicates(raw, looks["train"], looks["test"])),
-        turned=sum(look.turned for name in looks for look in looks[name]),
+        duplicates=tuple(_duplicates(raw, checks["train"], checks["test"])),
+        turned=sum(check.turned for name in checks for check in checks[name]),
         excluded=excluded,
     )
 
 
 def _duplicates(raw: RawDataset, train: Sequence[ImageCheck], test: Sequence[ImageCheck]) -> Iterator[tuple[str, str]]:
-    first = {look.digest: index for index, look in reversed(list(enumerate(train))) if not look.reason}
-    for index, look in enumerate(test):
-        if not look.reason and look.digest in first:
-            yield raw.test.origin(index), raw.train.origin(first[look.digest])
+    first = {check.digest: index for index, check in reversed(list(enumerate(train))) if not check.reason}
+    for index, check in enumerate(test):
+        if not check.reason and check.digest in first:
+            yield raw.test.origin(index), raw.train.origin(first[check.digest])
 
 
 def exclude_broken(found: Verified, data_root: Path) -> Path:

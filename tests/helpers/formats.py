@@ -96,12 +96,12 @@ def put(path: Path, label: int) -> None:
 
 
 def labels_of(classes: int, per_class: int) -> list[int]:
-    """Labels in a shuffled order."""
+    """The labels 0 to ``classes`` - 1, and the same again for every further image per class."""
     return [int(label) for label in np.tile(np.arange(classes), per_class)]
 
 
 def names_of(entry: DatasetEntry) -> list[str]:
-    """A name for each class: those in the catalog entry if it has any, else made-up ones."""
+    """A name for each class: those that the catalog entry knows, then made-up ones."""
     known = list(entry.class_names) if isinstance(entry.class_names, dict) else list(entry.renamed)
     return sorted([*known, *(f"thing_{number:03}" for number in range(entry.classes - len(known)))])
 

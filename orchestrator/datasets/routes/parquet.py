@@ -36,8 +36,8 @@ KEPT_BYTES = 256 * 1024**2
 def read_huggingface(entry: DatasetEntry, folder: Path) -> RouteContents:
     """The parts of a repository whose files lie in ``folder`` at their own paths.
 
-    Raises ``UserError`` for missing or unreadable shards, columns that are not there, and labels without names that the
-    entry does not name either.
+    Raises ``UserError`` for missing or unreadable shards, missing columns, and labels that neither the files nor the
+    entry name.
     """
     route = entry.route
     assert isinstance(route, HuggingFaceRoute)
@@ -142,7 +142,7 @@ class _Shards:
         return f"{self.paths[file]}[{index - int(self.file_starts[file])}]"
 
     def _column(self, group: int) -> pa.ChunkedArray[Any]:
-        """The encoded images of one row group, kept for the next reader."""
+        """The encoded images of one row group, from the cache or from the file."""
         with self.lock:
             found = self.kept.get(group)
             if found is None:
@@ -166,12 +166,12 @@ def _read_column(file: pq.ParquetFile, group: int, column: str) -> pa.ChunkedArr
 
 
 def _interval(starts: NDArray[np.int64], index: int) -> int:
-    """Which of the intervals that begin at ``starts`` holds ``index``."""
+    """Position of the interval that contains ``index``; ``starts`` are the first indices of the intervals."""
     return int(np.searchsorted(starts, index, side="right")) - 1
 
 
 def _names_in(schema: pa.Schema, column: str) -> tuple[str, ...] | None:
-    """The class names that Hugging Face's metadata give a column, in label order; ``None`` where they give none."""
+    """The class names of a column in Hugging Face's metadata, in label order; ``None`` if there are none."""
     metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
     names = metadata.get("info", {}).get("features", {}).get(column, {}).get("names")
     return tuple(names) if names else None
