@@ -104,4 +104,4 @@ def cell_gflops(cell: Cell, catalog: Catalog) -> float:
 @lru_cache(maxsize=1024)
 def _settings(method: MethodRef, track: str) -> Any:
     """The settings of a method, cached: many cells share them, and making them takes most of the time of a count."""
-    return METHODS[method.name].configure(method.settings_dict(), track)
+    return TRACKS[track].configure(METHODS[method.name], method.settings_dict())

@@ -16,6 +16,7 @@ from orchestrator.core.events import Resources
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.core.settings import RunSettings
 from orchestrator.planning.cost import CostModel, same_but_seed
+from orchestrator.tracks import TRACKS
 from orchestrator.util.units import human_bytes
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
@@ -119,7 +120,8 @@ def smallest_share(mebibytes: float, gpu_mib: float) -> float:
 def frozen_mib(cell: Cell, catalog: Catalog) -> float:
     """Least memory of a cell that trains no tower: the tower, all features it may read, and CUDA's context."""
     method = METHODS[cell.method.name]
-    views = method.support_feature_views(method.configure(cell.method.settings_dict(), cell.track)) or 0
+    settings = TRACKS[cell.track].configure(method, cell.method.settings_dict())
+    views = method.support_feature_views(settings) or 0
     backbone, target = catalog.backbone(cell.backbone.name), catalog.dataset(cell.dataset.name)
     rows = target.classes * (1 + cell.shots * (1 + views)) + target.sizes.test
     return CONTEXT_MIB + 4 * (backbone.parameters + rows * backbone.embed_dim) / 2**20

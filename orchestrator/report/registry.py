@@ -34,7 +34,7 @@ from orchestrator.report.tables.variants import variants_tables
 
 T = TypeVar("T", Table, FigureFile)
 
-PanelTableSection = Literal["lead", "variants", "ranks", "pairs", "files"]
+PanelTableSection = Literal["lead", "variants", "datasets", "ranks", "pairs", "files"]
 PanelFigureSection = Literal["lead", "variants", "datasets", "costs", "ranks"]
 StudyTableSection = Literal[
     "datasets", "switches", "published", "paper", "sources", "costs", "short_classes", "missing", "files"
@@ -152,21 +152,25 @@ class PanelTables:
 def panel_tables(study: Study, panel: Panel) -> PanelTables:
     """Make the tables of one panel.
 
-    If the panel holds nothing but variants of one method, their table replaces the first lead table, which would have
-    the same rows.
+    If the panel holds nothing but variants of one method, their table (``ablation``) replaces the first lead table,
+    which would have the same rows.
     """
     lead_names = panel.track.lead_tables
     _check(panel, lead_names, [line.name for line in PANEL_TABLES if line.section == "lead"])
     lines = [line for line in PANEL_TABLES if line.always or line.name in lead_names]
     made = {line.name: tuple(line.make(study, panel)) for line in lines}
     included = {line.includes for line in lines if line.name in lead_names and len(panel.ks) == 1}
-    sections: dict[PanelTableSection, list[Table]] = {"lead": [], "variants": [], "ranks": [], "pairs": [], "files": []}
+    sections: dict[PanelTableSection, list[Table]] = {
+        "lead": [], "variants": [], "datasets": [], "ranks": [], "pairs": [], "files": []
+    }  # fmt: skip
     sections["lead"] = [table for name in lead_names if name not in included for table in made[name]]
     for line in lines:
         if line.section != "lead":
             sections[line.section] += made[line.name]
-    if [len(table.rows) for table in sections["variants"]] == [len(panel.methods)]:
-        sections["lead"][:1], sections["variants"] = sections["variants"], []
+    variants = made.get("ablation", ())
+    if [len(table.rows) for table in variants] == [len(panel.methods)]:
+        sections["lead"][:1] = variants
+        sections["variants"] = [table for table in sections["variants"] if table not in variants]
     return PanelTables(tuple(table for tables in made.values() for table in tables), sections)
 
 

@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.report import registry
+from orchestrator.report.analysis.panel import Panel
+from orchestrator.report.analysis.study import Study
+from orchestrator.report.tables.accuracy import main_table
+from orchestrator.report.tables.table import Table
 from orchestrator.tracks import TRACKS
 from tests.helpers.small_results import grid, study, write
 
@@ -33,6 +37,25 @@ def test_the_page_on_adding_a_table_holds_a_table_that_the_report_shows(
     page = files.page.read_text(encoding="utf-8")
     assert "Range over seeds and datasets at k = 4" in page
     assert f"tables/{path.name}" in page
+
+
+@pytest.mark.parametrize("section", ["variants", "datasets", "ranks", "pairs"])
+def test_another_table_with_a_row_for_each_method_stands_beside_the_main_table(
+    section: registry.PanelTableSection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the table of variants may take the main table's place."""
+
+    def copy(study: Study, panel: Panel) -> Table:
+        return replace(main_table(study, panel), name="copy", title="A copy of the main table")
+
+    line = registry.PanelTable("copy", registry.once(copy), section)
+    monkeypatch.setattr(registry, "PANEL_TABLES", [*registry.PANEL_TABLES, line])
+    results = grid({"bolt": 60.0, "linear_probe": 55.0}, ks=(4,))
+    arranged = study(results)
+    (panel,) = arranged.panels
+    page = write(tmp_path, results).page.read_text(encoding="utf-8")
+    assert main_table(arranged, panel).title in page
+    assert "A copy of the main table" in page
 
 
 @pytest.mark.parametrize("track", TRACKS)
