@@ -212,7 +212,13 @@ def test_inspect_writes_the_page_of_a_cell(folder: Path) -> None:
     page = Path(said.stdout.removeprefix("page: ").strip())
     text = page.read_text(encoding="utf-8")
     assert page.parent == folder / "runs" / "reports" / "cells"
-    for words in ("Worst mistakes", "Confusion matrix", "pooled and scaled", "Overlap between the sources", "as kept"):
+    for words in (
+        "Worst mistakes",
+        "Confusion matrix",
+        "pooled and scaled",
+        "Overlap between the sources",
+        "kept with",
+    ):
         assert words in text
     assert "http" not in text.replace("http-equiv", "")
     wrong = command.orchestrator("inspect", "nothing-like-it", "--store", str(folder / "runs"))

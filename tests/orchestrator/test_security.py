@@ -1,7 +1,8 @@
-"""What listens, what is never executed, and what a hostile name can do: nothing.
+"""Security: what listens, what is never executed, and what hostile names can do.
 
-Beside these: names that leave the store (``test_store``, ``fuzz``), archives that leave their folder
-(``datasets/test_unpack``), pickled checkpoints (``bolt/test_checkpoints``) and datasets (``datasets/test_routes``).
+Other tests cover names that leave the store (``orchestrator/store``, ``fuzz``), archives that leave their folder
+(``orchestrator/datasets/test_unpack``), and pickles in checkpoints (``bolt/clip/test_checkpoints``) and in datasets
+(``orchestrator/datasets/test_routes``).
 """
 
 from __future__ import annotations
