@@ -92,7 +92,7 @@ Step = Callable[[int, Tensor], Tensor]
 
 
 def adapt(task: Task, settings: LpPlusPlusSettings) -> Adapted:
-    """Train the blend in the variant that the settings, or the protocol's switch, select."""
+    """Train LP++: a linear probe blended with the text head. Settings or protocol choose the variant."""
     published = task.protocol.lp_plus_plus == "as_published"
     official = published or settings.variant == "official_code"
     device = task.backbone.device

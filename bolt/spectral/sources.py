@@ -19,7 +19,7 @@ from bolt.spectral.directions import Directions, directions_per_source, truncate
 
 @dataclass(frozen=True)
 class PooledBasis:
-    """The basis of one weight matrix, and the mean over the sources of their coefficients in it, (r,)."""
+    """One weight matrix's basis, with ``pooled`` (r,): each coefficient averaged over the sources."""
 
     basis: Basis
     pooled: Tensor

@@ -40,21 +40,21 @@ class _SpectralMap(torch.autograd.Function):
         if torch.is_autocast_enabled(x.device.type):
             compute = torch.get_autocast_dtype(x.device.type)
         with torch.autocast(x.device.type, enabled=False):
-            merge_coefficients = torch.addmm(weight, u * s, v.mT).to(compute)
+            merged = torch.addmm(weight, u * s, v.mT).to(compute)
             x = x.to(compute)
             if ctx.needs_input_grad[1]:
                 # V^T x is saved instead of x, which is n / r times larger and which nothing else keeps in memory.
-                ctx.save_for_backward(merge_coefficients, x.reshape(-1, x.shape[-1]) @ v.to(compute), u)
+                ctx.save_for_backward(merged, x.reshape(-1, x.shape[-1]) @ v.to(compute), u)
             elif ctx.needs_input_grad[0]:
-                ctx.save_for_backward(merge_coefficients)
-            return F.linear(x, merge_coefficients, None if bias is None else bias.to(compute))
+                ctx.save_for_backward(merged)
+            return F.linear(x, merged, None if bias is None else bias.to(compute))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (d,) = gradients
-        merge_coefficients, *thin = ctx.saved_tensors
-        grad_x = d @ merge_coefficients if ctx.needs_input_grad[0] else None
+        merged, *thin = ctx.saved_tensors
+        grad_x = d @ merged if ctx.needs_input_grad[0] else None
         grad_s = None
         if thin:
             x_v, u = thin
@@ -92,7 +92,7 @@ class SpectralLinear(nn.Module):
         self.coefficients = nn.Parameter(s0.detach().to(linear.weight, copy=True))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., n) -> (..., m)."""
+        """Apply the frozen weight plus ``U diag(s) V^T`` to inputs (..., n), giving (..., m)."""
         return cast(Tensor, _SpectralMap.apply(x, self._effective(), self.weight, self.bias, self.u, self.v))
 
     def merged(self) -> nn.Linear:

@@ -47,7 +47,7 @@ class Head(ArtifactSpec):
         return FLOAT_BYTES * classes * catalog.backbone(self.backbone.name).embed_dim
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
-        """Encode the dataset's class names in its prompts."""
+        """Put each class name into the dataset's prompt templates and encode them to one embedding per class."""
         from bolt.clip.tensor_files import save_tensors
 
         names = class_names(loaded, self.dataset, self.image_size)

@@ -23,10 +23,10 @@ from orchestrator.catalog.validation import as_mapping, validated
 
 
 class CheckpointEntry(StrictModel):
-    """One adopted checkpoint.
+    """A fine-tuned checkpoint made elsewhere, used as a source.
 
     Attributes:
-        backbone, dataset: the keys it stands under.
+        backbone, dataset: the catalog's keys of the backbone and of the dataset it was fine-tuned on.
         file: path of the file, of the index of a checkpoint in parts, or of the folder that holds either. Absolute
             once the catalog is read.
         sha256: digest of its content, see :func:`checkpoint_digest`; part of the source's identity.

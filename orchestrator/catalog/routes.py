@@ -12,7 +12,7 @@ PartName = Literal["train", "test", "all"]
 
 
 class ToyRoute(StrictModel):
-    """Images that the drawn world draws for one of its tasks."""
+    """Images drawn by ``orchestrator.drawn_world``; ``task`` names the drawn task."""
 
     kind: Literal["toy"]
     task: str
@@ -103,10 +103,10 @@ class HuggingFaceRoute(StrictModel):
 
 
 class ArchiveRoute(StrictModel):
-    """One archive at a fixed address.
+    """A dataset downloaded as one archive from a fixed URL.
 
     Attributes:
-        url: its address.
+        url: the URL.
         checksum: ``sha256:...`` or ``md5:...``; ``None`` if none is published.
         layout: how images are sorted in it: folders by class, by WordNet id, by number, or as in CUB.
     """

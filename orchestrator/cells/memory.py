@@ -14,7 +14,10 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
 def limit_gpu_memory(device: str, share: float) -> None:
-    """Limit this process to its share of a GPU's memory, CUDA's context included. Torch raises when it needs more."""
+    """Limit this process to its share of a GPU's memory, CUDA's context included.
+
+    Torch raises an out-of-memory error when the process needs more.
+    """
     if share >= 1.0 or not device.startswith("cuda"):
         return
     import torch

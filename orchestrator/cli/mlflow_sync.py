@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def open_tracker(store: Store, grid: str) -> Tracker:
-    """The grid's MLflow experiment, in the store's own database or on the server ``MLFLOW_TRACKING_URI`` names."""
+    """Open a tracker for the grid's MLflow experiment, in the store's database or on ``MLFLOW_TRACKING_URI``."""
     place = tracking_location(store)
     return Tracker(place.uri, place.artifacts, grid, store.adapter_folder)
 

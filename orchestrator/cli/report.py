@@ -28,9 +28,13 @@ def report(
     from orchestrator.util.errors import UserError
 
     if published == (grid is not None):
-        raise UserError("report takes a grid, or --published", hint="e.g. report demo, or report --published")
+        raise UserError(
+            "give report either a grid or --published", hint="for example: report demo, or report --published"
+        )
     if output is not None and not published:
-        raise UserError("a grid's report lies in its store", where="--output", hint="leave it out, or give --published")
+        raise UserError(
+            "a grid's report is written into its store", where="--output", hint="leave it out, or give --published"
+        )
     if grid is None:
         from orchestrator.report.page.published_page import write_published
 

@@ -29,6 +29,7 @@ from orchestrator.tracking.background import BackgroundTracker
 from orchestrator.tracking.location import tracking_location
 from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
 from orchestrator.util.machine import local_gpus, usable_processors
+from orchestrator.util.units import pluralize
 
 if TYPE_CHECKING:
     from orchestrator.report import ReportFiles
@@ -146,7 +147,7 @@ def _print_end(
     )
     console.print()
     for line in (
-        f"this run: {ran.built} artifacts built, {ran.trials} trials started",
+        f"this run: {pluralize(ran.built, 'artifact')} built, {pluralize(ran.trials, 'trial')} started",
         tracked,
         f"report: {report_location(report, plan.grid.name, workspace.store)}",
         f"compare runs: python -m orchestrator ui {plan.grid.name} --store {workspace.store.url}",

@@ -1,7 +1,7 @@
-"""A cell: the frozen identity of one measurement.
+"""A cell: the identity of one measurement.
 
-Everything that can change the number is in a :class:`Cell`; nothing else is. Two cells with equal contents are the
-same measurement, whoever planned them and wherever they run.
+A :class:`Cell` holds everything that can change the measured number, and nothing else. Two cells with equal contents
+are the same measurement, whichever grid they are part of and wherever they run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from orchestrator.util.identity import address, encode
 
 @dataclass(frozen=True)
 class BackboneRef:
-    """A backbone by name and by what it is made of (architecture, weights, activation)."""
+    """A backbone by its name and a digest of its architecture, weights and activation."""
 
     name: str
     digest: str
@@ -25,7 +25,7 @@ class BackboneRef:
 
 @dataclass(frozen=True)
 class DatasetRef:
-    """A dataset by name and by what defines its content (route, revision or file list, splits, names, prompts)."""
+    """A dataset by its name and a digest of its content (route, revision or file list, splits, names, prompts)."""
 
     name: str
     digest: str
@@ -60,12 +60,12 @@ class Cell:
     """One measurement.
 
     Attributes:
-        track: ``fewshot``, ``ood`` or ``tta``.
-        protocol: the switches of the measurement, resolved.
+        track: name of a track in :mod:`orchestrator.tracks`.
+        protocol: the protocol's switches, all with values.
         backbone: which CLIP.
         domain: the family of datasets that share sources.
         dataset: the target that is adapted to.
-        evaluate_on: datasets whose test split is scored; the target itself but for the ood track.
+        evaluate_on: datasets whose test split is scored; the target alone, except on the ood track.
         sources_rule: ``leave_one_out`` or ``leave_group_out``, ``none`` for methods that use no sources.
         sources: the source models, in a fixed order; empty for methods that use none.
         shots: labelled images per class; 0 for methods that use no support.
@@ -87,20 +87,20 @@ class Cell:
 
     @cached_property
     def id(self) -> str:
-        """``readable-name--8hex``; names the result file and tags the tracked run."""
+        """``readable-name--8hex``: the name of the result file and a tag of the MLflow run."""
         return address(
             self.track, self.backbone.name, self.dataset.name, f"k{self.shots}", self.method.name, f"s{self.seed}",
             of=self,
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; :meth:`from_dict` reads it back equal."""
+        """The cell as plain JSON types; :meth:`from_dict` reads an equal cell back."""
         encoded: dict[str, Any] = encode(self)
         return encoded
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Cell:
-        """The inverse of :meth:`to_dict`. Raises ``KeyError`` or ``TypeError`` for what is not a cell."""
+        """The cell that :meth:`to_dict` wrote. Raises ``KeyError`` or ``TypeError`` if ``data`` is not a cell."""
         method = data["method"]
         return cls(
             track=data["track"],
@@ -123,16 +123,16 @@ class Cell:
 
 @lru_cache(maxsize=4096, typed=True)
 def _shared(kind: type[Ref], **fields: str) -> Ref:
-    """A reference, one object for all cells that have it: of a large grid's results they are a fifth of the memory."""
+    """Make equal references one object, because they take a fifth of the memory of a large grid's results."""
     return kind(**fields)
 
 
 @lru_cache(maxsize=4096, typed=True)
 def _same(sources: tuple[SourceRef, ...]) -> tuple[SourceRef, ...]:
-    """Equal sources as one object."""
+    """Make equal tuples of sources one object."""
     return sources
 
 
 def _frozen(value: Any) -> Any:
-    """Lists back to the tuples they were."""
+    """Turn lists read from JSON back into tuples."""
     return tuple(_frozen(item) for item in value) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""What the engine says while cells run, and what a cell asks for. Plain data: no Ray, no torch."""
+"""Events of a run, and the resources that a cell needs. Plain data, without Ray or torch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from orchestrator.core.cell import Cell
 
 @dataclass(frozen=True)
 class Resources:
-    """What one cell occupies while it runs.
+    """The processors, GPUs and memory that one cell reserves while it runs.
 
     Attributes:
         cpus: logical CPUs; fractions are allowed.
         gpus: GPUs; a fraction below one, or a whole number.
-        memory: bytes of main memory to set aside, 0 for no reservation.
+        memory: bytes of RAM, 0 for no reservation.
     """
 
     cpus: float = 1.0
@@ -31,23 +31,23 @@ class Resources:
 
 @dataclass(frozen=True)
 class CellEvent:
-    """Something happened to a cell.
+    """A cell started, finished or failed.
 
-    Every cell ends in exactly one ``finished`` or ``failed``. ``started`` comes once per attempt, so more than once
-    for a cell whose worker died, or that had too little memory.
+    Every cell ends in exactly one ``finished`` or ``failed``. ``started`` comes once per attempt: more than once for a
+    cell whose worker crashed or that ran out of memory.
 
     Attributes:
-        cell: which one.
+        cell: the cell.
         kind: what happened.
-        seconds: wall-clock seconds the cell took, in the worker; 0 when unknown.
-        error: one line, empty unless failed.
-        traceback: the whole story where the driver knows it.
-        log: path of the worker's log on the machine it ran on, empty if unknown.
-        attempt: 1 for the first try.
-        recorded: the runner itself has written the outcome to the store. ``False`` when it could not - its process
-            died, or it raised - so that whoever listens has to record the failure.
-        again: when failed, it was not the cell's own fault: its worker died.
-        gpu_mib: the most memory its process held of a GPU, 0 where it had none or did not say.
+        seconds: wall-clock seconds the cell took in the worker; 0 when unknown.
+        error: one line; empty unless the cell failed.
+        traceback: the traceback, if the driver has it.
+        log: path of the worker's log on the worker's machine; empty if unknown.
+        attempt: 1 for the first attempt.
+        recorded: whether the worker wrote the outcome to the store. If ``False``, its process crashed or the runner
+            raised an error, and the receiver of the event must record the failure.
+        again: whether a failed cell may be run again, because its worker crashed and the cell is not the cause.
+        gpu_mib: the most GPU memory that the worker's process held, in MiB; 0 if it used none or it is unknown.
     """
 
     cell: Cell
@@ -64,19 +64,19 @@ class CellEvent:
 
 @dataclass(frozen=True)
 class TaskEvent:
-    """Something happened to a task; each ends in exactly one ``finished``, ``failed`` or ``skipped``.
+    """A task started, finished, failed or was skipped; each ends in exactly one of the last three.
 
     Attributes:
-        key: which task.
-        kind: ``started`` when handed out; ``skipped`` when a task it needs failed.
-        value: what the function returned, when finished.
-        error: one line, when failed or skipped.
-        traceback: the whole story, when failed.
+        key: the task's key.
+        kind: ``started`` when a worker gets the task; ``skipped`` when a task that it depends on failed.
+        value: what the task's function returned, if it finished.
+        error: one line, if it failed or was skipped.
+        traceback: the traceback, if it failed.
         seconds: wall-clock seconds in the worker.
-        log: path of the worker's log on the machine it ran on, empty if there is none.
-        failed_dependency: the failed task at the root, when skipped.
-        again: when failed, it was not the task's own fault: its worker died, or an input was damaged.
-        store_failed: when failed, it was because the store cannot be used.
+        log: path of the worker's log on the worker's machine; empty if there is none.
+        failed_dependency: for a skipped task, the task whose failure caused it.
+        again: whether a failed task may be run again, because its worker crashed or an input was damaged.
+        store_failed: whether the task failed because the store cannot be used.
     """
 
     key: str

@@ -1,8 +1,8 @@
-"""What cells measure of a GPU's memory, and planning packs them by."""
+"""Names and constants of GPU memory: cells measure it, and planning packs cells by it."""
 
 CONTEXT_MIB = 600.0
-"""Memory that each process takes of a GPU beside torch's own: CUDA's context, its libraries' code and workspaces. An
-assumption, printed as one: it depends on the GPU and the driver."""
+"""GPU memory of each process in addition to torch's, in MiB: CUDA's context, its libraries' code and workspaces. This
+is an assumption and is printed as one, because it depends on the GPU and the driver."""
 
 RESERVED_MEMORY = "reserved_memory_mib"
-"""The entry in a result's details for the most memory that torch reserved on an accelerator, in MiB."""
+"""The key in a result's details of the most memory that torch reserved on an accelerator, in MiB."""

@@ -1,7 +1,8 @@
-"""What a source model is: the recipe it is fine-tuned by, or the checkpoint it is.
+"""Source models: the recipe that fine-tunes one, and the identity of a fine-tuned or adopted one.
 
-The defaults are the task-vector community's recipe (AdamW, cosine with a fixed warm-up, gradient clipping, the whole
-image tower against the frozen text head); epochs default to the dataset's own number, or to about 2,000 steps.
+The defaults are the task-vector community's recipe: AdamW, cosine schedule with a fixed warm-up, gradient clipping; the
+whole image tower is trained against the frozen text head. The number of epochs is the catalog's for the dataset, or
+gives about 2,000 steps.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from orchestrator.util.errors import UserError, unknown_name
 from orchestrator.util.identity import fingerprint
 
 SOURCE_VERSION = 1
-"""Raised whenever the code that fine-tunes changes the weights it gives; part of every source's identity."""
+"""Raised whenever a code change alters the fine-tuned weights; part of every source's identity."""
 
 DEFAULT_STEPS = 2000
-"""Optimiser steps a source gets when neither the grid nor the catalog says how many epochs."""
+"""Optimiser steps of a source's fine-tuning when neither the grid nor the catalog sets the epochs."""
 
 
 @dataclass(frozen=True)
 class SourceRecipe:
-    """How one source model is made.
+    """Hyperparameters of the fine-tuning that makes one source model.
 
     Attributes:
-        epochs: passes over the training split; ``None`` takes the catalog's number, else about 2,000 steps.
+        epochs: passes over the training split; ``None``: the catalog's number, else about 2,000 steps.
         batch_size: images per optimiser step.
         learning_rate: AdamW's peak rate, reached after the warm-up, then cosine to zero.
         weight_decay: AdamW's decoupled decay.
@@ -44,7 +45,7 @@ class SourceRecipe:
     clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        """Raises ``ValueError`` for a number out of range."""
+        """Check the numbers. Raises ``ValueError`` for one that is out of range."""
         if self.epochs is not None and self.epochs < 1:
             raise ValueError(f"epochs is {self.epochs}; at least one is needed")
         if self.batch_size < 1:
@@ -58,7 +59,7 @@ class SourceRecipe:
 
     @classmethod
     def from_mapping(cls, changes: Mapping[str, Any], where: str = "") -> SourceRecipe:
-        """The default recipe with ``changes`` applied, whole numbers widened where a field is a float.
+        """The default recipe with ``changes`` applied; whole numbers are converted for fields that are floats.
 
         Raises ``UserError`` for an unknown field (with the nearest name), a wrong type or a number out of range.
         """
@@ -80,7 +81,7 @@ class SourceRecipe:
             raise UserError(str(error), where=where) from None
 
     def resolve(self, fine_tune_epochs: int | None, train_images: int) -> SourceRecipe:
-        """This recipe with its epochs settled for one dataset.
+        """This recipe with the number of epochs set for one dataset.
 
         Args:
             fine_tune_epochs: the catalog's number for the dataset, if it has one.
@@ -92,12 +93,12 @@ class SourceRecipe:
         return replace(self, epochs=epochs)
 
     def source(self, backbone: BackboneRef, dataset: DatasetRef) -> SourceRef:
-        """The identity of the model this (resolved) recipe makes. Raises ``ValueError`` while epochs are open."""
+        """The identity of the source model that this recipe makes. Raises ``ValueError`` if ``epochs`` is ``None``."""
         if self.epochs is None:
-            raise ValueError("a recipe names a source only once its epochs are resolved")
+            raise ValueError("the recipe has no number of epochs yet: call resolve() first")
         return SourceRef(dataset.name, fingerprint((SOURCE_VERSION, backbone, dataset, self)))
 
 
 def adopted_source(backbone: BackboneRef, dataset: str, sha256: str) -> SourceRef:
-    """The identity of an adopted checkpoint: its content, how it is converted, and what it is measured from."""
+    """The identity of an adopted checkpoint: its content, the version of its conversion, its backbone and dataset."""
     return SourceRef(dataset, fingerprint(("adopted", CONVERSION_VERSION, backbone, dataset, sha256)))

@@ -1,4 +1,4 @@
-"""How to run: never what is measured."""
+"""Settings of a run that change no measured number: paths, device, threads, memory."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Where things are and what to compute with. Never part of a cell's identity.
+    """Paths, device and limits of a run. Never part of a cell's identity.
 
     Attributes:
         store_url: root of the store.
         data_root: folder that holds the user's image folders, if any.
-        threads: CPU threads for the arithmetic; noted in every manifest, since sums depend on how they are split.
-        device: ``cpu``, ``cuda``, or ``None`` for the best there is.
+        threads: CPU threads of torch; recorded in every manifest, because they change the rounding of sums.
+        device: ``cpu``, ``cuda``, or ``None`` for the best available.
         catalog_files: the user's own catalog files.
-        snapshot_seconds: between two snapshots of a training that makes an artifact; shorter ones are made anew.
-        gpu_share: how much of its GPU's memory this process may take, 1 for all of it.
+        snapshot_seconds: seconds between two snapshots of a training that makes an artifact. A shorter training
+            saves none and starts again from its beginning.
+        gpu_share: the share of its GPU's memory that this process may use, 1 for all of it.
     """
 
     store_url: str

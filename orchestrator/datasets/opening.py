@@ -34,13 +34,21 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
         )
     found = reader(entry, dataset_folder(entry, data_root))
     if len(found.names) < 2:
-        raise UserError(f"{entry.name} has {len(found.names)} class; classification needs at least two")
+        raise UserError(
+            f"{entry.name} has {'one class' if found.names else 'no classes'}; classification needs at least two",
+            where=f"dataset {entry.name}, field route",
+            hint="name files of at least two classes in the route",
+        )
     parts = _train_and_test(entry, found.parts)
     if excluded := excluded_images(entry, data_root):
         parts = {split: _without(part, excluded.keys()) for split, part in parts.items()}
     for split, part in parts.items():
         if not len(part) and (split == "test" or entry.has_training_images):
-            raise UserError(f"{entry.name} has no images in its {split} part")
+            raise UserError(
+                f"{entry.name} has no images in its {split} split",
+                where=f"dataset {entry.name}, field route",
+                hint="check the files that the route names for this split, and the list of excluded images",
+            )
     return RawDataset(class_words_of(entry, found.names), parts["train"], parts["test"])
 
 
@@ -50,17 +58,19 @@ def _train_and_test(entry: DatasetEntry, found: Mapping[str, Part]) -> Mapping[s
     if recipe == "official":
         wanted = {"train", "test"} if entry.has_training_images else {"test"}
         if not wanted <= found.keys():
+            absent = min(wanted - found.keys())
             raise UserError(
-                f"{entry.name} has no part {min(wanted - found.keys())!r} of its own",
+                f"{entry.name} comes without a {absent!r} split, which the recipe official needs",
                 where=f"dataset {entry.name}, field splits",
-                hint="use a recipe that splits it: eighty_twenty, eighty_ten_ten or published",
+                hint="name its files under that split in the route, or give all images as the part 'all' and use "
+                "eighty_twenty",
             )
         return {"train": file_part([], [], Path()), **found}
     if "all" not in found:
         raise UserError(
-            f"{entry.name} has its own parts {' and '.join(found)}, which the recipe {recipe} would ignore",
+            f"{entry.name} comes split into {' and '.join(found)}, which the recipe {recipe} would ignore",
             where=f"dataset {entry.name}, field splits",
-            hint="use the recipe official",
+            hint="use the recipe official, or give all images as the part 'all' in the route",
         )
     whole = found["all"]
     return {split: whole.subset(chosen) for split, chosen in split_indices(whole.labels, recipe, entry.name).items()}

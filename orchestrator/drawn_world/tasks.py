@@ -28,7 +28,7 @@ Split = Literal["train", "test"]
 
 @dataclass(frozen=True)
 class GlyphTask:
-    """One question about printed characters."""
+    """A drawn classification task: name the character, its kind or its ink."""
 
     name: str
     class_names: tuple[str, ...]
@@ -45,7 +45,7 @@ class GlyphTask:
 
 @dataclass(frozen=True)
 class AerialTask:
-    """One question about scenes from above; the class names are scenes."""
+    """A drawn classification task: name the aerial scene."""
 
     name: str
     class_names: tuple[str, ...]

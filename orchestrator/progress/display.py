@@ -36,7 +36,7 @@ FIRST_LINES, LATER_LINES = 5.0, 60.0
 LAST_FAILURES = 5
 """This many of the last failures are printed after the live view has closed."""
 
-STOPPING = "stopping: work under way is given up, finished work is kept; Ctrl-C again leaves at once"
+STOPPING = "stopping: work under way is given up, finished work is kept; Ctrl-C again stops immediately"
 
 
 class ProgressDisplay:
@@ -98,7 +98,7 @@ class ProgressDisplay:
         self._status.write(state, snapshot)
         self._print_failures()
         line = summary(snapshot)
-        self._print(f"stopped: {line}; go on with: {self._resume_command}" if state == "stopped" else line)
+        self._print(f"stopped: {line}; continue with: {self._resume_command}" if state == "stopped" else line)
 
     def _run(self) -> None:
         """Until the run ends: measure the machine, write the status file and print plain lines when they are due."""

@@ -79,13 +79,13 @@ class Status:
             case "running":
                 return f"running: {process}"
             case "died":
-                return f"died: {process} is gone, its last status is {ago} old; go on with: {self.command}"
+                return f"died: {process} has ended, its last status is {ago} old; continue with: {self.command}"
             case "silent":
                 return f"silent: no status from {process} for {ago}; it was suspended, or its machine is gone"
             case "ended":
                 return f"ended {ago} ago"
             case _:
-                return f"{STATE_LABELS[self.state]} {ago} ago; go on with: {self.command}"
+                return f"{STATE_LABELS[self.state]} {ago} ago; continue with: {self.command}"
 
 
 class StatusFile:

@@ -36,11 +36,11 @@ _ATTEMPT = re.compile(r"\d+-[0-9a-f]{8}")
 
 @dataclass(frozen=True)
 class Builder:
-    """What a builder function writes to.
+    """What :meth:`ArtifactSpec.build` is given to write to.
 
     Attributes:
         folder: for the artifact's files.
-        meta: JSON values for the manifest.
+        meta: facts stored in the manifest, as JSON values.
         progress: called with the number of steps done, and of all steps.
         snapshots: saves the state of a long training, and loads it when the training is started again.
     """
@@ -103,7 +103,10 @@ def _create_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (PermissionError, NotADirectoryError) as error:
-        raise UserError(f"the store cannot be written to: {error}", where=str(folder.parent.parent)) from None
+        hint = "check the folder's permissions, or choose another with --store"
+        raise UserError(
+            f"the store cannot be written to: {error}", where=str(folder.parent.parent), hint=hint
+        ) from None
 
 
 def _upload(store: Files, built: dict[str, Path], folder: str) -> dict[str, str]:

@@ -42,8 +42,8 @@ class Store:
         found = Artifact.read(self.files, address)
         if found is not None and identity is not None and canonical_json(found.identity) != canonical_json(identity):
             raise UserError(
-                f"{address} in {self.url} was built from other inputs than those asked for",
-                hint="two artifacts share one address: move that folder away, or use another --store",
+                f"{address} in {self.url} already holds another artifact: its recorded identity differs",
+                hint=f"move {self.url}/{address} away",
             )
         return found
 

@@ -199,7 +199,7 @@ def grouping(cell: Cell, labels: Labels) -> dict[str, str]:
 
 
 def rounded(value: float) -> float:
-    """A percentage or a difference of two, rounded to the four digits that fit MLflow's tables."""
+    """A percentage or a difference of two, rounded to four decimals, as many as MLflow's tables show."""
     return round(value, 4)
 
 

@@ -1,4 +1,4 @@
-"""The tracked runs that summarise cells: means over seeds, curves over k and over epochs, and the grid as a whole."""
+"""The MLflow runs that summarise cells: means over seeds, curves over k and over epochs, and the grid as a whole."""
 
 from __future__ import annotations
 

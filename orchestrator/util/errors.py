@@ -1,7 +1,7 @@
-"""Errors for people: what is wrong, where it stands, what would be right.
+"""Errors for people: what is wrong, where it is, what would be right.
 
-A :class:`UserError` is the user's to mend; the command line prints it without a traceback and exits with code 2.
-Anything else that escapes is a defect of this project and keeps its traceback.
+The user can fix the cause of a :class:`UserError`. The command line prints it without a traceback and exits with
+code 2. Any other exception that reaches the command line is a defect of this project and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Something the user can mend.
+    """An error whose cause the user can fix.
 
     Args:
         what: what is wrong, as one sentence without a final full stop.
-        where: file and field, or the option, where it stands.
+        where: the file and field, or the option, that is wrong.
         hint: what would be right: the nearest name, a valid range, the command to run.
     """
 
@@ -28,16 +28,16 @@ class UserError(Exception):
 
 
 LONGEST = 200
-"""Letters of a user's value that a message shows."""
+"""The most characters of a user's value that a message shows."""
 
 
 def shorten(text: str) -> str:
-    """A text of the user's as it is shown in a message: its beginning, where it is long."""
+    """Cut a user's text to ``LONGEST`` characters for a message."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 def short_repr(value: object) -> str:
-    """A value as it is shown in a message: as Python writes it, cut where it is long."""
+    """The ``repr`` of a value, cut to ``LONGEST`` characters for a message."""
     return shorten(repr(value))
 
 

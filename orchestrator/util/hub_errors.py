@@ -1,4 +1,4 @@
-"""Errors of the Hugging Face hub as errors for the user."""
+"""Translate errors of the Hugging Face hub into :class:`UserError`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def explain_hub_error(error: Exception, where: str) -> Exception:
     if isinstance(error, RevisionNotFoundError):
         return UserError("the repository has no such revision", where=where)
     if isinstance(error, RepositoryNotFoundError | HFValidationError):
-        return UserError("there is no such repository, or it wants a token", where=where, hint="hf auth login")
+        return UserError("there is no such repository, or it needs a token", where=where, hint="hf auth login")
     if isinstance(error, OfflineModeIsEnabled):
         return UserError("cannot be fetched: HF_HUB_OFFLINE is set", where=where, hint="unset it for this command")
-    # Whichever HTTP library the installed huggingface_hub is built on raises its own errors for a network that is away.
+    # When the network is down, huggingface_hub passes on the errors of the HTTP library it uses; versions differ in it.
     of_http = type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "requests", "urllib3")
     if of_http or isinstance(error, HfHubHTTPError | LocalEntryNotFoundError | ConnectionError | TimeoutError):
-        return UserError(f"cannot be fetched: {error}", where=where, hint="the same command goes on from where it was")
+        return UserError(f"cannot be fetched: {error}", where=where, hint="run the same command again to continue")
     return error

@@ -1,8 +1,8 @@
-"""Canonical encoding and fingerprints: the same thing has the same name, on every machine, for ever.
+"""Canonical encoding and fingerprints: equal values get equal names, on every machine and in every later version.
 
-Everything that can change a number enters; paths, devices, worker counts do not, because they are never put into
-the objects that are fingerprinted. The encoder raises on a type it does not know: a permissive ``str(value)`` would
-let a value silently fork its identity (the lesson of marin's ``fingerprint.py``).
+The fingerprinted objects hold everything that can change a number. They never hold paths, devices or worker counts.
+The encoder raises an error for a type it does not know. With ``str(value)`` instead, equal values could silently get
+different fingerprints (the lesson of marin's ``fingerprint.py``).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from functools import cache
 from typing import Any
 
 FORMAT = 1
-"""Version of the encoding. Raising it renames every artifact and cell; golden tests hold it still."""
+"""Version of the encoding. Raising it renames every artifact and cell; golden tests detect any change."""
 
 _PLAIN = frozenset((str, int, bool, type(None)))
-"""What most values are; looked up first, since a grid's plan encodes tens of thousands of cells."""
+"""The types of most values. They are checked first, because a grid's plan encodes tens of thousands of cells."""
 
 
 def encode(value: Any) -> Any:
-    """``value`` as plain JSON types, canonically: dataclasses and mappings become sorted objects, tuples lists.
+    """Encode ``value`` as plain JSON types: dataclasses and mappings become objects, tuples and frozensets lists.
 
     Raises ``TypeError`` for an unknown type and ``ValueError`` for NaN or infinity.
     """
@@ -50,17 +50,17 @@ def encode(value: Any) -> Any:
 
 @cache
 def _field_names(kind: Any) -> tuple[str, ...] | None:
-    """The fields of a dataclass, ``None`` of any other type; asked for often, and never another."""
+    """The field names of a dataclass, or ``None`` for any other type; cached, because every value asks."""
     return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else None
 
 
 def canonical_json(value: Any) -> str:
-    """The one JSON text of ``value``: keys sorted, no spaces, floats by their shortest exact spelling."""
+    """The canonical JSON text of ``value``: keys sorted, no spaces, floats with the fewest digits that are exact."""
     return json.dumps(encode(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def fingerprint(value: Any) -> str:
-    """Eight hexadecimal digits naming ``value``."""
+    """Eight hexadecimal digits that identify ``value``: the start of the SHA-256 of its canonical JSON."""
     text = f"{FORMAT}:{canonical_json(value)}"
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -69,10 +69,10 @@ _UNSAFE = re.compile(r"[^a-z0-9_=,+]+")
 
 
 def slug(text: str) -> str:
-    """A lower-case name safe in every file system and URL; never empty, never ``..``."""
+    """Turn ``text`` into a lower-case name that is safe in file systems and URLs; never empty, never ``..``."""
     return _UNSAFE.sub("-", text.lower()).strip("-") or "x"
 
 
 def address(*words: str | int, of: Any) -> str:
-    """``readable-name--8hex`` for the thing ``of``."""
+    """``readable-name--8hex``: the words, and the fingerprint of ``of``."""
     return ".".join(slug(str(word)) for word in words) + f"--{fingerprint(of)}"

@@ -1,6 +1,6 @@
-"""Ctrl-C in two steps: the first stops what runs in good order, the second leaves at once.
+"""Ctrl-C in two steps: the first stops the run cleanly, the second ends the process immediately.
 
-SIGTERM is taken for a Ctrl-C: it is what batch systems, `ray job stop` and machines that shut down send.
+SIGTERM is treated like Ctrl-C. Batch systems, ``ray job stop`` and machines that shut down send it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 EXIT_CODE = 130
-"""Of a process that Ctrl-C has ended, by convention."""
+"""The exit code of a process that Ctrl-C has ended, by convention."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -24,10 +24,10 @@ _SHOW_CURSOR = b"\x1b[?25h"
 
 @contextlib.contextmanager
 def two_step_interrupt(on_first: Callable[[], None]) -> Iterator[None]:
-    """Inside, the first Ctrl-C calls ``on_first`` and raises ``KeyboardInterrupt``; the second ends the process.
+    """In the block, the first Ctrl-C calls ``on_first`` and raises ``KeyboardInterrupt``; the second ends the process.
 
     Args:
-        on_first: says that stopping has begun. Called in a signal's handler, so it must not wait for a lock.
+        on_first: reports that stopping has begun. It is called in a signal handler, so it must not wait for a lock.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -48,10 +48,10 @@ def two_step_interrupt(on_first: Callable[[], None]) -> Iterator[None]:
 
 
 def exit_immediately(number: int, frame: object) -> None:
-    """End this process without another line of Python. Results are renamed into place whole, so none is torn."""
+    """End this process without any cleanup. No result is damaged: each is renamed into place when complete."""
     if sys.stdout.isatty():
         os.write(sys.stdout.fileno(), _SHOW_CURSOR)
-    os.write(sys.stderr.fileno(), f"\nleft at once; go on with: {command_line()}\n".encode())
+    os.write(sys.stderr.fileno(), f"\nstopped immediately; continue with: {command_line()}\n".encode())
     os._exit(EXIT_CODE)
 
 

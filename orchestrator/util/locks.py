@@ -1,4 +1,4 @@
-"""A lock on a name that dies with the process that holds it."""
+"""File locks that the system releases when the process that holds them ends."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
-"""What file systems that know no locks answer."""
+"""The error numbers of file systems without locks."""
 
 
 class LockHeld(Exception):
-    """Another process holds the lock; ``str`` of this is its process number."""
+    """Another process holds the lock. The message is that process's id."""
 
 
 @contextlib.contextmanager
 def file_lock(path: Path) -> Iterator[None]:
-    """Hold the lock file at ``path``, where its file system knows locks.
+    """Hold the lock file at ``path`` during the block. On a file system without locks, the block runs unlocked.
 
-    Raises :class:`LockHeld` at once where another process does, ``OSError`` where the file cannot be made.
+    Raises :class:`LockHeld` immediately when another process holds it, ``OSError`` when the file cannot be created.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+") as stream:
@@ -31,7 +31,7 @@ def file_lock(path: Path) -> Iterator[None]:
             if error.errno not in NO_LOCKS:
                 stream.seek(0)
                 raise LockHeld(stream.read().strip() or "?") from None
-        with contextlib.suppress(OSError):  # of a disk that is full; the lock holds without its holder's number
+        with contextlib.suppress(OSError):  # the disk is full; the lock works without the process id in it
             os.ftruncate(stream.fileno(), 0)
             os.write(stream.fileno(), str(os.getpid()).encode())
         yield

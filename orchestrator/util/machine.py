@@ -1,4 +1,4 @@
-"""What this machine grants this process, and what the process and its children occupy of it."""
+"""Hardware of this machine: the processors and memory that this process may use, what it uses, and the GPUs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,20 @@ _SMI_SECONDS = 5.0
 
 
 def usable_processors() -> int:
-    """Processors this process may use; a container or a batch system can grant fewer than there are."""
+    """The number of processors that this process may use; a container or a batch system can grant fewer than exist."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Main memory in bytes: what this process and all that it started hold for themselves, and what there is."""
+    """RAM in bytes.
+
+    Attributes:
+        used: unshared memory of this process and its descendants.
+        total: memory of the machine or the container.
+        processes: how many processes were counted.
+    """
 
     used: int
     total: int
@@ -35,17 +41,17 @@ class Memory:
 
     @property
     def summary(self) -> str:
-        """As one line."""
+        """The numbers as one line of text."""
         many = f" in {self.processes} processes" if self.processes > 1 else ""
         return f"{human_bytes(self.used)} of {human_bytes(self.total)}{many}"
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU of this machine; other people's work on it is counted too.
+    """One GPU of this machine and its current load, which includes the work of other processes.
 
     Attributes:
-        busy: share of the last moments in which it computed, 0 to 100; ``None`` where it does not say.
+        busy: utilisation in percent, 0 to 100; ``None`` if the GPU does not report it.
         used, total: bytes of its memory.
     """
 
@@ -57,20 +63,20 @@ class Gpu:
 
     @property
     def summary(self) -> str:
-        """As one line."""
+        """The numbers as one line of text."""
         busy = f"{self.busy:.0f} % busy, " if self.busy is not None else ""
         return f"GPU {self.index} {self.name}: {busy}{human_bytes(self.used)} of {human_bytes(self.total)}"
 
 
 def process_tree_memory() -> Memory:
-    """Memory of this process and its descendants: Ray's workers are among them unless a cluster was joined.
+    """Memory of this process and its descendants. Ray's workers are among them unless Ray was already running.
 
-    Pages that processes share (the libraries' code) are left out where the system tells them apart.
+    Pages that processes share (the libraries' code) are not counted where the system reports them separately.
     """
     this = psutil.Process()
     used = count = 0
     for process in (this, *this.children(recursive=True)):
-        with suppress(psutil.Error):  # it has ended meanwhile
+        with suppress(psutil.Error):  # the process has ended meanwhile
             found = process.memory_info()
             used += found.rss - getattr(found, "shared", 0)
             count += 1
@@ -81,12 +87,12 @@ def process_tree_memory() -> Memory:
 
 
 def local_gpus() -> tuple[Gpu, ...]:
-    """The GPUs of this machine, by NVIDIA's library where it is installed, else by ``nvidia-smi``; none without."""
+    """The GPUs of this machine, from NVIDIA's library if it is installed, else from ``nvidia-smi``; else empty."""
     try:
         return _gpus_by_library()
     except ImportError:
         return _gpus_by_command()
-    except Exception:  # the library without a driver, or a driver it does not fit
+    except Exception:  # there is no driver, or it does not fit the library
         return ()
 
 
@@ -100,7 +106,7 @@ def _gpus_by_library() -> tuple[Gpu, ...]:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
             busy = None
-            with suppress(pynvml.NVMLError):  # a slice of a GPU does not say
+            with suppress(pynvml.NVMLError):  # a slice of a GPU does not report it
                 busy = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
             found.append(Gpu(index, str(pynvml.nvmlDeviceGetName(handle)), busy, int(memory.used), int(memory.total)))
         return tuple(found)
@@ -119,7 +125,7 @@ def _gpus_by_command() -> tuple[Gpu, ...]:
             text=True,
             timeout=_SMI_SECONDS,
             check=True,
-            start_new_session=True,  # Ctrl-C is not for it
+            start_new_session=True,  # so that Ctrl-C does not reach it
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return ()
@@ -127,7 +133,7 @@ def _gpus_by_command() -> tuple[Gpu, ...]:
 
 
 def parse_nvidia_smi(said: str) -> tuple[Gpu, ...]:
-    """The GPUs in what ``nvidia-smi`` prints for the fields asked for; memory there is in MiB."""
+    """Parse the output of ``nvidia-smi`` for the fields ``_SMI_FIELDS``; it gives memory in MiB."""
     found = []
     for line in said.splitlines():
         fields = [field.strip() for field in line.split(",")]
@@ -139,17 +145,17 @@ def parse_nvidia_smi(said: str) -> tuple[Gpu, ...]:
 
 
 def has_ended(pid: int, started: float) -> bool:
-    """Whether a process of this machine is gone.
+    """Whether a process of this machine has ended.
 
     Args:
-        pid: its number, which another process may have by now.
-        started: when it was started, in seconds since the epoch, as :func:`process_start_time` said.
+        pid: the id of the process. The system may have given it to another process since.
+        started: when the process was started, in seconds since the epoch, from :func:`process_start_time`.
     """
     try:
         return bool(abs(psutil.Process(pid).create_time() - started) > 2.0)
     except psutil.NoSuchProcess:
         return True
-    except psutil.Error:  # somebody else's process, of which nothing may be read
+    except psutil.Error:  # another user's process, which this one may not read
         return False
 
 

@@ -1,4 +1,4 @@
-"""Temporary folders that do not outlive a killed process for long: the next one removes what it left."""
+"""Temporary folders that are removed even after their process was killed: the next process removes them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _LOCK = ".in-use"
 class ScratchFolder:
     """A private folder, ``bolt-KIND-...``, removed by :meth:`remove` or at the end of a ``with`` block.
 
-    Its process holds a lock inside. Making another of the same kind removes those whose process was killed.
+    Its process holds a lock on a file inside. Making a folder removes those of the same kind whose process has ended.
 
     Args:
-        kind: what it is for.
-        base: where; the system's temporary folder by default.
+        kind: what the folder is for; part of its name.
+        base: the parent folder; by default the system's temporary folder.
     """
 
     def __init__(self, kind: str, base: Path | None = None) -> None:
@@ -29,9 +29,9 @@ class ScratchFolder:
         self.path = Path(tempfile.mkdtemp(prefix=f"bolt-{kind}-", dir=base))
         new = self.path / f"{_LOCK}.new"
         self._lock = os.open(new, os.O_RDWR | os.O_CREAT, 0o600)
-        with contextlib.suppress(OSError):  # a file system without locks: nobody will sweep there either
+        with contextlib.suppress(OSError):  # a file system without locks: no process sweeps there either
             fcntl.flock(self._lock, fcntl.LOCK_EX)
-        os.rename(new, self.path / _LOCK)  # under this name it is held from the first moment
+        os.rename(new, self.path / _LOCK)  # a file of this name is locked from the moment it exists
 
     def remove(self) -> None:
         """Remove the folder. Removing it twice is harmless."""
@@ -51,7 +51,7 @@ class ScratchFolder:
 
 def _sweep(base: Path, kind: str) -> None:
     for left in base.glob(f"bolt-{kind}-*/{_LOCK}"):
-        with contextlib.suppress(OSError):  # somebody else's, or being removed by somebody else
+        with contextlib.suppress(OSError):  # in use, another user's, or being removed by another process
             lock = os.open(left, os.O_RDWR)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

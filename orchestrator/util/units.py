@@ -1,4 +1,4 @@
-"""Quantities in words."""
+"""Print and parse quantities: counts, bytes and durations."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ UNITS = {"": 1, **{prefix: 1000**power for power, prefix in enumerate("KMGT", 1)
 
 
 def pluralize(count: int | str, what: str) -> str:
-    """A number of things named in the singular: ``1 dataset``, ``8 datasets``, ``3 / 4 test sets``."""
+    """A count with its noun in the singular or plural: ``1 dataset``, ``8 datasets``, ``3 / 4 test sets``."""
     return f"{count} {what}" if str(count) == "1" else f"{count} {what}s"
 
 
 def human_bytes(count: float) -> str:
-    """A number of bytes as people say it."""
+    """A number of bytes with a binary unit: ``512 B``, ``1.5 GiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -41,7 +41,7 @@ def human_duration(seconds: float | None) -> str:
 
 
 def parse_bytes(text: str, where: str) -> int:
-    """Bytes of ``200GB`` (10^9), ``1.5TiB`` (2^40) and the like. Raises ``UserError``, naming ``where`` it stands."""
+    """Bytes of ``200GB`` (10^9), ``1.5TiB`` (2^40) and the like. Raises ``UserError`` that names ``where``."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?)?B?\s*", text.upper())
     if found is None or not 0 < float(found[1]) < 1e15:
         raise UserError(f"{short_repr(text)} is not a size", where=where, hint="for example 200GB, 1.5TB or 500GiB")

@@ -235,7 +235,7 @@ def test_a_run_stopped_by_ctrl_c_is_resumed_by_the_same_command(tmp_path: Path) 
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 130, output
-    assert f"go on with: python -m {shlex.join(words[2:])}" in output
+    assert f"continue with: python -m {shlex.join(words[2:])}" in output
     assert "StackTrace" not in output
     assert "Traceback" not in output
     done = command.run(words)

@@ -105,7 +105,11 @@ def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, list[R
     else:
         wanted = [path for part in route.splits for path in shards_of(there, route, part)]
     if not wanted or info.sha is None:
-        raise UserError(f"{route.repo} holds no images in the layout {route.layout!r}", where=f"dataset {entry.name}")
+        what = f"{route.repo} holds no images in the layout {route.layout!r}"
+        if info.sha is None:
+            what = f"the hub names no commit of {route.repo} at revision {route.revision!r}"
+        hint = "check repo, revision, layout and splits of the route"
+        raise UserError(what, where=f"dataset {entry.name}, field route", hint=hint)
     return info.sha, [there[path] for path in dict.fromkeys(wanted)]
 
 

@@ -31,7 +31,7 @@ SHARES: dict[str, float] = {
     "paper": 0.10,
     "slate": 0.06,
 }
-"""What part of the book each chapter fills."""
+"""The share of each kind of picture in the first half of the pre-training."""
 
 LATE_SHARES: dict[str, float] = {
     "glyphs": 0.52,
@@ -41,10 +41,10 @@ LATE_SHARES: dict[str, float] = {
     "paper": 0.10,
     "slate": 0.05,
 }
-"""The same for the book's second half: scenes are learnt soon, characters among many inks and faces take longest."""
+"""The same for the second half: scenes are learnt soon, characters among many inks and faces take longest."""
 
 STEADY = frozenset({"paper", "slate"})
-"""Chapters whose pictures are scans: they keep their black and white."""
+"""Kinds of pictures that are scans: they keep their black and white."""
 
 SYNONYMS: dict[str, tuple[str, ...]] = {
     "trousers": ("trousers", "pants"),
@@ -84,7 +84,7 @@ def worn(rng: KeyedRandom, image: Tensor) -> Tensor:
 
 
 def glyph_pairs(rng: KeyedRandom, n: int) -> Pairs:
-    """Printed characters; each concept is told in about half of the captions."""
+    """``n`` captioned pictures of printed characters; about half of the captions name each concept."""
     things = glyphs.roll(rng, n)
     images = glyphs.draw(rng, things)
     tell = rng.uniform(0.0, 1.0, n, 4).tolist()
@@ -114,7 +114,7 @@ def glyph_pairs(rng: KeyedRandom, n: int) -> Pairs:
 
 
 def aerial_pairs(rng: KeyedRandom, n: int) -> Pairs:
-    """Scenes from above; variants (seasons, roofs) make up a quarter of them."""
+    """``n`` captioned aerial scenes; a quarter of them are variants (seasons, roofs)."""
     plain = n - n // 4
     names, variants = list(scenes.SCENES), list(scenes.SEASONAL | scenes.ROOFED)
     first, choice = _grouped(rng, plain, list(scenes.SCENES.values()))
@@ -128,7 +128,7 @@ def aerial_pairs(rng: KeyedRandom, n: int) -> Pairs:
 
 
 def wardrobe_pairs(rng: KeyedRandom, n: int) -> Pairs:
-    """Clothes, half of them grey on black and half in colour on a floor."""
+    """``n`` captioned pictures of clothes, half of them grey on black and half in colour on a floor."""
     names = list(wardrobe.GARMENTS)
     painters = [
         partial(_dressed, style=style, tailor=tailor)
@@ -154,7 +154,7 @@ def _dressed(
 
 
 def hand_pairs(rng: KeyedRandom, n: int) -> Pairs:
-    """Hands that show a digit."""
+    """``n`` captioned pictures of hands that show a digit."""
     images, digit = _grouped(rng, n, [partial(_signed, digit=digit) for digit in range(10)])
     forms = ("a photo of a hand that shows the digit {}.", "a hand sign for the digit {}.")
     return images, [_one_of(rng, forms).format(DIGITS[index]) for index in digit.tolist()]
@@ -165,7 +165,7 @@ def _signed(rng: KeyedRandom, n: int, *, digit: int) -> Tensor:
 
 
 def paper_pairs(rng: KeyedRandom, n: int) -> Pairs:
-    """Thin handwriting on paper: mostly small Latin and Greek letters."""
+    """``n`` captioned pictures of thin handwriting on paper: mostly lower-case Latin and Greek letters."""
     character = glyphs.roll(rng, n, ("lower", "greek", "lower", "greek", "upper", "digit")).character
     captions = []
     for index in character.tolist():
@@ -177,7 +177,7 @@ def paper_pairs(rng: KeyedRandom, n: int) -> Pairs:
 
 
 def slate_pairs(rng: KeyedRandom, n: int) -> Pairs:
-    """Broad handwritten digits, light on dark."""
+    """``n`` captioned pictures of broad handwritten digits, light on dark."""
     character = rng.pick(10, n)
     forms = ("a handwritten picture of the digit {}.", "a handwritten digit {}.")
     captions = [_one_of(rng, forms).format(DIGITS[index]) for index in character.tolist()]

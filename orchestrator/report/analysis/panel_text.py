@@ -19,7 +19,7 @@ def seeds_text(panel: Panel) -> str:
 
 
 def deviation_text(panel: Panel, mark: str, of: str = "") -> str:
-    """What the bands or whiskers of a figure show. ``mark`` names them, ``of`` the numbers that deviate."""
+    """The caption sentence on a figure's error bars. ``mark``: what to call them; ``of``: what the deviation is of."""
     if len(panel.seeds) < 2:
         return f"One seed, so there are no {mark.lower()}: another support may differ by more than is seen here."
     return f"{mark}: ± one sample standard deviation{of and f' of {of}'} over n = {len(panel.seeds)} seeds."

@@ -17,7 +17,7 @@ MIN_DATASETS = 6
 """Below this a two-sided Wilcoxon test cannot reach 5 %: with five pairs its smallest p is 2 / 2**5 = 0.0625."""
 MIN_SEEDS = 2
 EXACT_UP_TO = 50
-"""Up to this many differences, every sign assignment is pluralize; 2**50 is still exact in double precision."""
+"""Up to this many differences, every sign assignment is counted; 2**50 is still exact in double precision."""
 _DIGITS = 9
 """Values are rounded to this many digits before they are ranked, so that rounding errors do not break ties."""
 
@@ -83,7 +83,7 @@ def wilcoxon(first: Sequence[float], second: Sequence[float]) -> float:
     should. Counting half of each for both sides, as Demsar (JMLR 7, 2006) does, has no exact distribution.
 
     Up to ``EXACT_UP_TO`` differences, p is exact, with or without ties: every assignment of signs to the (shared)
-    ranks is pluralize. SciPy approximates or permutes as soon as two differences tie, which is common on small test
+    ranks is counted. SciPy approximates or permutes as soon as two differences tie, which is common on small test
     splits. With more differences, p is the normal approximation with the variance corrected for ties.
     """
     from scipy import stats

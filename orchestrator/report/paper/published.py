@@ -107,12 +107,12 @@ def published_footnotes() -> tuple[PublishedFootnote, ...]:
 
 
 def table_labels() -> tuple[str, ...]:
-    """The labels of the paper's tables of accuracies, in its order."""
+    """The labels of the paper's tables of accuracies, in the paper's order."""
     return tuple(dict.fromkeys(row.table for row in published_rows()))
 
 
 def rows_of_table(label: str) -> tuple[PublishedRow, ...]:
-    """The rows of one table, in its order; empty for a table that the paper does not have."""
+    """The rows of one table, in the table's order; empty for a table that the paper does not have."""
     return tuple(row for row in published_rows() if row.table == label)
 
 

@@ -69,7 +69,7 @@ class Table:
         header_footnotes: the letters of the footnotes at each column's title; empty for none.
         footnotes: letter and text of each footnote. A footnote without a letter is about the whole table.
         merged_columns: how many of the first columns print a text once where rows repeat it.
-        ruled_rows: rows, pluralize from 0, with a rule above them.
+        ruled_rows: rows, counted from 0, with a rule above them.
         hide_std: whether deviations are printed in the CSV alone, to keep many columns narrow.
         upright_titles: whether titles of number columns may be turned upright, because they are wider than the numbers.
     """

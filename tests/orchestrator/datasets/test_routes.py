@@ -168,7 +168,7 @@ def test_the_parts_must_fit_the_split_recipe(tmp_path: Path) -> None:
     formats.write_parquet(tmp_path / "mine/train.parquet", [0, 1], names=["a", "b"])
     formats.write_parquet(tmp_path / "mine/test.parquet", [0, 1], names=["a", "b"])
     whole = entry_with(PARQUET, splits={"recipe": "official"})
-    assert "mine has no part 'test' of its own" in refusal(whole, tmp_path)
+    assert "mine comes without a 'test' split" in refusal(whole, tmp_path)
     parts = entry_with({**PARQUET, "splits": {"train": "train", "test": "test"}})
     assert "the recipe eighty_twenty would ignore" in refusal(parts, tmp_path)
 
@@ -177,7 +177,7 @@ def test_a_part_without_images_is_an_error(tmp_path: Path) -> None:
     formats.write_parquet(tmp_path / "mine/train.parquet", [0, 1], names=["a", "b"])
     formats.write_parquet(tmp_path / "mine/test.parquet", [], names=["a", "b"])
     entry = entry_with({**PARQUET, "splits": {"train": "train", "test": "test"}}, splits={"recipe": "official"})
-    assert "mine has no images in its test part" in refusal(entry, tmp_path)
+    assert "mine has no images in its test split" in refusal(entry, tmp_path)
 
 
 # --- class folders ------------------------------------------------------------------------------------------------
@@ -401,7 +401,7 @@ def test_a_parquet_manifest_with_other_columns_and_a_recipe(tmp_path: Path) -> N
         (",split", ",part", "has no column for the split"),
         (",test", ",train", "lists no images of the split 'test'"),
         (ROWS, "path,label,split\n", "lists no images"),
-        ("dog", "cat", "has 1 class"),
+        ("dog", "cat", "has one class"),
     ],
 )
 def test_the_error_of_a_wrong_manifest_names_its_place(tmp_path: Path, old: str, new: str, expected: str) -> None:

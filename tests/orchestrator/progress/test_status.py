@@ -98,7 +98,7 @@ def test_a_killed_driver_is_reported_as_died(tmp_path: Path) -> None:
     found = read_status(Files(tmp_path), "demo")
     assert found is not None
     assert found.state == "died"
-    assert found.headline(time.time()).endswith("go on with: the command")
+    assert found.headline(time.time()).endswith("continue with: the command")
 
 
 @pytest.mark.parametrize(("host", "age", "state"), [("elsewhere", 5, "running"), ("elsewhere", 60, "silent")])

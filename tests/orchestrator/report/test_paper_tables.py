@@ -390,9 +390,9 @@ def test_the_command_takes_a_grid_or_the_published_tables(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith("out/index.html")
     for words, says in (
-        ((), "report takes a grid, or --published"),
-        (("demo", "--published"), "report takes a grid, or --published"),
-        (("demo", "-o", "x"), "a grid's report lies in its store"),
+        ((), "either a grid or --published"),
+        (("demo", "--published"), "either a grid or --published"),
+        (("demo", "-o", "x"), "a grid's report is written into its store"),
         (("--published", "-o", str(tmp_path / "out" / "index.html")), "is not a folder"),
     ):
         done = orchestrator("report", *words)

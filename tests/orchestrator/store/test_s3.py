@@ -33,6 +33,7 @@ from orchestrator.store.remote import StoreUnavailable
 from orchestrator.store.results import Failure
 from orchestrator.store.snapshots import Snapshots
 from orchestrator.util.errors import UserError
+from orchestrator.util.units import pluralize
 from tests.conftest import GiveDatabase
 from tests.helpers import cells as samples
 from tests.helpers import command
@@ -135,7 +136,9 @@ def test_a_grid_in_s3_is_the_grid_in_a_folder_through_a_killed_driver_and_damage
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert "taking over from process" in resumed.stdout
     assert "damaged result files were set aside" in resumed.stdout
-    assert f"this run: 1 artifacts built, {4 - len(finished)} trials started" in resumed.stdout, resumed.stdout
+    assert f"this run: 1 artifact built, {pluralize(4 - len(finished), 'trial')} started" in resumed.stdout, (
+        resumed.stdout
+    )
     assert f"and in the store {URL}/reports/smoke/index.html" in resumed.stdout
     names = keys(s3)
     texts = [body(s3, name).decode() for name in names if name.startswith("results/") and name.endswith(".json")]

@@ -101,7 +101,7 @@ def test_what_a_killed_builder_of_this_machine_left_goes_with_the_next_build(tmp
 def test_another_identity_at_the_same_address_is_an_error_not_a_rebuild(tmp_path: Path) -> None:
     store = Store(tmp_path)
     build(store)
-    with pytest.raises(UserError, match="share one address"):
+    with pytest.raises(UserError, match="already holds another artifact"):
         store.artifact(ADDRESS, {"kind": "Numbers", "top": 4})
 
 
