@@ -1,4 +1,5 @@
 """The command line: one file for each command or group of commands, registered in ``app``.
 
-``session`` is what the ``grid`` command runs. ``workspace`` opens what every command about a grid needs.
+Start with ``session.py``: it is the ``grid`` command, from the plan to the report. ``workspace.py`` opens the grid, the
+catalog and the store for every command that needs them.
 """

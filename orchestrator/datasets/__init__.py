@@ -1,6 +1,6 @@
 """Datasets: from a catalog entry to decoded images.
 
-``opening`` opens a dataset by its route (``routes``), ``splits`` divides it, ``images`` decodes it once. The ``data``
-commands are ``prepare`` (downloads, in ``fetching``), ``verify``, ``adding`` and ``listing``. ``state`` says what is on
-the disk.
+Start with ``opening.py``: it reads a dataset by its route (a reader in ``routes/``) and divides it (``splits.py``).
+``images.py`` decodes the images once. The ``data`` commands are ``prepare.py`` (downloads with ``fetching/``),
+``verify.py``, ``adding.py`` and ``listing.py``. ``state.py`` says which datasets are on the disk.
 """

@@ -1,6 +1,6 @@
-"""Models in and out of the benchmark.
+"""Import models into the benchmark, and export models from it.
 
-In: ``adoption`` takes fine-tuned checkpoints as sources (``hub`` fetches them), ``backbone_entry`` adds a CLIP to a
-catalog file, ``source_table`` lists the sources.
-Out: ``export`` saves a finished cell's model, ``inspection`` looks into it.
+Start with ``adoption.py``, which adopts fine-tuned checkpoints as sources (``hub.py`` downloads them), and with
+``export.py``, which saves the model of a finished cell. ``backbone_entry.py`` adds a CLIP to a catalog file,
+``source_table.py`` lists the sources, and ``inspection.py`` examines a finished cell.
 """

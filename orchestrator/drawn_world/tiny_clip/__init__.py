@@ -1,1 +1,4 @@
-"""The tiny CLIP: its pre-training pictures with captions, and its pre-training."""
+"""The tiny CLIP: its pre-training pictures with captions (``caption_pairs.py``) and its training (``pretrain.py``).
+
+Start with ``pretrain.py``.
+"""

@@ -1,1 +1,1 @@
-"""Figures: each module draws one kind from a study; ``drawing`` has what all of them share."""
+"""Figures: each module draws one kind from a study. Start with ``curves.py``; ``drawing.py`` has the shared code."""

@@ -1,4 +1,5 @@
 """Tables: each module makes one kind from a study.
 
-``table`` is the data structure; ``formats`` and ``latex`` print it.
+Start with ``table.py``, the data structure, and ``accuracy.py``, the main tables. ``formats.py`` and ``latex.py`` print
+a table.
 """
