@@ -21,7 +21,7 @@ def main() -> None:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         if isinstance(error, ClusterLost):
-            os._exit(2)  # Ray's threads can wait for ever for a lost cluster
+            os._exit(2)  # Ray's threads can wait forever for a lost cluster
         sys.exit(2)
     except OSError as error:
         if error.errno not in DISK_ERRORS:

@@ -1,4 +1,4 @@
-"""Kind ``AdoptedSource``: an image tower from a checkpoint that somebody else fine-tuned."""
+"""Kind ``AdoptedSource``: an image tower from a checkpoint that another project fine-tuned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks that somebody else's checkpoint is a fine-tuned tower of a backbone, and converts it."""
+"""Check that a checkpoint of another project is a fine-tuned tower of a backbone, and convert it."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Status:
             case "died":
                 return f"died: {process} has ended, its last status is {ago} old; continue with: {self.command}"
             case "silent":
-                return f"silent: no status from {process} for {ago}; it was suspended, or its machine is gone"
+                return f"silent: no status from {process} for {ago}; it was suspended, or its machine is down"
             case "ended":
                 return f"ended {ago} ago"
             case _:

@@ -165,7 +165,7 @@ class Result:
         """Read the text of a result file.
 
         Raises ``ValueError`` if fields are missing or unknown, if the checksum is wrong, if the cell inside has another
-        id than the record (somebody edited the file), and for what :meth:`check` refuses.
+        id than the record (the file was edited), and for what :meth:`check` refuses.
         """
         try:
             data = json.loads(text)

@@ -20,7 +20,7 @@ class TrackingProblem:
 
     Attributes:
         message: for people, without a full stop.
-        kind: ``unreachable`` may pass by waiting; ``refused`` stays until somebody changes something; ``other``
+        kind: ``unreachable`` may pass by waiting; ``refused`` stays until the user acts; ``other``
             concerns a single run, or is not understood.
     """
 

@@ -23,7 +23,7 @@ class Variant:
         rule: the cells' rule for sources.
         sources: how many sources the rule gives; ``None`` if targets differ.
         random_sources: whether the sources may be a random choice, so that their number is a setting like any other.
-            False if all seeds use the same few sources, which somebody chose by name.
+            False if all seeds use the same few sources, which the grid names.
     """
 
     label: str
