@@ -14,7 +14,9 @@ from orchestrator.core.events import Resources
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.core.settings import RunSettings
 from orchestrator.planning.cost import CostModel
+from orchestrator.planning.estimate import cell_gflops
 from orchestrator.planning.packing import Packing, smallest_share
+from orchestrator.tracks import TRACKS
 from tests.helpers import cells as samples
 from tests.orchestrator.planning.test_cost import on_gpu
 
@@ -102,3 +104,13 @@ def test_a_plan_shows_how_many_cells_a_gpu_holds_and_what_that_is_based_on(catal
     assert "one GPU of 40.0 GiB holds" in text
     assert "16 (1000.0 MiB measured)" in text  # 400 MiB, and 600 MiB for CUDA
     assert "1 (assumed)" in text
+
+
+def test_a_track_with_the_methods_of_another_is_estimated_with_their_defaults_on_that_track(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """BOLT trains for fewer epochs on the track ``tta``."""
+    monkeypatch.setitem(TRACKS, "own", replace(TRACKS["tta"], name="own", method_track="tta"))
+    monkeypatch.setitem(TRACKS, "plain", replace(TRACKS["tta"], name="plain", method_track="plain"))
+    gflops = {track: cell_gflops(replace(cell("bolt"), track=track), catalog) for track in ("tta", "own", "plain")}
+    assert gflops["own"] == gflops["tta"] < gflops["plain"]
