@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,7 +22,7 @@ FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
-class ArtifactSpec:
+class ArtifactSpec(ABC):
     """Describes one artifact: what it is made from, where it is stored, and how it is built and read.
 
     Each subclass is one kind of artifact. Its name and its fields are exactly what the artifact's content depends on.
@@ -43,19 +44,19 @@ class ArtifactSpec:
     kept: ClassVar[int] = 0
 
     @property
+    @abstractmethod
     def title(self) -> str:
         """What several artifacts of this kind are called, for example ``test features``."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def shrink_hint(self) -> str:
         """Advice for a full disk: what makes a grid need fewer or smaller artifacts of this kind."""
-        raise NotImplementedError
 
     @property
     def name_parts(self) -> tuple[str | int, ...]:
-        """The readable part of the address."""
-        raise NotImplementedError
+        """The readable part of the address; the name of the kind by default."""
+        return (type(self).__name__,)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -72,17 +73,17 @@ class ArtifactSpec:
         """The artifacts that ``build`` reads. They are built first."""
         return ()
 
+    @abstractmethod
     def size_bytes(self, catalog: Catalog) -> int:
         """Estimated size in the store, in bytes."""
-        raise NotImplementedError
 
     def gflops(self, catalog: Catalog) -> float:
         """Estimated 10^9 operations that a build takes in the backbone; 0 if it does not run the backbone."""
         return 0.0
 
+    @abstractmethod
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Write the artifact's files into ``builder.folder``, and facts about it into ``builder.meta``."""
-        raise NotImplementedError
 
     def load(self, artifact: Artifact, device: str) -> Any:
         """Read the built artifact; :meth:`LoadedArtifacts.get` returns this value."""
