@@ -225,7 +225,7 @@ def test_a_snapshot_that_cannot_be_kept_does_not_end_the_training(
 ) -> None:
     kept = Snapshots(Files(tmp_path / "nowhere"), "sources/x--00000000", "{}")
     kept.save_if_due(lambda: STATE, 0.0)
-    assert "could not be kept" in caplog.text
+    assert "snapshot could not be written" in caplog.text
     assert kept.load() is None
 
 
