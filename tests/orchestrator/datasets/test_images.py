@@ -283,7 +283,7 @@ def test_a_class_in_the_test_part_only_is_an_error(tmp_path: Path) -> None:
 
 def test_one_class_is_an_error(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"), classes=("square",))
-    with pytest.raises(UserError, match="has 1 class"):
+    with pytest.raises(UserError, match="has one class"):
         open_dataset(folder_entry(), tmp_path)
 
 
