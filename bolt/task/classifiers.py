@@ -3,7 +3,8 @@
 A method returns one in :class:`bolt.task.task.Adapted`. It may return any function from features to logits, but only a
 :class:`Classifier` can be saved, moved to another device, and loaded with bit-identical logits.
 
-Shape legend: B queries, N cached images, C classes, D embedding width, E = D + 1 with a one for the bias.
+Shape legend: B queries, N cached images, C classes, D embedding width, E = D + 1 with a one for the bias, H width
+of an adapter's hidden layer.
 """
 
 from __future__ import annotations
@@ -16,6 +17,13 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+_QUERIES = 1024
+"""Queries that a transductive classifier compares with its images at once, to bound its memory."""
+_SAME_IMAGE = 1 - 1e-6
+"""A cosine above which two features belong to the same image. Encoding an image again changes only the last bits."""
+_SMALLEST = 1e-30
+"""Probabilities below this count as this, so that logarithms are finite."""
 
 
 class UnknownClassifier(ValueError):
@@ -102,8 +110,9 @@ class CacheClassifier(Classifier):
     Attributes:
         head_CD: unit text embeddings, T.
         keys_ND: features of the cached images, of unit norm unless they were trained.
-        values_NC: one-hot labels of the cached images.
-        alpha, beta: weight and sharpness of the cache; tensors during training.
+        values_NC: one-hot labels of the cached images, or any other numbers that a key adds to the logits.
+        alpha: weight of the cache; a tensor during training.
+        beta: sharpness of the cache: one number, a tensor during training, or one number per key, (N,).
     """
 
     kind: ClassVar[str] = "cache"
@@ -153,6 +162,80 @@ class BlendClassifier(Classifier):
         return len(self.head_CD)
 
 
+@dataclass(frozen=True, eq=False)
+class AdapterClassifier(Classifier):
+    """CLIP-Adapter: ``scale * cos(r', t_c)`` with ``r' = ratio relu(U relu(V r)) + (1 - ratio) r`` for a raw feature r.
+
+    The map is positively homogeneous: raw and unit features give the same logits.
+
+    Attributes:
+        head_CD: unit text embeddings, t; not trained.
+        down_HD, up_DH: the adapter's two layers, V and U.
+        ratio: share of the adapter's output in the adapted feature, in [0, 1].
+    """
+
+    kind: ClassVar[str] = "adapter"
+
+    head_CD: Tensor
+    down_HD: Tensor
+    up_DH: Tensor
+    ratio: float
+    scale: float
+
+    def __call__(self, features_BD: Tensor) -> Tensor:
+        raw_BD = features_BD.to(self.head_CD)
+        adapted_BD = self.ratio * self.adapter(raw_BD) + (1 - self.ratio) * raw_BD
+        return self.scale * F.normalize(adapted_BD, dim=-1) @ self.head_CD.T
+
+    def adapter(self, features_BD: Tensor) -> Tensor:
+        """The adapter's output (B, D); no entry is negative."""
+        return torch.relu(torch.relu(features_BD @ self.down_HD.T) @ self.up_DH.T)
+
+    @property
+    def class_count(self) -> int:
+        return len(self.head_CD)
+
+
+@dataclass(frozen=True, eq=False)
+class TransductiveClassifier(Classifier):
+    """TransCLIP: the adapted images keep the classes they were given; other images are scored by the same model.
+
+    An image is one of the adapted ones if its cosine with one of them exceeds ``1 - 1e-6``. Its logits are the
+    logarithms of that image's class probabilities. The logits of any other image are ``w_c . f + b_c`` plus a sixth of
+    the class probabilities of its nearest adapted images, each multiplied by its cosine.
+
+    Attributes:
+        weight_CD, bias_C: w and b, the score of a unit feature f without neighbours.
+        images_ND: unit features of the adapted images.
+        probabilities_NC: class probabilities of the adapted images.
+        neighbours: how many nearest adapted images are used.
+    """
+
+    kind: ClassVar[str] = "transductive"
+
+    weight_CD: Tensor
+    bias_C: Tensor
+    images_ND: Tensor
+    probabilities_NC: Tensor
+    neighbours: float = 3
+
+    def __call__(self, features_BD: Tensor) -> Tensor:
+        unit_BD = F.normalize(features_BD.to(self.weight_CD), dim=-1)
+        return torch.cat([self._logits(block) for block in torch.split(unit_BD, _QUERIES)])
+
+    def _logits(self, unit_BD: Tensor) -> Tensor:
+        cosines, nearest = (unit_BD @ self.images_ND.T).topk(min(int(self.neighbours), len(self.images_ND)))
+        probabilities = self.probabilities_NC[nearest]  # (B, neighbours, C)
+        votes_BC = (cosines[:, :, None] * probabilities).sum(dim=1) / 6
+        scored_BC = F.linear(unit_BD, self.weight_CD, self.bias_C) + votes_BC
+        known_B = cosines[:, 0] > _SAME_IMAGE
+        return torch.where(known_B[:, None], probabilities[:, 0].clamp_min(_SMALLEST).log(), scored_BC)
+
+    @property
+    def class_count(self) -> int:
+        return len(self.weight_CD)
+
+
 def cache_logits(affinity_BN: Tensor, values_NC: Tensor, beta: float | Tensor) -> Tensor:
     """The cache's logits (B, C) at alpha = 1, from the cosines (B, N) of queries and keys."""
     return torch.exp(-beta * (1 - affinity_BN)) @ values_NC
@@ -164,7 +247,15 @@ def append_one(features_BD: Tensor) -> Tensor:
 
 
 KINDS: Mapping[str, type[Classifier]] = {
-    kind.kind: kind for kind in (CosineClassifier, LinearClassifier, CacheClassifier, BlendClassifier)
+    kind.kind: kind
+    for kind in (
+        CosineClassifier,
+        LinearClassifier,
+        CacheClassifier,
+        BlendClassifier,
+        AdapterClassifier,
+        TransductiveClassifier,
+    )
 }
 """The classifiers that can be saved, by :attr:`Classifier.kind`."""
 

@@ -22,6 +22,8 @@ MetricsCallback = Callable[[int, Mapping[str, float]], None]
 """``callback(epoch, metrics)``, called after each epoch with numbers to plot."""
 Curve = list[dict[str, float]]
 """One row per epoch: ``train_loss`` and ``learning_rate``."""
+Schedule = Callable[[int, int], float]
+"""``schedule(step, steps_per_epoch)`` -> the learning rate of a step, counted from 0 over all epochs."""
 
 
 class Diverged(ArithmeticError):
@@ -113,6 +115,14 @@ def clip_gradient(trained: Sequence[Tensor], norm: float, scale: float = 1.0) ->
     torch.nn.utils.clip_grad_norm_(trained, norm / scale, foreach=True)
 
 
+def adamw(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.Optimizer:
+    """AdamW with its usual betas, and the recipe's epsilon and weight decay."""
+    fused = _supports_fused([tensor for group in groups for tensor in group["params"]])
+    return torch.optim.AdamW(
+        groups, lr=recipe.learning_rate, eps=recipe.epsilon, weight_decay=recipe.weight_decay, fused=fused
+    )
+
+
 def fit(
     parameters: Iterable[Tensor],
     loss_of_rows: Callable[[int, Tensor], Tensor],
@@ -125,6 +135,8 @@ def fit(
     resume: Mapping[str, Any] | None = None,
     relative_rates: Sequence[float] | None = None,
     quirks: ReferenceQuirks = NO_QUIRKS,
+    make_optimiser: Callable[[list[dict[str, Any]], TrainingRecipe], torch.optim.Optimizer] = adamw,
+    schedule: Schedule | None = None,
 ) -> Curve:
     """Train ``parameters`` in place; returns one row of ``train_loss`` and ``learning_rate`` per epoch.
 
@@ -142,6 +154,8 @@ def fit(
         resume: a snapshot; training continues with the epoch after it.
         relative_rates: per parameter, a factor on the learning rate; 1 by default.
         quirks: see :class:`ReferenceQuirks`.
+        make_optimiser: ``make_optimiser(groups, recipe)`` -> the optimiser of these groups of parameters.
+        schedule: the learning rate of every step; by default the recipe's warm-up and schedule.
 
     Raises:
         Diverged: naming epoch and step, if a loss is NaN or infinite, or a parameter is at the end of an epoch.
@@ -149,11 +163,11 @@ def fit(
     trained = list(parameters)
     shares = [1.0] * len(trained) if relative_rates is None else list(relative_rates)
     device = trained[0].device
-    optimiser = torch.optim.AdamW(
-        [{"params": [tensor for tensor, s in zip(trained, shares, strict=True) if s == share], "share": share}
-         for share in dict.fromkeys(shares)],
-        lr=recipe.learning_rate, eps=recipe.epsilon, weight_decay=recipe.weight_decay, fused=_supports_fused(trained),
-    )  # fmt: skip
+    groups: list[dict[str, Any]] = [
+        {"params": [tensor for tensor, s in zip(trained, shares, strict=True) if s == share], "share": share}
+        for share in dict.fromkeys(shares)
+    ]
+    optimiser = make_optimiser(groups, recipe)
     curve: Curve = []
     best: list[Tensor] = []
     first = 0
@@ -172,7 +186,11 @@ def fit(
         steps = [batches[at : at + recipe.accumulate] for at in range(0, len(batches), recipe.accumulate)]
         losses = []
         for position, step_batches in enumerate(steps):
-            rate = _rate(recipe, quirks.late_schedule, epoch * len(steps) + position, len(steps))
+            number = epoch * len(steps) + position
+            if schedule is None:
+                rate = _rate(recipe, quirks.late_schedule, number, len(steps))
+            else:
+                rate = schedule(number, len(steps))
             for group in optimiser.param_groups:
                 group["lr"] = rate * group["share"]
             if not carry_gradient:

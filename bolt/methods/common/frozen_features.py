@@ -6,6 +6,7 @@ Shape legend: N support images, B queries, C classes, D joint embedding width.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,6 +43,9 @@ def train_on_features(
     logits_of: Callable[[Tensor], Tensor],
     recipe: TrainingRecipe,
     adapted: Callable[[], Adapted],
+    *,
+    views: int | None = None,
+    **options: Any,
 ) -> Adapted:
     """Train a classifier of frozen features by cross-entropy. Every epoch uses the features of another augmented view.
 
@@ -50,6 +54,8 @@ def train_on_features(
         logits_of: raw features (B, D) -> logits (B, C), differentiable in ``parameters``.
         adapted: makes the result from the current parameters. It is called at the end, and after every epoch if
             ``task.after_epoch`` asks for it.
+        views: the epochs cycle through the augmented views 1 to ``views``; by default, every epoch has its own view.
+        options: ``make_optimiser`` and ``schedule`` of :func:`bolt.training.loop.fit`.
 
     Raises:
         ValueError: for features that are NaN or infinite.
@@ -59,11 +65,13 @@ def train_on_features(
     features: dict[int, Tensor] = {}
 
     def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
-        if epoch not in features:
-            features.clear()
-            features[epoch] = support_features(task, epoch + 1)
+        view = epoch % (views or recipe.epochs) + 1
+        if view not in features:
+            if views is None:  # no epoch reads this view again
+                features.clear()
+            features[view] = support_features(task, view)
         rows = rows.to(labels_N.device)
-        return cross_entropy(logits_of(features[epoch][rows]), labels_N[rows])
+        return cross_entropy(logits_of(features[view][rows]), labels_N[rows])
 
     fit(
         parameters,
@@ -73,5 +81,6 @@ def train_on_features(
         task.protocol,
         task.report,
         on_epoch_end=lambda epoch, state: task.after_epoch(epoch, adapted),
+        **options,
     )
     return adapted()

@@ -14,11 +14,13 @@ from bolt.methods import METHODS
 from bolt.protocol import PUBLISHED, STRICT, Protocol
 from bolt.task.classifiers import (
     KINDS,
+    AdapterClassifier,
     BlendClassifier,
     CacheClassifier,
     Classifier,
     CosineClassifier,
     LinearClassifier,
+    TransductiveClassifier,
     UnknownClassifier,
     build_classifier,
 )
@@ -38,6 +40,8 @@ EXAMPLES: dict[str, Classifier] = {
     "linear": LinearClassifier(normal(3, 8), normal(3), 0.3),
     "cache": CacheClassifier(HEAD, KEYS, VALUES, 31.7, 1.1, 5.5),
     "blend": BlendClassifier(HEAD, normal(3, 9), normal(3)),
+    "adapter": AdapterClassifier(HEAD, normal(2, 8), normal(8, 2), 0.2, 31.7),
+    "transductive": TransductiveClassifier(normal(3, 8), normal(3), KEYS, normal(5, 3).softmax(dim=-1), 2),
 }
 
 
@@ -54,6 +58,15 @@ def by_hand(of: Classifier) -> Tensor:
         return of.scale * f @ of.head_CD.double().T + of.alpha * (
             torch.exp(-of.beta * (1 - affinity)) @ of.values_NC.double()
         )
+    if isinstance(of, AdapterClassifier):
+        added = (f @ of.down_HD.double().T).clamp_min(0) @ of.up_DH.double().T
+        mixed = 0.2 * added.clamp_min(0) + 0.8 * f
+        return of.scale * mixed / mixed.norm(dim=-1, keepdim=True) @ of.head_CD.double().T
+    if isinstance(of, TransductiveClassifier):
+        affinity = f @ of.images_ND.double().T
+        votes = torch.stack([sum((row[i] * of.probabilities_NC[i].double() for i in row.argsort()[-2:]),
+                                 torch.zeros(3).double()) for row in affinity])  # fmt: skip
+        return f @ of.weight_CD.double().T + of.bias_C.double() + votes / 6
     assert isinstance(of, BlendClassifier)
     weight, bias = of.weight_CE[:, :-1].double(), of.weight_CE[:, -1].double()
     return f @ weight.T + bias + of.alpha_C.double() * (f @ of.head_CD.double().T)
@@ -77,6 +90,24 @@ def test_a_classifier_made_of_its_parts_gives_the_same_bits(kind: str) -> None:
     assert type(again) is type(of)
     assert torch.equal(again(QUERIES), of(QUERIES))
     assert torch.equal(of.to("cpu")(QUERIES), of(QUERIES))
+
+
+def test_an_adapted_image_keeps_its_class_probabilities() -> None:
+    of = EXAMPLES["transductive"]
+    assert isinstance(of, TransductiveClassifier)
+    torch.testing.assert_close(of(9 * KEYS).softmax(dim=-1), of.probabilities_NC)
+    torch.testing.assert_close(of((9 * KEYS).half().float()).softmax(dim=-1), of.probabilities_NC)
+
+
+def test_a_cache_can_have_a_sharpness_for_every_key() -> None:
+    cache = EXAMPLES["cache"]
+    assert isinstance(cache, CacheClassifier)
+    beta = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
+    mixed = replace(cache, beta=beta)
+    parts = [replace(cache, keys_ND=KEYS[[i]], values_NC=VALUES[[i]], beta=float(beta[i]))(QUERIES) for i in range(5)]
+    text = cache.scale * F.normalize(QUERIES, dim=-1) @ HEAD.T
+    torch.testing.assert_close(mixed(QUERIES), text + sum(part - text for part in parts))
+    assert torch.equal(build_classifier("cache", mixed.tensors(), mixed.numbers())(QUERIES), mixed(QUERIES))
 
 
 def test_a_bias_that_is_left_out_stays_out() -> None:

@@ -1,0 +1,49 @@
+"""Optimisers and learning rates of CoOp's training code, on which CLIP-Adapter, TaskRes and CLAP are built.
+
+That code is Dassl (github.com/KaiyangZhou/Dassl.pytorch) with the configuration of CoOp. Two of its defaults are easily
+missed, because the papers do not name them:
+
+- Weight decay is an L2 penalty of 5e-4 inside the gradient, for Adam too. CLAP sets it to 0.
+- The learning rate changes per epoch. The first epoch runs at 1e-5. Epoch e >= 1 of E runs at
+  ``rate / 2 (1 + cos(pi (e - 1) / E))``, so training ends above zero. With E = 1, almost nothing is learnt.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from bolt.training.loop import Schedule, TrainingRecipe
+
+WARMUP_RATE = 1e-5
+"""The learning rate of the first epoch."""
+_MOMENTUM = 0.9
+
+
+def coop_schedule(recipe: TrainingRecipe) -> Schedule:
+    """The learning rate of every step: 1e-5 in the first epoch, then a cosine per epoch."""
+
+    def rate(step: int, steps_per_epoch: int) -> float:
+        epoch = step // steps_per_epoch
+        if epoch == 0:
+            return WARMUP_RATE
+        return 0.5 * recipe.learning_rate * (1 + math.cos(math.pi * (epoch - 1) / recipe.epochs))
+
+    return rate
+
+
+def sgd(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.Optimizer:
+    """Stochastic gradient descent with momentum 0.9; the recipe's weight decay is an L2 penalty."""
+    return torch.optim.SGD(groups, lr=recipe.learning_rate, momentum=_MOMENTUM, weight_decay=recipe.weight_decay)
+
+
+def adam(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.Optimizer:
+    """Adam with its usual betas; the recipe's weight decay is an L2 penalty inside the gradient."""
+    return torch.optim.Adam(groups, lr=recipe.learning_rate, eps=recipe.epsilon, weight_decay=recipe.weight_decay)
+
+
+def coop_recipe(epochs: int, batch_size: int, learning_rate: float, weight_decay: float) -> TrainingRecipe:
+    """A training recipe without warm-up and gradient clipping, which this training has not."""
+    return TrainingRecipe(epochs, batch_size, learning_rate, weight_decay, warmup_fraction=0.0, clip_norm=0.0)
