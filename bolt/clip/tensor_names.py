@@ -5,13 +5,21 @@ Task vectors, checkpoints and saved models use the names of open_clip's *visual*
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from torch import Tensor
 
 PROJECTION = "proj"
 """The only matrix that open_clip stores as (in, out) and applies as ``x @ proj``; all others are (out, in)."""
 
+MATRIX_KINDS = {
+    "attention_in": ".attn.in_proj_weight",
+    "attention_out": ".attn.out_proj.weight",
+    "mlp_in": ".mlp.c_fc.weight",
+    "mlp_out": ".mlp.c_proj.weight",
+    "projection": PROJECTION,
+}
+"""Kind of weight matrix, as settings name it -> the end of open_clip's names of such matrices."""
 
 _NOT_A_MATRIX = ("text_projection", "positional", "token_embedding")
 
@@ -63,7 +71,13 @@ def matrix_module_paths(layers: int) -> dict[str, str]:
     return paths | {PROJECTION: "proj"}
 
 
-def matrix_names(state: Mapping[str, Tensor]) -> list[str]:
+def check_matrix_kinds(kinds: Collection[str]) -> None:
+    """Raise ``ValueError`` unless ``kinds`` are some of :data:`MATRIX_KINDS`."""
+    if not kinds or not set(kinds) <= set(MATRIX_KINDS):
+        raise ValueError(f"matrices names some of {', '.join(MATRIX_KINDS)}, not {', '.join(kinds) or 'none'}")
+
+
+def matrix_names(state: Mapping[str, Tensor], kinds: Collection[str] = tuple(MATRIX_KINDS)) -> list[str]:
     """Names of the image tower's weight matrices, in the order of ``state``.
 
     These are the two-dimensional tensors without the embeddings: per block the fused query-key-value, the attention
@@ -71,11 +85,13 @@ def matrix_names(state: Mapping[str, Tensor]) -> list[str]:
 
     Args:
         state: the state dictionary of a visual tower, or of a whole CLIP, whose text tower is ignored.
+        kinds: only matrices of these kinds, out of :data:`MATRIX_KINDS`.
     """
+    endings = tuple(MATRIX_KINDS[kind] for kind in kinds)
     return [
         name
         for name, tensor in _image_tower_tensors(state).items()
-        if tensor.ndim == 2 and not any(part in name for part in _NOT_A_MATRIX)
+        if tensor.ndim == 2 and name.endswith(endings) and not any(part in name for part in _NOT_A_MATRIX)
     ]
 
 

@@ -41,8 +41,8 @@ class TrainingRecipe:
         clip_norm: largest global norm of the gradient; 0 switches clipping off.
         precision: ``bfloat16`` computes the loss under autocast if the parameters are on a GPU. Parameters, gradients
             and optimiser stay float32.
-        schedule: after the warm-up, a ``cosine`` to zero per step; or ``halving``: the rate halves after every epoch,
-            without a warm-up.
+        schedule: after the warm-up, a ``cosine`` to zero per step, or a ``constant`` rate. ``halving``: the rate halves
+            after every epoch, without a warm-up.
         epsilon: AdamW's, added to the root of the second moment.
         accumulate: how many batches are averaged into one step. The last step of an epoch averages what is left.
     """
@@ -55,7 +55,7 @@ class TrainingRecipe:
     clip_norm: float = 1.0
     warmup_steps: int | None = None
     precision: Literal["float32", "bfloat16"] = "float32"
-    schedule: Literal["cosine", "halving"] = "cosine"
+    schedule: Literal["cosine", "constant", "halving"] = "cosine"
     epsilon: float = 1e-8
     accumulate: int = 1
 
@@ -69,7 +69,7 @@ class TrainingRecipe:
         for name in ("weight_decay", "clip_norm"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is not negative, unlike {getattr(self, name)}")
-        for name, choices in (("precision", ("float32", "bfloat16")), ("schedule", ("cosine", "halving"))):
+        for name, choices in (("precision", ("float32", "bfloat16")), ("schedule", ("cosine", "constant", "halving"))):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is {' or '.join(choices)}, not {getattr(self, name)!r}")
         if not 0 <= self.warmup_fraction <= 1 or (self.warmup_steps or 0) < 0:
@@ -229,6 +229,8 @@ def _rate(recipe: TrainingRecipe, late: bool, step: int, steps_per_epoch: int) -
         return recipe.learning_rate * 0.5 ** (step // steps_per_epoch)
     total = recipe.epochs * steps_per_epoch
     warmup = int(recipe.warmup_fraction * total) if recipe.warmup_steps is None else recipe.warmup_steps
+    if recipe.schedule == "constant":
+        return recipe.learning_rate * min(1.0, (step + 1) / max(1, warmup))
     if late:
         return learning_rate(recipe.learning_rate, step - 1, total, warmup) if step else recipe.learning_rate
     return learning_rate(recipe.learning_rate, step, total, warmup)

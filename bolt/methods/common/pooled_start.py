@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from bolt.clip.tensor_names import PROJECTION, matrix_names
+from bolt.clip.tensor_names import MATRIX_KINDS, check_matrix_kinds, matrix_names
 from bolt.clip.tower import ImageTower
 from bolt.methods.common.merging import mean_task_vectors, required_sources, with_update
 from bolt.methods.common.scale_selection import ScaleBy, choose_scale
@@ -21,14 +21,6 @@ from bolt.spectral.sources import BasisRecipe, PooledBasis, Sources, build_basis
 from bolt.spectral.spectral_change import SpectralChange
 from bolt.spectral.spectral_linear import Sign, attach_coefficients, merge_coefficients
 from bolt.task.task import Task
-
-_MATRIX_KINDS = {
-    "attention_in": ".attn.in_proj_weight",
-    "attention_out": ".attn.out_proj.weight",
-    "mlp_in": ".mlp.c_fc.weight",
-    "mlp_out": ".mlp.c_proj.weight",
-    "projection": PROJECTION,
-}
 
 
 @dataclass(frozen=True)
@@ -60,7 +52,7 @@ class PooledStartSettings:
     whitening_epsilon: float = 1e-6
     pooling: Literal["mean", "sum", "max"] = "mean"
     sign: Sign = "free"
-    matrices: tuple[str, ...] = tuple(_MATRIX_KINDS)
+    matrices: tuple[str, ...] = tuple(MATRIX_KINDS)
     other_tensors: Literal["pretrained", "averaged"] = "pretrained"
     padded_sources: int = 16
 
@@ -72,10 +64,7 @@ class PooledStartSettings:
         for name, choices in _ALLOWED_VALUES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is one of {', '.join(choices)}, not {getattr(self, name)!r}")
-        if not self.matrices or not set(self.matrices) <= set(_MATRIX_KINDS):
-            raise ValueError(
-                f"matrices names some of {', '.join(_MATRIX_KINDS)}, not {', '.join(self.matrices) or 'none'}"
-            )
+        check_matrix_kinds(self.matrices)
 
 
 _ALLOWED_VALUES = {
@@ -140,9 +129,7 @@ def pooled_start(task: Task, settings: PooledStartSettings) -> PooledStart:
     matrices = matrix_names(state)
     recipe = _recipe(task, settings, len(sources.names))
     pooled_bases = {
-        name: build_basis(sources, recipe, name, state[name].shape)
-        for name in matrices
-        if name.endswith(tuple(_MATRIX_KINDS[kind] for kind in settings.matrices))
+        name: build_basis(sources, recipe, name, state[name].shape) for name in matrix_names(state, settings.matrices)
     }
     if settings.pooling == "sum":
         count = len(sources.names)

@@ -71,6 +71,11 @@ def test_rates_warm_up_then_fall(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rates_of(recipe, monkeypatch) == [learning_rate(1e-2, step, 12, 3) for step in range(12)]
 
 
+def test_a_constant_rate_follows_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = replace(SHORT, schedule="constant", warmup_fraction=0.25)
+    assert rates_of(recipe, monkeypatch) == pytest.approx([1e-2 / 3, 2e-2 / 3] + 10 * [1e-2])
+
+
 def test_a_fixed_warmup_wins_over_the_fraction(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = rates_of(replace(SHORT, warmup_steps=500), monkeypatch)
     assert rates == [1e-2 * (step + 1) / 500 for step in range(12)]
