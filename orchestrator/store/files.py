@@ -27,7 +27,7 @@ MAX_NAME = 900
 MAX_PART = 240
 """Bytes. S3 allows keys of 1024, file systems allow names of 255; temporary names are a little longer."""
 
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 """Errors of file systems without hard links: exFAT, many Windows shares."""
 
 
@@ -287,7 +287,7 @@ def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in NO_LINKS:
             raise
         os.close(os.open(target, os.O_CREAT | os.O_EXCL, 0o644))  # reserves the name; the file is empty for a moment
         os.replace(source, target)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from orchestrator.store.files import Files, FileVersion
-from orchestrator.store.node_cache import node_cache
+from orchestrator.store.node_cache import cache_folder
 
 
 def local_folder(files: Files, folder: str) -> Path:
@@ -17,7 +17,7 @@ def local_folder(files: Files, folder: str) -> Path:
         return files.local_path(folder)
     files.path(folder)
     store_key = hashlib.sha256(files.url.rstrip("/").encode()).hexdigest()[:8]
-    return node_cache().root / "stores" / store_key / folder
+    return cache_folder() / "stores" / store_key / folder
 
 
 def fetch_folder(files: Files, folder: str) -> Path | None:

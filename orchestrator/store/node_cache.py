@@ -2,13 +2,12 @@
 
 ``BOLT_CACHE`` names the folder (``~/.cache/bolt`` by default), ``BOLT_CACHE_SIZE`` its size limit::
 
-    files/ab/abcd...         a file's content under its sha256, read-only
-    files/ab/abcd....stamp   locked during the download; holds size, time and inode of the file when its checksum was
-                             verified; its own time is that of the last use
-    users/  parts/  guard    which process uses which file: cache_references.py
+    files/ab/abcd...         a file's content under its sha256, read-only; its access time is that of the last use
+    files/ab/abcd....lock    locked while the file is downloaded, checked or removed
+    processes/bolt-cache-*/  one folder for each process: hard links to the files that it uses, and what it downloads
     stores/                  the mirror of reports, adapters and results: local_mirror.py
 
-A file that a living process was given is never removed, so its path stays valid while the process runs.
+A file to which a process has a link is in use and is not removed. The folders of processes that have ended are removed.
 """
 
 from __future__ import annotations
@@ -19,13 +18,16 @@ import fcntl
 import hashlib
 import os
 import shutil
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from orchestrator.store.cache_references import CacheReferences, entries
+from orchestrator.store.files import NO_LINKS
 from orchestrator.store.remote import DISK_ERRORS, StoreUnavailable
 from orchestrator.util.errors import one_line
+from orchestrator.util.scratch import ScratchFolder, remove_abandoned
 from orchestrator.util.units import human_bytes, parse_bytes
 
 FOLDER, SIZE = "BOLT_CACHE", "BOLT_CACHE_SIZE"
@@ -34,6 +36,11 @@ FETCH_ATTEMPTS = 2
 """Number of downloads with a wrong checksum after which a file counts as corrupt in the store."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+
+_VERIFIED = 1_000_000_000
+"""Modification time, in seconds since the epoch, of a file whose checksum was verified. Any later write changes it."""
+
+_KIND = "cache"
 
 
 class ChecksumMismatch(Exception):
@@ -45,11 +52,15 @@ def is_configured() -> bool:
     return bool(os.environ.get(FOLDER))
 
 
+def cache_folder() -> Path:
+    """The folder of this machine's cache."""
+    return Path(os.environ.get(FOLDER) or Path.home() / ".cache" / "bolt").absolute()
+
+
 def node_cache() -> NodeCache:
     """This process's object for this machine's cache. Raises ``UserError`` for an invalid size."""
-    folder = Path(os.environ.get(FOLDER) or Path.home() / ".cache" / "bolt").absolute()
     size = os.environ.get(SIZE)
-    return _of_process(folder, parse_bytes(size, SIZE) if size else None, os.getpid())
+    return _of_process(cache_folder(), parse_bytes(size, SIZE) if size else None, os.getpid())
 
 
 @lru_cache(maxsize=4)
@@ -66,9 +77,11 @@ class NodeCache:
     """
 
     def __init__(self, root: Path, limit: int | None = None) -> None:
-        self.root, self.limit = root, limit
-        self._references = CacheReferences(root)
-        self._paths: dict[str, Path] = {}
+        self._root, self._limit = root, limit
+        self._processes = root / "processes"
+        with self._translated_errors():
+            self._processes.mkdir(parents=True, exist_ok=True)
+            self._own = ScratchFolder(_KIND, self._processes).path
 
     def get(self, digest: str, size: int, fetch: Callable[[Path], None]) -> Path:
         """The path of the file with this checksum, downloaded if the cache does not have it.
@@ -77,37 +90,31 @@ class NodeCache:
             digest, size: sha256 and bytes of the content.
             fetch: writes the file to a path; called by one process of the machine at a time.
 
-        Raises :class:`ChecksumMismatch` if every download has another checksum, ``StoreUnavailable`` if the disk has
-        no room for it.
+        The path is valid as long as this process lives. Raises :class:`ChecksumMismatch` if every download has another
+        checksum, ``StoreUnavailable`` if the disk has no room for it.
         """
-        path = self._paths.get(digest)
-        if path is not None and path.exists():
-            return path
-        with self._translated_errors(), self._locked_file(digest) as (path, stamp):
-            if not _matches_stamp(path, stamp, size):
-                if not _has_content(path, size, digest):
-                    self._fill(path, digest, size, fetch)
-                _write_stamp(path, stamp)
-            os.utime(stamp)
-        self._paths[digest] = path
-        return path
+        link = self._own / digest
+        if link.exists():
+            return link
+        path = self._path(digest)
+        with self._translated_errors(), _locked(path):
+            if not _is_intact(path, size, digest):
+                self._fill(path, digest, size, fetch)
+            _mark_verified(path)
+            return _link(path, link)
 
     def put(self, built: Path, digest: str) -> None:
         """Move a file that was made in :meth:`scratch` into the cache."""
-        with self._translated_errors(), self._locked_file(digest) as (path, stamp):
+        path = self._path(digest)
+        with self._translated_errors(), _locked(path):
             if not path.exists():
-                built.chmod(0o444)
-                os.replace(built, path)
-                _write_stamp(path, stamp)
-        self._paths[digest] = path
+                _move_into_cache(built, path)
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
         """A temporary folder on the cache's disk. If its process is killed, another process removes it later."""
-        folder = self._references.part()
         with self._translated_errors():
-            self._references.add()
-            folder.mkdir(parents=True)
+            folder = Path(tempfile.mkdtemp(dir=self._own))
         try:
             yield folder
         finally:
@@ -115,45 +122,31 @@ class NodeCache:
 
     def evict(self, needed: int) -> int:
         """Remove unused files, those unused for longest first, until ``needed`` bytes are free; returns bytes freed."""
-        with self._references.locked(fcntl.LOCK_EX):
-            used, freed = self._references.in_use(), 0
-            for _, size, path in sorted(self._contents()):
-                if freed >= needed:
-                    break
-                if path.name not in used:
-                    path.unlink(missing_ok=True)
+        remove_abandoned(_KIND, self._processes)
+        freed = 0
+        for _, size, path in sorted(self._contents()):
+            if freed >= needed:
+                break
+            with contextlib.suppress(BlockingIOError, FileNotFoundError), _locked(path, fcntl.LOCK_NB):
+                if path.stat().st_nlink == 1:
+                    path.unlink()
                     freed += size
         return freed
 
-    # -- one file --------------------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _locked_file(self, digest: str) -> Iterator[tuple[Path, Path]]:
-        """Reference a file for this process and lock its stamp; yields the file's path and the stamp's."""
-        path = self.root / "files" / digest[:2] / digest
-        stamp = path.with_name(f"{digest}.stamp")
-        self._references.add(digest)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(stamp, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield path, stamp
-        finally:
-            os.close(descriptor)
+    def _path(self, digest: str) -> Path:
+        return self._root / "files" / digest[:2] / digest
 
     def _fill(self, path: Path, digest: str, size: int, fetch: Callable[[Path], None]) -> None:
         for _ in range(FETCH_ATTEMPTS):
-            part = self._references.part(digest)
-            try:
-                part.parent.mkdir(parents=True, exist_ok=True)
-                self._make_room(size)
+            with self.scratch() as folder:
+                part = folder / digest
+                if self._limit is not None:
+                    excess = sum(used for _, used, _ in self._contents()) + size - self._limit
+                    self.evict(excess)  # files in use stay, so it may free less
                 self._fetch(part, size, fetch)
-                if _has_content(part, size, digest):
-                    part.chmod(0o444)
-                    os.replace(part, path)
+                if _is_intact(part, size, digest):
+                    _move_into_cache(part, path)
                     return
-            finally:
-                part.unlink(missing_ok=True)
         raise ChecksumMismatch
 
     def _fetch(self, part: Path, size: int, fetch: Callable[[Path], None]) -> None:
@@ -168,6 +161,13 @@ class NodeCache:
                 raise self._disk_error(error) from error
             fetch(part)
 
+    def _contents(self) -> Iterator[tuple[float, int, Path]]:
+        """(time of last use, bytes, path) of every file."""
+        for path in self._root.glob("files/*/*"):
+            with contextlib.suppress(FileNotFoundError):  # another process may be evicting
+                if path.suffix != ".lock":
+                    yield path.stat().st_atime, path.stat().st_size, path
+
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:
         """Turn errors of the cache's disk into errors that say so; errors of the store are passed on."""
@@ -180,32 +180,36 @@ class NodeCache:
                 raise
             raise self._disk_error(error) from error
 
-    def _make_room(self, size: int) -> None:
-        if self.limit is None:
-            return
-        excess = sum(used for _, used, _ in self._contents()) + size - self.limit
-        if excess > 0:
-            self.evict(excess)  # files in use stay, so it may free less
-
     def _disk_error(self, error: OSError) -> StoreUnavailable:
         reason = DISK_ERRORS.get(error.errno or 0) or one_line(error)
         used = human_bytes(sum(size for _, size, _ in self._contents()))
         return StoreUnavailable(
             f"this machine's cache cannot store another file: {reason}",
-            where=str(self.root),
+            where=str(self._root),
             hint=f"it holds {used}; files that running processes use stay. {FOLDER} names a folder on a larger disk",
         )
 
-    # -- all files ------------------------------------------------------------------------------------------------
 
-    def _contents(self) -> Iterator[tuple[float, int, Path]]:
-        """(time of last use, bytes, path) of every file."""
-        for folder in entries(self.root / "files"):
-            for path in entries(folder):
-                with contextlib.suppress(FileNotFoundError):  # another process may be evicting
-                    if path.suffix != ".stamp":
-                        last_use = path.with_name(f"{path.name}.stamp").stat().st_mtime
-                        yield last_use, path.stat().st_size, path
+@contextlib.contextmanager
+def _locked(path: Path, flags: int = 0) -> Iterator[None]:
+    """Lock a cached file, which need not exist. Raises ``BlockingIOError`` with ``LOCK_NB`` if another has the lock."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_name(f"{path.name}.lock"), "ab") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX | flags)
+        yield
+
+
+def _link(path: Path, link: Path) -> Path:
+    """A link to a cached file, or the file itself where the file system has no links: then it may be removed."""
+    try:
+        os.link(path, link)
+    except FileExistsError:  # another thread has made it
+        return link
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        return path
+    return link
 
 
 def sha256(path: Path) -> str:
@@ -214,27 +218,21 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _has_content(path: Path, size: int, digest: str) -> bool:
-    """Whether the file exists with this content."""
+def _is_intact(path: Path, size: int, digest: str) -> bool:
+    """Whether the file exists with this content. It is read unless it is unchanged since it was verified."""
     try:
-        return path.stat().st_size == size and sha256(path) == digest
+        found = path.stat()
     except FileNotFoundError:
         return False
+    return found.st_size == size and (found.st_mtime == _VERIFIED or sha256(path) == digest)
 
 
-def _stamp_of(path: Path) -> str:
-    stat = path.stat()
-    return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
+def _mark_verified(path: Path) -> None:
+    """Set a file's modification time to the mark of a verified one, and its access time to now."""
+    os.utime(path, (time.time(), _VERIFIED))
 
 
-def _matches_stamp(path: Path, stamp: Path, size: int) -> bool:
-    """Whether the file is unchanged since its checksum was verified."""
-    try:
-        return path.stat().st_size == size and _stamp_of(path) == stamp.read_text()
-    except FileNotFoundError:
-        return False
-
-
-def _write_stamp(path: Path, stamp: Path) -> None:
-    with contextlib.suppress(OSError):  # on a full disk the checksum is verified again next time
-        stamp.write_text(_stamp_of(path))
+def _move_into_cache(part: Path, path: Path) -> None:
+    part.chmod(0o444)
+    _mark_verified(part)
+    os.replace(part, path)

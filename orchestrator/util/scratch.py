@@ -25,7 +25,7 @@ class ScratchFolder:
 
     def __init__(self, kind: str, base: Path | None = None) -> None:
         base = base or Path(tempfile.gettempdir())
-        _sweep(base, kind)
+        remove_abandoned(kind, base)
         self.path = Path(tempfile.mkdtemp(prefix=f"bolt-{kind}-", dir=base))
         new = self.path / f"{_LOCK}.new"
         self._lock = os.open(new, os.O_RDWR | os.O_CREAT, 0o600)
@@ -49,7 +49,8 @@ class ScratchFolder:
         self.remove()
 
 
-def _sweep(base: Path, kind: str) -> None:
+def remove_abandoned(kind: str, base: Path) -> None:
+    """Remove the folders of one kind in ``base`` whose process has ended."""
     for left in base.glob(f"bolt-{kind}-*/{_LOCK}"):
         with contextlib.suppress(OSError):  # in use, another user's, or being removed by another process
             lock = os.open(left, os.O_RDWR)

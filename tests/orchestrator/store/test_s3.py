@@ -176,9 +176,9 @@ with Store({URL!r}).building({ADDRESS!r}, {IDENTITY!r}) as builder:
     store = Store(URL)
     assert store.artifact(ADDRESS) is None
     cache = Path(os.environ[FOLDER])
-    assert list(cache.glob("parts/*/numbers.bin"))
+    assert list(cache.glob("processes/*/*/numbers.bin"))
     build(store)
-    assert list(cache.glob("parts/*")) == []
+    assert list(cache.glob("processes/*/*/numbers.bin")) == []
     found = store.artifact(ADDRESS, IDENTITY)
     assert found is not None
     assert found.path("numbers.bin").read_bytes() == b"123"
