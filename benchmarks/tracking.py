@@ -53,7 +53,7 @@ def result(method: str, dataset: str, shots: int, seed: int) -> Result:
     where = replace(CELL, dataset=target, evaluate_on=(target,))
     cell = replace(where, shots=shots, method=MethodRef(method, 1, settings), seed=seed)
     manifest = Manifest("0123abc", False, {"python": "3.11"}, "cpu", 1, (), "2026-01-01T00:00:00+00:00")
-    evaluation = Evaluation(dataset, 60.0 + shots, 120, 200, 50.0, ((60, 100), (65, 100)))
+    evaluation = Evaluation(dataset, 60.0 + shots, 120, 200, 50.0, ((60, 100), (65, 100)), None, None)
     curve = {"train_loss": tuple(1 / (1 + epoch) for epoch in range(10))}
     return Result(cell, (evaluation,), 392, Timings(0.1, 2.0, 0.3), 120.0, 40, manifest, curve, {})
 

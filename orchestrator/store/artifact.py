@@ -100,27 +100,21 @@ class Artifact:
 
         A remote file whose tag is unchanged is taken as unchanged; otherwise it is downloaded and hashed.
         """
-        sizes = self._sizes()
-        for name, (stored, size, digest) in self.files.items():
-            found, tag = sizes.get(stored, (None, ""))
-            if found != size:
-                raise CorruptArtifact(f"{self.address}/{name} has {found} bytes, its manifest says {size}")
-            if self.store.is_local:
-                if size <= HASHED_BYTES and sha256(self._in_folder(stored)) != digest:
-                    raise CorruptArtifact(f"{self.address}/{name} was changed: its checksum differs")
-            elif tag != self.tags.get(name, tag) and self._stored_digest(stored) != digest:
-                raise CorruptArtifact(f"{self.address}/{name} was changed: its checksum differs")
-
-    def _sizes(self) -> dict[str, tuple[int | None, str]]:
-        """(size in bytes, tag) of each file by its path in the store."""
-        if self.store.is_local:
-            return {stored: (self.store.size(stored), "") for stored, _, _ in self.files.values()}
         folders = {stored.rpartition("/")[0] for stored, _, _ in self.files.values()}
-        return {
-            f"{folder}/{name}": (found.size, found.tag)
-            for folder in folders
-            for name, found in self.store.versions(folder).items()
+        versions = {
+            f"{folder}/{name}": version for folder in folders for name, version in self.store.versions(folder).items()
         }
+        for name, (stored, size, digest) in self.files.items():
+            found = versions.get(stored)
+            if found is None or found.size != size:
+                has = f"has {found.size} bytes" if found else "is missing"
+                raise CorruptArtifact(f"{self.address}/{name} {has}, its manifest says {size} bytes")
+            if self.store.is_local:
+                changed = size <= HASHED_BYTES and sha256(self._in_folder(stored)) != digest
+            else:
+                changed = found.tag != self.tags.get(name, found.tag) and self._stored_digest(stored) != digest
+            if changed:
+                raise CorruptArtifact(f"{self.address}/{name} was changed: its checksum differs")
 
     def _stored_digest(self, stored: str) -> str:
         """The checksum of a remote file, downloaded past this machine's cache."""

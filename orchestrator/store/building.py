@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import time
@@ -10,7 +9,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +30,7 @@ OWNER_FILE = ".builder"
 """The file in an attempt's folder that names its owner; removed when the artifact exists."""
 
 _ATTEMPT = re.compile(r"\d+-[0-9a-f]{8}")
+"""The name of an attempt's folder: the time it was started, in seconds since the epoch, and random digits."""
 
 
 @dataclass(frozen=True)
@@ -116,30 +115,19 @@ def _upload(store: Files, built: dict[str, Path], folder: str) -> dict[str, str]
 
 
 def _remove_abandoned(store: Files, address: str, finished: str) -> None:
-    """Remove the attempts of crashed builders; one whose builder may be alive stays for a day."""
-    if store.is_local:
-        for entry in os.scandir(store.local_path(address)):
-            if entry.is_dir() and entry.name != finished and _is_abandoned(Path(entry)):
-                shutil.rmtree(entry.path, ignore_errors=True)
-        return
-    now, ages = datetime.now(UTC), dict[str, dict[str, float]]()
-    for name, written_at in store.list_recursive(address).items():
-        attempt, _, rest = name.removeprefix(f"{address}/").partition("/")
-        if rest and attempt != finished and _ATTEMPT.fullmatch(attempt):
-            age = (now - written_at).total_seconds() if written_at else 0.0
-            ages.setdefault(attempt, {})[name] = age
-    for files in ages.values():
-        if min(files.values()) > STALE_ATTEMPT_SECONDS:
-            store.map(store.remove, files)
+    """Remove the attempts of crashed builders."""
+    for attempt in store.names(address):
+        if attempt != finished and _ATTEMPT.fullmatch(attempt) and _is_abandoned(store, f"{address}/{attempt}"):
+            with suppress(OSError):
+                store.remove_folder(f"{address}/{attempt}")
 
 
-def _is_abandoned(attempt: Path) -> bool:
+def _is_abandoned(store: Files, attempt: str) -> bool:
     """Whether no builder uses this folder any more: its process has ended, or the last write is long ago."""
-    with suppress(FileNotFoundError):  # another builder may be removing it
-        with suppress(OSError):
-            owner = LeaseOwner.from_json((attempt / OWNER_FILE).read_bytes())
-            if owner is not None and owner.is_here and owner.is_gone():
-                return True
-        written = max(item.stat().st_mtime for item in (attempt, *attempt.iterdir()))
-        return time.time() - written > STALE_ATTEMPT_SECONDS
-    return False
+    with suppress(OSError):  # a builder on another machine has its owner file there
+        owner = LeaseOwner.from_json(store.read(f"{attempt}/{OWNER_FILE}"))
+        if owner is not None and owner.is_here and owner.is_gone():
+            return True
+    started = float(attempt.rpartition("/")[2].partition("-")[0])
+    written = [version.written for version in store.versions(attempt).values()]
+    return time.time() - max([started, *written]) > STALE_ATTEMPT_SECONDS

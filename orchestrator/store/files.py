@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,11 +32,17 @@ NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 
 @dataclass(frozen=True)
 class FileVersion:
-    """Changes whenever a file's content does: size in bytes, the store's tag (ETag), and the time it was written."""
+    """Changes whenever a file's content does.
+
+    Attributes:
+        size: bytes.
+        tag: a remote store's tag of the content (ETag); of a local file its modification time and inode.
+        written: seconds since the epoch, 0 if the store does not say.
+    """
 
     size: int
     tag: str
-    written: str
+    written: float
 
 
 class Files:
@@ -95,84 +100,41 @@ class Files:
 
     def exists(self, name: str) -> bool:
         """Whether a file called ``name`` exists."""
-        if self.is_local:
-            return os.path.exists(self.path(name))
         with translate_errors(self.url):
             return bool(self._fs.exists(self.path(name)))
 
-    def size(self, name: str) -> int | None:
-        """Size of a file in bytes; ``None`` if it does not exist."""
-        try:
-            if self.is_local:
-                return os.stat(self.path(name)).st_size
-            with translate_errors(self.url):
-                return int(self._fs.info(self.path(name))["size"])
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):  # no file can exist under such a name
-                return None
-            raise
-
     def names(self, folder: str) -> list[str]:
         """Names of the files and folders directly inside ``folder``, sorted; empty if there is no such folder."""
-        if self.is_local:
-            try:
-                with translate_errors(self.url):
-                    return sorted(entry.name for entry in os.scandir(self.path(folder)))
-            except FileNotFoundError:
-                return []
-        entries = {str(entry["name"]).rstrip("/").rsplit("/", 1)[-1] for entry in self._entries(folder)}
-        return sorted(entries - {"", ".", ".."})
-
-    def versions(self, folder: str) -> dict[str, FileVersion]:
-        """The files directly inside ``folder`` by name, with their versions."""
-        if self.is_local:
-            return self._local_versions(folder)
-        return {
-            str(entry["name"]).rsplit("/", 1)[-1]: FileVersion(
-                int(entry["size"] or 0),
-                str(entry.get("ETag") or "").strip('"'),
-                str(entry.get("LastModified") or entry.get("created") or ""),
-            )
-            for entry in self._entries(folder)
-            if entry["type"] == "file"
-        }
-
-    def _local_versions(self, folder: str) -> dict[str, FileVersion]:
-        found = {}
-        with contextlib.suppress(FileNotFoundError), translate_errors(self.url):
-            for entry in os.scandir(self.path(folder)):
-                with contextlib.suppress(FileNotFoundError):
-                    stat = entry.stat()
-                    found[entry.name] = FileVersion(stat.st_size, "", f"{stat.st_mtime_ns} {stat.st_ino}")
-        return found
-
-    def list_recursive(self, folder: str) -> dict[str, datetime | None]:
-        """Every file in a remote folder and its sub-folders by its name in the store, with the time it was written."""
         try:
             with translate_errors(self.url):
-                found = self._fs.find(self.path(folder), detail=True)
-        except FileNotFoundError:
-            return {}
-        start = len(self.root) + 1
-        return {path[start:]: entry.get("LastModified") for path, entry in found.items() if entry["type"] == "file"}
-
-    def _entries(self, folder: str) -> list[dict[str, Any]]:
-        try:
-            with translate_errors(self.url):
-                return list(self._fs.ls(self.path(folder), detail=True, refresh=True))
+                paths = self._fs.ls(self.path(folder), detail=False, refresh=True)
         except FileNotFoundError:
             return []
+        return sorted({path.rstrip("/").rsplit("/", 1)[-1] for path in paths} - {"", ".", ".."})
+
+    def versions(self, folder: str) -> dict[str, FileVersion]:
+        """The files in ``folder`` and its sub-folders, by their path in it; empty if there is no such folder."""
+        path = self.path(folder)
+        try:
+            with translate_errors(self.url):
+                found = dict(_scan(path)) if self.is_local else self._find(path)
+        except FileNotFoundError:
+            return {}
+        return {name[len(path) + 1 :]: version for name, version in found.items()}
+
+    def _find(self, path: str) -> dict[str, FileVersion]:
+        found = {}
+        for name, entry in self._fs.find(path, detail=True).items():
+            written = entry.get("LastModified") or entry.get("created")
+            seconds = written.timestamp() if isinstance(written, datetime) else 0.0
+            found[name] = FileVersion(int(entry["size"] or 0), str(entry.get("ETag") or "").strip('"'), seconds)
+        return found
 
     # -- reading and writing ---------------------------------------------------------------------------------------
 
     def read(self, name: str) -> bytes:
         """The bytes of a file; raises ``FileNotFoundError``."""
         with translate_errors(self.url):
-            if self.is_local:
-                with open(self.path(name), "rb") as stream:
-                    return stream.read()
             return bytes(self._fs.cat_file(self.path(name), **self._reading))
 
     def read_many(self, names: Sequence[str]) -> list[bytes | None]:
@@ -249,18 +211,17 @@ class Files:
     def move(self, name: str, to: str) -> None:
         """Rename a file. Raises ``FileNotFoundError`` if it does not exist; another process may have moved it."""
         with translate_errors(self.url):
-            if self.is_local:
-                os.replace(self.path(name), self.path(to))
-            else:
-                self._fs.mv(self.path(name), self.path(to))
+            self._fs.mv(self.path(name), self.path(to))
 
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
         with contextlib.suppress(FileNotFoundError), translate_errors(self.url):
-            if self.is_local:
-                os.unlink(self.path(name))
-            else:
-                self._fs.rm_file(self.path(name))
+            self._fs.rm_file(self.path(name))
+
+    def remove_folder(self, name: str) -> None:
+        """Remove a folder with everything in it, if it exists."""
+        with contextlib.suppress(FileNotFoundError), translate_errors(self.url):
+            self._fs.rm(self.path(name), recursive=True)
 
     def upload(self, local: Path, name: str) -> None:
         """Copy a local file into a remote store; the store lists it when the upload is complete."""
@@ -272,14 +233,23 @@ class Files:
         local.parent.mkdir(parents=True, exist_ok=True)
         temporary = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}.part")
         try:
-            if self.is_local:
-                shutil.copyfile(self.path(name), temporary)
-            else:
-                with translate_errors(self.url):
-                    self._fs.get_file(self.path(name), str(temporary))
+            with translate_errors(self.url):
+                self._fs.get_file(self.path(name), str(temporary))
             os.replace(temporary, local)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _scan(folder: str) -> Iterator[tuple[str, FileVersion]]:
+    """(path, version) of the files in a local folder and its sub-folders."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):  # another process has removed it, or it is a link to itself
+                if entry.is_dir(follow_symlinks=False):
+                    yield from _scan(entry.path)
+                elif entry.is_file():
+                    found = entry.stat()
+                    yield entry.path, FileVersion(found.st_size, f"{found.st_mtime_ns} {found.st_ino}", found.st_mtime)
 
 
 def _link(source: Path, target: Path) -> None:

@@ -38,8 +38,7 @@ def upload_folder(files: Files, folder: str, last: str) -> None:
     here = {name for name in here if not name.startswith(".")}
     files.map(lambda name: files.upload(local / name, f"{folder}/{name}"), sorted(here - {last}))
     files.upload(local / last, f"{folder}/{last}")
-    old = [name for name in files.list_recursive(folder) if name.removeprefix(f"{folder}/") not in here]
-    files.map(files.remove, old)
+    files.map(lambda name: files.remove(f"{folder}/{name}"), files.versions(folder).keys() - here)
 
 
 def read_small_files(files: Files, folder: str, versions: Mapping[str, FileVersion]) -> dict[str, bytes | None]:

@@ -9,16 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Annotated, Any
+from dataclasses import asdict, dataclass, fields
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, SkipValidation, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, PlainValidator, TypeAdapter, ValidationError
 
-from bolt.protocol import Protocol
-from orchestrator.core.cell import Cell, MethodRef
+from orchestrator.core.cell import Cell
 
-RESULT_FORMAT = 2
-"""The format that is written. Format 1 has no checksum; it is still read."""
+RESULT_FORMAT: Literal[2] = 2
+"""The format that is written and read."""
 
 _CHECKSUM_KEY = ',\n "sha256": "'
 
@@ -55,8 +54,8 @@ class Evaluation:
     total: Count
     accuracy_zero_shot: Percentage
     per_class: tuple[tuple[Count, Count], ...]
-    accuracy_own_classes: Percentage | None = None
-    accuracy_zero_shot_own_classes: Percentage | None = None
+    accuracy_own_classes: Percentage | None
+    accuracy_zero_shot_own_classes: Percentage | None
 
 
 def _check_counts(found: Evaluation) -> Evaluation:
@@ -116,6 +115,19 @@ class Manifest:
     finished_at: str
 
 
+def _as_cell(value: Any) -> Cell:
+    """A cell, or the one that its fields as JSON give. Raises ``ValueError`` if fields are missing or unknown."""
+    if isinstance(value, Cell):
+        return value
+    try:
+        cell = Cell.from_dict(value)
+        if cell.to_dict() == value:
+            return cell
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__} {error}") from error
+    raise ValueError("fields are missing or unknown")
+
+
 @dataclass(frozen=True)
 class Result:
     """One finished cell.
@@ -130,22 +142,18 @@ class Result:
 
     __pydantic_config__ = _STRICT
 
-    cell: SkipValidation[Cell]
+    cell: Annotated[Cell, PlainValidator(_as_cell)]
     evaluations: tuple[Annotated[Evaluation, AfterValidator(_check_counts)], ...]
     trainable_parameters: Count
     timings: Timings
     peak_memory_mib: FiniteFloat
     support_size: Count
     manifest: Manifest
-    curves: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    details: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    curves: Mapping[str, tuple[float, ...]]
+    details: Mapping[str, bool | int | float | str]
 
     def check(self) -> None:
         """Raise ``ValueError``, naming the field, unless scoring a cell can have given this result."""
-        asked = tuple(ref.name for ref in self.cell.evaluate_on)
-        scored = tuple(evaluation.dataset for evaluation in self.evaluations)
-        if scored != asked:
-            raise ValueError(f"evaluations: it is scored on {scored}, but the cell asks for {asked}")
         try:
             _RESULT.validate_python(self)
         except ValidationError as error:
@@ -164,40 +172,38 @@ class Result:
     def from_json(cls, text: str) -> Result:
         """Read the text of a result file.
 
-        Raises ``ValueError`` if fields are missing or unknown, if the checksum is wrong, if the cell inside has another
-        id than the record (the file was edited), and for what :meth:`check` refuses.
+        Raises ``ValueError`` if the checksum is wrong, if fields are missing or unknown, if the cell inside has another
+        id than the record, and for what :meth:`check` refuses.
         """
+        body, _, checksum = text.rpartition(_CHECKSUM_KEY)
+        if checksum != f'{_checksum(body)}"\n}}':
+            raise ValueError("sha256: the checksum differs, so this is not the text that was written")
         try:
-            data = json.loads(text)
-            if data["status"] != "finished":
-                raise ValueError(f"status: it is {data['status']!r}, not 'finished'")
-            if data.keys() != _KEYS.get(data["format"]) or not _is_complete(data):
-                raise ValueError(f"fields are missing or unknown in format {data['format']}")
-            cell = Cell.from_dict(data["cell"])
-            if cell.id != data["id"]:
-                raise ValueError(f"id: the cell inside has the id {cell.id}, the record says {data['id']}")
-            if data["format"] == RESULT_FORMAT:
-                body, _, checksum = text.rpartition(_CHECKSUM_KEY)
-                if checksum != f'{_checksum(body)}"\n}}':
-                    raise ValueError("sha256: the checksum differs, so this is not the text that was written")
-            manifest = data["manifest"]
-            result = cls(
-                cell=cell,
-                evaluations=tuple(
-                    Evaluation(**{**e, "per_class": tuple(map(tuple, e["per_class"]))}) for e in data["evaluations"]
-                ),
-                trainable_parameters=data["trainable_parameters"],
-                timings=Timings(**data["timings"]),
-                peak_memory_mib=data["peak_memory_mib"],
-                support_size=data["support_size"],
-                manifest=Manifest(**{**manifest, "artifacts": tuple(manifest["artifacts"])}),
-                curves={name: tuple(values) for name, values in data["curves"].items()},
-                details=data["details"],
-            )
-            result.check()
-        except (KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, json.JSONDecodeError) as error:
-            raise ValueError(f"not a complete result file: {type(error).__name__} {error}") from error
-        return result
+            record = _RECORD.validate_json(text)
+        except ValidationError as error:
+            raise _named(error) from None
+        if record.cell.id != record.id:
+            raise ValueError(f"id: the cell inside has the id {record.cell.id}, the record says {record.id}")
+        return cls(**{each.name: getattr(record, each.name) for each in fields(cls)})
+
+
+def _check_scored(found: Result) -> Result:
+    """Raise ``ValueError`` unless the result is scored on the datasets that its cell asks for, in that order."""
+    asked = tuple(ref.name for ref in found.cell.evaluate_on)
+    scored = tuple(evaluation.dataset for evaluation in found.evaluations)
+    if scored != asked:
+        raise ValueError(f"evaluations: it is scored on {scored}, but the cell asks for {asked}")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Record(Result):
+    """What a result file holds."""
+
+    format: Literal[2]
+    id: str
+    status: Literal["finished"]
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -238,24 +244,9 @@ class Failure:
             raise _named(error) from None
 
 
-_RESULT, _FAILURE = TypeAdapter(Result), TypeAdapter(Failure)
-
-_BODY = frozenset({"format", "id", "status", *(each.name for each in fields(Result))})
-_KEYS: Mapping[Any, frozenset[str]] = {1: _BODY, RESULT_FORMAT: _BODY | {"sha256"}}
-_CELL_KEYS, _PROTOCOL_KEYS, _METHOD_KEYS, _EVALUATION_KEYS = (
-    frozenset(each.name for each in fields(kind)) for kind in (Cell, Protocol, MethodRef, Evaluation)
-)
-
-
-def _is_complete(data: Mapping[str, Any]) -> bool:
-    """Whether the nested objects have exactly their fields, so that reading neither fills in nor drops any."""
-    cell = data["cell"]
-    return (
-        cell.keys() == _CELL_KEYS
-        and cell["protocol"].keys() == _PROTOCOL_KEYS
-        and cell["method"].keys() == _METHOD_KEYS
-        and all(evaluation.keys() == _EVALUATION_KEYS for evaluation in data["evaluations"])
-    )
+_RESULT = TypeAdapter(Annotated[Result, AfterValidator(_check_scored)])
+_RECORD = TypeAdapter(Annotated[_Record, AfterValidator(_check_scored)])
+_FAILURE = TypeAdapter(Failure)
 
 
 def _checksum(text: str) -> str:

@@ -81,11 +81,9 @@ class Snapshots:
 
     def remove(self) -> None:
         """Remove the snapshot, and the temporary files of writers that were killed."""
-        if not self._files.is_local:
-            self._files.remove(self._name)
-            return
-        for path in self._files.local_path(self._address).glob(f"*{SNAPSHOT_FILE}*"):
-            path.unlink(missing_ok=True)
+        for name in self._files.names(self._address):
+            if SNAPSHOT_FILE in name:
+                self._files.remove(f"{self._address}/{name}")
 
     def _write(self, state: Any) -> None:
         from bolt.clip.tensor_files import save_tensors

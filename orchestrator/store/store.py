@@ -64,11 +64,8 @@ class Store:
 
     def addresses(self, kind: str) -> list[str]:
         """Addresses of the finished artifacts of one kind."""
-        if self.files.is_local:
-            found = (f"{kind}/{name}" for name in self.files.names(kind))
-            return [address for address in found if self.files.exists(f"{address}/manifest.json")]
-        ends = (name.split("/") for name in self.files.list_recursive(kind))  # one listing instead of one request each
-        return sorted("/".join(parts[:2]) for parts in ends if len(parts) == 3 and parts[2] == "manifest.json")
+        paths = (path.split("/") for path in self.files.versions(kind))  # one listing instead of a request for each
+        return sorted(f"{kind}/{parts[0]}" for parts in paths if parts[1:] == ["manifest.json"])
 
     def discard(self, address: str) -> None:
         """Make an artifact unbuilt; its manifest is renamed and kept for inspection."""
@@ -129,7 +126,7 @@ class Store:
     def _already_read(self, cell_id: str, version: FileVersion) -> Result | None:
         """A result that was read before; ``None`` if its file has changed, or if the store cannot tell."""
         read = self._results.get(cell_id)
-        return read[1] if read is not None and read[0] == version and (version.tag or version.written) else None
+        return read[1] if read is not None and read[0] == version and version.tag else None
 
     def write_adapter(self, cell_id: str, files: Mapping[str, bytes]) -> None:
         """Store a finished cell's adapter; its last file has the checksums of the others and makes it complete."""

@@ -42,7 +42,7 @@ def cell(
 
 def result(of: Cell, *, accuracy: float = 62.5, epochs: int = 3) -> Result:
     """A finished result with every field filled."""
-    evaluation = Evaluation(of.dataset.name, accuracy, int(accuracy * 2), 200, 50.0, ((60, 100), (65, 100)))
+    evaluation = Evaluation(of.dataset.name, accuracy, int(accuracy * 2), 200, 50.0, ((60, 100), (65, 100)), None, None)
     manifest = Manifest("0123abc", False, {"python": "3.11"}, "cpu", 1, (), "2026-01-01T00:00:00+00:00")
     curve = tuple(1.0 / (1 + epoch) for epoch in range(epochs))
     return Result(of, (evaluation,), 392, Timings(0.1, 2.0, 0.3), 120.0, 40, manifest, {"train_loss": curve}, {})

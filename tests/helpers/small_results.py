@@ -63,10 +63,12 @@ def result(of: Cell, *accuracies: float, zero_shot: float = ZERO_SHOT) -> Result
         "c0ffee1234567890", False, {"torch": "2.8.0"}, "a processor", 1, (), "2026-01-02T03:04:05+00:00"
     )
     evaluations = tuple(
-        Evaluation(ref.name, accuracy, round(accuracy * TOTAL / 100), TOTAL, zero_shot, ((round(accuracy), 100),))
+        Evaluation(
+            ref.name, accuracy, round(accuracy * TOTAL / 100), TOTAL, zero_shot, ((round(accuracy), 100),), None, None
+        )
         for ref, accuracy in zip(of.evaluate_on, accuracies, strict=True)
     )
-    return Result(of, evaluations, 7 if of.shots else 0, Timings(0.1, 0.5, 0.2), 100.0, of.shots, manifest)
+    return Result(of, evaluations, 7 if of.shots else 0, Timings(0.1, 0.5, 0.2), 100.0, of.shots, manifest, {}, {})
 
 
 def grid(

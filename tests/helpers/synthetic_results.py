@@ -139,7 +139,9 @@ def _evaluation(cell: Cell, label: str, dataset: str, catalog: Catalog, seed: in
         sizes, correct, method="marginals"
     )
     per_class = [(int(c), int(n)) for c, n in zip(hits, sizes, strict=True)] + [(0, 0)] * (entry.classes - classes)
-    made = Evaluation(dataset, 100 * correct / total, correct, total, 100 * frozen / total, tuple(per_class))
+    made = Evaluation(
+        dataset, 100 * correct / total, correct, total, 100 * frozen / total, tuple(per_class), None, None
+    )
     if dataset in _PARTIAL:
         made = replace(
             made,

@@ -23,7 +23,9 @@ pytestmark = [
 
 def test_a_cell_without_the_target_among_its_datasets_is_headed_by_their_mean() -> None:
     result = samples.result(samples.cell())
-    others = tuple(Evaluation(name, value, 1, 2, 40.0, ()) for name, value in (("inks", 50.0), ("odd@name", 70.0)))
+    others = tuple(
+        Evaluation(name, value, 1, 2, 40.0, (), None, None) for name, value in (("inks", 50.0), ("odd@name", 70.0))
+    )
     result = replace(result, evaluations=others)
     assert accuracies(result) == (60.0, 40.0)
     metrics = {name: value for name, value, _ in cell_run(result, describe(result), GRID).metrics}
