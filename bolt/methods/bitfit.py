@@ -1,0 +1,79 @@
+"""BitFit: trains the biases of the image tower and nothing else (Ben Zaken et al., ACL 2022, arXiv:2106.10199).
+
+Biases sit in the layer norms, the fused query-key-value, the attention output and both feed-forward layers: 102,912
+numbers in ViT-B, 272,384 in ViT-L/14. The convolution, the embeddings and the visual projection have none. The text
+head stays frozen. A bias of the keys never matters, because a softmax does not change when all its inputs are shifted
+alike; so 9,216 of the numbers of ViT-B have a zero gradient.
+
+The optimiser is the official one: AdamW with learning rate 1e-3, epsilon 1e-6, without weight decay, gradients clipped
+at 1. What differs:
+
+- The authors tune the rate on validation data of each task. Here it is their code's default.
+- The rate follows the cosine of all methods here. The official one is ``schedule: constant``, ``warmup_fraction: 0``.
+- The authors also train the task's classifier. Here the text head is the classifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from bolt.methods.base import Method, TowerPasses, register
+from bolt.task.task import Adapted, Task
+from bolt.training.adaptation import adapted, train, trainable_tower
+from bolt.training.loop import TrainingRecipe
+
+_BIAS_KINDS = {
+    "layer_norm": ("ln_pre.bias", "ln_1.bias", "ln_2.bias", "ln_post.bias"),
+    "attention_in": (".attn.in_proj_bias",),
+    "attention_out": (".attn.out_proj.bias",),
+    "mlp_in": (".mlp.c_fc.bias",),
+    "mlp_out": (".mlp.c_proj.bias",),
+}
+"""Kind of bias -> the ends of open_clip's names of such biases."""
+
+
+@dataclass(frozen=True)
+class BitFitSettings(TrainingRecipe):
+    """The training recipe, and which biases are trained.
+
+    Attributes:
+        biases: the kinds of biases that are trained: layer_norm, attention_in, attention_out, mlp_in, mlp_out.
+    """
+
+    epsilon: float = 1e-6
+    biases: tuple[str, ...] = tuple(_BIAS_KINDS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.biases or not set(self.biases) <= set(_BIAS_KINDS):
+            raise ValueError(f"biases names some of {', '.join(_BIAS_KINDS)}, not {', '.join(self.biases) or 'none'}")
+
+
+def bias_names(state: Mapping[str, Tensor], kinds: Collection[str] = tuple(_BIAS_KINDS)) -> list[str]:
+    """open_clip's names of an image tower's biases of some kinds; ``state`` is its state dictionary."""
+    return [name for name in state if name.endswith(tuple(end for kind in kinds for end in _BIAS_KINDS[kind]))]
+
+
+def adapt(task: Task, settings: BitFitSettings) -> Adapted:
+    """Train the biases on the support."""
+    frozen = task.backbone.tower
+    trainable = trainable_tower(frozen.copy(trainable=bias_names(frozen.state_dict_open_clip(), settings.biases)))
+    train(task, trainable, settings)
+    return adapted(task, trainable)
+
+
+register(
+    Method(
+        name="bitfit",
+        title="BitFit",
+        paper="https://arxiv.org/abs/2106.10199",
+        settings_class=BitFitSettings,
+        adapt=adapt,
+        changes_tower=True,
+        tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
+        test_settings={"epochs": 2, "batch_size": 8},
+    )
+)
