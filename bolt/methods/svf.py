@@ -1,0 +1,110 @@
+"""SVF: trains the singular values of the pre-trained weight matrices (Sun et al., NeurIPS 2022, arXiv:2206.06122).
+
+A weight matrix W = U diag(sigma) V^T becomes ``U diag(max(sigma + delta, 0)) V^T``. U, V and sigma stay frozen; the
+shifts delta start at zero and are trained. That is the form of SVDiff (Han et al., ICCV 2023, arXiv:2303.11305), one
+number per singular value: 37,376 in ViT-B, 99,072 in ViT-L/14. The text head stays frozen. SVDiff's numbers are the
+defaults: AdamW with learning rate 1e-3 and a weight decay of 1e-2, which pulls delta to zero, and clipped gradients.
+What differs from the two official codes:
+
+- SVF trains the singular values themselves, and they may turn negative: ``singular_values: free``. Its code leaves
+  linear layers with random weights, so there is nothing to compare a transformer with.
+- SVDiff also shifts every one-dimensional tensor by one number, at a rate of 1e-6. Those tensors stay frozen here.
+- The rate follows the cosine of all methods here. SVDiff's is constant: ``schedule: constant``, ``warmup_fraction: 0``.
+
+A shift is absolute: the same step changes a small singular value by a larger share than a large one.
+``lora_xs`` trains relative changes, in the leading directions only.
+
+Shape legend: (m, n) a weight matrix (out, in), r = min(m, n) singular values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from bolt.clip.tensor_names import MATRIX_KINDS, check_matrix_kinds
+from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.common.reparametrised import reparametrised_tower, weight_matrices
+from bolt.task.task import Adapted, Task
+from bolt.training.adaptation import adapted, train
+from bolt.training.loop import TrainingRecipe
+
+
+@dataclass(frozen=True)
+class SvfSettings(TrainingRecipe):
+    """The training recipe, and which singular values are trained.
+
+    Attributes:
+        singular_values: ``non_negative`` cuts shifted singular values off at zero, where they get no gradient
+            (SVDiff); ``free`` lets them turn negative (SVF).
+        matrices: the kinds of weight matrices whose singular values are trained.
+    """
+
+    weight_decay: float = 1e-2
+    singular_values: Literal["non_negative", "free"] = "non_negative"
+    matrices: tuple[str, ...] = tuple(MATRIX_KINDS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_matrix_kinds(self.matrices)
+        if self.singular_values not in ("non_negative", "free"):
+            raise ValueError(f"singular_values is non_negative or free, not {self.singular_values!r}")
+
+
+@dataclass(frozen=True)
+class ShiftedMatrix:
+    """A weight matrix by its singular value decomposition, with trainable shifts of the singular values.
+
+    Attributes:
+        u, s, vh: the decomposition: (m, r), (r,) in descending order, (r, n).
+        delta: the shifts (r,), which start at zero.
+        free: whether shifted singular values may turn negative.
+    """
+
+    u: Tensor
+    s: Tensor
+    vh: Tensor
+    delta: Tensor
+    free: bool
+
+    @classmethod
+    def of(cls, weight: Tensor, free: bool = False) -> ShiftedMatrix:
+        """Decompose a weight matrix (m, n), in float64."""
+        u, s, vh = (part.to(weight) for part in torch.linalg.svd(weight.double(), full_matrices=False))
+        return cls(u, s, vh, torch.zeros_like(s).requires_grad_(), free)
+
+    def change(self) -> Tensor:
+        """What the shifts add to the matrix, (m, n)."""
+        shift = self.delta if self.free else (self.s + self.delta).relu() - self.s
+        return self.u * shift @ self.vh
+
+
+def adapt(task: Task, settings: SvfSettings) -> Adapted:
+    """Decompose the matrices, and train the shifts on the support."""
+    tower, free = task.backbone.tower, settings.singular_values == "free"
+    weights = weight_matrices(tower, settings.matrices)
+    matrices = {name: ShiftedMatrix.of(weight, free) for name, weight in weights.items()}
+    trainable = reparametrised_tower(
+        tower,
+        [matrix.delta for matrix in matrices.values()],
+        lambda: {name: matrix.change() for name, matrix in matrices.items()},
+    )
+    train(task, trainable, settings)
+    return adapted(task, trainable, details={"matrices": len(matrices)})
+
+
+register(
+    Method(
+        name="svf",
+        title="SVF",
+        paper="https://arxiv.org/abs/2206.06122",
+        settings_class=SvfSettings,
+        adapt=adapt,
+        changes_tower=True,
+        tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
+        test_settings={"epochs": 2, "batch_size": 8},
+    )
+)
