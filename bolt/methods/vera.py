@@ -1,0 +1,126 @@
+"""VeRA: trains two scaling vectors per weight matrix around shared random matrices (Kopiczko et al., ICLR 2024).
+
+Paper: arXiv:2310.11454. A weight matrix becomes ``W + diag(b) B diag(d) A``. A (r, largest n) and B (largest m, r) are
+drawn once, stay frozen and are shared by all matrices; a smaller matrix uses their first columns and rows. Only d (r),
+which starts at 0.1, and b (m), which starts at zero, are trained: 83,456 + 49 r numbers in ViT-B, 221,952 + 97 r in
+ViT-L/14. The text head and the biases stay frozen.
+
+The draw is that of ``peft``: uniform in +-sqrt(6 / columns), from a generator on the CPU with seed
+``projection_prng_key``. Defaults without labels to tune by: the paper's rank 256, and 4e-3, which is near the rates the
+authors tuned per dataset for their vision transformers; no weight decay. What differs:
+
+- All weight matrices change. The paper's vision transformers change query and value only.
+- The fused query-key-value matrix is one matrix with one b and one d.
+
+Shape legend: (m, n) a weight matrix (out, in), r rank.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bolt.clip.tensor_names import MATRIX_KINDS, check_matrix_kinds
+from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.common.reparametrised import reparametrised_tower, weight_matrices
+from bolt.task.task import Adapted, Task
+from bolt.training.adaptation import adapted, train
+from bolt.training.loop import TrainingRecipe
+
+
+@dataclass(frozen=True)
+class VeraSettings(TrainingRecipe):
+    """The training recipe, and the random matrices.
+
+    Attributes:
+        rank: the inner width of the random matrices, r.
+        d_initial: start of the entries of d. It is not zero: at d = 0 no gradient reaches b.
+        projection_prng_key: seed of the random matrices.
+        matrices: the kinds of weight matrices that are changed.
+    """
+
+    learning_rate: float = 4e-3
+    rank: int = 256
+    d_initial: float = 0.1
+    projection_prng_key: int = 0
+    matrices: tuple[str, ...] = tuple(MATRIX_KINDS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_matrix_kinds(self.matrices)
+        if self.rank < 1 or self.d_initial == 0:
+            raise ValueError("rank is at least 1 and d_initial is not zero")
+
+
+@dataclass(frozen=True)
+class ScaledProjection:
+    """The change of one matrix.
+
+    Attributes:
+        a, b: the parts (r, n) and (m, r) of the random matrices.
+        scale_d, scale_b: the trainable d (r) and b (m).
+    """
+
+    a: Tensor
+    b: Tensor
+    scale_d: Tensor
+    scale_b: Tensor
+
+    def change(self) -> Tensor:
+        """What the scaled product adds to the matrix, (m, n)."""
+        return (self.scale_b[:, None] * self.b * self.scale_d) @ self.a
+
+
+def random_projections(shapes: Iterable[torch.Size], rank: int, seed: int) -> tuple[Tensor, Tensor]:
+    """A (r, largest n) and B (largest m, r) for matrices of these shapes, float32 on the CPU; A is drawn first."""
+    sizes = list(shapes)
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(rows: int, columns: int) -> Tensor:
+        bound = math.sqrt(6 / columns)
+        return torch.empty(rows, columns).uniform_(-bound, bound, generator=generator)
+
+    a = draw(rank, max(n for _, n in sizes))
+    return a, draw(max(m for m, _ in sizes), rank)
+
+
+def scaled_projection(weight: Tensor, a: Tensor, b: Tensor, d_initial: float) -> ScaledProjection:
+    """The change of a weight matrix (m, n) at its start, zero; ``a`` and ``b`` are the whole random matrices."""
+    m, n = weight.shape
+    scale_d = torch.full((len(a),), d_initial, dtype=weight.dtype, device=weight.device)
+    scale_b = torch.zeros(m, dtype=weight.dtype, device=weight.device)
+    return ScaledProjection(a[:, :n].to(weight), b[:m].to(weight), scale_d.requires_grad_(), scale_b.requires_grad_())
+
+
+def adapt(task: Task, settings: VeraSettings) -> Adapted:
+    """Draw the random matrices, and train the scaling vectors on the support."""
+    weights = weight_matrices(task.backbone.tower, settings.matrices)
+    a, b = random_projections(
+        (weight.shape for weight in weights.values()), settings.rank, settings.projection_prng_key
+    )
+    layers = {name: scaled_projection(weight, a, b, settings.d_initial) for name, weight in weights.items()}
+    trainable = reparametrised_tower(
+        task.backbone.tower,
+        [scale for layer in layers.values() for scale in (layer.scale_d, layer.scale_b)],
+        lambda: {name: layer.change() for name, layer in layers.items()},
+    )
+    train(task, trainable, settings)
+    return adapted(task, trainable, details={"matrices": len(layers)})
+
+
+register(
+    Method(
+        name="vera",
+        title="VeRA",
+        paper="https://arxiv.org/abs/2310.11454",
+        settings_class=VeraSettings,
+        adapt=adapt,
+        changes_tower=True,
+        tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
+        test_settings={"epochs": 2, "batch_size": 8, "rank": 4},
+    )
+)
