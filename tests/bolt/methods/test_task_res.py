@@ -1,0 +1,112 @@
+"""TaskRes against numbers of the official code (geekyutao/TaskRes 5195359, Dassl.pytorch c61a1b5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bolt.clip.backbone import Backbone
+from bolt.methods import METHODS
+from bolt.methods.task_res import TaskResSettings, adapt, epochs_of, train_residual
+from bolt.task.classifiers import LinearClassifier
+from bolt.task.task import Adapted, Task
+from tests.helpers.frozen_tasks import clip_like, frozen_task
+from tests.helpers.plane_waves import unit, wave
+
+TEXT = (1 + 0.4 * wave(3, 8, 1.1, 0.9, 0.5)).float()
+LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
+SUPPORT = (TEXT[LABELS] + 0.5 * wave(6, 8, 0.7, 1.3, 0.2)).float()
+QUERIES = (TEXT[[0, 1, 2, 1]] + 0.7 * wave(4, 8, 0.37, 1.9, 0.1)).float()
+
+
+def close(value: Tensor, expected: list[float]) -> None:
+    torch.testing.assert_close(value, torch.tensor(expected), rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture
+def task(backbone: Backbone) -> Task:
+    return frozen_task(backbone, lambda view: SUPPORT, LABELS, unit(TEXT))
+
+
+def direction(residual: list[float]) -> Tensor:
+    """The first class's unit weight with this residual, at alpha 0.5."""
+    return F.normalize(TEXT[0] + 0.5 * torch.tensor(residual), dim=-1)
+
+
+def test_training_follows_the_official_code(task: Task) -> None:
+    losses: list[float] = []
+    kept: list[Adapted] = []
+    watched = replace(
+        task,
+        report=lambda epoch, row: losses.append(row["train_loss"]),
+        after_epoch=lambda epoch, make: kept.append(make()),
+    )
+    adapted = train_residual(watched, TaskResSettings(), TEXT)
+    assert [losses[step] for step in (0, 1, 2, 10, 50, 99)] == pytest.approx(
+        [0.788065, 0.787984, 0.772196, 0.654022, 0.325079, 0.265072], rel=1e-4
+    )
+    ten, last = kept[9].classify, adapted.classify
+    assert isinstance(ten, LinearClassifier)
+    assert isinstance(last, LinearClassifier)
+    after_10 = [0.017845, 0.017824, -0.017858, -0.017844, -0.017798, 0.017846, 0.017819, -0.017855]
+    after_100 = [0.091494, 0.089230, -0.092599, -0.091448, -0.085949, 0.091597, 0.088572, -0.092554]
+    torch.testing.assert_close(ten.weight_CD[0], direction(after_10), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(last.weight_CD[0], direction(after_100), rtol=1e-4, atol=1e-6)
+    close(last(QUERIES)[0], [91.63371, 88.95912, 80.57217])
+    close(last(QUERIES)[1], [89.32193, 92.93109, 86.68965])
+
+
+def test_the_same_numbers_on_unit_embeddings_go_further(task: Task) -> None:
+    """The official code on unit embeddings; without ``text_norm``, this would be what a unit text head gives."""
+    losses: list[float] = []
+    watched = replace(task, report=lambda epoch, row: losses.append(row["train_loss"]))
+    adapted = train_residual(watched, TaskResSettings(), unit(TEXT))
+    assert losses[-1] == pytest.approx(0.055930, rel=1e-3)
+    close(adapted.classify(QUERIES)[0], [91.16257, 89.08095, 78.94801])
+
+
+def test_text_norm_is_the_length_of_the_raw_embeddings(task: Task) -> None:
+    """A unit head with ``text_norm`` m trains like raw embeddings of length m, or like alpha / m on the unit head."""
+    short = TaskResSettings(epochs=10, text_norm=3.0)
+    by_length = train_residual(task, short, 3 * unit(TEXT)).classify(QUERIES)
+    by_alpha = train_residual(task, replace(short, alpha=0.5 / 3), unit(TEXT)).classify(QUERIES)
+    torch.testing.assert_close(adapt(task, short).classify(QUERIES), by_length)
+    torch.testing.assert_close(by_alpha, by_length, rtol=1e-4, atol=1e-3)
+
+
+def test_the_untrained_classifier_is_zero_shot(backbone: Backbone) -> None:
+    problem = clip_like(backbone, shots=2)
+    still = adapt(problem.task, TaskResSettings(epochs=1, learning_rate=1e-12, weight_decay=0.0))
+    assert problem.accuracy(still) == pytest.approx(problem.zero_shot(), abs=0.2)
+
+
+def test_one_class_stays_where_it_is(backbone: Backbone) -> None:
+    one = frozen_task(backbone, lambda view: SUPPORT[:2], LABELS[:2], unit(TEXT[:1]))
+    adapted = adapt(one, TaskResSettings(epochs=5))
+    torch.testing.assert_close(adapted.classify(QUERIES), 100 * F.normalize(QUERIES, dim=-1) @ unit(TEXT[:1]).T)
+
+
+def test_it_trains_a_number_for_every_entry_of_the_head(backbone: Backbone) -> None:
+    assert adapt(clip_like(backbone, shots=1).task, TaskResSettings(epochs=1)).trainable_parameters == 10 * 96
+
+
+@pytest.mark.parametrize(("shots", "epochs"), [(1, 100), (4, 100), (8, 200), (16, 200)])
+def test_more_images_train_longer(shots: int, epochs: int) -> None:
+    assert epochs_of(TaskResSettings(), torch.arange(3).repeat(shots)) == epochs
+    assert epochs_of(TaskResSettings(epochs=7), torch.arange(3).repeat(shots)) == 7
+
+
+@pytest.mark.parametrize("shots", [4, 16])
+def test_it_beats_the_text_head(shots: int, backbone: Backbone) -> None:
+    problem = clip_like(backbone, shots=shots)
+    assert problem.accuracy(adapt(problem.task, TaskResSettings())) > problem.zero_shot() + 5
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(ValueError, match="text_norm"):
+        TaskResSettings(text_norm=0.0)
+    assert METHODS["task_res"].configure({"preset": "imagenet"}).learning_rate == 2e-4
