@@ -1,0 +1,144 @@
+"""CLAP: class prototypes trained from the text, held to it by a penalty of each class's own weight (Silva-Rodriguez).
+
+Paper: "A Closer Look at the Few-Shot Adaptation of Large Vision-Language Models", CVPR 2024, arXiv:2312.12730,
+equations 5 to 9. The prototypes w_c start at the raw text embeddings e_c::
+
+    logits_c = scale cos(f, w_c)
+    loss = cross-entropy + (1 / C) sum_c lambda_c |w_c - e_c|^2
+
+lambda_c is the mean zero-shot probability of class c over its own support images, computed once before training. It
+holds the classes harder that the text already knows. Without the penalty the method is ZS-LP, the paper's zero-shot
+initialised linear probe: ``constraint: none``, or the preset ``zs_lp``.
+
+The recipe is made for tasks without validation data. The defaults are the official ones: SGD with momentum 0.9, rate
+0.1, no weight decay, 300 epochs, last epoch kept. Twenty augmented views of every image form one pool. An epoch takes
+``max(1, N // 256)`` batches of up to 256 rows of the shuffled pool, so a support below 256 images gives 300 steps.
+
+The official e_c is the raw text embedding, before normalisation. Rate and penalty have a meaning only beside its
+length. A task has unit embeddings only; they are multiplied by ``text_norm``. The raw length in OpenAI's towers is
+roughly 7 to 11; 10 is used for every dataset.
+
+What else differs from the official code:
+
+- The embedding of a class is the mean of normalised prompts. The official one is the mean of raw prompts.
+- A class without an image gets the mean lambda of the others. The official code fails.
+
+Shape legend: N support images, P = views x N rows of the pool, C classes, D joint embedding width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bolt.methods.base import Method, register
+from bolt.methods.common.coop_training import coop_recipe, coop_schedule, sgd
+from bolt.methods.common.frozen_features import support_features
+from bolt.seeds import torch_generator
+from bolt.task.classifiers import LinearClassifier
+from bolt.task.task import Adapted, Task
+from bolt.training.loop import fit
+from bolt.training.objectives import cross_entropy
+
+
+@dataclass(frozen=True)
+class ClapSettings:
+    """The constraint and the training recipe; the defaults are the official ones.
+
+    Attributes:
+        constraint: ``class_adaptive`` penalises the distance from the text, with a weight for each class; ``none``
+            trains by cross-entropy alone (ZS-LP).
+        text_norm: length that the unit text embeddings are given, for raw embeddings.
+        epochs, batch_size, learning_rate: of SGD with momentum 0.9.
+        views: augmented views in the pool.
+    """
+
+    constraint: str = "class_adaptive"
+    text_norm: float = 10.0
+    epochs: int = 300
+    batch_size: int = 256
+    learning_rate: float = 0.1
+    views: int = 20
+
+    def __post_init__(self) -> None:
+        coop_recipe(self.epochs, self.batch_size, self.learning_rate, 0.0)  # checks them
+        if self.constraint not in ("class_adaptive", "none"):
+            raise ValueError(f"constraint is 'class_adaptive' or 'none', not {self.constraint!r}")
+        if not self.text_norm > 0 or self.views < 1:
+            raise ValueError("text_norm is positive, and views is at least 1")
+
+
+def class_weights(probabilities_PC: Tensor, labels_P: Tensor) -> Tensor:
+    """lambda (C,): the mean probability of each class over its own rows; absent classes get the mean of the others."""
+    classes = probabilities_PC.shape[1]
+    own_P = probabilities_PC.gather(1, labels_P[:, None]).squeeze(1)
+    counts_C = labels_P.bincount(minlength=classes)
+    means_C = torch.zeros(classes).to(own_P).index_add_(0, labels_P, own_P) / counts_C.clamp_min(1)
+    return torch.where(counts_C > 0, means_C, means_C[counts_C > 0].mean())
+
+
+def adapt(task: Task, settings: ClapSettings) -> Adapted:
+    """Train the prototypes from the text head, whose embeddings get the length ``text_norm``."""
+    return train_prototypes(task, settings, settings.text_norm * task.head_CD)
+
+
+def train_prototypes(task: Task, settings: ClapSettings, text_CD: Tensor) -> Adapted:
+    """Train prototypes (C, D) from these raw text embeddings."""
+    device, scale = task.backbone.device, task.backbone.logit_scale
+    text_CD = text_CD.to(device, torch.float32)
+    pool_PD = torch.cat([support_features(task, view) for view in range(1, settings.views + 1)])
+    labels_P = task.support.labels_N.to(device).repeat(settings.views)
+    prototypes_CD = text_CD.clone().requires_grad_()
+    lambda_C = torch.zeros(len(text_CD)).to(text_CD)
+    if settings.constraint == "class_adaptive":
+        zero_shot = LinearClassifier(F.normalize(text_CD, dim=-1), scale=scale)
+        lambda_C = class_weights(zero_shot(pool_PD).softmax(dim=-1), labels_P)
+    batches = max(1, len(task.support) // settings.batch_size)
+    recipe = coop_recipe(settings.epochs, settings.batch_size, settings.learning_rate, 0.0)
+
+    def classifier() -> LinearClassifier:
+        return LinearClassifier(F.normalize(prototypes_CD, dim=-1), scale=scale)
+
+    def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
+        rows = rows.to(device)
+        distance_C = (prototypes_CD - text_CD).square().sum(dim=-1)
+        return cross_entropy(classifier()(pool_PD[rows]), labels_P[rows]) + (lambda_C * distance_C).mean()
+
+    def order(epoch: int) -> Tensor:
+        generator = torch_generator("clap pool", task.dataset, task.seed, epoch, len(pool_PD))
+        return torch.randperm(len(pool_PD), generator=generator)[: batches * settings.batch_size]
+
+    def adapted() -> Adapted:
+        with torch.no_grad():
+            details = {"lambda_mean": float(lambda_C.mean())}
+            return Adapted(classifier(), None, prototypes_CD.numel(), details)
+
+    fit(
+        [prototypes_CD],
+        loss_of_rows,
+        order,
+        recipe,
+        task.protocol,
+        task.report,
+        on_epoch_end=lambda epoch, state: task.after_epoch(epoch, adapted),
+        make_optimiser=sgd,
+        schedule=coop_schedule(recipe),
+    )
+    return adapted()
+
+
+register(
+    Method(
+        name="clap",
+        title="CLAP",
+        paper="https://arxiv.org/abs/2312.12730",
+        settings_class=ClapSettings,
+        adapt=adapt,
+        presets={"zs_lp": {"constraint": "none"}},
+        support_feature_views=lambda settings: settings.views,
+        test_settings={"epochs": 3, "views": 3},
+    )
+)
