@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import StrictBool, model_validator
 
-from orchestrator.catalog.fields import Key, PositiveInt, PositiveNumber, StrictModel, Title
+from orchestrator.catalog.validation import Key, PositiveInt, PositiveNumber, StrictModel, Title
 
 
 class Weights(StrictModel):

@@ -9,17 +9,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from bolt.clip.checkpoint_files import checkpoint_files
-from orchestrator.catalog.fields import Key, StrictModel
-from orchestrator.catalog.location import Location
 from orchestrator.catalog.references import file_digest
-from orchestrator.catalog.validation import as_mapping, validated
+from orchestrator.catalog.validation import Key, StrictModel
 
 
 class CheckpointEntry(StrictModel):
@@ -43,47 +40,6 @@ class CheckpointEntry(StrictModel):
     def path(self) -> Path:
         """``file`` as a path."""
         return Path(self.file)
-
-
-def flatten_checkpoints(section: Mapping[str, Any], location: Location, folder: Path) -> dict[str, Any]:
-    """``backbone/dataset`` -> fields, for the section ``checkpoints`` of one file. Paths become absolute.
-
-    Args:
-        folder: that of the catalog file.
-
-    Raises ``UserError`` if the section is not two levels of names.
-    """
-    flat = {}
-    for backbone, named in section.items():
-        for dataset, fields in as_mapping(named or {}, location / backbone).items():
-            fields = as_mapping(fields, location / backbone / dataset)
-            if isinstance(fields.get("file"), str):
-                fields = {**fields, "file": str(folder / Path(fields["file"]).expanduser())}
-            flat[f"{backbone}/{dataset}"] = fields
-    return flat
-
-
-def read_checkpoints(
-    raw: Mapping[str, tuple[Any, Location]], backbones: Mapping[str, Any], datasets: Mapping[str, Any]
-) -> dict[tuple[str, str], CheckpointEntry]:
-    """(backbone, dataset) -> entry, from the flattened sections of all files and their locations.
-
-    Raises ``UserError`` for an unknown backbone or dataset, and for wrong fields.
-    """
-    entries = {}
-    for key, (value, location) in raw.items():
-        backbone, _, dataset = key.partition("/")
-        section = Location(location.file, "checkpoints")
-        if backbone not in backbones:
-            raise section.unknown_name("backbone", backbone, backbones)
-        if dataset not in datasets:
-            raise (section / backbone).unknown_name("dataset", dataset, datasets)
-        for name in ("backbone", "dataset"):
-            if name in value:
-                raise (location / name).error("the keys say it; it is not given again")
-        fields = {"backbone": backbone, "dataset": dataset, **value}
-        entries[backbone, dataset] = validated(CheckpointEntry, fields, location)
-    return entries
 
 
 def checkpoint_digest(path: Path) -> str:

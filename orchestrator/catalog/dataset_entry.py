@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictInt, field_validator, model_validator
 
-from orchestrator.catalog.fields import OPEN_CLIP, Key, PositiveInt, StrictModel, Title, check_templates
 from orchestrator.catalog.routes import Route
+from orchestrator.catalog.validation import OPEN_CLIP, Key, PositiveInt, StrictModel, Title, check_templates
 
 
 class Sizes(StrictModel):

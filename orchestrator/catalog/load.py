@@ -4,25 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
 
 from orchestrator.catalog.backbone_entry import BackboneEntry
-from orchestrator.catalog.checkpoint_entry import CheckpointEntry, flatten_checkpoints, read_checkpoints
+from orchestrator.catalog.checkpoint_entry import CheckpointEntry
 from orchestrator.catalog.dataset_entry import DatasetEntry, DomainEntry
-from orchestrator.catalog.fields import OPEN_CLIP, StrictModel, check_templates, key_problem
 from orchestrator.catalog.location import Location, grids_folder
-from orchestrator.catalog.validation import as_mapping, validated
+from orchestrator.catalog.validation import OPEN_CLIP, Key, StrictModel, check_templates, validated
 from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.util.errors import unknown_name
 
-Model = TypeVar("Model", bound=StrictModel)
 
-SECTIONS = ("domains", "datasets", "backbones", "prompts", "checkpoints")
-"""The top-level fields of a catalog file."""
+def _with_keys(section: Any, *, fields: tuple[str, ...], keys: tuple[str, ...] = ()) -> Any:
+    """A section of a file, in which every entry also has its keys, as ``fields``."""
+    section = section or {}
+    if not isinstance(section, dict):
+        return section
+    if len(keys) < len(fields):
+        return {key: _with_keys(inner, fields=fields, keys=(*keys, key)) for key, inner in section.items()}
+    for name in fields:
+        if name in section:
+            raise ValueError(f"{'.'.join(map(str, keys))} has the field {name!r}, which its key says already")
+    return {**section, **dict(zip(fields, keys, strict=True))}
 
-Raw = dict[str, dict[str, tuple[Any, Location]]]
-"""Section -> key -> plain value and location, of all files."""
+
+_NAMED = BeforeValidator(partial(_with_keys, fields=("name",)))
+_ADOPTED = BeforeValidator(partial(_with_keys, fields=("backbone", "dataset")))
+
+
+def _prompt_set(value: Any) -> Any:
+    """A list of templates, or the name of a list of open_clip (``source: open_clip.NAME``)."""
+    if not isinstance(value, dict):
+        return check_templates(value)
+    source = value.get("source")
+    if len(value) > 1 or not isinstance(source, str) or not source.startswith(OPEN_CLIP):
+        raise ValueError("a set is a list of templates, or 'source: open_clip.NAME'")
+    return source
+
+
+PromptSet = Annotated[tuple[str, ...] | str, BeforeValidator(_prompt_set)]
+
+
+class CatalogFile(StrictModel):
+    """The sections of a catalog file: key -> entry."""
+
+    domains: Annotated[dict[Key, DomainEntry], _NAMED] = Field(default={})
+    datasets: Annotated[dict[Key, DatasetEntry], _NAMED] = Field(default={})
+    backbones: Annotated[dict[Key, BackboneEntry], _NAMED] = Field(default={})
+    prompts: Annotated[dict[Key, PromptSet], BeforeValidator(lambda section: section or {})] = Field(default={})
+    checkpoints: Annotated[dict[Key, dict[Key, CheckpointEntry]], _ADOPTED] = Field(default={})
 
 
 @dataclass(frozen=True)
@@ -69,75 +103,51 @@ def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
     """The project's catalog, extended by files of the user.
 
     Args:
-        extra_files: files of the same format, with any of ``SECTIONS``.
+        extra_files: files of the same format, with any of the sections of :class:`CatalogFile`.
 
     Raises:
-        UserError: if a file cannot be read or has an unknown or wrong field, if two files use one key, or if a dataset
-            has an unknown domain or prompt set.
+        UserError: if a file cannot be read or has an unknown or wrong field, if two files use one key, or if an entry
+            names an unknown domain, prompt set, backbone or dataset.
     """
     folder = grids_folder()
     paths = [folder / "prompts.yaml", *sorted(folder.glob("datasets/*.yaml")), *sorted(folder.glob("backbones/*.yaml"))]
     paths += [Path(extra) for extra in extra_files]
-    raw: Raw = {section: {} for section in SECTIONS}
+    found: dict[str, dict[str, Any]] = {section: {} for section in CatalogFile.model_fields}
+    files: dict[tuple[str, str], str] = {}
     for path in paths:
-        _collect(path, raw)
-    prompts = {name: _prompt_set(value, location) for name, (value, location) in raw["prompts"].items()}
-    domains = _entries(DomainEntry, raw["domains"])
-    datasets = {}
-    for name, (value, location) in raw["datasets"].items():
-        entry = _entry(DatasetEntry, name, value, location)
+        top = Location.of(path)
+        for section, entries in _read(path, top).items():
+            for name, entry in entries.items():
+                if name in found[section]:
+                    what = f"{name!r} stands in {files[section, name]} too"
+                    raise (top / section / name).error(what, "rename one of them")
+                found[section][name], files[section, name] = entry, top.file
+    domains, prompts, datasets, backbones = (found[key] for key in ("domains", "prompts", "datasets", "backbones"))
+    for name, entry in datasets.items():
+        location = Location(files["datasets", name], f"datasets.{name}")
         if entry.domain not in domains:
             raise (location / "domain").unknown_name("domain", entry.domain, domains)
         if isinstance(entry.prompts, str) and not entry.prompts.startswith(OPEN_CLIP):
             if entry.prompts not in prompts:
                 raise (location / "prompts").unknown_name("prompt set", entry.prompts, prompts)
-            entry = entry.model_copy(update={"prompts": prompts[entry.prompts]})
-        datasets[name] = entry
-    files = {(section, name): location.file for section, named in raw.items() for name, (_, location) in named.items()}
-    backbones = _entries(BackboneEntry, raw["backbones"])
-    checkpoints = read_checkpoints(raw["checkpoints"], backbones, datasets)
+            datasets[name] = entry.model_copy(update={"prompts": prompts[entry.prompts]})
+    checkpoints = {}
+    for key, entry in found["checkpoints"].items():
+        location = Location(files["checkpoints", key], "checkpoints")
+        if entry.backbone not in backbones:
+            raise location.unknown_name("backbone", entry.backbone, backbones)
+        if entry.dataset not in datasets:
+            raise (location / entry.backbone).unknown_name("dataset", entry.dataset, datasets)
+        checkpoints[entry.backbone, entry.dataset] = entry
     return Catalog(datasets, domains, backbones, files, checkpoints)
 
 
-def _collect(path: Path, raw: Raw) -> None:
-    """Add the sections of one file. Raises ``UserError`` for a key that another file has too."""
-    top = Location.of(path)
-    for section, named in read_mapping(path).items():
-        if section not in SECTIONS:
-            raise top.unknown_name("field", section, SECTIONS)
-        named = as_mapping(named or {}, top / section)
-        if section == "checkpoints":
-            named = flatten_checkpoints(named, top / section, path.absolute().parent)
-        for name, value in named.items():
-            location = top / section / name
-            problem = key_problem(name) if section != "checkpoints" else None  # two keys, checked where they are read
-            if problem:
-                raise (top / section).error(problem)
-            if name in raw[section]:
-                other = raw[section][name][1]
-                raise location.error(f"{name!r} stands in {other.file} too", "rename one of them")
-            raw[section][name] = (value, location)
-
-
-def _entry(model: type[Model], name: str, value: Any, location: Location) -> Model:
-    value = as_mapping(value, location)
-    if "name" in value:
-        raise (location / "name").error("the key is the name; it is not given again")
-    return validated(model, {"name": name, **value}, location)
-
-
-def _entries(model: type[Model], named: Mapping[str, tuple[Any, Location]]) -> dict[str, Model]:
-    return {name: _entry(model, name, value, location) for name, (value, location) in named.items()}
-
-
-def _prompt_set(value: Any, location: Location) -> tuple[str, ...] | str:
-    """A list of templates, or the name of a list of open_clip (``source: open_clip.NAME``)."""
-    if isinstance(value, dict):
-        source = value.get("source")
-        if set(value) != {"source"} or not isinstance(source, str) or not source.startswith(OPEN_CLIP):
-            raise location.error("a set is a list of templates, or 'source: open_clip.NAME'")
-        return source
-    try:
-        return tuple(check_templates(value))
-    except ValueError as error:
-        raise location.error(str(error)) from None
+def _read(path: Path, top: Location) -> dict[str, dict[str, Any]]:
+    """Section -> key -> entry of one file. The key of a checkpoint is ``backbone/dataset``, its path is absolute."""
+    file, folder = validated(CatalogFile, read_mapping(path), top), path.absolute().parent
+    checkpoints = {
+        f"{backbone}/{dataset}": entry.model_copy(update={"file": str(folder / entry.path.expanduser())})
+        for backbone, named in file.checkpoints.items()
+        for dataset, entry in named.items()
+    }
+    return {**dict(file), "checkpoints": checkpoints}

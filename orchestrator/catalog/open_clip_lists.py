@@ -6,7 +6,7 @@ import importlib
 from functools import cache
 
 from orchestrator.catalog.dataset_entry import DatasetEntry
-from orchestrator.catalog.fields import OPEN_CLIP
+from orchestrator.catalog.validation import OPEN_CLIP
 from orchestrator.util.errors import UserError
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, StrictBool
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
 
-from orchestrator.catalog.fields import Scalar, StrictModel
+from orchestrator.catalog.validation import Scalar, StrictModel
 
 PartName = Literal["train", "test", "all"]
 
@@ -128,6 +129,11 @@ class ManualRoute(StrictModel):
     layout: Literal["class_folders"] = "class_folders"
 
 
+def _with_kind(value: Any) -> Any:
+    """A route without a kind gets an empty one, so that its error lists the kinds."""
+    return {"kind": "", **value} if isinstance(value, Mapping) else value
+
+
 Route = Annotated[
     ToyRoute
     | SklearnRoute
@@ -138,4 +144,5 @@ Route = Annotated[
     | ArchiveRoute
     | ManualRoute,
     Field(discriminator="kind"),
+    BeforeValidator(_with_kind),
 ]

@@ -1,17 +1,87 @@
-"""Checking the plain data of a file against a pydantic model, with messages that name the file and the field."""
+"""What the entries of catalog and grid files share: field types, a base class, and errors that name file and field."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from orchestrator.catalog.location import Location
 from orchestrator.util.errors import UserError, short_repr
 
-Model = TypeVar("Model", bound=BaseModel)
+OPEN_CLIP = "open_clip."
+"""Prefix for lists that open_clip has, such as the 1,000 ImageNet names: an entry says ``open_clip.NAME``."""
+
+
+def key_problem(key: Any) -> str | None:
+    """What is wrong with the key of an entry, which becomes part of file names; ``None`` if nothing is."""
+    if not isinstance(key, str):
+        return f"the name {short_repr(key)} is not text; write it in quotes"
+    if re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", key):
+        return None
+    return f"the name {short_repr(key)} may hold lower-case letters, digits, '_', '-' and '.' only"
+
+
+def _check_key(key: Any) -> Any:
+    if problem := key_problem(key):
+        raise ValueError(problem)
+    return key
+
+
+def printable(text: str) -> str:
+    """The text, for a table. Raises ``ValueError`` if a spreadsheet would run it or a terminal would obey it."""
+    if text[:1] in ("=", "+", "-", "@"):
+        raise ValueError(f"{text[:80]!r} begins like a formula, and a spreadsheet that opens a table would run it")
+    if not text.isprintable():
+        raise ValueError(f"{text[:80]!r} holds characters that do not print")
+    return text
+
+
+def check_templates(value: Any) -> Any:
+    """A list of prompt templates. Raises ``ValueError`` for an empty list or a template without ``{}``."""
+    if not isinstance(value, list | tuple) or not value:
+        raise ValueError(f"{short_repr(value)} is neither a list of templates nor the name of a set")
+    for template in value:
+        if not isinstance(template, str) or "{}" not in template:
+            raise ValueError(f"the template {short_repr(template)} has no {{}} for the class name")
+    return value
+
+
+Key = Annotated[str, BeforeValidator(_check_key)]
+Title = Annotated[str, AfterValidator(printable)]
+Scalar = StrictBool | StrictInt | Annotated[float, Field(strict=True)] | str
+PositiveNumber = Annotated[float, Field(strict=True, gt=0)]
+PositiveInt = Annotated[StrictInt, Field(ge=1)]
+
+
+class StrictModel(BaseModel):
+    """Base of everything read from catalog and grid files: frozen, and unknown fields are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_fields(cls, value: Any) -> Any:
+        for name in value if isinstance(value, Mapping) else ():
+            if name not in cls.model_fields:
+                raise PydanticCustomError("unknown_field", "", {"name": name, "known": list(cls.model_fields)})
+        return value
+
+
+Model = TypeVar("Model", bound=StrictModel)
 
 
 def as_mapping(value: Any, location: Location) -> dict[str, Any]:
@@ -26,77 +96,38 @@ def as_mapping(value: Any, location: Location) -> dict[str, Any]:
 
 def validated(model: type[Model], data: Any, location: Location) -> Model:
     """``data`` as an instance of ``model``. Raises ``UserError`` that names the file and the field."""
-    data = as_mapping(data, location)
     try:
-        return model.model_validate(data)
+        return model.model_validate(as_mapping(data, location))
     except ValidationError as error:
-        problems = error.errors(include_url=False)
-        problem = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
-        raise _as_user_error(problem, model, location) from None
+        raise _as_user_error(error.errors(include_url=False)[0], data, location) from None
 
 
-def _as_user_error(problem: Mapping[str, Any], model: type[BaseModel], location: Location) -> UserError:
-    """The error for one of pydantic's problems.
-
-    Walks the problem's path through the models, to find its location in the file and the names that would be right.
-    """
-    candidates: list[type[BaseModel]] = [model]
-    outer = candidates
-    for key in problem["loc"]:
-        outer = candidates
-        if isinstance(key, int):
-            location = location / key
+def _as_user_error(problem: ErrorDetails, data: Any, location: Location) -> UserError:
+    """The error for one of pydantic's problems with ``data``, which stands at ``location``."""
+    kind, context, path = problem["type"], problem.get("ctx", {}), problem["loc"]
+    for key in path[:-2] if path[-1:] == ("[key]",) else path:
+        if isinstance(data, dict) and data.get("kind") == key:
+            data = None  # pydantic adds the kind of a route to the path
             continue
-        tagged = [c for c in candidates if key in _kinds(c)] if len(candidates) > 1 else []
-        if tagged:  # the key is no field: it says which member of a union was read
-            candidates = tagged
-            continue
-        location = location / key
-        annotations = [c.model_fields[key].annotation for c in candidates if key in c.model_fields]
-        candidates = [inner for annotation in annotations for inner in _models(annotation)]
-    if problem["type"] == "extra_forbidden":
-        parent, _, name = location.path.rpartition(".")
-        known = {field for owner in outer for field in owner.model_fields}
-        return Location(location.file, parent).unknown_name("field", name, known)
-    if problem["type"] == "missing":
+        location /= key
+        data = data.get(key) if isinstance(data, dict) else None
+    if kind == "unknown_field":
+        return location.unknown_name("field", context["name"], context["known"])
+    if kind == "missing":
         return location.error("this field is needed")
-    if problem["type"] == "value_error":
-        return location.error(str(problem["ctx"]["error"]))
-    if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        kinds = sorted(kind for c in candidates for kind in _kinds(c))
-        location = location / "kind"
-        if problem["type"] == "union_tag_not_found":
-            return location.error("this field is needed", f"one of: {', '.join(kinds)}")
-        return location.unknown_name("kind", problem["ctx"]["tag"], kinds)
-    if problem["type"] == "literal_error":
-        return _unknown_choice(problem, outer, location)
-    message: str = problem["msg"]
+    if kind == "value_error":
+        return location.error(str(context["error"]))
+    if kind == "union_tag_invalid":
+        return (location / "kind").unknown_name("kind", context["tag"], _quoted(context["expected_tags"]))
+    if kind == "literal_error":
+        name = location.path.rpartition(".")[2]
+        return location.unknown_name(name, problem["input"], _quoted(context["expected"]))
+    if kind in ("dict_type", "model_type", "model_attributes_type"):
+        return location.error(f"needs fields (name: value), not {short_repr(problem['input'])}")
+    message = problem["msg"]
     return location.error(f"{short_repr(problem['input'])}: {message[:1].lower()}{message[1:]}")
 
 
-def _unknown_choice(problem: Mapping[str, Any], owners: list[type[BaseModel]], location: Location) -> UserError:
-    name = next((key for key in reversed(problem["loc"]) if isinstance(key, str)), "value")
-    annotations = [c.model_fields[name].annotation for c in owners if name in c.model_fields]
-    choices = {str(value) for annotation in annotations for value in _literals(annotation)}
-    return location.unknown_name(name, problem["input"], choices)
-
-
-def _literals(annotation: Any) -> list[Any]:
-    if get_origin(annotation) is Literal:
-        return list(get_args(annotation))
-    return [value for inner in get_args(annotation) for value in _literals(inner)]
-
-
-def _kinds(model: type[BaseModel]) -> tuple[Any, ...]:
-    """The values of a model's ``kind`` field, which selects a member of a union."""
-    field = model.model_fields.get("kind")
-    return tuple(_literals(field.annotation)) if field else ()
-
-
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    """The models inside a type annotation: itself, or those of a union, tuple or dict."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    if get_origin(annotation) in (Union, UnionType, Annotated, tuple, dict):
-        return [model for inner in get_args(annotation) for model in _models(inner)]
-    return []
+def _quoted(choices: str) -> list[str]:
+    """The names in pydantic's text ``'a', 'b' or 'c'``."""
+    return re.findall("'(.*?)'", choices)

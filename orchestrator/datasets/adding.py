@@ -10,9 +10,8 @@ from typing import Any
 
 from orchestrator.catalog import DatasetEntry, excluded_images, load_catalog
 from orchestrator.catalog.edit import add_entries
-from orchestrator.catalog.fields import key_problem
 from orchestrator.catalog.location import Location, display_path
-from orchestrator.catalog.validation import validated
+from orchestrator.catalog.validation import key_problem, validated
 from orchestrator.datasets.layouts import Layout, class_words, find_layout
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictInt, model_validator
 
-from orchestrator.catalog.fields import StrictModel, printable
+from orchestrator.catalog.validation import StrictModel, printable
 from orchestrator.util.errors import short_repr, shorten
 
 

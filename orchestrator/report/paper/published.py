@@ -6,9 +6,8 @@ import csv
 from dataclasses import dataclass
 from functools import cache
 
-from orchestrator.catalog.fields import StrictModel
 from orchestrator.catalog.location import Location, grids_folder
-from orchestrator.catalog.validation import validated
+from orchestrator.catalog.validation import StrictModel, validated
 from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.tracks import stored_track
 from orchestrator.util.errors import UserError

@@ -195,7 +195,7 @@ def test_a_prompt_set_is_used_by_name(tmp_path: Path) -> None:
         ("folder: cats}", "foldr: cats}", ": datasets.cats.route", ("'foldr'", "'folder'")),
         ("folder: cats}", "folder: ../cats}", ": datasets.cats.route.folder", ("'../cats'", "data root")),
         ("kind: folder", "kind: foldr", ": datasets.cats.route.kind", ("'foldr'", "'folder'")),
-        ("kind: folder, ", "", ": datasets.cats.route.kind", ("needed", "folder, huggingface")),
+        ("kind: folder, ", "", ": datasets.cats.route.kind", ("kind", "folder, huggingface")),
         ("recipe: official", "recipe: officially", ": datasets.cats.splits.recipe", ("'officially'", "'official'")),
         ("classes: 2", "classes: two", ": datasets.cats.classes", ("'two'", "integer")),
         ("classes: 2", "classes: 3", ": datasets.cats", ("class_names", "2", "3")),
@@ -209,7 +209,7 @@ def test_a_prompt_set_is_used_by_name(tmp_path: Path) -> None:
         ("  cats:", "  Cats!:", ": datasets", ("'Cats!'", "lower-case")),
         ("  cats:", "  7:", ": datasets", ("7", "quotes")),
         ("datasets:", "dataset:", "", ("'dataset'", "'datasets'")),
-        ("    title: Cats", "    name: cats\n    title: Cats", ": datasets.cats.name", ("key",)),
+        ("    title: Cats", "    name: cats\n    title: Cats", ": datasets", ("cats", "name", "key")),
         (
             "    title: Cats",
             "    smallest_class: 11\n    title: Cats",
