@@ -10,22 +10,33 @@ Shape legend: N images, B images of a batch, H, W height and width.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from bolt.clip.preprocess import UNREADABLE, rgb_pixels, to_rgb_or_grey
 from orchestrator.datasets.part import Part
-from orchestrator.datasets.thread_map import thread_map
 from orchestrator.util.errors import UserError, one_line
+from orchestrator.util.machine import usable_processors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
+
+Made = TypeVar("Made")
+
+MAX_THREADS = 4
+"""Pillow decodes and resizes without the interpreter's lock; the rest, which holds the lock, keeps about four threads
+busy. Several splits can be decoded at once on one machine: the threads never wait for one another."""
+
+AHEAD = 4
+"""Finished results per thread that may wait for an earlier one. This bounds the memory."""
 
 SHORT_SIDE_CAP = 2
 """Largest shortest side of a stored training image, in multiples of the tower's image size."""
@@ -78,6 +89,23 @@ def why_unreadable(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return "UnidentifiedImageError: Pillow cannot read this kind of file"  # its own message repeats the path
     return one_line(error)
+
+
+def thread_map(work: Callable[[int], Made], count: int) -> Iterator[Made]:
+    """Yield ``work(0)`` to ``work(count - 1)`` in order. An exception is raised in place of its result."""
+    threads = min(MAX_THREADS, usable_processors())
+    pending: deque[Future[Made]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="images") as pool:
+        try:
+            for index in range(count):
+                pending.append(pool.submit(work, index))
+                if len(pending) >= AHEAD * threads:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:  # the caller may have stopped iterating
+            for future in pending:
+                future.cancel()
 
 
 def write_images(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.datasets.routes.folder import class_folders, is_image
+from orchestrator.datasets.routes.class_folders import class_folders, is_image
 from orchestrator.datasets.routes.manifest import read_table
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import pluralize
@@ -89,8 +89,12 @@ def _of_folder(folder: Path) -> Layout:
         loose = sum(is_image(path) for path in folder.iterdir() if path.is_file())
         found = f"it holds {loose} images and no class folders" if loose else "it holds no class folders"
         raise UserError(found, where=str(folder), hint="put the images of each class into a folder of its own")
-    _refuse_empty(roots)
-    _check_parts(roots, names)
+    if lacking := sorted(set(names[0]) - set(names[-1])):
+        raise UserError(
+            f"class folder {lacking[0]!r} is in train/ but not in test/",
+            where=str(folder),
+            hint="every class needs images to learn from and images to be tested on",
+        )
     unused = [path.name for path in class_folders(folder) if used and path.name not in used]
     notes = [f"{name}/ is not used" for name in unused]
     files = [path for root in roots for path in root.rglob("*") if path.is_file() and not path.name.startswith(".")]
@@ -102,31 +106,6 @@ def _of_folder(folder: Path) -> Layout:
 def _holds_folders(path: Path) -> bool:
     """Whether a folder is a part (``train``, ``test``, ``all``) and not a class of that name."""
     return path.is_dir() and bool(class_folders(path)) and not any(p.is_file() and is_image(p) for p in path.iterdir())
-
-
-def _refuse_empty(roots: Iterable[Path]) -> None:
-    empty = [
-        f"{root.name}/{path.name}"
-        for root in roots
-        for path in class_folders(root)
-        if not any(is_image(inner) for inner in path.rglob("*"))
-    ]
-    if empty:
-        raise UserError(
-            f"class folders without images: {', '.join(empty[:8])}",
-            where=str(next(iter(roots))),
-            hint="put images into them, or remove them",
-        )
-
-
-def _check_parts(roots: list[Path], names: list[list[str]]) -> None:
-    for here, there in ((0, -1), (-1, 0)):
-        if odd := sorted(set(names[here]) - set(names[there])):
-            raise UserError(
-                f"class folder {odd[0]!r} is in {roots[here].name}/ but not in {roots[there].name}/",
-                where=str(roots[0].parent),
-                hint="every class needs images to learn from and images to be tested on",
-            )
 
 
 def _of_table(path: Path) -> Layout:

@@ -13,11 +13,10 @@ from PIL import ExifTags
 
 from bolt.clip.preprocess import UNREADABLE, to_rgb_or_grey
 from orchestrator.catalog import BUNDLED_ROUTES, DatasetEntry, excluded_file, excluded_images
-from orchestrator.datasets.images import why_unreadable
+from orchestrator.datasets.images import thread_map, why_unreadable
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import Part, RawDataset
 from orchestrator.datasets.splits import SplitManifest, split_manifest
-from orchestrator.datasets.thread_map import thread_map
 from orchestrator.util.errors import UserError
 
 UPRIGHT = 1

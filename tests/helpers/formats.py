@@ -25,7 +25,7 @@ from scipy.io import savemat
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute, TorchvisionRoute
-from orchestrator.datasets.routes.imagenet import wnids
+from orchestrator.datasets.routes.class_folders import wnids
 
 Counts = dict[str, int]
 """Images that were written per part: ``train`` and ``test``, or ``all``."""

@@ -15,7 +15,7 @@ from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute
 from orchestrator.datasets.fetching.download import digest_of
 from orchestrator.datasets.fetching.staging import FetchResult, StagingArea
-from orchestrator.datasets.routes.folder import IMAGE_SUFFIXES
+from orchestrator.datasets.routes.class_folders import IMAGE_SUFFIXES
 from orchestrator.datasets.routes.shards import shards_of
 from orchestrator.util.errors import UserError
 from orchestrator.util.hub_errors import explain_hub_error

@@ -1,7 +1,8 @@
-"""Read images in class folders that are all equally deep, as archives and repositories lay them out.
+"""Read images in class folders: under the data root, in unpacked archives and in repositories.
 
-``blanchon/AID`` has ``data/<class>/``, MLRSNet ``Images/<class>/``, RSI-CB128 ``<super-class>/<class>/``: the folders
-that hold images themselves are the classes, and they must all be equally deep.
+Archives and repositories put their class folders at any depth. ``blanchon/AID`` has ``data/<class>/``, MLRSNet
+``Images/<class>/``, RSI-CB128 ``<super-class>/<class>/``: the folders that hold images themselves are the classes, and
+they must all be equally deep.
 """
 
 from __future__ import annotations
@@ -9,36 +10,69 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.datasets.part import Part, RouteContents, file_part
-from orchestrator.datasets.routes.folder import is_image
-from orchestrator.datasets.routes.imagenet import wnids
 from orchestrator.util.errors import UserError
 
-ClassFolders = Mapping[str, list[Path]]
+IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm"})
+
+ImagesOfClass = Mapping[str, list[Path]]
 """Name of each class folder -> its images, both sorted."""
 
 
+def is_image(path: Path) -> bool:
+    """Whether a file is an image by its suffix. Hidden files, which some systems put beside images, are not."""
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
+
+
+def class_folders(folder: Path) -> list[Path]:
+    """The folders in a folder, sorted by name, without hidden ones."""
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def read_folder(entry: DatasetEntry, folder: Path) -> RouteContents:
+    """Class folders side by side in ``train/`` and ``test/``, or in ``all/`` (or the folder itself) for a recipe.
+
+    Raises ``UserError`` for a class without images, or a class that is in ``test/`` alone.
+    """
+
+    def find(root: Path) -> ImagesOfClass:
+        return {path.name: sorted(filter(is_image, path.rglob("*"))) for path in class_folders(root)}
+
+    if entry.splits.recipe != "official":
+        return _contents({"all": find(folder / "all" if (folder / "all").is_dir() else folder)}, folder)
+    return _contents({split: find(folder / split) for split in ("train", "test")}, folder)
+
+
 def read_class_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """One part ``all``, or ``train/`` and ``test/`` where the recipe is ``official``. Labels follow the names' order.
+    """Class folders at any depth: one part ``all``, or ``train/`` and ``test/`` where the recipe is ``official``.
 
     Raises ``UserError`` when the class folders are ambiguous, or the two parts differ in their classes.
     """
-    roots = (
-        {split: folder / split for split in ("train", "test")} if entry.splits.recipe == "official" else {"all": folder}
-    )
-    found = {split: find_class_folders(root) for split, root in roots.items()}
-    names = list(next(iter(found.values())))
+    if entry.splits.recipe != "official":
+        return _contents({"all": find_class_folders(folder)}, folder)
+    found = {split: find_class_folders(folder / split) for split in ("train", "test")}
+    if lacking := sorted(found["train"].keys() - found["test"].keys()):
+        raise UserError(f"class folder {lacking[0]!r} is in train/ but not in test/", where=str(folder))
+    return _contents(found, folder)
+
+
+def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> RouteContents:
+    """Part -> images of each class, as parts. Labels follow the sorted names of the first part's classes."""
+    first = next(iter(found))
+    label_of = {name: label for label, name in enumerate(found[first])}
     for split, classes in found.items():
-        odd = sorted(set(classes) ^ set(names))
-        if odd:
-            raise UserError(
-                f"class folder {odd[0]!r} is in only one of {' and '.join(found)} ({split}/ differs)", where=str(folder)
-            )
-    return RouteContents(names, {split: _labelled(classes, names.index, folder) for split, classes in found.items()})
+        if odd := sorted(classes.keys() - label_of.keys()):
+            raise UserError(f"class folder {odd[0]!r} is in {split}/ but not in {first}/", where=str(folder))
+        if empty := [name for name, paths in classes.items() if not paths]:
+            part = "" if split == "all" else f" in {split}/"
+            raise UserError(f"class folders without images{part}: {', '.join(empty[:8])}", where=str(folder))
+    parts = {split: _labelled(classes, label_of.__getitem__, folder) for split, classes in found.items()}
+    return RouteContents(list(label_of), parts)
 
 
 def read_wnid_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
@@ -51,6 +85,18 @@ def read_wnid_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
     return RouteContents(list(index), {"test": _labelled(classes, index.__getitem__, folder)})
 
 
+@cache
+def wnids() -> tuple[str, ...]:
+    """The WordNet ids of the 1,000 classes of ILSVRC-2012, in the order of the labels.
+
+    Labels follow the sorted ids, in torchvision's ImageFolder as in open_clip's ``IMAGENET_CLASSNAMES``. open_clip
+    ships names but no ids; timm, on which open_clip depends, ships them.
+    """
+    from timm.data import ImageNetInfo
+
+    return tuple(sorted(ImageNetInfo("imagenet-1k").label_names()))
+
+
 def read_numbered_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
     """Folders ``0``, ``1``, ... ``999``, whose number is the label: one part ``test``."""
     classes = find_class_folders(folder, re.compile(r"\d+"))
@@ -61,7 +107,7 @@ def read_numbered_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
     return RouteContents([str(label) for label in range(entry.classes)], {"test": _labelled(ordered, int, folder)})
 
 
-def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> ClassFolders:
+def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> ImagesOfClass:
     """The folders below ``root`` that hold images, all equally deep.
 
     Images in ``root`` itself, hidden files, and folders whose name does not match ``name`` are ignored.
@@ -105,6 +151,6 @@ def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> Class
     return {path.name: images[path] for path in ordered}
 
 
-def _labelled(classes: ClassFolders, label_of: Callable[[str], int], root: Path) -> Part:
+def _labelled(classes: ImagesOfClass, label_of: Callable[[str], int], root: Path) -> Part:
     files = [path for paths in classes.values() for path in paths]
     return file_part(files, [label_of(name) for name, paths in classes.items() for _ in paths], root)

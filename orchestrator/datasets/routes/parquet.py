@@ -20,7 +20,6 @@ from PIL import Image
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute
 from orchestrator.datasets.part import Part, RouteContents, make_part
-from orchestrator.datasets.routes.archive import read_archive
 from orchestrator.datasets.routes.shards import shards_of
 from orchestrator.util.errors import UserError
 
@@ -33,7 +32,7 @@ KEPT_BYTES = 256 * 1024**2
 """Encoded images kept per part; a row group is 100 to 1,000 of them."""
 
 
-def read_huggingface(entry: DatasetEntry, folder: Path) -> RouteContents:
+def read_parquet(entry: DatasetEntry, folder: Path) -> RouteContents:
     """The parts of a repository whose files lie in ``folder`` at their own paths.
 
     Raises ``UserError`` for missing or unreadable shards, missing columns, and labels that neither the files nor the
@@ -41,8 +40,6 @@ def read_huggingface(entry: DatasetEntry, folder: Path) -> RouteContents:
     """
     route = entry.route
     assert isinstance(route, HuggingFaceRoute)
-    if route.layout == "class_folders":
-        return read_archive(entry, folder)
     paths = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet"))
     shards = {}
     for part in route.splits:

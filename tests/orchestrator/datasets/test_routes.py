@@ -15,11 +15,10 @@ import pytest
 
 from orchestrator.catalog import DatasetEntry, excluded_file, load_catalog
 from orchestrator.catalog.routes import HuggingFaceRoute
-from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.opening import class_words_of, open_dataset
 from orchestrator.datasets.routes.class_folders import find_class_folders
 from orchestrator.datasets.routes.shards import shards_of
 from orchestrator.datasets.routes.torchvision_sets import refuse_foreign_pickle
-from orchestrator.datasets.words import class_words_of
 from orchestrator.util.errors import UserError
 from tests.helpers import formats
 
@@ -231,7 +230,7 @@ def test_class_folders_in_train_and_test(tmp_path: Path) -> None:
     put(tmp_path / "mine", "train/cat/1.png", "train/dog/1.png", "test/cat/2.png", "test/dog/2.png")
     assert len(open_dataset(entry, tmp_path).test) == 2
     put(tmp_path / "mine", "test/eel/1.png")
-    assert "class folder 'eel' is in only one of train and test" in refusal(entry, tmp_path)
+    assert "class folder 'eel' is in test/ but not in train/" in refusal(entry, tmp_path)
 
 
 def test_a_folder_may_hold_its_class_folders_directly(tmp_path: Path) -> None:

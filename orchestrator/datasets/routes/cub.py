@@ -1,21 +1,12 @@
-"""Read unpacked archives and hand-made folders, by their layout."""
+"""Read the unpacked archive of CUB-200-2011."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.catalog import DatasetEntry
-from orchestrator.catalog.routes import ArchiveRoute, HuggingFaceRoute, ManualRoute
 from orchestrator.datasets.part import RouteContents, file_part
-from orchestrator.datasets.routes.class_folders import read_class_folders, read_numbered_folders, read_wnid_folders
 from orchestrator.util.errors import UserError
-
-
-def read_archive(entry: DatasetEntry, folder: Path) -> RouteContents:
-    """Read the files of an archive route or of a manual route."""
-    assert isinstance(entry.route, ArchiveRoute | ManualRoute | HuggingFaceRoute)
-    return LAYOUTS[entry.route.layout](entry, folder)
 
 
 def read_cub(entry: DatasetEntry, folder: Path) -> RouteContents:
@@ -52,11 +43,3 @@ def _table(path: Path) -> dict[str, str]:
         return dict(pairs)
     except ValueError:
         raise UserError("needs lines of a number, a space and a text", where=str(path)) from None
-
-
-LAYOUTS: dict[str, Callable[[DatasetEntry, Path], RouteContents]] = {
-    "class_folders": read_class_folders,
-    "wnid_folders": read_wnid_folders,
-    "numbered_folders": read_numbered_folders,
-    "cub": read_cub,
-}
