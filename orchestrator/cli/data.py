@@ -120,7 +120,7 @@ def verify(
     """
     from orchestrator.catalog import find_data_root, load_catalog
     from orchestrator.datasets.listing import verified_view
-    from orchestrator.datasets.progress import decoding
+    from orchestrator.datasets.progress import show_progress
     from orchestrator.datasets.verify import exclude_broken as leave_out
     from orchestrator.datasets.verify import verify_dataset
 
@@ -128,7 +128,7 @@ def verify(
     root = find_data_root(data_root)
     unreadable = False
     for entry in _chosen(names, grid, load_catalog(catalog or ()), root):
-        with decoding(entry.name, console) as advance:
+        with show_progress(f"decoding {entry.name}", console) as advance:
             found = verify_dataset(entry, root, advance)
         console.print(verified_view(found), soft_wrap=True)
         if not found.broken:
@@ -169,11 +169,11 @@ def add(
     """
     from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
     from orchestrator.datasets.listing import added_lines
-    from orchestrator.datasets.progress import decoding
+    from orchestrator.datasets.progress import show_progress
 
     console = Console()
     options = DatasetOptions(name, title, domain, tuple(template or ()), mirrorable, licence, exclude_broken)
-    with decoding(name or dataset_key(path), console) as advance:
+    with show_progress(f"decoding {name or dataset_key(path)}", console) as advance:
         added = add_dataset(path, catalog, options, advance)
     for line in added_lines(added, catalog):
         console.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -8,20 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.catalog import DatasetEntry, excluded_images, load_catalog
+from orchestrator.catalog import DatasetEntry, load_catalog
 from orchestrator.catalog.edit import add_entries
 from orchestrator.catalog.location import Location, display_path
 from orchestrator.catalog.validation import key_problem, validated
-from orchestrator.datasets.layouts import Layout, class_words, find_layout
+from orchestrator.datasets.layouts import class_words, find_layout
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
-from orchestrator.datasets.verify import Verified, exclude_broken, verify_opened
+from orchestrator.datasets.verify import Verified, exclude_broken, verify_dataset
 from orchestrator.util.errors import UserError
 
 USUAL_SHOTS = (1, 2, 4, 8, 16)
 SHOWN_BROKEN = 20
 OWN_DOMAIN = "own"
-DOMAIN_TITLES = {OWN_DOMAIN: "Own images"}
 
 
 @dataclass(frozen=True)
@@ -93,12 +92,23 @@ def add_dataset(
             f"there is a dataset {name!r} already, in {catalog.files['datasets', name]}",
             hint="give another one with --name, or remove that entry first",
         )
-    fields = _fields(layout, words, options, path)
-    entry = _entry(name, fields, catalog_file)
+    fields: dict[str, Any] = {
+        "title": options.title or _title(dataset_key(path)),
+        "domain": options.domain,
+        "route": dict(layout.route),
+        "class_names": dict(words),
+        "prompts": list(options.templates) or "plain",
+        "classes": len(words),
+        "mirrorable": options.mirrorable,
+        "sizes": {"train": 1, "test": 1},  # until the images are counted
+        "splits": {"recipe": layout.recipe},
+        "licence": options.licence,
+    }
+    location = Location(display_path(catalog_file), f"datasets.{name}")
+    entry = validated(DatasetEntry, {"name": name, **fields}, location)
     raw = open_dataset(entry, layout.data_root)
     _refuse_untestable(raw)
-    left_out = len(excluded_images(entry, layout.data_root))
-    found = verify_opened(entry, raw, left_out, advance)
+    found = verify_dataset(entry, layout.data_root, advance)
     if found.broken:
         _settle_broken(found, options, layout.data_root)
         raw = open_dataset(entry, layout.data_root)
@@ -107,11 +117,16 @@ def add_dataset(
     fields["smallest_class"] = min(train)
     if found.turned:
         fields["exif_rotation"] = True
-    _entry(name, fields, catalog_file)
-    domains = {} if options.domain in catalog.domains else {options.domain: {"title": _domain_title(options.domain)}}
+    domains = {}
+    if options.domain not in catalog.domains:
+        domains[options.domain] = {"title": "Own images" if options.domain == OWN_DOMAIN else _title(options.domain)}
     add_entries(catalog_file, {"domains": domains, "datasets": {name: fields}})
     entry = load_catalog(catalog_files).datasets[name]
     return Added(entry, layout.data_root, (*layout.notes, *_notes(found, train, raw, options)), words)
+
+
+def _title(key: str) -> str:
+    return key.replace("-", " ").replace("_", " ").capitalize()
 
 
 def dataset_key(path: Path) -> str:
@@ -124,31 +139,6 @@ def dataset_key(path: Path) -> str:
     if not text:
         raise UserError(f"no name can be made from {path.name!r}", hint="give one with --name")
     return text
-
-
-def _fields(layout: Layout, words: Mapping[str, str], options: DatasetOptions, path: Path) -> dict[str, Any]:
-    """The entry's fields as written to the file; sizes are placeholders until the images are counted."""
-    title = options.title or dataset_key(path).replace("-", " ").replace("_", " ").capitalize()
-    return {
-        "title": title,
-        "domain": options.domain,
-        "route": dict(layout.route),
-        "class_names": dict(words),
-        "prompts": list(options.templates) or "plain",
-        "classes": len(words),
-        "mirrorable": options.mirrorable,
-        "sizes": {"train": 1, "test": 1},
-        "splits": {"recipe": layout.recipe},
-        "licence": options.licence,
-    }
-
-
-def _entry(name: str, fields: Mapping[str, Any], catalog_file: Path) -> DatasetEntry:
-    return validated(DatasetEntry, {"name": name, **fields}, Location(display_path(catalog_file), f"datasets.{name}"))
-
-
-def _domain_title(domain: str) -> str:
-    return DOMAIN_TITLES.get(domain, domain.replace("-", " ").replace("_", " ").capitalize())
 
 
 def _refuse_untestable(raw: RawDataset) -> None:

@@ -26,7 +26,7 @@ from orchestrator.catalog import (
     partial_folder,
 )
 from orchestrator.datasets.fetching import FETCHERS, SIZES, SPACE_PER_BYTE
-from orchestrator.datasets.fetching.staging import FetchResult, StagingArea
+from orchestrator.datasets.fetching.staging import StagingArea
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.splits import split_manifest
 from orchestrator.datasets.state import Record, bytes_in, dataset_lock, read_record, write_record
@@ -104,7 +104,8 @@ def plan_preparation(entries: Iterable[DatasetEntry], data_root: Path) -> Prepar
 
 def check_space(jobs: Sequence[FetchJob], data_root: Path) -> str:
     """One line: the disk space that is needed and free. Raises ``UserError`` if it does not fit."""
-    free = shutil.disk_usage(_existing(data_root)).free
+    existing = next(path for path in (data_root.absolute(), *data_root.absolute().parents) if path.exists())
+    free = shutil.disk_usage(existing).free
     needed = sum(job.space for job in jobs)
     unknown = sum(job.size is None for job in jobs)
     known = f"about {human_bytes(needed)} of disk needed" if unknown < len(jobs) else "disk needed: not known"
@@ -148,35 +149,27 @@ def _fill(entry: DatasetEntry, data_root: Path, console: Console) -> Record:
     staging.downloads.mkdir(parents=True, exist_ok=True)
     filled = FETCHERS[entry.route.kind](entry, staging)
     try:
-        record = _record(entry, inner, filled, staging.folder)
+        manifest = split_manifest(entry, open_dataset(entry, inner))
     except UserError as error:
         raise UserError(
             f"what was fetched cannot be read as {entry.name}: {error.what}",
             where=error.where,
-            hint=f"it stays in {inner}; remove that folder to fetch it again"
-            + (f"\n  {error.hint}" * bool(error.hint)),
+            hint=f"it stays in {inner}; remove that folder to fetch it again\n  {error.hint}".rstrip(),
         ) from None
-    write_record(record, staging.folder)
-    target = dataset_folder(entry, data_root)
-    os.rename(staging.folder, target)
-    _flush_folder(data_root)
-    shutil.rmtree(inner)
-    return record
-
-
-def _record(entry: DatasetEntry, inner: Path, filled: FetchResult, folder: Path) -> Record:
-    raw = open_dataset(entry, inner)
-    manifest = split_manifest(entry, raw)
-    return Record(
+    record = Record(
         dataset=entry.name,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         origin=image_origin(entry),
         revision=filled.revision,
         files=dict(sorted(filled.files.items())),
-        bytes=bytes_in(folder),
+        bytes=bytes_in(staging.folder),
         manifest=manifest.as_dict(),
         differs=tuple(manifest.differs(entry)),
     )
+    write_record(record, staging.folder)
+    os.rename(staging.folder, dataset_folder(entry, data_root))
+    shutil.rmtree(inner)
+    return record
 
 
 def by_hand_error(entries: Sequence[DatasetEntry], data_root: Path) -> UserError:
@@ -195,18 +188,3 @@ def remove_leftovers(entry: DatasetEntry, data_root: Path) -> None:
     if inner.is_dir() and entry.route.kind in FETCHERS and missing_data(entry, data_root) is None:
         with dataset_lock(entry.name, data_root):
             shutil.rmtree(inner, ignore_errors=True)
-
-
-def _existing(folder: Path) -> Path:
-    """The folder, or the nearest folder above it that exists."""
-    folder = folder.absolute()
-    return next(path for path in (folder, *folder.parents) if path.exists())
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make a rename survive a power failure."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

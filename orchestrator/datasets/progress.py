@@ -17,68 +17,39 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from orchestrator.util.units import human_bytes, human_duration
+from orchestrator.util.units import human_bytes
 
 PLAIN_SECONDS = 5.0
 """Seconds between two lines where there is no terminal."""
 
 
 @contextlib.contextmanager
-def decoding(name: str, console: Console) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function to call with the number of decoded images and the total."""
-    if console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task(f"decoding {name}", total=None)
-            yield lambda done, of: bar.update(task, completed=done, total=of)
-        return
-    printed = time.monotonic()
-
-    def plain(done: int, of: int) -> None:
-        nonlocal printed
-        if time.monotonic() - printed >= PLAIN_SECONDS:
-            printed = time.monotonic()
-            _print_line(console, f"decoding {name}: {done} of {of}")
-
-    yield plain
-
-
-@contextlib.contextmanager
-def downloading(name: str, console: Console, start: int, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Yield a function to call with the number of bytes that have arrived since its last call.
+def show_progress(
+    name: str, console: Console, *, start: int = 0, in_bytes: bool = False
+) -> Iterator[Callable[[int, int | None], None]]:
+    """Yield a function to call with the number of images or bytes done, and the total if it is known.
 
     Args:
-        name: the file.
+        name: what is shown beside the numbers.
         console: where the progress is shown.
-        start: bytes that an earlier attempt has fetched.
-        total: size of the file in bytes, ``None`` if the server does not say.
+        start: the number done before.
+        in_bytes: whether bytes are counted; otherwise images.
     """
     if console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
-        with Progress(*columns, TransferSpeedColumn(), TimeRemainingColumn(), console=console) as bar:
-            task = bar.add_task(name, total=total, completed=start)
-            yield lambda count: bar.advance(task, count)
+        counts = (DownloadColumn(binary_units=True), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)
+        columns = (TextColumn("{task.description}"), BarColumn(), *counts, TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=not in_bytes) as bar:
+            task = bar.add_task(name, total=None, completed=start)
+            yield lambda done, of: bar.update(task, completed=done, total=of)
         return
-    done, begun = start, time.monotonic()
-    printed = begun
+    begun = printed = time.monotonic()
 
-    def line() -> str:
-        rate = (done - start) / max(time.monotonic() - begun, 1e-3)
-        if not total:
-            return f"{name}: {human_bytes(done)}, {human_bytes(rate)}/s"
-        left = f", about {human_duration((total - done) / rate)} left" if rate > 0 and done < total else ""
-        return f"{name}: {human_bytes(done)} of {human_bytes(total)} ({done / total:.0%}), {human_bytes(rate)}/s{left}"
-
-    def plain(count: int) -> None:
-        nonlocal done, printed
-        done += count
-        if time.monotonic() - printed >= PLAIN_SECONDS:
+    def print_line(done: int, of: int | None) -> None:
+        nonlocal printed
+        if (in_bytes and done == of) or time.monotonic() - printed >= PLAIN_SECONDS:
             printed = time.monotonic()
-            _print_line(console, line())
+            amounts = [human_bytes(amount) if in_bytes else str(amount) for amount in (done, of) if amount]
+            rate = f", {human_bytes((done - start) / max(printed - begun, 1e-3))}/s" if in_bytes else ""
+            console.print(f"{name}: {' of '.join(amounts)}{rate}", highlight=False, soft_wrap=True, markup=False)
 
-    yield plain
-    _print_line(console, line())
-
-
-def _print_line(console: Console, line: str) -> None:
-    console.print(line, highlight=False, soft_wrap=True, markup=False)
+    yield print_line

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.catalog import BUNDLED_ROUTES, DatasetEntry, dataset_folder, missing_data, partial_folder
+from orchestrator.catalog.validation import StrictModel
 from orchestrator.util.errors import UserError
 from orchestrator.util.locks import LockHeld, file_lock
 
@@ -20,8 +19,7 @@ RECORD = "bolt-dataset.json"
 State = Literal["drawn", "there", "partial", "missing"]
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(StrictModel):
     """What ``data prepare`` records about a dataset.
 
     Attributes:
@@ -39,9 +37,9 @@ class Record:
     date: str
     origin: str
     revision: str | None
-    files: Mapping[str, str]
+    files: dict[str, str]
     bytes: int
-    manifest: Mapping[str, Any]
+    manifest: dict[str, Any]
     differs: tuple[str, ...]
 
 
@@ -56,37 +54,25 @@ def state_of(entry: DatasetEntry, data_root: Path | None) -> State:
 
 def write_record(record: Record, folder: Path) -> None:
     """Write the record beside the files. The folder is still a partial one, so the write need not be atomic."""
-    with open(folder / RECORD, "w", encoding="utf-8") as stream:
-        json.dump(asdict(record), stream, indent=1)
-        stream.flush()
-        os.fsync(stream.fileno())
+    (folder / RECORD).write_text(record.model_dump_json(indent=1), encoding="utf-8")
 
 
 def read_record(entry: DatasetEntry, data_root: Path | None) -> Record | None:
     """The record of a dataset that ``data prepare`` fetched; ``None`` for one that the user put there."""
     try:
-        fields: dict[str, Any] = json.loads((dataset_folder(entry, data_root) / RECORD).read_text(encoding="utf-8"))
-        return Record(**{**fields, "differs": tuple(fields["differs"])})
-    except (OSError, ValueError, TypeError, KeyError):
+        return Record.model_validate_json((dataset_folder(entry, data_root) / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None
 
 
 def bytes_in(folder: Path) -> int:
     """Total size of the files below a folder; hard links count once."""
-    seen: dict[tuple[int, int], int] = {}
-    pending = [folder]
-    while pending:
-        try:
-            entries = list(os.scandir(pending.pop()))
-        except OSError:
-            continue
-        for item in entries:
-            if item.is_dir(follow_symlinks=False):
-                pending.append(Path(item.path))
-            else:
-                found = item.stat(follow_symlinks=False)
-                seen[found.st_dev, found.st_ino] = found.st_size
-    return sum(seen.values())
+    found: dict[tuple[int, int], int] = {}
+    for place, _, files in os.walk(folder):
+        for name in files:
+            stat = os.lstat(os.path.join(place, name))
+            found[stat.st_dev, stat.st_ino] = stat.st_size
+    return sum(found.values())
 
 
 @contextlib.contextmanager
@@ -95,12 +81,11 @@ def dataset_lock(name: str, data_root: Path) -> Iterator[None]:
 
     Raises ``UserError`` naming the process that holds it.
     """
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(file_lock(data_root / ".locks" / f"{name}.lock"))
-        except LockHeld as process:
-            raise UserError(
-                f"{name} is being prepared in {data_root} by process {process}",
-                hint="wait for it, or stop it; the same command then continues from there",
-            ) from None
-        yield
+    try:
+        with file_lock(data_root / ".locks" / f"{name}.lock"):
+            yield
+    except LockHeld as process:
+        raise UserError(
+            f"{name} is being prepared in {data_root} by process {process}",
+            hint="wait for it, or stop it; the same command then continues from there",
+        ) from None

@@ -6,7 +6,9 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import ExifTags
@@ -23,15 +25,8 @@ UPRIGHT = 1
 """EXIF orientation of an image that needs no rotation."""
 
 
-@dataclass(frozen=True)
-class ImageCheck:
-    """The check of one image.
-
-    Attributes:
-        reason: why it cannot be decoded; empty if it can.
-        digest: checksum of its pixels.
-        turned: whether its EXIF orientation asks for a rotation.
-    """
+class ImageCheck(NamedTuple):
+    """Why an image cannot be decoded, else ``""``; a checksum of its pixels; whether it has an EXIF rotation."""
 
     reason: str
     digest: bytes
@@ -78,23 +73,16 @@ class Verified:
         return self.manifest.differs(self.entry)
 
 
-def check_images(part: Part, advance: Callable[[], None] = lambda: None) -> Iterator[ImageCheck]:
-    """Decode every image of a part, several at a time, in order."""
-
-    def check(index: int) -> ImageCheck:
-        try:
-            image = part.read(index)
-            turned = image.getexif().get(ExifTags.Base.Orientation, UPRIGHT) != UPRIGHT
-            plain = to_rgb_or_grey(image)
-            digest = hashlib.blake2b(f"{plain.mode} {plain.size}".encode(), digest_size=16)
-            digest.update(plain.tobytes())
-            return ImageCheck("", digest.digest(), turned)
-        except UNREADABLE as error:
-            return ImageCheck(why_unreadable(error), b"", False)
-
-    for found in thread_map(check, len(part)):
-        yield found
-        advance()
+def _check_image(part: Part, index: int) -> ImageCheck:
+    try:
+        image = part.read(index)
+        turned = image.getexif().get(ExifTags.Base.Orientation, UPRIGHT) != UPRIGHT
+        plain = to_rgb_or_grey(image)
+        digest = hashlib.blake2b(f"{plain.mode} {plain.size}".encode(), digest_size=16)
+        digest.update(plain.tobytes())
+        return ImageCheck("", digest.digest(), turned)
+    except UNREADABLE as error:
+        return ImageCheck(why_unreadable(error), b"", False)
 
 
 def verify_dataset(
@@ -107,29 +95,20 @@ def verify_dataset(
 
     Raises ``UserError`` when it is missing or cannot be opened.
     """
-    return verify_opened(entry, open_dataset(entry, data_root), len(excluded_images(entry, data_root)), advance)
-
-
-def verify_opened(
-    entry: DatasetEntry, raw: RawDataset, excluded: int, advance: Callable[[int, int], None] = lambda done, of: None
-) -> Verified:
-    """Decode all of an opened dataset."""
-    total, done = len(raw.train) + len(raw.test), 0
-
-    def step() -> None:
-        nonlocal done
-        done += 1
-        advance(done, total)
-
-    checks = {name: list(check_images(raw.part(name), step)) for name in ("train", "test")}
+    raw = open_dataset(entry, data_root)
+    parts, total = {"train": raw.train, "test": raw.test}, len(raw.train) + len(raw.test)
+    checks: dict[str, list[ImageCheck]] = {"train": [], "test": []}
+    for name, part in parts.items():
+        for check in thread_map(partial(_check_image, part), len(part)):
+            checks[name].append(check)
+            advance(len(checks["train"]) + len(checks["test"]), total)
     broken = tuple(
-        Broken(name, raw.part(name).origin(index), int(raw.part(name).labels[index]), check.reason)
-        for name in ("train", "test")
+        Broken(name, part.origin(index), int(part.labels[index]), check.reason)
+        for name, part in parts.items()
         for index, check in enumerate(checks[name])
         if check.reason
     )
-    classes = len(raw.class_names)
-    counts = [np.bincount(raw.part(name).labels, minlength=classes).tolist() for name in ("train", "test")]
+    counts = [np.bincount(part.labels, minlength=len(raw.class_names)).tolist() for part in parts.values()]
     return Verified(
         entry=entry,
         class_names=raw.class_names,
@@ -137,8 +116,8 @@ def verify_opened(
         per_class=tuple(zip(*counts, strict=True)),
         broken=broken,
         duplicates=tuple(_duplicates(raw, checks["train"], checks["test"])),
-        turned=sum(check.turned for name in checks for check in checks[name]),
-        excluded=excluded,
+        turned=sum(check.turned for check in (*checks["train"], *checks["test"])),
+        excluded=len(excluded_images(entry, data_root)),
     )
 
 
@@ -166,7 +145,7 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
                 )
     path = excluded_file(found.entry, data_root)
     listed = excluded_images(found.entry, data_root)
-    listed |= {broken.origin: " ".join(broken.reason.split()) for broken in found.broken}
+    listed |= {broken.origin: broken.reason for broken in found.broken}
     unlistable = [origin for origin in listed if "\t" in origin or "\n" in origin]
     if unlistable:
         raise UserError(

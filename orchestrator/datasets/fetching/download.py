@@ -14,14 +14,13 @@ import os
 import re
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import requests
 from rich.console import Console
 
-from orchestrator.datasets.progress import downloading
+from orchestrator.datasets.progress import show_progress
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_bytes
 
@@ -39,19 +38,6 @@ HEADERS = {"User-Agent": "bolt-orchestrator", "Accept-Encoding": "identity"}
 
 class _TryAgain(Exception):
     """The server or the network failed in a way that may pass."""
-
-
-@dataclass(frozen=True)
-class PartialDownload:
-    """What is recorded about a partial file, to resume its download.
-
-    Attributes:
-        url: the address it is fetched from.
-        validator: value for ``If-Range``: a strong ETag, else the date of the last change; empty without either.
-    """
-
-    url: str
-    validator: str
 
 
 def download(
@@ -103,22 +89,25 @@ def partial_path(target: Path) -> Path:
     return target.with_name(f"{target.name}.part")
 
 
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0
+
+
 def _fetch(url: str, target: Path, console: Console, pause: Callable[[float], None]) -> None:
     """Try until the file is complete. The count of failures restarts whenever an attempt brought some bytes."""
     target.parent.mkdir(parents=True, exist_ok=True)
     failures, part = 0, partial_path(target)
     while True:
-        before = part.stat().st_size if part.exists() else 0
+        before = _size(part)
         try:
-            _attempt(url, part, target.name, console)
+            _attempt(url, part, target, console)
         except (_TryAgain, *NETWORK_FAULTS) as error:
-            now = part.stat().st_size if part.exists() else 0
-            failures = 0 if now > before else failures + 1
+            failures = 0 if _size(part) > before else failures + 1
             if failures > len(PAUSES):
                 raise UserError(
                     f"{target.name} cannot be fetched: {error}",
                     where=url,
-                    hint=f"{human_bytes(now)} are kept; the same command continues from there",
+                    hint=f"{human_bytes(_size(part))} are kept; the same command continues from there",
                 ) from None
             seconds = PAUSES[max(failures, 1) - 1]
             console.print(f"{target.name}: {error}; again in {seconds:g} s", highlight=False, soft_wrap=True)
@@ -131,39 +120,57 @@ def _fetch(url: str, target: Path, console: Console, pause: Callable[[float], No
             return
 
 
-def _attempt(url: str, part: Path, name: str, console: Console) -> None:
+def _attempt(url: str, part: Path, target: Path, console: Console) -> None:
     """One request: the rest of a partial file if the server allows it, else the whole file."""
-    begun = _read_state(part)
-    have = part.stat().st_size if part.exists() else 0
-    resume = begun is not None and begun.url == url and bool(begun.validator) and have > 0
-    headers = {**HEADERS, "Range": f"bytes={have}-", "If-Range": begun.validator} if resume and begun else HEADERS
+    have = _size(part)
+    validator = _recorded_validator(part, url) if have else ""
+    headers = {**HEADERS, "Range": f"bytes={have}-", "If-Range": validator} if validator else HEADERS
     with requests.get(url, headers=headers, stream=True, timeout=(CONNECT_SECONDS, READ_SECONDS)) as response:
-        if resume and response.status_code == 416:  # the file is complete, or it has changed
+        if validator and response.status_code == 416:  # the file is complete, or it has changed
             if response.headers.get("Content-Range", "") == f"bytes */{have}":
                 return
             part.unlink()
             raise _TryAgain("the file has changed on the server")
-        _refuse(response, url, part.with_name(name))
+        _refuse(response, url, target)
         start, total = _extent(response)
         if start not in (0, have):
             part.unlink()
             raise _TryAgain(f"the server sent another range than requested (from byte {start})")
         if start == 0:
-            _write_state(part, PartialDownload(url, _validator(response)))
+            part.unlink(missing_ok=True)  # first, so that bytes of another version are never continued
+            _state_path(part).write_text(json.dumps({"url": url, "validator": _validator(response)}))
         # urllib3 would discard the last partial chunk of a broken connection. The size is checked below instead.
         response.raw.enforce_content_length = False
-        with downloading(name, console, start, total) as advance, open(part, "ab" if start else "wb") as stream:
+        found = start
+        with (
+            show_progress(target.name, console, start=start, in_bytes=True) as report,
+            open(part, "ab" if start else "wb") as stream,
+        ):
             for chunk in response.iter_content(CHUNK):
                 stream.write(chunk)
-                advance(len(chunk))
+                found += len(chunk)
+                report(found, total)
             stream.flush()
             os.fsync(stream.fileno())
-    found = part.stat().st_size
     if total is not None and found < total:
         raise _TryAgain(f"the connection ended after {human_bytes(found)} of {human_bytes(total)}")
     if total is not None and found > total:
         part.unlink()
         raise _TryAgain(f"the server sent {found} bytes instead of {total}")
+
+
+def _state_path(part: Path) -> Path:
+    """The file that holds the address and the validator of a partial file."""
+    return part.with_name(f"{part.name}.json")
+
+
+def _recorded_validator(part: Path, url: str) -> str:
+    """The validator of a partial file, for ``If-Range``; empty if it has none, or is of another address."""
+    try:
+        state = json.loads(_state_path(part).read_text())
+        return str(state["validator"]) if state["url"] == url else ""
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
 
 
 def _refuse(response: requests.Response, url: str, target: Path) -> None:
@@ -218,19 +225,3 @@ def _check(target: Path, checksum: str, url: str) -> None:
             hint=f"it was moved to {aside}; run the same command to fetch it again. If it is wrong again, the file at "
             "that address is not the one in the catalog",
         )
-
-
-def _state_path(part: Path) -> Path:
-    return part.with_name(f"{part.name}.json")
-
-
-def _write_state(part: Path, begun: PartialDownload) -> None:
-    part.unlink(missing_ok=True)  # first, so that bytes of another version are never continued
-    _state_path(part).write_text(json.dumps(asdict(begun)))
-
-
-def _read_state(part: Path) -> PartialDownload | None:
-    try:
-        return PartialDownload(**json.loads(_state_path(part).read_text()))
-    except (OSError, ValueError, TypeError):
-        return None
