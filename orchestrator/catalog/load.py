@@ -28,7 +28,9 @@ def _with_keys(section: Any, *, fields: tuple[str, ...], keys: tuple[str, ...] =
         return {key: _with_keys(inner, fields=fields, keys=(*keys, key)) for key, inner in section.items()}
     for name in fields:
         if name in section:
-            raise ValueError(f"{'.'.join(map(str, keys))} has the field {name!r}, which its key says already")
+            raise ValueError(
+                f"{'.'.join(map(str, keys))} has the field {name!r}: the key says it, so it is not given again"
+            )
     return {**section, **dict(zip(fields, keys, strict=True))}
 
 
