@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
 from types import TracebackType
+
+from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_when_event_set, wait_exponential
 
 from orchestrator.store.results import Result
 from orchestrator.tracking.errors import TrackingProblem, classify_tracking_error
@@ -26,7 +27,7 @@ class BackgroundTracker:
 
     A store that cannot be written to neither stops the grid nor loses a run: a failed write is tried again after
     pauses that double up to a minute. The queue holds ids only; a result is read from the store when it is written.
-    What is left in the queue at the end is written by ``sync``.
+    A run that cannot be written by itself, and what is left in the queue at the end, is written by ``sync``.
 
     Args:
         open_tracker: makes the tracker; called in the thread, because importing MLflow and creating a database take
@@ -46,43 +47,43 @@ class BackgroundTracker:
         say: Callable[[str], None] = lambda line: None,
         pauses: tuple[float, float] = (FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS),
     ) -> None:
-        self._open_tracker, self._describe, self._read = open_tracker, describe, read
-        self._say, self._pauses = say, pauses
-        self._changed = threading.Condition()
-        self._queue: deque[str] = deque()
+        self._open_tracker, self._describe, self._read, self._say = open_tracker, describe, read, say
+        self._tracker: Tracker | None = None
+        self._queue: SimpleQueue[str | None] = SimpleQueue()
         self._problem: TrackingProblem | None = None
-        self._failures = 0
-        self._not_before = 0.0
-        self._closing = False
+        self._unwritten = 0
+        self._closing = threading.Event()
+        self._retrying = Retrying(
+            retry=retry_if_exception(lambda error: classify_tracking_error(error).kind == "unreachable"),
+            wait=wait_exponential(multiplier=pauses[0], max=pauses[1]),
+            stop=stop_when_event_set(self._closing),
+            sleep=sleep_using_event(self._closing),
+            reraise=True,
+        )
         self._thread = threading.Thread(target=self._work, name="tracker", daemon=True)
         self._thread.start()
 
     def put(self, cell_id: str) -> None:
         """Queue a finished cell. Returns at once."""
-        with self._changed:
-            self._queue.append(cell_id)
-            self._changed.notify()
+        self._queue.put(cell_id)
 
     @property
     def pending(self) -> int:
         """Length of the queue; the run being written at the moment is not counted."""
-        return len(self._queue)
+        return self._queue.qsize()
 
     def close(self, timeout: float = CLOSE_SECONDS) -> str:
         """Write what is queued for at most ``timeout`` seconds, and end the thread.
 
         A store that is unreachable gets one more try. Returns what was wrong in one line, ``""`` for nothing.
         """
-        with self._changed:
-            if not self._closing:
-                self._closing, self._not_before = True, 0.0
-                self._failures = 0
-            self._changed.notify()
+        self._closing.set()
+        self._queue.put(None)
         self._thread.join(timeout)
         if self._thread.is_alive():
-            return f"{len(self._queue) + 1} runs were not tracked in time"
-        if self._queue and self._problem is not None:
-            return f"{len(self._queue)} runs could not be tracked: {self._problem.message}"
+            return f"{self.pending} runs were not tracked in time"
+        if self._unwritten and self._problem is not None:
+            return f"{self._unwritten} runs could not be tracked: {self._problem.message}"
         return ""
 
     def __enter__(self) -> BackgroundTracker:
@@ -94,48 +95,33 @@ class BackgroundTracker:
         self.close(CLOSE_SECONDS if kind is None else 10.0)
 
     def _work(self) -> None:
-        tracker: Tracker | None = None
-        while (cell_id := self._next()) is not None:
+        while (cell_id := self._queue.get()) is not None:
+            if self._is_hopeless():
+                self._unwritten += 1
+                continue
             try:
-                tracker = tracker or self._open_tracker()
-                result = self._read(cell_id)
-                tracker.log_result(result, self._describe(result))
-            except Exception as error:
-                tracker = None
-                self._failed(cell_id, classify_tracking_error(error))
-            else:
-                self._written()
+                self._retrying(self._write, cell_id)
+            except Exception:  # self._write has noted the problem
+                self._unwritten += 1
 
-    def _next(self) -> str | None:
-        """Wait for the next cell to write and return its id; ``None`` ends the thread."""
-        with self._changed:
-            while True:
-                refused = self._problem is not None and self._problem.kind == "refused"
-                if self._closing:
-                    ends = refused or self._failures or not self._queue or len(self._queue) > LEFT_TO_SYNC
-                    return None if ends else self._queue.popleft()
-                pause = self._not_before - time.monotonic()
-                if self._queue and pause <= 0 and not refused:
-                    return self._queue.popleft()
-                self._changed.wait(pause if self._queue and not refused else None)
+    def _is_hopeless(self) -> bool:
+        """Whether the next run is left to ``sync`` without a try."""
+        refused = self._problem is not None and self._problem.kind == "refused"
+        return refused or (self._closing.is_set() and (self._problem is not None or self.pending > LEFT_TO_SYNC))
 
-    def _failed(self, cell_id: str, problem: TrackingProblem) -> None:
-        first, longest = self._pauses
-        with self._changed:
-            # A problem with a single run must not hold back the others, so that run goes to the end of the queue.
-            (self._queue.append if problem.kind == "other" else self._queue.appendleft)(cell_id)
-            is_new = self._problem is None or self._problem.kind != problem.kind
-            self._problem = problem
-            self._failures += 1
-            self._not_before = time.monotonic() + min(longest, first * 2 ** min(self._failures - 1, 30))
-            closing = self._closing
-        if is_new and not closing:
-            self._say(f"{problem.message}; the grid goes on")
-
-    def _written(self) -> None:
-        with self._changed:
-            before, self._problem = self._problem, None
-            self._failures, self._not_before = 0, 0.0
-            pending = len(self._queue)
+    def _write(self, cell_id: str) -> None:
+        """Write one run. Raises what reading the result or MLflow raises."""
+        before = self._problem
+        try:
+            self._tracker = self._tracker or self._open_tracker()
+            result = self._read(cell_id)
+            self._tracker.log_result(result, self._describe(result))
+        except Exception as error:
+            self._tracker = None
+            self._problem = classify_tracking_error(error)
+            if (before is None or before.kind != self._problem.kind) and not self._closing.is_set():
+                self._say(f"{self._problem.message}; the grid goes on")
+            raise
+        self._problem = None
         if before is not None and before.kind == "unreachable":
-            self._say(f"the tracking store can be written to again; {pending} runs are queued")
+            self._say(f"the tracking store can be written to again; {self.pending} runs are queued")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from concurrent import futures
+from concurrent.futures import Future
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.status import Status
@@ -16,7 +18,6 @@ from orchestrator.tracking.tracker import OnProgress, SyncReport
 from orchestrator.util.units import human_duration
 
 _POLL_SECONDS = 0.1
-_SHOWN_AFTER_SECONDS = 2.0
 _LINE_EVERY_SECONDS = 30.0
 
 
@@ -46,8 +47,8 @@ def retry_sync(
 
     Raises the last error of ``attempt`` when waiting does not help or has not helped, and ``KeyboardInterrupt``.
     """
-    progress = _Progress()
-    with _StatusLine(console) as line:
+    with console.status("MLflow: connecting") as status:
+        progress, problem = _Progress(console, status), ""
 
         def restart_after_progress(state: RetryCallState) -> None:
             if progress.advanced:
@@ -56,13 +57,14 @@ def retry_sync(
         def wait(seconds: float) -> None:
             until = time.monotonic() + seconds
             while (left := until - time.monotonic()) > 0:
-                line.show(f"MLflow: {progress.problem}; next try in {left:.0f} s (Ctrl-C: stop trying)")
+                progress.show(f"MLflow: {problem}; next try in {left:.0f} s (Ctrl-C: stop trying)")
                 time.sleep(min(left, _POLL_SECONDS))
 
         def may_pass(error: BaseException) -> bool:
-            problem = classify_tracking_error(error)
-            progress.problem = problem.message
-            return problem.kind == "unreachable"
+            nonlocal problem
+            found = classify_tracking_error(error)
+            problem = found.message
+            return found.kind == "unreachable"
 
         retrying = Retrying(
             retry=retry_if_exception(may_pass),
@@ -72,46 +74,51 @@ def retry_sync(
             sleep=wait,
             reraise=True,
         )
-        return retrying(_run_attempt, attempt, progress, line, policy.silence)
+        return retrying(_run_attempt, attempt, progress, policy.silence)
 
 
-@dataclass
 class _Progress:
-    """How far the running attempt is; written by its thread, read by the waiting one."""
+    """How far the running attempt is: a changing line on a terminal, a printed one every 30 s elsewhere.
 
-    done: int = 0
-    total: int = 0
-    problem: str = ""
-    advanced: bool = False
-    updated: float = field(default_factory=time.monotonic)
-    first_update: tuple[float, int] | None = None
+    The attempt's thread calls :meth:`update`, and the waiting thread calls :meth:`show`.
+    """
+
+    def __init__(self, console: Console, status: Status) -> None:
+        self._console, self._status = console, status
+        self._next_line = time.monotonic() + _LINE_EVERY_SECONDS
+        self.start_attempt()
 
     def start_attempt(self) -> None:
-        self.advanced, self.updated, self.first_update = False, time.monotonic(), None
+        self.advanced, self.updated = False, time.monotonic()
+        self._done = self._total = 0
+        self._first_update: tuple[float, int] | None = None
 
     def update(self, done: int, total: int) -> None:
         self.advanced, self.updated = True, time.monotonic()
-        if total and self.first_update is None:
-            self.first_update = (self.updated, done)
-        self.done, self.total = done, total
+        if total and self._first_update is None:
+            self._first_update = (self.updated, done)
+        self._done, self._total = done, total
 
     def message(self) -> str:
-        if not self.total:
-            return f"MLflow: {self.done} runs compared" if self.done else "MLflow: connecting"
-        text = f"MLflow: {self.done} of {self.total} runs"
-        began, before = self.first_update or (self.updated, 0)
-        if self.done - before >= 5:
-            left = (self.updated - began) / (self.done - before) * (self.total - self.done)
+        if not self._total:
+            return f"MLflow: {self._done} runs compared" if self._done else "MLflow: connecting"
+        text = f"MLflow: {self._done} of {self._total} runs"
+        began, before = self._first_update or (self.updated, 0)
+        if self._done - before >= 5:
+            left = (self.updated - began) / (self._done - before) * (self._total - self._done)
             text += f", {human_duration(left)} left"
         return text
 
+    def show(self, text: str) -> None:
+        self._status.update(text)
+        if not self._console.is_terminal and time.monotonic() >= self._next_line:
+            self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+            self._next_line = time.monotonic() + _LINE_EVERY_SECONDS
 
-def _run_attempt(
-    attempt: Callable[[OnProgress], SyncReport], progress: _Progress, line: _StatusLine, silence: float
-) -> SyncReport:
+
+def _run_attempt(attempt: Callable[[OnProgress], SyncReport], progress: _Progress, silence: float) -> SyncReport:
     """Run one attempt in a thread. Raises its error, or ``NoAnswer`` after ``silence`` seconds without progress."""
-    results: list[SyncReport] = []
-    errors: list[BaseException] = []
+    outcome: Future[SyncReport] = Future()
     abandoned = threading.Event()
 
     def on_progress(done: int, total: int) -> None:
@@ -121,52 +128,18 @@ def _run_attempt(
 
     def work() -> None:
         try:
-            results.append(attempt(on_progress))
+            outcome.set_result(attempt(on_progress))
         except BaseException as error:
-            errors.append(error)
+            outcome.set_exception(error)
 
     progress.start_attempt()
-    thread = threading.Thread(target=work, name="sync", daemon=True)
-    thread.start()
+    threading.Thread(target=work, name="sync", daemon=True).start()
     try:
-        while thread.is_alive():
-            line.show(progress.message())
-            thread.join(_POLL_SECONDS)
-            if thread.is_alive() and time.monotonic() - progress.updated > silence:
+        while not outcome.done():
+            progress.show(progress.message())
+            futures.wait([outcome], _POLL_SECONDS)
+            if not outcome.done() and time.monotonic() - progress.updated > silence:
                 raise NoAnswer(f"no answer for {silence:.0f} s")
     finally:
         abandoned.set()
-    if errors:
-        raise errors[0]
-    return results[0]
-
-
-class _StatusLine:
-    """One changing line on a terminal, a printed line every 30 s elsewhere; shows nothing in the first 2 s."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._status: Status | None = None
-        self._next = time.monotonic() + _SHOWN_AFTER_SECONDS
-
-    def __enter__(self) -> _StatusLine:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    def show(self, text: str) -> None:
-        """Show a text, unless the last one was shown only just now."""
-        now = time.monotonic()
-        if now < self._next:
-            return
-        if not self._console.is_terminal:
-            self._console.print(text, highlight=False, soft_wrap=True, markup=False)
-            self._next = now + _LINE_EVERY_SECONDS
-            return
-        if self._status is None:
-            self._status = self._console.status(text)
-            self._status.start()
-        self._status.update(text)
-        self._next = now + 0.2
+    return outcome.result()

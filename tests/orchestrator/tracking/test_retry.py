@@ -117,7 +117,6 @@ def test_a_store_that_never_answers_does_not_hold_sync_for_ever() -> None:
 
 
 def test_how_far_a_long_sync_is_goes_into_a_log_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "_SHOWN_AFTER_SECONDS", 0.0)
     monkeypatch.setattr(retry, "_LINE_EVERY_SECONDS", 0.0)
     screen = io.StringIO()
 
