@@ -145,6 +145,6 @@ def test_after_each_epoch_a_trained_method_shows_its_classifier(name: str, backb
         shown.append(make().classify(problem.test_ND))
 
     last = run(name, replace(problem.task, after_epoch=keep)).classify(problem.test_ND)
-    trains = {"linear_probe": 3, "tip_adapter_f": 3, "lp_plus_plus": 12}
+    trains = {"linear_probe": 3, "tip_adapter_f": 3, "lp_plus_plus": 12, "cross_modal": 1}
     assert len(shown) == trains.get(name, quick(name).get("epochs", 0))
     assert not shown or torch.equal(shown[-1], last)

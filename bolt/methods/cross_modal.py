@@ -1,0 +1,162 @@
+"""Cross-modal linear probe: text embeddings are extra training samples of their classes (Lin et al., 2023).
+
+Paper: "Multimodality Helps Unimodality: Cross-Modal Few-Shot Learning with Multimodal Models", CVPR 2023,
+arXiv:2301.06267, equations 3 to 5. ``logits = scale W f`` without a bias. Images and texts are unit vectors in one
+space; every batch is half images, half texts, and the loss is the mean cross-entropy of both. W starts at the text head
+and is not normalised again.
+
+The recipe is the official one: AdamW; per iteration, the rate rises linearly over 50 iterations, then falls with a
+cosine; 12,800 iterations. The official code tries rates, weight decays and batch sizes, stops early, and chooses by
+labelled validation images, four per class. Without labels, one setting of its grid is used and the last iteration is
+kept: rate 1e-3, weight decay 0.01, batches of 8. As a substitute for early stopping, the weights are averaged with the
+text head (WiSE-FT, Wortsman et al., 2022). The official code scores that mixture at 0.5 too.
+
+What else differs from the official code:
+
+- An image gives its un-augmented feature and ``views`` augmented ones. The official code has a centre crop and its
+  mirror image.
+- A class has one text sample, its embedding averaged over the prompts, as in the official code except on ImageNet.
+- If a half of the batch has fewer samples than places, it shrinks. The official code fails.
+
+Shape legend: N support images, M = N (1 + views) image samples, C classes, D joint embedding width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bolt.methods.base import Method, register
+from bolt.methods.common.frozen_features import unit_support_features
+from bolt.seeds import torch_generator
+from bolt.task.classifiers import LinearClassifier
+from bolt.task.task import Adapted, Task
+from bolt.training.loop import Schedule, TrainingRecipe, fit
+from bolt.training.objectives import cross_entropy
+
+_WARMUP_STEPS, _WARMUP_RATE = 50, 1e-5
+_STEPS_PER_EPOCH = 100
+"""Iterations after which the loss is reported, and the classifier scored on the track ``meta``."""
+
+
+@dataclass(frozen=True)
+class CrossModalSettings:
+    """The training recipe and the mixture with the text head.
+
+    Attributes:
+        iterations, batch_size, learning_rate, weight_decay: of AdamW. Half of a batch are images, half are texts.
+        wise_ft: share of the trained weights in the mixture with the text head; 1 leaves the trained weights alone.
+        views: augmented views of each image, beside the un-augmented one.
+    """
+
+    iterations: int = 12_800
+    batch_size: int = 8
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    wise_ft: float = 0.5
+    views: int = 1
+
+    def __post_init__(self) -> None:
+        TrainingRecipe(1, self.batch_size, self.learning_rate, self.weight_decay)  # checks them
+        if self.iterations < 1:
+            raise ValueError(f"iterations is at least 1, not {self.iterations}")
+        if self.batch_size < 2 or self.views < 0 or not 0 <= self.wise_ft <= 1:
+            raise ValueError("batch_size is at least 2, views is not negative, and wise_ft lies in [0, 1]")
+
+
+def warmup_schedule(rate: float, iterations: int) -> Schedule:
+    """The learning rate of every step: 1e-5, linear over 50 steps, then a cosine that ends a hair above zero."""
+
+    def at(step: int, steps_per_epoch: int) -> float:
+        if step == 0:
+            return _WARMUP_RATE
+        if step < _WARMUP_STEPS:
+            return rate * step / _WARMUP_STEPS
+        return 0.5 * rate * (1 + math.cos(math.pi * (step - _WARMUP_STEPS) / iterations))
+
+    return at
+
+
+def batches(task: Task, stream: str, size: int, in_batch: int) -> Iterator[Tensor]:
+    """An endless stream of batches of sample numbers; every pass is in another order and drops a partial batch."""
+    lap = 0
+    while True:
+        generator = torch_generator("cross modal", stream, task.dataset, task.seed, lap, size)
+        numbers = torch.randperm(size, generator=generator)
+        yield from (numbers[at : at + in_batch] for at in range(0, size - in_batch + 1, in_batch))
+        lap += 1
+
+
+def adapt(task: Task, settings: CrossModalSettings) -> Adapted:
+    """Train the head on images and texts, and mix it with the text head."""
+    images_MD = torch.cat([unit_support_features(task, view) for view in range(settings.views + 1)])
+    head_CD = task.head_CD.to(images_MD)
+    in_text = min(settings.batch_size // 2, len(head_CD))
+    in_images = min(settings.batch_size - settings.batch_size // 2, len(images_MD))
+    images = batches(task, "images", len(images_MD), in_images)
+    texts = batches(task, "texts", len(head_CD), in_text)
+    rows = (torch.cat([next(images), len(images_MD) + next(texts)]) for _ in range(settings.iterations))
+    labels_M = task.support.labels_N.to(images_MD.device).repeat(settings.views + 1)
+    return train_head(task, settings, images_MD, labels_M, rows, in_images + in_text)
+
+
+def train_head(
+    task: Task, settings: CrossModalSettings, images_MD: Tensor, labels_M: Tensor, rows: Iterator[Tensor], in_batch: int
+) -> Adapted:
+    """Train W from the text head on these batches.
+
+    Args:
+        images_MD, labels_M: unit image features and their classes.
+        rows: the batches, ``in_batch`` rows each. Row r is an image for r < M, and the text of class r - M from there.
+    """
+    scale = task.backbone.logit_scale
+    head_CD = task.head_CD.to(images_MD)
+    samples_SD = torch.cat([images_MD, head_CD])
+    labels_S = torch.cat([labels_M, torch.arange(len(head_CD)).to(labels_M)])
+    weight_CD = head_CD.clone().requires_grad_()
+    steps = math.gcd(settings.iterations, _STEPS_PER_EPOCH)
+    recipe = TrainingRecipe(
+        settings.iterations // steps,
+        in_batch,
+        settings.learning_rate,
+        settings.weight_decay,
+        warmup_fraction=0.0,
+        clip_norm=0.0,
+    )
+
+    def loss_of_rows(epoch: int, batch: Tensor) -> Tensor:
+        batch = batch.to(samples_SD.device)
+        return cross_entropy(scale * samples_SD[batch] @ weight_CD.T, labels_S[batch])
+
+    def adapted() -> Adapted:
+        mixed_CD = torch.lerp(head_CD, weight_CD.detach(), settings.wise_ft)
+        return Adapted(LinearClassifier(mixed_CD, scale=scale), None, weight_CD.numel())
+
+    fit(
+        [weight_CD],
+        loss_of_rows,
+        lambda epoch: torch.cat([next(rows) for _ in range(steps)]),
+        recipe,
+        task.protocol,
+        task.report,
+        on_epoch_end=lambda epoch, state: task.after_epoch(epoch, adapted),
+        schedule=warmup_schedule(settings.learning_rate, settings.iterations),
+    )
+    return adapted()
+
+
+register(
+    Method(
+        name="cross_modal",
+        title="Cross-modal probe",
+        paper="https://arxiv.org/abs/2301.06267",
+        settings_class=CrossModalSettings,
+        adapt=adapt,
+        support_feature_views=lambda settings: settings.views,
+        test_settings={"iterations": 20, "views": 1},
+    )
+)
