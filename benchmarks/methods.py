@@ -37,8 +37,8 @@ from bolt.clip.tensor_names import layer_norm_names, tensor_names
 from bolt.clip.tower import ImageTower
 from bolt.clip.tower_shape import TowerShape
 from bolt.methods import METHODS
-from bolt.methods.atlas import tensors_by_open_clip_name, trainable_composition
 from bolt.methods.common.adapters import AdapterSettings, attach_to_tower, bolt_coefficient_count, parameters_per_block
+from bolt.methods.common.composed_tower import tensors_by_open_clip_name, trainable_composition
 from bolt.methods.common.composition import Composition, compose_by_autograd
 from bolt.protocol import STRICT
 from bolt.seeds import torch_generator

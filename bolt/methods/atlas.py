@@ -24,7 +24,7 @@ Shape legend: N sources, P composed tensors, K groups, M numbers of a tensor, B 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,16 +32,14 @@ import torch
 from torch import Tensor
 
 from bolt.clip.tensor_names import PROJECTION, tensor_names
-from bolt.clip.tower import ImageTower
 from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.common.composed_tower import stack_task_vectors, tensors_by_open_clip_name, trainable_composition
 from bolt.methods.common.composition import Composition
 from bolt.methods.common.merging import required_sources
 from bolt.seeds import torch_generator
-from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, oversampling, train
 from bolt.training.loop import NO_QUIRKS, ReferenceQuirks, TrainingRecipe
-from bolt.training.trainable import Trainable
 
 MIN_BATCHES = 10
 _STORAGE = {"float32": torch.float32, "float16": torch.float16}
@@ -71,41 +69,6 @@ class AtlasSettings(TrainingRecipe):
             raise ValueError(f"storage is {' or '.join(_STORAGE)}, not {self.storage!r}")
 
 
-def stack_task_vectors(
-    tower: ImageTower, sources: Sources, names: Iterable[str], dtype: torch.dtype
-) -> dict[str, Tensor]:
-    """All sources' task vectors of the named tensors: open_clip name -> (N, M) in ``dtype``, on the tower's device.
-
-    The entries are in the tower's own orientation. The function holds one source in memory at a time beside the stacks.
-
-    Raises:
-        ValueError: naming source and tensor, where one is missing, has another shape, is not finite, or does not fit
-            into ``dtype``.
-    """
-    own = tensors_by_open_clip_name(tower, names)
-    stacks = {
-        name: torch.empty(len(sources.names), tensor.numel(), dtype=dtype, device=tensor.device)
-        for name, tensor in own.items()
-    }
-    for row, source in enumerate(sources.names):
-        vector = sources.task_vector(source)
-        for name, stack_NM in stacks.items():
-            stored = own[name].shape[::-1] if name == PROJECTION else own[name].shape
-            if name not in vector or vector[name].shape != stored:
-                raise ValueError(f"the task vector of {source} has no tensor {name} of the shape {tuple(stored)}")
-            value = vector[name].T if name == PROJECTION else vector[name]
-            stack_NM[row].copy_(value.reshape(-1))
-            if not torch.isfinite(stack_NM[row]).all():
-                raise ValueError(f"the task vector of {source} is NaN, infinite or beyond {dtype} in {name}")
-    return stacks
-
-
-def tensors_by_open_clip_name(tower: ImageTower, names: Iterable[str]) -> dict[str, Tensor]:
-    """The tower's own tensors by open_clip name, detached but not copied; ``proj`` is in the tower's orientation."""
-    own, path = dict(tower.named_parameters()), tensor_names(tower.shape.layers)
-    return {name: own[path[name]].detach() for name in names}
-
-
 def random_groups(tensors: Mapping[str, Tensor], group_count: int, *axes: str | int) -> dict[str, Tensor]:
     """The group of every entry of every tensor, drawn uniformly and independently: int64 of the tensor's shape.
 
@@ -132,25 +95,6 @@ def make_composition(task: Task, settings: AtlasSettings) -> Composition:
         groups = random_groups(base, settings.partitions, task.dataset, task.seed)
     stacks = stack_task_vectors(tower, sources, base, _STORAGE[settings.storage])
     return Composition(base, stacks, groups, settings.partitions or 1)
-
-
-def trainable_composition(tower: ImageTower, composition: Composition) -> Trainable:
-    """The tower with composed tensors, for training; ``composition`` uses open_clip's names."""
-    path = tensor_names(tower.shape.layers)
-
-    def encode(images_B3SS: Tensor) -> Tensor:
-        tensors = {path[name]: tensor for name, tensor in composition.tensors().items()}
-        features_BD: Tensor = torch.func.functional_call(tower, tensors, (images_B3SS,))
-        return features_BD
-
-    def current() -> ImageTower:
-        copy = tower.copy(trainable=composition.names).requires_grad_(False)
-        own = tensors_by_open_clip_name(copy, composition.names)
-        for name, tensor in composition.tensors().items():
-            own[name].copy_(tensor.detach())
-        return copy
-
-    return Trainable(encode, [composition.coefficients], current)
 
 
 def adapt(task: Task, settings: AtlasSettings) -> Adapted:

@@ -37,7 +37,8 @@ class Composition:
 
     Attributes:
         names: the composed tensors' names, in the order of the coefficients' second axis.
-        coefficients: (N, P, K), the only trainable tensor; float32, or float64 if the base is. K is 1 without groups.
+        coefficients: (N, P, K), the only trainable tensor; float32, or float64 if the base is. K is 1 without groups,
+            and P is 1 if all tensors share their coefficients.
     """
 
     def __init__(
@@ -46,6 +47,9 @@ class Composition:
         stacks: Mapping[str, Tensor],
         groups: Mapping[str, Tensor] | None = None,
         group_count: int = 1,
+        *,
+        tied: bool = False,
+        bounds: tuple[float, float] | None = None,
     ) -> None:
         """
         Args:
@@ -55,6 +59,8 @@ class Composition:
             groups: name -> the group of each entry, int64 in 0 ... K - 1, of the tensor's shape. With groups, the
                 stacks are sorted in place.
             group_count: K.
+            tied: all tensors share their coefficients.
+            bounds: coefficients are clamped to this range before they are used; outside of it they get no gradient.
 
         Raises:
             ValueError: if there is no stack, or one does not fit its tensor.
@@ -69,14 +75,15 @@ class Composition:
         ]
         first = self._composed[0]
         self.coefficients = torch.zeros(
-            counts.pop(), len(self.names), group_count, dtype=first.precision, device=first.base.device
+            counts.pop(), 1 if tied else len(self.names), group_count, dtype=first.precision, device=first.base.device
         ).requires_grad_()
+        self._bounds = bounds
         self._last_coefficients = self.coefficients.detach().clone()
         self._weights: dict[str, Tensor] = {}
         for position, (name, composed) in enumerate(zip(self.names, self._composed, strict=True)):
             weight = composed.base.clone(memory_format=torch.contiguous_format).requires_grad_()
             # The hook holds no reference to this object, so gigabytes never wait for the garbage collector.
-            contract = partial(_contract, composed, self.coefficients, position)
+            contract = partial(_contract, composed, self.coefficients, 0 if tied else position, bounds)
             weight.register_post_accumulate_grad_hook(contract)  # type: ignore[no-untyped-call]
             self._weights[name] = weight
 
@@ -90,8 +97,10 @@ class Composition:
         if not torch.equal(self.coefficients, self._last_coefficients):
             with torch.no_grad():
                 self._last_coefficients.copy_(self.coefficients)
+                used_NPK = self._last_coefficients.clamp(*self._bounds) if self._bounds else self._last_coefficients
+                used_NPK = used_NPK.expand(-1, len(self.names), -1)
                 for position, composed in enumerate(self._composed):
-                    composed.compose(self._last_coefficients[:, position], self._weights[self.names[position]])
+                    composed.compose(used_NPK[:, position], self._weights[self.names[position]])
         return dict(self._weights)
 
 
@@ -173,14 +182,24 @@ def _precision(base: Tensor) -> torch.dtype:
     return torch.promote_types(base.dtype, torch.float32)
 
 
-def _contract(composed: _ComposedTensor, coefficients: Tensor, position: int, weight: Tensor) -> None:
+def _contract(
+    composed: _ComposedTensor,
+    coefficients: Tensor,
+    position: int,
+    bounds: tuple[float, float] | None,
+    weight: Tensor,
+) -> None:
     """The hook: add a weight's gradient, just accumulated, to the coefficients' gradient, and free it."""
     gradient, weight.grad = weight.grad, None
     if gradient is None:
         return
     if coefficients.grad is None:
         coefficients.grad = torch.zeros_like(coefficients)
-    coefficients.grad[:, position] += composed.contract(gradient)
+    products_NK = composed.contract(gradient)
+    if bounds:
+        lambda_NK = coefficients.detach()[:, position]
+        products_NK *= (lambda_NK >= bounds[0]) & (lambda_NK <= bounds[1])
+    coefficients.grad[:, position] += products_NK
 
 
 def compose_by_autograd(

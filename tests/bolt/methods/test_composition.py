@@ -201,6 +201,35 @@ def test_a_weights_gradient_is_contracted_before_the_next_ones_are_made(
     assert all(tensor.grad is None for tensor in tensors.values())
 
 
+# ------------------------------------------------------------------------------------------------ tied and clamped
+
+
+def test_tied_coefficients_get_the_sum_of_the_tensors_gradients(backbone: Backbone) -> None:
+    base = base_of(backbone.tower)
+    gradients = []
+    for tied in (False, True):
+        composed = Composition(base, random_stacks(base), tied=tied)
+        with torch.no_grad():
+            composed.coefficients.fill_(0.2)
+        loss_of(backbone.tower, composed.tensors()).backward()
+        assert composed.coefficients.grad is not None
+        gradients.append(composed.coefficients.grad)
+    each, together = gradients
+    assert together.shape == (SOURCES, 1, 1)
+    torch.testing.assert_close(together, each.sum(dim=1, keepdim=True), rtol=1e-4, atol=1e-4)
+
+
+def test_clamped_coefficients_are_used_at_the_bound_and_get_no_gradient_outside() -> None:
+    base, stacks = {"w": torch.ones(2)}, {"w": torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])}
+    composed = Composition(base, stacks, bounds=(0.0, 1.0))
+    set_coefficients(composed, torch.tensor([-0.5, 0.5, 1.5])[:, None, None])
+    weight = composed.tensors()["w"]
+    torch.testing.assert_close(weight.detach(), torch.tensor([1 + 1.5 + 5, 1 + 2.0 + 6]))
+    weight.sum().backward()
+    assert composed.coefficients.grad is not None
+    assert composed.coefficients.grad.flatten().tolist() == [0, 7, 0]
+
+
 # ------------------------------------------------------------------------------------------------------------ aTLAS x K
 
 
