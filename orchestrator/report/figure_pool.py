@@ -28,17 +28,20 @@ class FigurePool:
 
     def __init__(self, study: Study, processes: int | None = None) -> None:
         self._study = study
-        counts = {i: _figure_count(panel) for i, panel in enumerate(study.panels)}
+        drawn = [i for i, panel in enumerate(study.panels) if not panel.of_changed_protocol]
         if processes is None:
-            processes = min(_MOST_PROCESSES, usable_processors(), sum(counts.values()) // _FIGURES_PER_PROCESS)
+            figures = sum(6 + 2 * len(study.panels[i].ks) for i in drawn)  # about
+            processes = min(_MOST_PROCESSES, usable_processors(), figures // _FIGURES_PER_PROCESS)
         self._executor: ProcessPoolExecutor | None = None
         self._futures: dict[int, Future[PanelFigures]] = {}
         if processes > 1:
-            self._executor = ProcessPoolExecutor(
-                processes - 1, multiprocessing.get_context("spawn"), _set_study, (_without_unused(study),)
+            # Figures do not read what is left out here, and most of a study's size is in its results.
+            small = replace(
+                study, results=(), rows=(), planned=(), missing=(), failures=(), sources=(), labels={}, names_of=None
             )
-            for i in sorted(counts, key=lambda i: -counts[i]):
-                self._futures[i] = self._executor.submit(_draw, i)
+            spawn = multiprocessing.get_context("spawn")
+            self._executor = ProcessPoolExecutor(processes - 1, spawn, _set_study, (small,))
+            self._futures = {i: self._executor.submit(_draw, i) for i in drawn}
 
     def __enter__(self) -> FigurePool:
         return self
@@ -49,14 +52,11 @@ class FigurePool:
 
     def figures(self) -> dict[Panel, PanelFigures]:
         """The figures of every panel. This process draws the panels that no other process has begun."""
-        drawn: dict[int, PanelFigures] = {}
+        drawn = {}
         for i in reversed(self._futures):
             if self._futures[i].cancel():
                 drawn[i] = panel_figures(self._study, self._study.panels[i])
-        for i, panel in enumerate(self._study.panels):
-            if i not in drawn:
-                drawn[i] = self._result(i, panel)
-        return {panel: drawn[i] for i, panel in enumerate(self._study.panels)}
+        return {panel: drawn[i] if i in drawn else self._result(i, panel) for i, panel in enumerate(self._study.panels)}
 
     def _result(self, index: int, panel: Panel) -> PanelFigures:
         if index in self._futures:
@@ -65,25 +65,6 @@ class FigurePool:
             except BrokenProcessPool:  # a process died, for example because it was killed for its memory
                 pass
         return panel_figures(self._study, panel)
-
-
-def _figure_count(panel: Panel) -> int:
-    """About how many figures a panel has."""
-    return 0 if panel.of_changed_protocol else 4 + 2 * min(len(panel.ks), 2) + len(panel.ks)
-
-
-def _without_unused(study: Study) -> Study:
-    """The study without what figures do not read: most results, and from the others what is large."""
-    variants = {
-        row.cell_id
-        for panel in study.panels
-        for row in panel.rows
-        if len(panel.methods) > len({study.method_names[label] for label in panel.methods})
-    }
-    results = (replace(r, evaluations=(), curves={}) for r in study.results if r.cell.id in variants)
-    return replace(
-        study, results=tuple(results), rows=(), planned=(), missing=(), failures=(), sources=(), names_of=None
-    )
 
 
 _studies: list[Study] = []

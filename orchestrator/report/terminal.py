@@ -11,14 +11,13 @@ from rich.text import Text
 
 from orchestrator.core.cell import Cell
 from orchestrator.report.analysis.rows import LabelOf
-from orchestrator.report.analysis.study import Study, study_of
-from orchestrator.report.analysis.verdict import Verdict, headline, verdicts_of
+from orchestrator.report.analysis.study import study_of
+from orchestrator.report.analysis.verdict import verdict_groups
 from orchestrator.report.notation import SELECTED_NOTE
 from orchestrator.report.tables.accuracy import main_table
 from orchestrator.report.tables.switch_effects import effects_table
 from orchestrator.report.tables.table import Table
 from orchestrator.store.results import Failure, Result
-from orchestrator.tracks import stored_track
 
 _HIGHLIGHTS = {"best": "bold", "second": "underline", "": ""}
 _LISTED_FAILURES = 5
@@ -39,7 +38,8 @@ def terminal_summary(
         parts.append(Text(SELECTED_NOTE, style="yellow"))
     if study.panels:
         parts.append(Text("mean accuracy (%) over datasets ± sample standard deviation over seeds", style="dim"))
-        parts += [Text(line) for line in _headlines(study)]
+        for group in verdict_groups(study.panels):
+            parts.append(Text(f"{group.title}: {group.headline}" if group.title else group.headline))
     else:
         parts.append(Text("no results yet"))
     if study.failures:
@@ -51,17 +51,6 @@ def terminal_summary(
     if study.missing:
         parts.append(Text(f"{len(study.missing)} of {len(study.planned)} planned cells were not run", style="yellow"))
     return Group(*parts)
-
-
-def _headlines(study: Study) -> list[str]:
-    """One sentence for each track and protocol."""
-    verdicts: dict[tuple[str, str], list[Verdict]] = {}
-    for panel in study.main_panels:
-        if not panel.key.ablations:
-            verdicts.setdefault((panel.key.track, panel.key.protocol), []).extend(verdicts_of(panel))
-    if len(verdicts) == 1:
-        return [headline(own) for own in verdicts.values()]
-    return [f"{stored_track(track).title}, {name}: {headline(own)}" for (track, name), own in verdicts.items()]
 
 
 def _rich_table(table: Table, columns: Sequence[str] = ()) -> RichTable:

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from orchestrator.core.cell import Cell
@@ -15,7 +16,7 @@ from orchestrator.report.analysis.study import study_of
 from orchestrator.report.figure_pool import FigurePool
 from orchestrator.report.page.report_page import render_page
 from orchestrator.report.registry import panel_tables, study_tables
-from orchestrator.report.tables.formats import to_csv, to_latex, to_markdown
+from orchestrator.report.tables.formats import FILE_FORMATS
 from orchestrator.store.results import Failure, Result
 from orchestrator.util.identity import slug
 
@@ -69,13 +70,12 @@ def write_report(
         frame_of(study.rows).to_csv(build / "rows.csv", index=False)
         of_panels = {panel: panel_tables(study, panel) for panel in study.panels}
         of_study = study_tables(study)
-        tables = [table for own in of_panels.values() for table in own.all]
-        tables += [table for own in of_study.values() for table in own]
-        for table in tables:
-            for ending, text in (("csv", to_csv(table)), ("md", to_markdown(table)), ("tex", to_latex(table))):
-                (build / "tables" / f"{slug(table.name)}.{ending}").write_text(text, encoding="utf-8")
+        tables = [table for sections in of_panels.values() for own in sections.values() for table in own]
+        for table in (*tables, *chain(*of_study.values())):
+            for ending, to_text in FILE_FORMATS.items():
+                (build / "tables" / f"{slug(table.name)}.{ending}").write_text(to_text(table), encoding="utf-8")
         figures = pool.figures()
-        for figure in (figure for sections in figures.values() for own in sections.values() for figure in own):
+        for figure in chain(*(own for sections in figures.values() for own in sections.values())):
             for ending, content in (("svg", figure.svg.encode()), ("png", figure.png), ("pdf", figure.pdf)):
                 (build / "figures" / f"{slug(figure.name)}.{ending}").write_bytes(content)
         paths = sorted(path.relative_to(build).as_posix() for path in build.rglob("*") if path.is_file())
@@ -84,7 +84,7 @@ def write_report(
             grid_name=grid_name,
             title=title,
             description=description,
-            panel_tables={panel: own.sections for panel, own in of_panels.items()},
+            panel_tables=of_panels,
             panel_figures=figures,
             tables=of_study,
             files_beside=paths,

@@ -12,9 +12,19 @@ from functools import cached_property
 
 from bolt.methods import METHODS
 from orchestrator.report.analysis.rows import Row
-from orchestrator.report.analysis.statistics import Pair, Scores, Summary, average_ranks, compare, seed_means, summarize
+from orchestrator.report.analysis.statistics import (
+    Pair,
+    Scores,
+    Summary,
+    average_ranks,
+    compare,
+    summarize,
+    summarize_seeds,
+)
+from orchestrator.report.notation import DASH
 from orchestrator.tracks import Track, stored_track
 from orchestrator.util.identity import slug
+from orchestrator.util.units import pluralize
 
 
 @dataclass(frozen=True)
@@ -65,9 +75,18 @@ class Panel:
     """
 
     def __init__(
-        self, key: PanelKey, title: str, rows: Sequence[Row], methods: Sequence[str], *, of_changed_protocol: bool
+        self,
+        key: PanelKey,
+        title: str,
+        rows: Sequence[Row],
+        methods: Sequence[str],
+        *,
+        curves: Mapping[str, Sequence[float]],
+        of_changed_protocol: bool,
     ) -> None:
+        """``curves``: accuracy on the target's test split after each epoch, by cell id, for cells that have it."""
         self.key, self.title, self.rows, self.of_changed_protocol = key, title, tuple(rows), of_changed_protocol
+        self._curves = curves
         self.ks: tuple[int, ...] = tuple(sorted({row.k for row in rows} - {0})) or (0,)
         self._rows: dict[tuple[str, int, str], dict[int, Row]] = defaultdict(dict)
         for row in rows:
@@ -83,7 +102,6 @@ class Panel:
         self.seeded = frozenset({row.method for row in rows if row.method_name not in unseeded} - self.fixed)
         self.selects_on_test = any(row.selects_on_test for row in rows)
         self._pairs: dict[int, list[Pair]] = {}
-        self._ranks: dict[int, tuple[dict[str, float], int]] = {}
         self._tests: dict[tuple[int, bool], tuple[str, ...]] = {}
 
     @property
@@ -98,6 +116,11 @@ class Panel:
     def rows_at(self, method: str, k: int) -> list[Row]:
         """The rows of one method at one k, of every test split and seed."""
         return [row for test in self.tests(k) for row in self.rows_by_seed(method, k, test).values()]
+
+    def accuracies(self, method: str, k: int) -> dict[str, dict[int, float]]:
+        """Accuracy of one method at one k, by averaged test split and seed, without splits that have no result."""
+        rows = {test: self.rows_by_seed(method, k, test) for test in self.tests(k, averaged=True)}
+        return {test: {seed: row.accuracy for seed, row in own.items()} for test, own in rows.items() if own}
 
     def tests(self, k: int, *, averaged: bool = False) -> tuple[str, ...]:
         """The test splits with a result at ``k``, sorted; with ``averaged``, only those that a mean counts.
@@ -154,11 +177,10 @@ class Panel:
             tests = self.tests(k, averaged=True)
             for method in self.methods:
                 rows = {test: self.rows_by_seed(method, k, test) for test in tests}
-                accuracies = seed_means({t: {s: r.accuracy for s, r in rows[t].items()} for t in tests}, tests)
-                gains = seed_means({t: {s: r.gain for s, r in rows[t].items()} for t in tests}, tests)
+                gains = {test: {seed: row.gain for seed, row in own.items()} for test, own in rows.items()}
                 means[method, k] = DomainMean(
-                    accuracy=summarize(list(accuracies.values())) if accuracies else None,
-                    gain=summarize(list(gains.values())) if gains else None,
+                    accuracy=summarize_seeds(self.accuracies(method, k), tests),
+                    gain=summarize_seeds(gains, tests),
                     available=sum(bool(rows[test]) for test in tests),
                     expected=len(tests),
                 )
@@ -187,20 +209,13 @@ class Panel:
 
     def ranks(self, k: int) -> tuple[dict[str, float], int]:
         """Average rank over the test splits that every ranked method has, and the number of these test splits."""
-        if k not in self._ranks:
-            scores, _ = self.common_scores(k)
-            self._ranks[k] = average_ranks(scores), len(next(iter(scores.values()), ()))
-        return self._ranks[k]
+        scores, _ = self.common_scores(k)
+        return average_ranks(scores), len(next(iter(scores.values()), ()))
 
     def pairs(self, k: int) -> list[Pair]:
         """Every pair of methods at ``k``, compared over the averaged test splits."""
         if k not in self._pairs:
-            tests = self.tests(k, averaged=True)
-            scores = {}
-            for method in self.methods:
-                by_test = {test: self.rows_by_seed(method, k, test) for test in tests}
-                accuracies = {t: {s: row.accuracy for s, row in rows.items()} for t, rows in by_test.items() if rows}
-                scores[method] = Scores(accuracies, fixed=method not in self.seeded)
+            scores = {m: Scores(self.accuracies(m, k), fixed=m not in self.seeded) for m in self.methods}
             self._pairs[k] = compare(scores)
         return self._pairs[k]
 
@@ -212,3 +227,40 @@ class Panel:
             if (pair.first, pair.second) == (second, first):
                 return pair.reversed()
         return None
+
+    @cached_property
+    def last_epoch(self) -> int:
+        """The largest number of epochs of any cell; 0 if no cell was scored after its epochs."""
+        return max((len(self._curves.get(row.cell_id, ())) for row in self.rows), default=0)
+
+    def epoch_mean(self, method: str, k: int, epoch: int) -> Summary | None:
+        """For each seed the mean over targets after ``epoch`` (1 is the first), then mean and deviation over seeds.
+
+        A fixed method has the same accuracy after every epoch. ``None`` if no seed has all targets.
+        """
+        if method in self.fixed:
+            return self.mean(method, k).accuracy
+        tests = self.tests(k, averaged=True)
+        scores: dict[str, dict[int, float]] = {test: {} for test in tests}
+        for test in tests:
+            for seed, row in self.rows_by_seed(method, k, test).items():
+                curve = self._curves.get(row.cell_id, ())
+                if len(curve) >= epoch:
+                    scores[test][seed] = curve[epoch - 1]
+        return summarize_seeds(scores, tests)
+
+    def dataset_count(self, noun: str = "dataset") -> str:
+        """The number of datasets that a mean is over, for captions: ``8 datasets``, or ``6–8 datasets`` if k differ."""
+        counts = sorted({len(self.tests(k, averaged=True)) for k in self.ks})
+        return pluralize(DASH.join(dict.fromkeys((str(counts[0]), str(counts[-1])))), noun)
+
+    @property
+    def seeds_text(self) -> str:
+        """The number of seeds that a deviation is over, for captions: ``n = 3``."""
+        return f"n = {len(self.seeds)}" if len(self.seeds) != 1 else "n = 1, so none is given"
+
+    def deviation_text(self, mark: str, of: str = "") -> str:
+        """The caption sentence on error bars. ``mark``: what to call them; ``of``: what the deviation is of."""
+        if len(self.seeds) < 2:
+            return f"One seed, so there are no {mark.lower()}: another support may differ by more than is seen here."
+        return f"{mark}: ± one sample standard deviation{of and f' of {of}'} over n = {len(self.seeds)} seeds."

@@ -53,6 +53,12 @@ def seed_means(scores: Mapping[str, Mapping[int, float]], datasets: Sequence[str
     return {seed: math.fsum(scores[d][seed] for d in datasets) / len(datasets) for seed in sorted(complete)}
 
 
+def summarize_seeds(scores: Mapping[str, Mapping[int, float]], datasets: Sequence[str]) -> Summary | None:
+    """Mean and deviation over seeds of :func:`seed_means`; ``None`` if no seed has every dataset."""
+    means = seed_means(scores, datasets)
+    return summarize(list(means.values())) if means else None
+
+
 def average_ranks(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Mean rank of each method over datasets; 1 is best, and methods that tie share the mean of their ranks.
 

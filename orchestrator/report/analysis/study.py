@@ -21,9 +21,8 @@ class Study:
 
     Attributes:
         methods: labels in the order of the plan; ``method_names`` maps each label to the method's identifier.
-        labels: the label of every planned or measured cell, by cell id.
+        cells: every planned or measured cell by its id; ``labels`` has their labels.
         missing: planned cells that have neither a result nor a failure.
-        curves: accuracy on the target's test split after each epoch, by cell id, for tracks that are scored so.
         names_of: gives the paper's names of backbones and datasets; without it, the paper's tables are left out.
     """
 
@@ -32,12 +31,12 @@ class Study:
     planned: tuple[Cell, ...]
     sources: tuple[SourceRow, ...]
     rows: tuple[Row, ...]
+    cells: Mapping[str, Cell]
     labels: Mapping[str, str]
     methods: tuple[str, ...]
     method_names: Mapping[str, str]
     panels: tuple[Panel, ...]
     missing: tuple[Cell, ...]
-    curves: Mapping[str, tuple[float, ...]]
     names_of: NamesOf | None = None
 
     @property
@@ -73,22 +72,23 @@ def study_of(
     rows = row_list(list(by_id.values()), labels, published_of)
     failed = {failure.id for failure in failures}
     methods = _unique(labels[id_] for id_ in cells)
+    curves = {
+        id_: result.curves["accuracy"]
+        for id_, result in by_id.items()
+        if stored_track(result.cell.track).scored_after_epochs and "accuracy" in result.curves
+    }
     return Study(
         results=tuple(by_id.values()),
         failures=tuple(failures),
         planned=tuple(planned),
         sources=tuple(sources),
         rows=tuple(rows),
+        cells=cells,
         labels=labels,
         methods=methods,
         method_names={labels[id_]: cell.method.name for id_, cell in cells.items()},
-        panels=_panels(rows, cells.values(), methods, _ablations(cells.values(), labels)),
+        panels=_panels(rows, cells.values(), methods, curves, _ablations(cells.values(), labels)),
         missing=tuple(cell for cell in planned if cell.id not in by_id and cell.id not in failed),
-        curves={
-            id_: tuple(result.curves["accuracy"])
-            for id_, result in by_id.items()
-            if stored_track(result.cell.track).scored_after_epochs and "accuracy" in result.curves
-        },
         names_of=names_of,
     )
 
@@ -108,7 +108,11 @@ def _ablations(cells: Iterable[Cell], labels: Mapping[str, str]) -> frozenset[tu
 
 
 def _panels(
-    rows: Sequence[Row], cells: Iterable[Cell], methods: Sequence[str], ablations: frozenset[tuple[PanelKey, str]]
+    rows: Sequence[Row],
+    cells: Iterable[Cell],
+    methods: Sequence[str],
+    curves: Mapping[str, Sequence[float]],
+    ablations: frozenset[tuple[PanelKey, str]],
 ) -> tuple[Panel, ...]:
     """The panels that have rows, in the order of the plan.
 
@@ -140,6 +144,7 @@ def _panels(
             _title(key, keys) + (f" {SELECTED}" if any(row.selects_on_test for row in by_key[key]) else ""),
             by_key[key],
             methods,
+            curves=curves,
             of_changed_protocol=base_protocol(key.protocol, protocols) is not None,
         )
         for key in keys

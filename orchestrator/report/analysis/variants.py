@@ -53,10 +53,9 @@ def variants_of(study: Study, panel: Panel) -> dict[str, list[Variant]]:
     """
     if len({study.method_names[label] for label in panel.methods}) == len(panel.methods):
         return {}
-    cells = {result.cell.id: result.cell for result in study.results}
     by_label: dict[str, list[Cell]] = {}
     for row in panel.rows:
-        by_label.setdefault(row.method, []).append(cells[row.cell_id])
+        by_label.setdefault(row.method, []).append(study.cells[row.cell_id])
     by_method: dict[str, list[Variant]] = {}
     for label in panel.methods:
         counts, cell = {len(cell.sources) for cell in by_label[label]}, by_label[label][0]
@@ -102,9 +101,6 @@ def numeric_settings(variants: Sequence[Variant]) -> dict[str, list[tuple[float,
 def paired_difference(panel: Panel, label: str, base: str, k: int) -> Summary | None:
     """Mean difference between two labels over the averaged test splits, for each seed that both have, over seeds."""
     tests = panel.tests(k, averaged=True)
-    means = []
-    for method in (label, base):
-        rows = {test: panel.rows_by_seed(method, k, test) for test in tests}
-        means.append(seed_means({test: {s: r.accuracy for s, r in own.items()} for test, own in rows.items()}, tests))
+    means = [seed_means(panel.accuracies(method, k), tests) for method in (label, base)]
     common = [seed for seed in means[0] if seed in means[1]]
     return summarize([means[0][seed] - means[1][seed] for seed in common]) if common else None

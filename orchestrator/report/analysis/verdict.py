@@ -156,6 +156,36 @@ def headline(verdicts: Sequence[Verdict]) -> str:
     return f"{winner}; {test.get(supported, f'{supported} of the leads are')} supported by the test."
 
 
+@dataclass(frozen=True)
+class VerdictGroup:
+    """The panels of one track and protocol, which share a headline. ``title`` is empty if it is the only group."""
+
+    title: str
+    headline: str
+    panels: list[Panel]
+
+    @property
+    def selects_on_test(self) -> bool:
+        """Whether test labels may have chosen a setting in any panel."""
+        return any(panel.selects_on_test for panel in self.panels)
+
+
+def verdict_groups(panels: Sequence[Panel]) -> list[VerdictGroup]:
+    """The panels by track and protocol, without those of ablations and of changed protocols."""
+    groups: dict[tuple[str, str], list[Panel]] = {}
+    for panel in panels:
+        if not (panel.key.ablations or panel.of_changed_protocol):
+            groups.setdefault((panel.track.title, panel.key.protocol), []).append(panel)
+    return [
+        VerdictGroup(
+            title=f"{track}, {protocol}" if len(groups) > 1 else "",
+            headline=headline([verdict for panel in own for verdict in verdicts_of(panel)]),
+            panels=own,
+        )
+        for (track, protocol), own in groups.items()
+    ]
+
+
 def gain_text(gain: float | None) -> str:
     """The gain over zero-shot in words."""
     if gain is None or round(gain, 2) == 0:

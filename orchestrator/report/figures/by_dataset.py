@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 
 from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.panel_text import deviation_text, seeds_text
 from orchestrator.report.analysis.statistics import summarize
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.figures.drawing import (
@@ -80,7 +79,7 @@ def gain_map(panel: Panel, k: int) -> FigureFile | None:
             selected=panel.selects_on_test,
             name=f"gains_{panel.key.slug}_k{k}",
             title=f"Gain over zero-shot by dataset{at_k(k)}, {panel.title}",
-            caption=f"Points over the frozen backbone on the same images, means over seeds ({seeds_text(panel)}): "
+            caption=f"Points over the frozen backbone on the same images, means over seeds ({panel.seeds_text}): "
             f"purple is a gain, orange a loss, full colour from {strongest:.1f} points. A dash: no result.",
             wide=True,
         )
@@ -128,7 +127,7 @@ def dataset_bars(study: Study, panel: Panel, k: int) -> FigureFile | None:
             selected=panel.selects_on_test,
             name=f"bars_{panel.key.slug}_k{k}",
             title=f"Accuracy by dataset{at_k(k)}, {panel.title}",
-            caption=f"{deviation_text(panel, 'Whiskers')} Dashed: the frozen backbone with its text head on the same "
+            caption=f"{panel.deviation_text('Whiskers')} Dashed: the frozen backbone with its text head on the same "
             "images.",
             wide=True,
         )

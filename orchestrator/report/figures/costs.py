@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from statistics import median
 
 from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.panel_text import dataset_count, deviation_text
 from orchestrator.report.analysis.statistics import Summary
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.figures.by_dataset import drawn_ks
@@ -84,7 +83,7 @@ def accuracy_against_costs(study: Study, panel: Panel) -> FigureFile | None:
             selected=panel.selects_on_test,
             name=f"costs_{panel.key.slug}_k{k}",
             title=f"Accuracy against what it costs{at_k(k)}, {panel.title}",
-            caption=f"Mean over {dataset_count(panel)}. {deviation_text(panel, 'Whiskers')} Areas are proportional to "
+            caption=f"Mean over {panel.dataset_count()}. {panel.deviation_text('Whiskers')} Areas are proportional to "
             f"the largest peak memory, from {min(memories):,.0f} to {max(memories):,.0f} MiB. Dashed: the frozen "
             "backbone. Seconds are wall-clock on the machines that ran the cells.",
             wide=True,

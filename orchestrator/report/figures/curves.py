@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.report.analysis.epochs import epoch_mean, last_epoch
 from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.panel_text import dataset_count, deviation_text
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.figures.drawing import (
     FigureFile,
@@ -46,13 +44,13 @@ def accuracy_against_k(study: Study, panel: Panel) -> FigureFile | None:
             selected=panel.selects_on_test,
             name=f"accuracy_{panel.key.slug}",
             title=f"Accuracy against k, {panel.title}",
-            caption=f"Mean over {dataset_count(panel)}. {deviation_text(panel, 'Bands')} {_MISSING_POINTS}",
+            caption=f"Mean over {panel.dataset_count()}. {panel.deviation_text('Bands')} {_MISSING_POINTS}",
         )
 
 
 def accuracy_after_epochs(study: Study, panel: Panel, k: int) -> FigureFile | None:
     """Mean accuracy over the targets after each epoch; ``None`` if no cell was scored after two epochs or more."""
-    last = last_epoch(study, panel)
+    last = panel.last_epoch
     if last < 2:
         return None
     with canvas(5.6, _height(panel)) as figure:
@@ -60,7 +58,7 @@ def accuracy_after_epochs(study: Study, panel: Panel, k: int) -> FigureFile | No
         epochs = list(range(1, last + 1))
         without_epochs = []
         for method in panel.methods:
-            means = [epoch_mean(study, panel, method, k, epoch) for epoch in epochs]
+            means = [panel.epoch_mean(method, k, epoch) for epoch in epochs]
             if means[0] is None:
                 without_epochs.append(method)
             if not any(means):
@@ -77,7 +75,7 @@ def accuracy_after_epochs(study: Study, panel: Panel, k: int) -> FigureFile | No
         axes.set_xlabel("epochs of adaptation")
         axes.set_ylabel("mean accuracy over targets (%)")
         legend_below(figure, axes, columns=3)
-        caption = f"Mean over {dataset_count(panel)}. {deviation_text(panel, 'Bands')} {_MISSING_POINTS}"
+        caption = f"Mean over {panel.dataset_count()}. {panel.deviation_text('Bands')} {_MISSING_POINTS}"
         return finished(
             figure,
             selected=panel.selects_on_test,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.panel_text import seeds_text
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.figures.by_dataset import on_two_lines
 from orchestrator.report.figures.drawing import FigureFile, canvas, finished, legend_below, legend_label
@@ -51,6 +50,6 @@ def accuracy_radar(study: Study, panel: Panel, k: int) -> FigureFile | None:
             selected=panel.selects_on_test,
             name=f"radar_{panel.key.slug}_k{k}",
             title=f"Accuracy by dataset{at_k(k)} as a radar, {panel.title}",
-            caption=f"Accuracy in per cent, means over seeds ({seeds_text(panel)}); the centre is {low:.0f}, all "
+            caption=f"Accuracy in per cent, means over seeds ({panel.seeds_text}); the centre is {low:.0f}, all "
             "spokes have one scale, and areas mean nothing. A line is open where a dataset is missing.",
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.panel_text import dataset_count, deviation_text
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.analysis.variants import SOURCES, numeric_settings, paired_difference, variants_of
 from orchestrator.report.figures.curves import band_opacity
@@ -50,8 +49,8 @@ def accuracy_against_settings(study: Study, panel: Panel) -> Iterator[FigureFile
                 selected=panel.selects_on_test,
                 name=f"settings_{name}_{panel.key.slug}",
                 title=f"Accuracy against the settings of {name}, {panel.title}",
-                caption=f"One setting at a time{at}, mean over {dataset_count(panel)}. "
-                f"{deviation_text(panel, 'Bands', 'those means')} Dotted: {base} as it is.",
+                caption=f"One setting at a time{at}, mean over {panel.dataset_count()}. "
+                f"{panel.deviation_text('Bands', 'those means')} Dotted: {base} as it is.",
                 wide=len(settings) > 2,
             )
 
@@ -81,6 +80,6 @@ def effects_of_variants(study: Study, panel: Panel) -> Iterator[FigureFile]:
                     selected=panel.selects_on_test,
                     name=f"variants_{name}_{panel.key.slug}_k{k}",
                     title=f"What the variants of {name} change{at_k(k)}, {panel.title}",
-                    caption=f"For each seed the mean difference over {dataset_count(panel)} on the same "
-                    f"supports, then the mean over seeds. {deviation_text(panel, 'Whiskers', 'those differences')}",
+                    caption=f"For each seed the mean difference over {panel.dataset_count()} on the same "
+                    f"supports, then the mean over seeds. {panel.deviation_text('Whiskers', 'those differences')}",
                 )

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from orchestrator.report.figures.cell import coefficient_spectra, confusion_matrix, overlap_map
 from orchestrator.report.figures.drawing import FigureFile
-from orchestrator.report.page.rendering import PageTable, page_table, render
+from orchestrator.report.page.rendering import render
 from orchestrator.report.tables.cell import class_table, confused_table
+from orchestrator.report.tables.table import Table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,8 +46,8 @@ class SplitView:
     correct_zero_shot: int
     total: int
     recorded: tuple[int, int]
-    classes: PageTable
-    pairs: PageTable | None
+    classes: Table
+    pairs: Table
     confusion: FigureFile | None
     mistakes: list[Mistake]
 
@@ -69,15 +70,14 @@ def render_inside(inside: CellInspection, image_of: ImageOf) -> str:
 def _split(inside: CellInspection, index: int, image_of: ImageOf) -> SplitView:
     predictions, names = inside.predicted[index], inside.class_names
     recorded = inside.result.evaluations[index]
-    pairs = confused_table(predictions, names, f"confused-{index}")
     return SplitView(
         dataset=predictions.dataset,
         correct=int((predictions.predicted == predictions.labels).sum()),
         correct_zero_shot=int((predictions.frozen == predictions.labels).sum()),
         total=len(predictions.labels),
         recorded=(recorded.correct, recorded.total),
-        classes=page_table(class_table(predictions, names), element_id=f"classes-{index}"),
-        pairs=page_table(pairs) if pairs.rows else None,
+        classes=class_table(predictions, names, f"classes-{index}"),
+        pairs=confused_table(predictions, names, f"confused-{index}"),
         confusion=confusion_matrix(predictions.confusion(len(names)), names, predictions.dataset),
         mistakes=[
             Mistake(

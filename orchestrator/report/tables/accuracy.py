@@ -1,13 +1,15 @@
-"""Accuracy of every method: by k, by dataset, and on every dataset of a track in one long table."""
+"""Accuracy of every method: by k, by dataset, by epoch, and on every dataset of a track in one long table."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.panel_text import dataset_count, seeds_text
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.notation import at_k, k_title
-from orchestrator.report.tables.common import method_entry, with_warnings
+from orchestrator.report.notation import k_title
+from orchestrator.report.tables.common import mean_entry, method_entry, panel_table, with_warnings
 from orchestrator.report.tables.table import (
+    Entry,
     Table,
     highlighted,
     highlighted_columns,
@@ -21,42 +23,28 @@ from orchestrator.tracks import stored_track
 from orchestrator.util.identity import slug
 from orchestrator.util.units import pluralize
 
+_EPOCHS = (1, 2, 5, 10, 20)
+
 
 def main_table(study: Study, panel: Panel) -> Table:
     """Methods x k: for each seed the mean over datasets, then mean and deviation over seeds; gain over zero-shot."""
-    rows = []
-    for method in panel.methods:
-        entries = [method_entry(study, method)]
-        fixed = method in panel.fixed
-        for k in panel.ks:
-            mean = panel.mean(method, k)
-            gain = None if fixed and panel.is_zero_shot(method) else mean.gain
-            entries.append(
-                measured(
-                    mean.accuracy,
-                    gain=gain.mean if gain else None,
-                    missing=f"({mean.available}/{mean.expected} datasets)",
-                    tooltip="does not depend on the support" if fixed else "",
-                    seeds=panel.expected_seeds(method),
-                )
-            )
-        rows.append(entries)
+    rows = [
+        [method_entry(study, method), *(mean_entry(panel, method, k) for k in panel.ks)] for method in panel.methods
+    ]
+    noun = "dataset" if panel.track.averages_target else "shifted test set"
     note = (
-        f"Mean accuracy in per cent over {dataset_count(panel, _averaged(panel))} per seed, then mean ± sample "
-        f"standard deviation over seeds ({seeds_text(panel)}); after it the gain over zero-shot in points. A dash: no "
-        "seed has every dataset yet."
+        f"Mean accuracy in per cent over {panel.dataset_count(noun)} per seed, then mean ± sample standard deviation "
+        f"over seeds ({panel.seeds_text}); after it the gain over zero-shot in points. A dash: no seed has every "
+        "dataset yet."
     )
-    return Table(
-        name=f"main_{panel.key.slug}",
-        title=f"{'Accuracy by method and shots' if any(panel.ks) else 'Mean accuracy by method'}, {panel.title}",
+    return panel_table(
+        panel,
+        "main",
+        "Accuracy by method and shots" if any(panel.ks) else "Mean accuracy by method",
         note=with_warnings(note, panel),
         header=("method", *map(k_title, panel.ks)),
-        rows=tuple(with_dagger(row, panel.selects_on_test) for row in highlighted_columns(rows)),
+        rows=highlighted_columns(rows),
     )
-
-
-def _averaged(panel: Panel) -> str:
-    return "dataset" if panel.track.averages_target else "shifted test set"
 
 
 def dataset_table(study: Study, panel: Panel, k: int) -> Table:
@@ -74,36 +62,65 @@ def dataset_table(study: Study, panel: Panel, k: int) -> Table:
     rows.append(
         (text_entry(f"average rank ({pluralize(count, 'dataset')})"), *(number(ranks.get(m)) for m in panel.methods))
     )
-    note = f"Accuracy in per cent, mean ± sample standard deviation over seeds ({seeds_text(panel)})."
-    return Table(
-        name=f"datasets_{panel.key.slug}_k{k}",
-        title=f"Accuracy by dataset{at_k(k)}, {panel.title}",
+    note = f"Accuracy in per cent, mean ± sample standard deviation over seeds ({panel.seeds_text})."
+    return panel_table(
+        panel,
+        "datasets",
+        "Accuracy by dataset",
+        k=k,
         note=with_warnings(note, panel),
         header=("dataset", *panel.methods),
-        rows=tuple(with_dagger(row, panel.selects_on_test) for row in rows),
+        rows=rows,
         summary_rows=2,
     )
 
 
-def explorer_table(study: Study, track: str) -> Table:
-    """Every dataset, backbone, protocol and k of a track in one long table, to filter and sort."""
-    panels = [panel for panel in study.panels if panel.key.track == track and not panel.key.ablations]
-    methods = [method for method in study.methods if any(method in panel.methods for panel in panels)]
-    methods.sort(key=lambda m: not any(m in panel.fixed for panel in panels))
+def epochs_table(study: Study, panel: Panel, k: int) -> Table | None:
+    """Methods x epochs 1, 2, 5, 10, 20 and the last; ``None`` if no cell was scored after its epochs."""
+    last = panel.last_epoch
+    if not last:
+        return None
+    epochs = sorted({epoch for epoch in _EPOCHS if epoch <= last} | {last})
     rows = []
-    for panel in panels:
-        key = panel.key
-        for k in panel.ks:
-            for test in panel.tests(k):
-                scores = [measured(panel.score(m, k, test), seeds=panel.expected_seeds(m)) for m in methods]
-                axes = map(text_entry, (test, key.domain, key.backbone, key.protocol))
-                rows.append(with_dagger((*axes, number(k, "d"), *highlighted(scores)), panel.selects_on_test))
-    table = Table(
-        name=f"explorer_{slug(track)}",
-        title=f"Every dataset, {stored_track(track).title}",
-        note="Accuracy in per cent, mean ± sample standard deviation over seeds; the pointer over a number shows n.",
-        header=("dataset", "domain", "backbone", "protocol", "k", *methods),
-        rows=tuple(rows),
-        text_columns=4,
+    for method in panel.methods:
+        means = [panel.epoch_mean(method, k, epoch) for epoch in epochs]
+        seeds = panel.expected_seeds(method)
+        rows.append([method_entry(study, method), *(measured(mean, seeds=seeds) for mean in means)])
+    return panel_table(
+        panel,
+        "epochs",
+        "Accuracy after each epoch",
+        k=k,
+        note=f"Accuracy in per cent on the targets' test splits, mean over {panel.dataset_count('target')} per seed, "
+        f"then mean ± sample standard deviation over seeds ({panel.seeds_text}). A dash: the method has no epochs, "
+        "fewer of them, or no seed with every target.",
+        header=("method", *(f"epoch {epoch}" for epoch in epochs)),
+        rows=highlighted_columns(rows),
     )
-    return without_constant_columns(table, 1, 5)
+
+
+def explorer_tables(study: Study) -> Iterator[Table]:
+    """For each track, every dataset, backbone, protocol and k in one long table, to filter and sort."""
+    for track in study.tracks:
+        panels = [panel for panel in study.panels if panel.key.track == track and not panel.key.ablations]
+        methods = [method for method in study.methods if any(method in panel.methods for panel in panels)]
+        methods.sort(key=lambda method: not any(method in panel.fixed for panel in panels))
+        table = Table(
+            name=f"explorer_{slug(track)}",
+            title=f"Every dataset, {stored_track(track).title}",
+            note="Accuracy in per cent, mean ± sample standard deviation over seeds; the pointer over a number shows "
+            "n.",
+            header=("dataset", "domain", "backbone", "protocol", "k", *methods),
+            rows=tuple(
+                _explorer_row(panel, k, test, methods) for panel in panels for k in panel.ks for test in panel.tests(k)
+            ),
+            text_columns=4,
+        )
+        yield without_constant_columns(table, 1, 5)
+
+
+def _explorer_row(panel: Panel, k: int, test: str, methods: list[str]) -> tuple[Entry, ...]:
+    """One dataset at one k of a panel: what it is, and the accuracy of every method."""
+    scores = [measured(panel.score(m, k, test), seeds=panel.expected_seeds(m)) for m in methods]
+    texts = map(text_entry, (test, panel.key.domain, panel.key.backbone, panel.key.protocol))
+    return with_dagger((*texts, number(k, "d"), *highlighted(scores)), panel.selects_on_test)

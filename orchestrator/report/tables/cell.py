@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 _MOST_PAIRS = 40
 
 
-def class_table(predictions: SplitPredictions, class_names: tuple[str, ...]) -> Table:
+def class_table(predictions: SplitPredictions, class_names: tuple[str, ...], name: str) -> Table:
     """For each class: images, accuracy, gain over the frozen backbone, and the class it is most often taken for."""
     counts_CC = predictions.confusion(len(class_names))
     rows = []
-    for i, name in enumerate(class_names):
+    for i, class_name in enumerate(class_names):
         total = int(counts_CC[i].sum())
         if not total:
             continue
@@ -30,9 +30,9 @@ def class_table(predictions: SplitPredictions, class_names: tuple[str, ...]) -> 
         other = int(wrong_C.argmax())
         taken_for = text_entry(f"{class_names[other]} ({wrong_C[other]})" if wrong_C[other] else "")
         accuracy, gain = number(100 * correct / total), difference(100 * (correct - correct_zero_shot) / total)
-        rows.append((text_entry(name), taken_for, number(total, "d"), accuracy, gain))
+        rows.append((text_entry(class_name), taken_for, number(total, "d"), accuracy, gain))
     return Table(
-        name="classes",
+        name=name,
         title=f"Accuracy by class, {predictions.dataset}",
         note="Per cent of the class's test images, the gain over the frozen backbone in points, and the class it is "
         "most often taken for, with the number of images.",

@@ -1,16 +1,59 @@
-"""What the tables of a panel have in common: entries of method names, and notes on classes and images."""
+"""What the tables of a panel have in common: names and titles, entries of method names, and warnings in notes."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.rows import Row
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.tables.table import Entry, text_entry
+from orchestrator.report.notation import at_k
+from orchestrator.report.tables.table import Entry, Table, measured, text_entry, with_dagger
+
+
+def panel_table(
+    panel: Panel,
+    kind: str,
+    title: str,
+    *,
+    note: str,
+    header: Iterable[str],
+    rows: Iterable[Sequence[Entry]],
+    k: int | None = None,
+    text_columns: int = 1,
+    summary_rows: int = 0,
+) -> Table:
+    """A table about one panel, or about one k of it.
+
+    Its name is ``kind`` with the panel and k. Rows have a dagger if test labels may have chosen the panel's numbers.
+    """
+    return Table(
+        name=f"{kind}_{panel.key.slug}" + (f"_k{k}" if k is not None else ""),
+        title=f"{title}{at_k(k or 0)}, {panel.title}",
+        note=note,
+        header=tuple(header),
+        rows=tuple(with_dagger(row, panel.selects_on_test) for row in rows),
+        text_columns=text_columns,
+        summary_rows=summary_rows,
+    )
 
 
 def method_entry(study: Study, method: str) -> Entry:
     """A method's label with its colour."""
     return text_entry(method, colour=study.styles[method].colour)
+
+
+def mean_entry(panel: Panel, method: str, k: int) -> Entry:
+    """A method's mean over datasets at one k with its gain over zero-shot, or a dash with the number of datasets."""
+    mean, fixed = panel.mean(method, k), method in panel.fixed
+    gain = None if fixed and panel.is_zero_shot(method) else mean.gain
+    return measured(
+        mean.accuracy,
+        gain=gain.mean if gain else None,
+        missing=f"({mean.available}/{mean.expected} datasets)",
+        tooltip="does not depend on the support" if fixed else "",
+        seeds=panel.expected_seeds(method),
+    )
 
 
 def with_warnings(note: str, panel: Panel) -> str:

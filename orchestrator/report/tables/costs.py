@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from statistics import median
 
 from orchestrator.report.analysis.rows import Row
@@ -22,8 +23,12 @@ from orchestrator.tracks import stored_track
 from orchestrator.util.identity import slug
 
 
-def costs_table(study: Study, track: str) -> Table:
-    """What one cell of each method costs on one track: parameters, seconds and memory, by backbone and protocol."""
+def costs_tables(study: Study) -> Iterator[Table]:
+    """For each track, what a cell of each method costs: parameters, seconds and memory, by backbone and protocol."""
+    return (_costs_table(study, track) for track in study.tracks)
+
+
+def _costs_table(study: Study, track: str) -> Table:
     rows = [row for row in study.rows if row.track == track]
     ks = sorted({row.k for row in rows} - {0})
     groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.panel_text import seeds_text
-from orchestrator.report.analysis.statistics import Summary, seed_means, summarize
+from orchestrator.report.analysis.statistics import Summary, summarize_seeds
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.notation import at_k
-from orchestrator.report.tables.common import method_entry, with_warnings
-from orchestrator.report.tables.table import Entry, Table, highlighted_columns, measured, with_dagger
+from orchestrator.report.tables.common import method_entry, panel_table, with_warnings
+from orchestrator.report.tables.table import Entry, Table, highlighted_columns, measured
 
 
 def shift_table(study: Study, panel: Panel, k: int) -> Table:
@@ -24,7 +22,7 @@ def shift_table(study: Study, panel: Panel, k: int) -> Table:
     rows = [[method_entry(study, method), *_entries(panel, k, method)] for method in panel.methods]
     averaged = len(panel.tests(k, averaged=True))
     note = (
-        f"Accuracy in per cent, mean ± sample standard deviation over seeds ({seeds_text(panel)}). The mean is over "
+        f"Accuracy in per cent, mean ± sample standard deviation over seeds ({panel.seeds_text}). The mean is over "
         f"the {averaged} shifted test sets per seed, the target itself left out; after it the gain over zero-shot in "
         "points."
     )
@@ -33,12 +31,14 @@ def shift_table(study: Study, panel: Panel, k: int) -> Table:
             " Own classes: predictions among the classes that occur in the test set alone. The mean of them takes the "
             "test sets with every class as they are."
         )
-    return Table(
-        name=f"shift_{panel.key.slug}_k{k}",
-        title=f"Accuracy under distribution shift{at_k(k)}, {panel.title}",
+    return panel_table(
+        panel,
+        "shift",
+        "Accuracy under distribution shift",
+        k=k,
         note=with_warnings(note, panel),
-        header=tuple(header),
-        rows=tuple(with_dagger(row, panel.selects_on_test) for row in highlighted_columns(rows)),
+        header=header,
+        rows=highlighted_columns(rows),
     )
 
 
@@ -73,9 +73,7 @@ def _own_class_means(panel: Panel, k: int, method: str) -> tuple[Summary | None,
             if own is not None and frozen is not None:
                 accuracies.setdefault(test, {})[seed] = own
                 zero_shot.setdefault(test, {})[seed] = frozen
-    means = seed_means(accuracies, tests), seed_means(zero_shot, tests)
-    mean, zero_shot_mean = (summarize(list(by_seed.values())) if by_seed else None for by_seed in means)
-    return mean, zero_shot_mean
+    return summarize_seeds(accuracies, tests), summarize_seeds(zero_shot, tests)
 
 
 def _partial_tests(panel: Panel, k: int) -> frozenset[str]:

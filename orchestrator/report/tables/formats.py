@@ -1,18 +1,23 @@
-"""A table as CSV, Markdown and HTML. LaTeX is in ``latex``."""
+"""A table as CSV, Markdown and HTML, and the list of the formats that files are written in. ``latex`` has LaTeX."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Callable
+from functools import cache
 
+import jinja2
 from markupsafe import Markup, escape
 
 from orchestrator.report.notation import SELECTED, SELECTED_NOTE, signed
-from orchestrator.report.tables.latex import latex_escape, to_latex, to_latex_document
+from orchestrator.report.tables.latex import to_latex
 from orchestrator.report.tables.table import Entry, Table
 
-__all__ = ["latex_escape", "to_csv", "to_html", "to_latex", "to_latex_document", "to_markdown"]
+_FILTERED = frozenset({"domain", "backbone", "protocol", "track", "k", "method", "against", "verdict"})
+"""Columns for which a long table has a choice of values above it."""
+_LONG = 12
+"""Tables with more rows have filters. The page's script has the same limit for its search field."""
 
 
 def to_csv(table: Table) -> str:
@@ -85,65 +90,38 @@ def _markdown(content: str) -> str:
     return content
 
 
-def to_html(table: Table, *, sortable: bool = False, filters: tuple[int, ...] = (), element_id: str = "") -> Markup:
-    """The table as a ``<table>`` element.
-
-    The page's script makes a ``sortable`` table sortable, and adds a choice of values for the columns in ``filters``.
-    """
-    attributes = Markup(' id="{}"').format(element_id) if element_id else Markup("")
-    if sortable:
-        attributes += Markup(' data-sortable data-filters="{}"').format(",".join(map(str, filters)))
-    letters = table.header_footnotes or ("",) * len(table.header)
-    header = Markup("").join(
-        Markup('<th scope="col"{}>{}{}</th>').format(
-            Markup("") if i < table.text_columns else Markup(' class="num"'), title, Markup(_sup(letters[i]))
-        )
-        for i, title in enumerate(table.header)
-    )
-    groups = Markup("").join(
-        Markup('<th scope="colgroup" class="spanning" colspan="{}">{}</th>').format(span, title)
-        if title
-        else Markup('<td colspan="{}"></td>').format(span)
-        for title, span in table.column_groups
-    )
-    ruled = {*table.ruled_rows, *range(len(table.rows) - table.summary_rows, len(table.rows))}
-    rows = Markup("\n").join(
-        Markup("<tr{}>{}</tr>").format(
-            Markup(' class="closing"') if i in ruled else Markup(""),
-            Markup("").join(
-                _html_entry(entry, is_text=column < table.text_columns, first=column == 0, hide_std=table.hide_std)
-                for column, entry in enumerate(row)
-            ),
-        )
-        for i, row in enumerate(table.rows)
-    )
-    notes = Markup("<br>").join(Markup("{} {}").format(Markup(_sup(letter)), note) for letter, note in table.footnotes)
-    foot = Markup('\n<tfoot><tr><td class="footnotes" colspan="{}">{}</td></tr></tfoot>').format(
-        len(table.header), notes
-    )
-    return Markup("<table{}><caption>{}</caption><thead>{}<tr>{}</tr></thead>\n<tbody>\n{}\n</tbody>{}</table>").format(
-        attributes,
-        table.title,
-        Markup("<tr>{}</tr>").format(groups) if groups else "",
-        header,
-        rows,
-        foot if table.footnotes else "",
-    )
+def to_html(table: Table, *, sortable: bool = False) -> Markup:
+    """The table as a ``<table>`` element. Readers can sort a ``sortable`` one and, if it is long, filter it."""
+    filters = [i for i, title in enumerate(table.header) if title in _FILTERED] if len(table.rows) > _LONG else ()
+    return Markup(_html_template().render(table=table, sortable=sortable, filters=filters))
 
 
-def _html_entry(entry: Entry, *, is_text: bool, first: bool, hide_std: bool) -> Markup:
+@cache
+def _html_template() -> jinja2.Template:
+    loader = jinja2.PackageLoader("orchestrator.report.tables")
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    environment.filters["entry"] = _html_entry
+    return environment.get_template("table.html.j2")
+
+
+def _html_entry(entry: Entry, column: int, table: Table) -> Markup:
     """One cell of a table. It is built without a template, because a full grid has tens of thousands of cells."""
-    attributes = "" if is_text else ' class="num"'
-    if entry.value is not None and not is_text:
+    attributes = "" if column < table.text_columns else ' class="num"'
+    if entry.value is not None and attributes:
         attributes += f' data-v="{round(entry.value, 6)}"'
     if entry.tooltip:
         attributes += f' title="{escape(entry.tooltip)}"'
     chip = f'<i class="chip" style="background:{escape(entry.colour)}"></i>' if entry.colour else ""
-    std = f' <span class="sd">±&nbsp;{entry.std:.2f}</span>' if entry.std is not None and not hide_std else ""
+    hidden = table.hide_std or entry.std is None
+    std = "" if hidden else f' <span class="sd">±&nbsp;{entry.std:.2f}</span>'
     gain = f' <span class="gain">{signed(entry.gain)}</span>' if entry.gain is not None else ""
     remark = f' <span class="aside">{escape(entry.remark)}</span>' if entry.remark else ""
-    tag = 'th scope="row"' if first else "td"
+    tag = "td" if column else 'th scope="row"'
     emphasis = {"best": "<b>{}</b>", "second": "<u>{}</u>", "": "{}"}[entry.highlight]
     dagger = f'<sup class="dagger" title="{SELECTED_NOTE[2:]}">{SELECTED}</sup>' if entry.selected else ""
     body = chip + emphasis.format(escape(entry.text)) + dagger + _sup(entry.footnotes)
     return Markup(f"<{tag}{attributes}>{body}{std}{remark}{gain}</{tag[:2]}>")
+
+
+FILE_FORMATS: dict[str, Callable[[Table], str]] = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
+"""The formats that every table of a report is written in, by the ending of the file's name."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import jinja2
 
 from orchestrator.report.notation import DASH, MINUS, SELECTED, signed
-from orchestrator.report.tables.latex_fit import SMALLEST_TYPE, Fit, fit_of
+from orchestrator.report.tables.latex_fit import Fit, fit_of
 from orchestrator.report.tables.table import Entry, Table
 
 _GREEK = (
@@ -40,106 +44,74 @@ def to_latex(table: Table) -> str:
     """The table as a LaTeX environment. The first lines are comments that name the packages it needs."""
     fit = fit_of(table)
     table = fit.table
-    packages = dict.fromkeys(("booktabs", *fit.packages, *(("graphicx",) if table.upright_titles else ())))
-    lines = [f"% needs \\usepackage{{{name}}}" for name in packages]
-    lines += _long(table, fit) if "longtable" in fit.packages else _float(table, fit)
-    return "\n".join([*lines, ""])
+    groups, first = [], 1
+    for title, span in table.column_groups:
+        groups.append((title, first, first + span - 1))
+        first += span
+    return _render(
+        "table.tex.j2",
+        table=table,
+        fit=fit,
+        packages=dict.fromkeys(("booktabs", *fit.packages, *(("graphicx",) if table.upright_titles else ()))),
+        columns="l" * table.text_columns + "r" * (len(table.header) - table.text_columns),
+        caption=f"{table.title}. {table.caption}".rstrip(),
+        groups=groups,
+        titles=_titles(table),
+        lines=list(_lines(table, fit)),
+    )
 
 
-def _float(table: Table, fit: Fit) -> list[str]:
-    """A table on one page, which LaTeX places."""
-    body = [
-        _begin(table),
-        r"\toprule",
-        *_head(table),
-        r"\midrule",
-        *_body(table, fit),
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-    if fit.shrunk:
-        body = [r"\resizebox{\linewidth}{!}{%", *body, "}"]
-    place = "" if fit.environment == "sidewaystable*" else "[t]"
-    return [
-        rf"\begin{{{fit.environment}}}{place}",
-        r"\centering",
-        fit.size,
-        r"\setlength{\tabcolsep}{3pt}",
-        _caption(table),
-        rf"\label{{tab:{table.name}}}",
-        *body,
-        *(
-            [r"\par\smallskip", r"\parbox{\linewidth}{\footnotesize\raggedright", *_notes(table), "}"]
-            if table.footnotes
-            else []
-        ),
-        rf"\end{{{fit.environment}}}",
-    ]
+def to_latex_document(tables: Sequence[Table]) -> str:
+    """A whole LaTeX document with all of the tables."""
+    return _render("document.tex.j2", tables=map(to_latex, tables))
 
 
-def _long(table: Table, fit: Fit) -> list[str]:
-    """A table over several pages with the header on each. LaTeX cannot set it in two columns of text."""
-    lines = [
-        "{" + fit.size,
-        rf"\setlength{{\tabcolsep}}{{{2 if fit.size == SMALLEST_TYPE else 3}pt}}",
-        _begin(table, "longtable"),
-        _caption(table) + rf"\label{{tab:{table.name}}}\\",
-        r"\toprule", *_head(table), r"\midrule", r"\endfirsthead",
-        r"\toprule", *_head(table), r"\midrule", r"\endhead",
-        r"\bottomrule", r"\endlastfoot",
-        *_body(table, fit),
-        r"\end{longtable}",
-        *([r"\noindent\parbox{\linewidth}{\footnotesize\raggedright", *_notes(table), "}"] if table.footnotes else []),
-        "}",
-    ]  # fmt: skip
-    return [r"\begin{landscape}", *lines, r"\end{landscape}"] if fit.environment == "landscape" else lines
+@cache
+def _templates() -> jinja2.Environment:
+    """The LaTeX templates. Their delimiters are not Jinja's own, which LaTeX uses too."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("orchestrator.report.tables"),
+        block_start_string="<%",
+        block_end_string="%>",
+        variable_start_string="<<",
+        variable_end_string=">>",
+        trim_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters.update(tex=latex_escape, sup=_sup)
+    return environment
 
 
-def _begin(table: Table, environment: str = "tabular") -> str:
-    columns = "l" * table.text_columns + "r" * (len(table.header) - table.text_columns)
-    return rf"\begin{{{environment}}}{{{columns}}}"
+def _render(template: str, **values: Any) -> str:
+    """The text of a template without its blank lines, which LaTeX would read as ends of paragraphs."""
+    text = _templates().get_template(template).render(**values)
+    return "".join(f"{line}\n" for line in text.splitlines() if line)
 
 
-def _caption(table: Table) -> str:
-    caption = f"{table.title}. {table.caption}" if table.caption else f"{table.title}."
-    return rf"\caption{{{latex_escape(caption)}}}"
-
-
-def _notes(table: Table) -> list[str]:
-    return [(f"{_sup(letter)}~" if letter else "") + rf"{latex_escape(note)}\par" for letter, note in table.footnotes]
-
-
-def _head(table: Table) -> list[str]:
-    lines = []
-    if table.column_groups:
-        cells, rules, column = [], [], 1
-        for title, span in table.column_groups:
-            cells.append(rf"\multicolumn{{{span}}}{{c}}{{{latex_escape(title)}}}" if title else " & " * (span - 1))
-            if title:
-                rules.append(rf"\cmidrule(lr){{{column}-{column + span - 1}}}")
-            column += span
-        lines += [" & ".join(cells) + r" \\", "".join(rules)]
+def _titles(table: Table) -> list[str]:
+    """The titles of the columns."""
     titles = []
     for column, title in enumerate(table.header):
         latex = latex_escape(title) + _sup(table.header_footnotes[column] if table.header_footnotes else "")
         upright = table.upright_titles and column >= table.text_columns
         titles.append(rf"\rotatebox{{90}}{{{latex}}}" if upright else latex)
-    return [*lines, " & ".join(titles) + r" \\"]
+    return titles
 
 
-def _body(table: Table, fit: Fit) -> list[str]:
-    lines: list[str] = []
+def _lines(table: Table, fit: Fit) -> Iterator[str]:
+    """The rows and the rules between them."""
     previous: tuple[str, ...] = ()
     for i, row in enumerate(table.rows):
-        if i and (i in table.ruled_rows or i == len(table.rows) - table.summary_rows):
-            lines.append(r"\midrule" if i == len(table.rows) - table.summary_rows else _rule(table, i))
+        if i and i == len(table.rows) - table.summary_rows:
+            yield r"\midrule"
+        elif i and i in table.ruled_rows:
+            yield _rule(table, i)
         texts = tuple(entry.text for entry in row[: table.merged_columns])
         first = next((c for c, (a, b) in enumerate(zip(texts, previous, strict=False)) if a != b), len(previous))
         line = " & ".join("" if c < first else _entry(entry, table, fit) for c, entry in enumerate(row)) + r" \\"
         # LaTeX would read a line that begins so as an option of the line break before it.
-        lines.append("{}" + line if line.startswith(("[", "*")) else line)
+        yield "{}" + line if line.startswith(("[", "*")) else line
         previous = texts
-    return lines
 
 
 def _rule(table: Table, row: int) -> str:
@@ -165,12 +137,3 @@ def _entry(entry: Entry, table: Table, fit: Fit) -> str:
     if entry.remark:
         latex += rf" {{{small}{latex_escape(f'[{entry.remark}]')}}}"
     return latex
-
-
-def to_latex_document(tables: Sequence[Table]) -> str:
-    """A whole LaTeX document with all of the tables."""
-    packages = ("inputenc", "fontenc", "textcomp", "booktabs", "graphicx", "longtable", "pdflscape", "rotating")
-    options = {"inputenc": "[utf8]", "fontenc": "[T1]"}
-    lines = [rf"\usepackage{options.get(name, '')}{{{name}}}" for name in packages]
-    bodies = [f"{to_latex(table)}\\clearpage" for table in tables]
-    return "\n".join([r"\documentclass{article}", *lines, r"\begin{document}", *bodies, r"\end{document}", ""])

@@ -12,10 +12,10 @@ from itertools import product
 from orchestrator.report.tables.table import Table
 
 TEXT_WIDTH, TEXT_HEIGHT = 345.0, 550.0
-SMALLEST_TYPE = r"\tiny"
+_SMALLEST_TYPE = r"\tiny"
 _SMALLEST_SCALE = 0.5
 """How far a table is shrunk before it is laid on its side: 9 pt type becomes 4.5 pt."""
-_TYPE_SIZES = {r"\small": 9.0, r"\footnotesize": 8.2, r"\scriptsize": 7.5, SMALLEST_TYPE: 6.4}
+_TYPE_SIZES = {r"\small": 9.0, r"\footnotesize": 8.2, r"\scriptsize": 7.5, _SMALLEST_TYPE: 6.4}
 """Points. LaTeX draws letters of small type wider, so these are the sizes at which a larger type is as wide."""
 _EM = 0.52
 """The average width of a digit or letter, as a fraction of the type size."""
@@ -38,6 +38,11 @@ class Fit:
     table: Table
     size: str = r"\small"
     shrunk: bool = False
+
+    @property
+    def long(self) -> bool:
+        """Whether the table may run over several pages. LaTeX cannot set such a table in two columns of text."""
+        return self.environment in ("longtable", "landscape")
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -69,7 +74,7 @@ def fit_of(table: Table) -> Fit:
     narrowest, lengths = candidates[-1]
     if lines * _LINE * TEXT_HEIGHT / _width(lengths, 9.0) <= TEXT_WIDTH:
         return Fit("sidewaystable*", narrowest, shrunk=True)
-    return Fit("landscape", narrowest, SMALLEST_TYPE)
+    return Fit("landscape", narrowest, _SMALLEST_TYPE)
 
 
 def _without_std(table: Table) -> Table:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.notation import at_k, k_title
-from orchestrator.report.tables.common import method_entry
-from orchestrator.report.tables.table import Entry, Table, difference, number, text_entry, with_dagger
+from orchestrator.report.notation import k_title
+from orchestrator.report.tables.common import method_entry, panel_table
+from orchestrator.report.tables.table import Entry, Table, difference, number, text_entry
 from orchestrator.util.units import pluralize
 
 
@@ -18,14 +18,15 @@ def ranks_table(study: Study, panel: Panel) -> Table:
         for method in panel.methods
     ]
     counts = dict.fromkeys(str(count) for _, count in ranks)
-    return Table(
-        name=f"ranks_{panel.key.slug}",
-        title=f"Average rank over datasets, {panel.title}",
+    return panel_table(
+        panel,
+        "ranks",
+        "Average rank over datasets",
         note="1 is best; ties share the mean of their ranks; by mean accuracy over seeds, over the "
         f"{pluralize(' / '.join(counts), 'dataset')} that all ranked methods have. A dash: datasets are missing, so "
         "it has no rank.",
         header=("method", *map(k_title, panel.ks)),
-        rows=tuple(with_dagger(row, panel.selects_on_test) for row in rows),
+        rows=rows,
     )
 
 
@@ -39,7 +40,7 @@ def pairs_table(study: Study, panel: Panel, k: int) -> Table:
     for pair in pairs:
         verdict = "significant" if pair.significant else "not significant" if pair.p is not None else "not tested"
         counts = (pair.datasets, pair.wins, pair.ties, pair.losses)
-        row = (
+        row = [
             text_entry(pair.first),
             text_entry(pair.second),
             text_entry(verdict, tooltip=pair.reason_untested),
@@ -47,17 +48,19 @@ def pairs_table(study: Study, panel: Panel, k: int) -> Table:
             *(number(count, "d") for count in counts),
             _probability(pair.p, pair.reason_untested),
             _probability(pair.p_holm, pair.reason_untested),
-        )
-        rows.append(with_dagger(row, panel.selects_on_test))
+        ]
+        rows.append(row)
     reasons = sorted({pair.reason_untested for pair in pairs if pair.reason_untested})
-    return Table(
-        name=f"pairs_{panel.key.slug}_k{k}",
-        title=f"Pairs of methods{at_k(k)}, {panel.title}",
+    return panel_table(
+        panel,
+        "pairs",
+        "Pairs of methods",
+        k=k,
         note="Wins, ties and losses of the first method over datasets; two-sided Wilcoxon signed-rank test over "
         "datasets on means over seeds, Holm-corrected over the tested pairs of this table."
         + (f" Not tested: {'; '.join(reasons)}." if reasons else ""),
         header=("method", "against", "verdict", "points", "datasets", "wins", "ties", "losses", "p", "p (Holm)"),
-        rows=tuple(rows),
+        rows=rows,
         text_columns=3,
     )
 

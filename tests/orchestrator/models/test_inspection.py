@@ -33,7 +33,7 @@ def test_confusion_matrix_and_worst_predictions() -> None:
 
 
 def test_the_class_table_names_confusions_and_gains() -> None:
-    rows = [[entry.text for entry in row] for row in class_table(FOUND, NAMES).rows]
+    rows = [[entry.text for entry in row] for row in class_table(FOUND, NAMES, "classes").rows]
     assert rows == [
         ["cat", "dog (2)", "3", "33.33", "\N{MINUS SIGN}66.67"],
         ["dog", "owl (1)", "2", "50.00", "+50.00"],

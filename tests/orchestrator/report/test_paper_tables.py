@@ -21,7 +21,8 @@ from orchestrator.report.paper.measured import measured_protocols
 from orchestrator.report.paper.paper_tables import paper_tables, published_tables
 from orchestrator.report.paper.published import AVERAGE, published_footnotes, published_rows
 from orchestrator.report.registry import panel_tables, study_tables
-from orchestrator.report.tables.formats import latex_escape, to_csv, to_html, to_latex, to_latex_document, to_markdown
+from orchestrator.report.tables.formats import to_csv, to_html, to_markdown
+from orchestrator.report.tables.latex import latex_escape, to_latex, to_latex_document
 from orchestrator.report.tables.latex_fit import fit_of
 from orchestrator.report.tables.table import Entry, Table, number, text_entry
 from tests.helpers.command import orchestrator
@@ -301,7 +302,7 @@ def test_variants_of_a_method_stay_out_and_zero_shot_stands_at_every_k() -> None
 def small() -> list[Table]:
     """Every table of a small grid with failures, variants, shift and epochs."""
     made = studied(everything("full", only=["dataset=dtd,flowers102,imagenet", "backbone=vit-b-32"], failing=40))
-    tables = [table for panel in made.panels for table in panel_tables(made, panel).all]
+    tables = [table for panel in made.panels for own in panel_tables(made, panel).values() for table in own]
     tables += [table for own in study_tables(made).values() for table in own]
     return [table for table in tables if table.rows]
 

@@ -48,7 +48,7 @@ def test_another_table_with_a_row_for_each_method_stands_beside_the_main_table(
     def copy(study: Study, panel: Panel) -> Table:
         return replace(main_table(study, panel), name="copy", title="A copy of the main table")
 
-    line = registry.PanelTable("copy", registry.once(copy), section)
+    line = registry.PanelTable("copy", copy, section)
     monkeypatch.setattr(registry, "PANEL_TABLES", [*registry.PANEL_TABLES, line])
     results = grid({"bolt": 60.0, "linear_probe": 55.0}, ks=(4,))
     arranged = study(results)

@@ -11,7 +11,8 @@ from orchestrator.report.analysis.statistics import summarize
 from orchestrator.report.analysis.study import study_of
 from orchestrator.report.notation import signed
 from orchestrator.report.tables.accuracy import dataset_table
-from orchestrator.report.tables.formats import latex_escape, to_csv, to_html, to_latex, to_markdown
+from orchestrator.report.tables.formats import to_csv, to_html, to_markdown
+from orchestrator.report.tables.latex import latex_escape, to_latex
 from orchestrator.report.tables.ranking import pairs_table
 from orchestrator.report.tables.table import Entry, Table, highlighted, measured, text_entry
 from orchestrator.report.tables.variants import variants_tables

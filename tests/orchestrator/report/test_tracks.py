@@ -12,9 +12,8 @@ import pytest
 
 from bolt.protocol import STRICT, Protocol
 from orchestrator.report.figures.curves import accuracy_after_epochs
-from orchestrator.report.tables.accuracy import dataset_table, main_table
+from orchestrator.report.tables.accuracy import dataset_table, epochs_table, main_table
 from orchestrator.report.tables.distribution_shift import shift_table
-from orchestrator.report.tables.epochs import epochs_table
 from orchestrator.store.results import Result
 from tests.helpers.small_results import (
     DATASETS,
