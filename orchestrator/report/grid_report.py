@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from orchestrator.catalog import Catalog
 from orchestrator.planning.plan import Plan
 from orchestrator.report import ReportFiles, SourceRow, write_report
-from orchestrator.report.analysis.rows import Row
+from orchestrator.report.analysis.rows import NamesOf, PublishedOf, Row
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.store import CorruptArtifact, Store
 
@@ -39,22 +37,18 @@ def report_location(files: ReportFiles, grid: str, store: Store) -> str:
     return f"{files.page}, and in the store {store.files.location(f'reports/{grid}/{files.page.name}')}"
 
 
-def published_of(catalog: Catalog) -> Callable[[Row], float | None]:
+def published_names(catalog: Catalog) -> NamesOf:
+    """``(backbone, dataset) -> names in the paper's tables``, ``None`` for what the paper does not have."""
+    return lambda backbone, dataset: (catalog.backbone(backbone).published_as, catalog.dataset(dataset).published_as)
+
+
+def published_of(catalog: Catalog) -> PublishedOf:
     """``row -> accuracy``: what the paper prints for a row of the report, ``None`` where it prints nothing."""
+    names_of = published_names(catalog)
 
     def lookup(row: Row) -> float | None:
-        backbone = catalog.backbone(row.backbone).published_as
-        dataset = catalog.dataset(row.evaluated_on).published_as
+        backbone, dataset = names_of(row.backbone, row.evaluated_on)
         return published_accuracy(row.track, backbone, row.domain, row.k, row.method_name, dataset)
-
-    return lookup
-
-
-def published_names(catalog: Catalog) -> Callable[[str, str], tuple[str | None, str | None]]:
-    """``(backbone, dataset) -> names in the paper's tables``, ``None`` for what the paper does not have."""
-
-    def lookup(backbone: str, dataset: str) -> tuple[str | None, str | None]:
-        return catalog.backbone(backbone).published_as, catalog.dataset(dataset).published_as
 
     return lookup
 

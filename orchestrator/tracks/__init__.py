@@ -20,7 +20,7 @@ TRACKS: dict[str, Track] = {
         META,
     )
 }
-"""Every track by its name, in the order of reports. A new track is one more line."""
+"""Every track by its name, in the order of reports. A new track is two lines here: its import, and one in this list."""
 
 
 def stored_track(name: str) -> Track:

@@ -21,7 +21,7 @@ from orchestrator.core.cell import Cell
 from orchestrator.grid import Grid, load_grid
 from orchestrator.report.analysis.rows import SourceRow
 from orchestrator.report.grid_report import published_names, published_of
-from orchestrator.report.paper.published import published_accuracy, published_finetuned
+from orchestrator.report.paper.published import published_accuracy, published_datasets
 from orchestrator.store.results import Evaluation, Failure, Manifest, Result, Timings
 
 EPOCHS = 20
@@ -184,9 +184,10 @@ def _fraction(*axes: str) -> float:
 
 def _sources(pairs: Sequence[tuple[str, str]], catalog: Catalog) -> list[SourceRow]:
     rows = []
+    printed = {(row.backbone, row.dataset): row.finetuned_accuracy for row in published_datasets()}
     for dataset, backbone in pairs:
         entry = catalog.dataset(dataset)
-        tuned = published_finetuned(catalog.backbone(backbone).published_as, entry.published_as) or 90.0
+        tuned = printed.get((str(catalog.backbone(backbone).published_as), str(entry.published_as)), 90.0)
         rows.append(SourceRow(backbone, entry.domain, dataset, tuned * 0.7, tuned - 0.5, entry.sizes.test))
     return rows
 

@@ -107,12 +107,10 @@ def labels_of(cells: Iterable[Cell], label_of: LabelOf) -> dict[str, str]:
     unique = {cell.id: cell for cell in cells}
     labels = {id_: label_of(cell) for id_, cell in unique.items()}
     for suffix_of in (lambda cell: cell.sources_rule, lambda cell: fingerprint(cell.method)):
-        suffixes: dict[str, dict[str, str]] = defaultdict(dict)
-        for id_ in _ambiguous(unique, labels):
-            suffixes[labels[id_]][id_] = suffix_of(unique[id_])
-        for label, by_id in suffixes.items():
-            if len(set(by_id.values())) > 1:
-                labels.update({id_: f"{label} [{suffix}]" for id_, suffix in by_id.items()})
+        for label in {position[-1] for position, ids in _by_position(unique, labels).items() if len(ids) > 1}:
+            suffixes = {id_: suffix_of(cell) for id_, cell in unique.items() if labels[id_] == label}
+            if len(set(suffixes.values())) > 1:
+                labels.update({id_: f"{label} [{suffix}]" for id_, suffix in suffixes.items()})
     for position, ids in _by_position(unique, labels).items():
         for number, id_ in enumerate(sorted(ids)[1:], start=2):
             labels[id_] = f"{position[-1]} #{number}"
@@ -126,12 +124,6 @@ def _by_position(cells: Mapping[str, Cell], labels: Mapping[str, str]) -> dict[t
         position = (c.track, c.protocol.name, c.backbone.name, c.domain, c.dataset.name, c.shots, c.seed, labels[id_])
         positions[position].append(id_)
     return positions
-
-
-def _ambiguous(cells: Mapping[str, Cell], labels: Mapping[str, str]) -> list[str]:
-    """The ids of all cells whose label occurs twice at any one position."""
-    repeated = {position[-1] for position, ids in _by_position(cells, labels).items() if len(ids) > 1}
-    return [id_ for id_ in cells if labels[id_] in repeated]
 
 
 def row_list(

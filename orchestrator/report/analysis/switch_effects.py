@@ -89,43 +89,31 @@ def paired(base: Iterable[Result], changed: Iterable[Result], labels: Mapping[st
     Cells of a pair share backbone, domain, dataset, test split, k, seed, rule for sources and method. The methods match
     by their settings; cells without such a partner match by label. If several cells match, none of them is used.
     """
-    before, after = _scored(base), _scored(changed)
+    before, after = (
+        [(result.cell, evaluation) for result in results for evaluation in result.evaluations]
+        for results in (base, changed)
+    )
     partners: dict[int, Scored] = {}
-    for key_of in (_settings_key, lambda one: _label_key(one, labels)):
+    for variant_of in (lambda cell: cell.method.settings, lambda cell: labels[cell.id]):
         used = {id(partner) for partner in partners.values()}
-        candidates = _unique_by(key_of, (one for one in before if id(one) not in used))
-        for key, one in _unique_by(key_of, (one for one in after if id(one) not in partners)).items():
+        candidates = _unique(variant_of, (one for one in before if id(one) not in used))
+        for key, one in _unique(variant_of, (one for one in after if id(one) not in partners)).items():
             if key in candidates:
                 partners[id(one)] = candidates[key]
     return [(partners[id(one)], one) for one in after if id(one) in partners]
 
 
-def _scored(results: Iterable[Result]) -> list[Scored]:
-    return [(result.cell, evaluation) for result in results for evaluation in result.evaluations]
-
-
-def _unique_by(key_of: Callable[[Scored], Hashable], scored: Iterable[Scored]) -> dict[Hashable, Scored]:
-    """The evaluations by key, without those that share a key."""
+def _unique(variant_of: Callable[[Cell], Hashable], scored: Iterable[Scored]) -> dict[Hashable, Scored]:
+    """The evaluations by what a pair has in common, without those that share all of it with another one."""
     groups: dict[Hashable, list[Scored]] = defaultdict(list)
     for one in scored:
-        groups[key_of(one)].append(one)
+        cell, evaluation = one
+        key = (
+            cell.track, cell.backbone.name, cell.domain, cell.dataset.name, evaluation.dataset, cell.shots, cell.seed,
+            cell.sources_rule, cell.method.name, variant_of(cell),
+        )  # fmt: skip
+        groups[key].append(one)
     return {key: group[0] for key, group in groups.items() if len(group) == 1}
-
-
-def _key(one: Scored) -> tuple[Hashable, ...]:
-    cell, evaluation = one
-    return (
-        cell.track, cell.backbone.name, cell.domain, cell.dataset.name, evaluation.dataset, cell.shots, cell.seed,
-        cell.sources_rule, cell.method.name,
-    )  # fmt: skip
-
-
-def _settings_key(one: Scored) -> Hashable:
-    return (*_key(one), one[0].method.settings)
-
-
-def _label_key(one: Scored, labels: Mapping[str, str]) -> Hashable:
-    return (*_key(one), labels[one[0].id])
 
 
 def differing_switches(base: Protocol, protocol: Protocol) -> str:

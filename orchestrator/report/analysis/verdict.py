@@ -88,8 +88,8 @@ def _lead(panel: Panel, second: str, accuracy: Summary, runner_up: Summary, pair
     """The lead in points, compared with the deviation over seeds, with wins, ties and losses over datasets."""
     points = accuracy.mean - runner_up.mean
     counts = (
-        f"against it, {_count(pair.wins, 'win')}, {_count(pair.ties, 'tie')} and {_count(pair.losses, 'loss')} over "
-        f"{_count(pair.datasets, 'dataset')}"
+        f"against it, {pluralize(pair.wins, 'win')}, {pluralize(pair.ties, 'tie')} and {pair.losses} "
+        f"{'loss' if pair.losses == 1 else 'losses'} over {pluralize(pair.datasets, 'dataset')}"
     )
     if round(points, 2) == 0:
         return f"Level with {second}; {counts}."
@@ -99,18 +99,15 @@ def _lead(panel: Panel, second: str, accuracy: Summary, runner_up: Summary, pair
     return f"{points:.2f} points ahead of {second}{times}; {counts}."
 
 
-def _count(number: int, noun: str) -> str:
-    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
-    return f"{number} {noun if number == 1 else plural}"
-
-
 def _support(panel: Panel, k: int, pair: Pair) -> tuple[Support, str]:
     """Whether the test supports the winner's lead over the runner-up, and why."""
     if pair.p is None or pair.p_holm is None:
         if 0 < pair.seeds < MIN_SEEDS:
             return "untested", "One seed: another draw of the support could reverse the lead, so nothing is claimed."
-        datasets = _count(pair.datasets, "dataset")
-        return "untested", f"Only {datasets}: too few for a test across them, so nothing is claimed."
+        return (
+            "untested",
+            f"Only {pluralize(pair.datasets, 'dataset')}: too few for a test across them, so nothing is claimed.",
+        )
     tested = sum(other.p is not None for other in panel.pairs(k))
     seeds = f", means over {pair.seeds} seeds" if pair.seeds else ""
     test = (

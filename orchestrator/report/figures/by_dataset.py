@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -12,12 +13,13 @@ from orchestrator.report.figures.drawing import (
     INK,
     FigureFile,
     canvas,
-    finished,
     grid_lines,
+    heat_map,
     legend_below,
     legend_label,
+    panel_figure,
 )
-from orchestrator.report.notation import DASH, at_k, signed
+from orchestrator.report.notation import DASH, signed
 from orchestrator.report.styles import NEUTRAL
 
 _DRAWN_KS = (4, 16)
@@ -55,34 +57,24 @@ def gain_map(panel: Panel, k: int) -> FigureFile | None:
     known = [abs(gain) for line in gains for gain in line if gain is not None]
     if not known:
         return None
-    from matplotlib.colors import LinearSegmentedColormap
-
     with canvas(2.0 + 0.5 * len(methods), 1.4 + 0.24 * len(tests)) as figure:
         axes = figure.add_subplot()
         # The upper quartile gets the strongest colours. If the maximum did, one outlier would make all others pale.
         strongest = max(sorted(known)[len(known) * 3 // 4], 1.0)
-        values = [[float("nan") if gain is None else gain for gain in line] for line in gains]
-        colours = LinearSegmentedColormap.from_list("gains", _LOSS_TO_GAIN)
-        axes.pcolormesh(range(len(methods)), range(len(tests)), values, cmap=colours, vmin=-strongest, vmax=strongest,
-                        shading="nearest", edgecolors="white", linewidth=0.6)  # fmt: skip
-        axes.invert_yaxis()
+        values = [[math.nan if gain is None else gain for gain in line] for line in gains]
+        heat_map(
+            axes, values, colours=_LOSS_TO_GAIN, low=-strongest, high=strongest, edge=0.6, rows=tests,
+            columns=[legend_label(m) for m in methods], rotation=40,
+        )  # fmt: skip
         for y, line in enumerate(gains):
             for x, gain in enumerate(line):
                 printed = DASH if gain is None else signed(gain, 1)
                 axes.text(x, y, printed, ha="center", va="center", fontsize=6.5, color="#000000")
-        axes.set_xticks(range(len(methods)), [legend_label(m) for m in methods], rotation=40, ha="right")
-        axes.set_yticks(range(len(tests)), list(tests))
-        for side in axes.spines.values():
-            side.set_visible(False)
-        return finished(
-            figure,
-            selected=panel.selects_on_test,
-            name=f"gains_{panel.key.slug}_k{k}",
-            title=f"Gain over zero-shot by dataset{at_k(k)}, {panel.title}",
-            caption=f"Points over the frozen backbone on the same images, means over seeds ({panel.seeds_text}): "
-            f"purple is a gain, orange a loss, full colour from {strongest:.1f} points. A dash: no result.",
-            wide=True,
+        caption = (
+            f"Points over the frozen backbone on the same images, means over seeds ({panel.seeds_text}): "
+            f"purple is a gain, orange a loss, full colour from {strongest:.1f} points. A dash: no result."
         )
+        return panel_figure(figure, panel, "gains", "Gain over zero-shot by dataset", caption, k=k, wide=True)
 
 
 def _gain(panel: Panel, k: int, test: str, method: str) -> float | None:
@@ -105,14 +97,13 @@ def dataset_bars(study: Study, panel: Panel, k: int) -> FigureFile | None:
             for index, method in enumerate(methods):
                 scores = [panel.score(method, k, test) for test in shown]
                 xs = [i - 0.4 + width * (index + 0.5) for i in range(len(shown))]
+                means = [score.mean if score else 0.0 for score in scores]
                 axes.bar(
-                    xs, [score.mean if score else 0.0 for score in scores], width=width * 0.92,
+                    xs, means, width=width * 0.92,
                     color=study.styles[method].colour, label=legend_label(method),
                 )  # fmt: skip
-                bars = [(x, s.mean, s.std) for x, s in zip(xs, scores, strict=True) if s and s.std is not None]
-                if bars:
-                    axes.errorbar(*zip(*((x, m) for x, m, _ in bars), strict=True), yerr=[b[2] for b in bars],
-                                  fmt="none", ecolor=INK, elinewidth=0.8)  # fmt: skip
+                stds = [score.std if score and score.std is not None else math.nan for score in scores]
+                axes.errorbar(xs, means, yerr=stds, fmt="none", ecolor=INK, elinewidth=0.8)
             frozen = [(i, zero) for i, test in enumerate(shown) if (zero := panel.zero_shot(k, test)) is not None]
             axes.hlines([y for _, y in frozen], [i - 0.44 for i, _ in frozen], [i + 0.44 for i, _ in frozen],
                         color=NEUTRAL, linestyle="--", linewidth=1.4, label="zero-shot")  # fmt: skip
@@ -122,15 +113,10 @@ def dataset_bars(study: Study, panel: Panel, k: int) -> FigureFile | None:
             axes.set_ylim(0, 100)
             axes.set_ylabel("accuracy (%)")
         legend_below(figure, grid[0], columns=7)
-        return finished(
-            figure,
-            selected=panel.selects_on_test,
-            name=f"bars_{panel.key.slug}_k{k}",
-            title=f"Accuracy by dataset{at_k(k)}, {panel.title}",
-            caption=f"{panel.deviation_text('Whiskers')} Dashed: the frozen backbone with its text head on the same "
-            "images.",
-            wide=True,
+        caption = (
+            f"{panel.deviation_text('Whiskers')} Dashed: the frozen backbone with its text head on the same images."
         )
+        return panel_figure(figure, panel, "bars", "Accuracy by dataset", caption, k=k, wide=True)
 
 
 def on_two_lines(name: str, width: int = 16) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.report.figures.drawing import FigureFile, canvas, finished, legend_below
+from orchestrator.report.figures.drawing import FigureFile, canvas, finished, heat_map, legend_below
 from orchestrator.report.styles import NEUTRAL
 
 if TYPE_CHECKING:
@@ -103,20 +103,14 @@ def _sorted(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _heat_map(axes: Any, values: Any, names: Sequence[str], low: float, high: float, form: str) -> None:
     """A square heat map with names on both sides; ``form`` is the format of the numbers in it, empty for none."""
-    from matplotlib.colors import LinearSegmentedColormap
-
     count, strongest = len(names), high or 1.0
-    colours = LinearSegmentedColormap.from_list("shares", _PALE_TO_PURPLE)
-    axes.pcolormesh(range(count), range(count), values, cmap=colours, vmin=low, vmax=strongest, shading="nearest",
-                    edgecolors="white", linewidth=0.4)  # fmt: skip
-    axes.invert_yaxis()
-    axes.set_aspect("equal")
     size = 6.5 if count <= 30 else 4.5
+    heat_map(
+        axes, values, colours=_PALE_TO_PURPLE, low=low, high=strongest, edge=0.4, rows=names, columns=names,
+        rotation=60, fontsize=size,
+    )  # fmt: skip
+    axes.set_aspect("equal")
     for y in range(count if form else 0):
         for x in range(count):
             ink = "#ffffff" if values[y][x] > 0.5 * strongest else "#000000"
             axes.text(x, y, form.format(values[y][x]), ha="center", va="center", fontsize=size - 0.5, color=ink)
-    axes.set_xticks(range(count), list(names), rotation=60, ha="right", fontsize=size)
-    axes.set_yticks(range(count), list(names), fontsize=size)
-    for side in axes.spines.values():
-        side.set_visible(False)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.statistics import Summary
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.figures.by_dataset import drawn_ks
-from orchestrator.report.figures.drawing import FAINT, INK, FigureFile, canvas, finished, legend_below, legend_label
-from orchestrator.report.notation import at_k
+from orchestrator.report.figures.drawing import FAINT, INK, FigureFile, canvas, legend_below, legend_label, panel_figure
 from orchestrator.report.styles import NEUTRAL
 
 _SMALLEST, _LARGEST = 12.0, 280.0
@@ -22,46 +19,31 @@ _SHORTEST = 1e-3
 """Seconds. Shorter times are drawn at this place of the axis."""
 
 
-@dataclass(frozen=True)
-class _Cost:
-    """One method's bubble: medians over cells of parameters and seconds, and the largest peak memory of any cell."""
-
-    method: str
-    accuracy: Summary
-    parameters: float
-    seconds: float
-    memory_mib: float
-
-
 def accuracy_against_costs(study: Study, panel: Panel) -> FigureFile | None:
     """Mean accuracy against trained parameters and against seconds to adapt; bubbles show the peak memory.
 
     ``None`` if fewer than two methods that draw a support have a mean.
     """
     k = drawn_ks(panel)[-1]
-    costs = []
-    for method in panel.methods:
-        mean, rows = panel.mean(method, k).accuracy, panel.rows_at(method, k)
-        if mean and rows:
-            parameters = median(row.trainable_parameters for row in rows)
-            seconds = median(row.fit_seconds for row in rows)
-            costs.append(_Cost(method, mean, parameters, seconds, max(row.peak_memory_mib for row in rows)))
-    if sum(cost.method not in panel.fixed for cost in costs) < 2:
+    methods = [method for method in panel.methods if panel.mean(method, k).accuracy and panel.rows_at(method, k)]
+    if sum(method not in panel.fixed for method in methods) < 2:
         return None
-    memories = [cost.memory_mib for cost in costs]
-    with canvas(9.0, 3.9 + 0.17 * -(-len(costs) // 6)) as figure:
+    rows = [panel.rows_at(method, k) for method in methods]
+    memories = [max(row.peak_memory_mib for row in own) for own in rows]
+    with canvas(9.0, 3.9 + 0.17 * -(-len(methods) // 6)) as figure:
         left, right = figure.subplots(1, 2, sharey=True)
-        parameter_axis = _log_axis([cost.parameters for cost in costs])
-        second_axis = _log_axis([max(cost.seconds, _SHORTEST) for cost in costs])
+        parameter_axis = _log_axis([median(row.trainable_parameters for row in own) for own in rows])
+        second_axis = _log_axis([max(median(row.fit_seconds for row in own), _SHORTEST) for own in rows])
         for axes, (xs, ticks) in ((left, parameter_axis), (right, second_axis)):
-            for x, cost in zip(xs, costs, strict=True):
-                style, mean = study.styles[cost.method], cost.accuracy
+            for x, method, memory in zip(xs, methods, memories, strict=True):
+                style, mean = study.styles[method], panel.mean(method, k).accuracy
+                assert mean is not None
                 axes.errorbar(
                     [x], [mean.mean], yerr=[mean.std or 0.0], fmt="none", ecolor=INK, elinewidth=0.9, zorder=4
                 )
                 axes.scatter(
-                    [x], [mean.mean], s=_area(cost.memory_mib, max(memories)), color=style.colour, alpha=0.75,
-                    marker=style.marker or "o", linewidth=0, label=legend_label(cost.method),
+                    [x], [mean.mean], s=_area(memory, max(memories)), color=style.colour, alpha=0.75,
+                    marker=style.marker or "o", linewidth=0, label=legend_label(method),
                 )  # fmt: skip
             axes.set_xticks([x for x, _ in ticks], [title for _, title in ticks])
             axes.grid(color=FAINT)
@@ -78,16 +60,12 @@ def accuracy_against_costs(study: Study, panel: Panel) -> FigureFile | None:
         legend_below(figure, left, columns=6)
         for handle in figure.legends[0].legend_handles:
             handle.set_sizes([36.0])
-        return finished(
-            figure,
-            selected=panel.selects_on_test,
-            name=f"costs_{panel.key.slug}_k{k}",
-            title=f"Accuracy against what it costs{at_k(k)}, {panel.title}",
-            caption=f"Mean over {panel.dataset_count()}. {panel.deviation_text('Whiskers')} Areas are proportional to "
+        caption = (
+            f"Mean over {panel.dataset_count()}. {panel.deviation_text('Whiskers')} Areas are proportional to "
             f"the largest peak memory, from {min(memories):,.0f} to {max(memories):,.0f} MiB. Dashed: the frozen "
-            "backbone. Seconds are wall-clock on the machines that ran the cells.",
-            wide=True,
+            "backbone. Seconds are wall-clock on the machines that ran the cells."
         )
+        return panel_figure(figure, panel, "costs", "Accuracy against what it costs", caption, k=k, wide=True)
 
 
 def _area(memory: float, largest: float) -> float:

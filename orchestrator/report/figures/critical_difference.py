@@ -7,8 +7,7 @@ from typing import Any
 from orchestrator.report.analysis.critical_difference import CriticalDifference, critical_difference
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.figures.drawing import INK, FigureFile, canvas, finished
-from orchestrator.report.notation import at_k
+from orchestrator.report.figures.drawing import INK, FigureFile, canvas, panel_figure
 from orchestrator.report.styles import Styles
 
 _ROW, _BAR = 0.3, 0.16
@@ -35,12 +34,8 @@ def critical_difference_figure(study: Study, panel: Panel, k: int) -> FigureFile
             ends = (result.ranks[clique[0]] - 0.03, result.ranks[clique[-1]] + 0.03)
             axes.plot(ends, [0.2 + _BAR * level] * 2, color=INK, linewidth=3.2, solid_capstyle="round")
         _draw_methods(axes, result, study.styles, top)
-        return finished(
-            figure,
-            selected=panel.selects_on_test,
-            name=f"critical_difference_{panel.key.slug}_k{k}",
-            title=f"Average ranks and their critical difference{at_k(k)}, {panel.title}",
-            caption=_caption(result),
+        return panel_figure(
+            figure, panel, "critical_difference", "Average ranks and their critical difference", _caption(result), k=k
         )
 
 

@@ -7,13 +7,12 @@ from orchestrator.report.analysis.study import Study
 from orchestrator.report.figures.drawing import (
     FigureFile,
     canvas,
-    finished,
     grid_lines,
     legend_below,
     legend_label,
+    panel_figure,
     plot_means,
 )
-from orchestrator.report.notation import at_k
 
 _MISSING_POINTS = "A point is missing where no seed has every dataset."
 
@@ -39,13 +38,8 @@ def accuracy_against_k(study: Study, panel: Panel) -> FigureFile | None:
         axes.set_xlabel("labelled images per class (k)")
         axes.set_ylabel("mean accuracy over datasets (%)")
         legend_below(figure, axes, columns=3)
-        return finished(
-            figure,
-            selected=panel.selects_on_test,
-            name=f"accuracy_{panel.key.slug}",
-            title=f"Accuracy against k, {panel.title}",
-            caption=f"Mean over {panel.dataset_count()}. {panel.deviation_text('Bands')} {_MISSING_POINTS}",
-        )
+        caption = f"Mean over {panel.dataset_count()}. {panel.deviation_text('Bands')} {_MISSING_POINTS}"
+        return panel_figure(figure, panel, "accuracy", "Accuracy against k", caption)
 
 
 def accuracy_after_epochs(study: Study, panel: Panel, k: int) -> FigureFile | None:
@@ -76,13 +70,8 @@ def accuracy_after_epochs(study: Study, panel: Panel, k: int) -> FigureFile | No
         axes.set_ylabel("mean accuracy over targets (%)")
         legend_below(figure, axes, columns=3)
         caption = f"Mean over {panel.dataset_count()}. {panel.deviation_text('Bands')} {_MISSING_POINTS}"
-        return finished(
-            figure,
-            selected=panel.selects_on_test,
-            name=f"epochs_{panel.key.slug}_k{k}",
-            title=f"Accuracy after each epoch{at_k(k)}, {panel.title}",
-            caption=caption + (f" Without epochs: {', '.join(without_epochs)}." if without_epochs else ""),
-        )
+        caption = caption + (f" Without epochs: {', '.join(without_epochs)}." if without_epochs else "")
+        return panel_figure(figure, panel, "epochs", "Accuracy after each epoch", caption, k=k)
 
 
 def _height(panel: Panel) -> float:

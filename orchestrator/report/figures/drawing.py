@@ -1,4 +1,4 @@
-"""What all figures share: settings of matplotlib, and the finished figure as SVG, PNG and PDF.
+"""What all figures share: the settings of matplotlib, marks and legends, and writing a figure as SVG, PNG and PDF.
 
 Figures need no display, and the same input gives the same bytes.
 """
@@ -10,39 +10,22 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from markupsafe import escape
 
+from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.statistics import Summary
 from orchestrator.report.figures.fonts import FAMILY, families
-from orchestrator.report.notation import SELECTED, SELECTED_NOTE
+from orchestrator.report.notation import SELECTED, SELECTED_NOTE, at_k
 
 INK, FAINT = "#1c2128", "#d4d9df"
 """Colours of text and of grid lines. A page that embeds a figure replaces them by its own, see :func:`inline_svg`."""
 
 WARNING = "#9a5b00"
 
-_RC: dict[Any, Any] = {
-    "svg.hashsalt": "orchestrator",
-    "text.parse_math": False,  # a dollar in a name is a dollar
-    "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3
-    "svg.fonttype": "none",  # text stays text: it can be searched, is small, and takes the colours of the page
-    "font.size": 9.0,
-    "axes.edgecolor": FAINT,
-    "axes.labelcolor": INK,
-    "axes.titlesize": 10.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "xtick.major.size": 0.0,
-    "ytick.major.size": 0.0,
-    "grid.color": FAINT,
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-}
+_SETTINGS = Path(__file__).with_name("report.mplstyle")
 
 
 @dataclass(frozen=True)
@@ -65,7 +48,7 @@ def canvas(width: float, height: float) -> Iterator[Any]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({**_RC, "font.family": list(families())}):
+    with matplotlib.rc_context({"font.family": list(families())}, fname=_SETTINGS):
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         yield figure
@@ -88,6 +71,20 @@ def finished(
     figure.savefig(pdf, format="pdf", transparent=True, metadata=undated)
     text = svg.getvalue().replace(f"'{FAMILY}', ", "")
     return FigureFile(name, title, caption, text, png.getvalue(), pdf.getvalue(), wide)
+
+
+def panel_figure(
+    figure: Any, panel: Panel, kind: str, title: str, caption: str, *, k: int | None = None, wide: bool = False
+) -> FigureFile:
+    """The finished figure of one panel, or of one k of it. Its name is ``kind`` with the panel and k."""
+    return finished(
+        figure,
+        name=f"{kind}_{panel.key.slug}" + (f"_k{k}" if k is not None else ""),
+        title=f"{title}{at_k(k or 0)}, {panel.title}",
+        caption=caption,
+        selected=panel.selects_on_test,
+        wide=wide,
+    )
 
 
 def plot_means(
@@ -118,6 +115,28 @@ def legend_below(figure: Any, axes: Any, *, columns: int) -> None:
 def legend_label(method: str) -> str:
     """A method's label in a legend. matplotlib leaves out labels that begin with an underscore."""
     return method.lstrip("_") or method
+
+
+def heat_map(
+    axes: Any, values: Any, *, colours: Sequence[str], low: float, high: float, edge: float, rows: Sequence[str],
+    columns: Sequence[str], rotation: float, **labels: Any,
+) -> None:  # fmt: skip
+    """Draw a matrix as coloured squares, the first row at the top, with names beside its rows and below its columns.
+
+    ``colours`` are those of the values ``low`` and ``high``, with any between them; ``edge`` is the width of the lines
+    between squares; ``labels`` are matplotlib's settings of the names.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+
+    axes.pcolormesh(
+        range(len(columns)), range(len(rows)), values, vmin=low, vmax=high, shading="nearest", edgecolors="white",
+        linewidth=edge, cmap=LinearSegmentedColormap.from_list("colours", colours),
+    )  # fmt: skip
+    axes.invert_yaxis()
+    axes.set_xticks(range(len(columns)), list(columns), rotation=rotation, ha="right", **labels)
+    axes.set_yticks(range(len(rows)), list(rows), **labels)
+    for side in axes.spines.values():
+        side.set_visible(False)
 
 
 def inline_svg(figure: FigureFile) -> str:

@@ -7,8 +7,7 @@ import math
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.figures.by_dataset import on_two_lines
-from orchestrator.report.figures.drawing import FigureFile, canvas, finished, legend_below, legend_label
-from orchestrator.report.notation import at_k
+from orchestrator.report.figures.drawing import FigureFile, canvas, legend_below, legend_label, panel_figure
 
 MOST_SPOKES = 40
 """With more test splits, the names around a radar overlap."""
@@ -45,11 +44,8 @@ def accuracy_radar(study: Study, panel: Panel, k: int) -> FigureFile | None:
         axes.tick_params(axis="x", labelsize=7.5, pad=6)
         axes.spines["polar"].set_visible(False)
         legend_below(figure, axes, columns=3)
-        return finished(
-            figure,
-            selected=panel.selects_on_test,
-            name=f"radar_{panel.key.slug}_k{k}",
-            title=f"Accuracy by dataset{at_k(k)} as a radar, {panel.title}",
-            caption=f"Accuracy in per cent, means over seeds ({panel.seeds_text}); the centre is {low:.0f}, all "
-            "spokes have one scale, and areas mean nothing. A line is open where a dataset is missing.",
+        caption = (
+            f"Accuracy in per cent, means over seeds ({panel.seeds_text}); the centre is {low:.0f}, all "
+            "spokes have one scale, and areas mean nothing. A line is open where a dataset is missing."
         )
+        return panel_figure(figure, panel, "radar", "Accuracy by dataset as a radar", caption, k=k)

@@ -8,7 +8,7 @@ from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.analysis.variants import SOURCES, numeric_settings, paired_difference, variants_of
 from orchestrator.report.figures.curves import band_opacity
-from orchestrator.report.figures.drawing import FigureFile, canvas, finished, grid_lines, legend_below, plot_means
+from orchestrator.report.figures.drawing import FigureFile, canvas, grid_lines, legend_below, panel_figure, plot_means
 from orchestrator.report.notation import at_k, k_title
 from orchestrator.report.styles import NEUTRAL
 
@@ -44,13 +44,16 @@ def accuracy_against_settings(study: Study, panel: Panel) -> Iterator[FigureFile
             if len(panel.ks) > 1:
                 legend_below(figure, max(grid, key=lambda axes: len(axes.get_legend_handles_labels()[1])), columns=6)
             at = at_k(panel.ks[0]) if len(panel.ks) == 1 else ""
-            yield finished(
+            caption = (
+                f"One setting at a time{at}, mean over {panel.dataset_count()}. "
+                f"{panel.deviation_text('Bands', 'those means')} Dotted: {base} as it is."
+            )
+            yield panel_figure(
                 figure,
-                selected=panel.selects_on_test,
-                name=f"settings_{name}_{panel.key.slug}",
-                title=f"Accuracy against the settings of {name}, {panel.title}",
-                caption=f"One setting at a time{at}, mean over {panel.dataset_count()}. "
-                f"{panel.deviation_text('Bands', 'those means')} Dotted: {base} as it is.",
+                panel,
+                f"settings_{name}",
+                f"Accuracy against the settings of {name}",
+                caption,
                 wide=len(settings) > 2,
             )
 
@@ -75,11 +78,10 @@ def effects_of_variants(study: Study, panel: Panel) -> Iterator[FigureFile]:
                 axes.invert_yaxis()
                 grid_lines(axes, "x")
                 axes.set_xlabel(f"accuracy minus that of {base} (points)")
-                yield finished(
-                    figure,
-                    selected=panel.selects_on_test,
-                    name=f"variants_{name}_{panel.key.slug}_k{k}",
-                    title=f"What the variants of {name} change{at_k(k)}, {panel.title}",
-                    caption=f"For each seed the mean difference over {panel.dataset_count()} on the same "
-                    f"supports, then the mean over seeds. {panel.deviation_text('Whiskers', 'those differences')}",
+                caption = (
+                    f"For each seed the mean difference over {panel.dataset_count()} on the same "
+                    f"supports, then the mean over seeds. {panel.deviation_text('Whiskers', 'those differences')}"
+                )
+                yield panel_figure(
+                    figure, panel, f"variants_{name}", f"What the variants of {name} change", caption, k=k
                 )

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from orchestrator.models.inspection import CellInspection
+    from orchestrator.models.inspection import CellInspection, SplitPredictions
+    from orchestrator.store.results import Evaluation
 
 MOST_MISTAKES = 24
 
@@ -27,29 +28,14 @@ ImageOf = Callable[[str, int], "NDArray[np.uint8]"]
 
 
 @dataclass(frozen=True)
-class Mistake:
-    """A wrong prediction: the image as a data URI, both classes, and their probabilities in per cent."""
-
-    image: str
-    true: str
-    predicted: str
-    true_probability: float
-    predicted_probability: float
-
-
-@dataclass(frozen=True)
 class SplitView:
-    """What the page shows of one test split. ``recorded`` is the (correct, total) of the cell's result."""
+    """What the page shows of one test split. ``recorded`` is its evaluation in the cell's result."""
 
-    dataset: str
-    correct: int
-    correct_zero_shot: int
-    total: int
-    recorded: tuple[int, int]
+    predictions: SplitPredictions
+    recorded: Evaluation
     classes: Table
     pairs: Table
     confusion: FigureFile | None
-    mistakes: list[Mistake]
 
 
 def render_inside(inside: CellInspection, image_of: ImageOf) -> str:
@@ -61,34 +47,23 @@ def render_inside(inside: CellInspection, image_of: ImageOf) -> str:
         result=inside.result,
         inside=inside,
         settings=sorted(cell.method.settings_dict().items()),
-        splits=[_split(inside, i, image_of) for i in range(len(inside.predicted))],
+        class_names=inside.class_names,
+        splits=[_split(inside, i) for i in range(len(inside.predicted))],
+        most_mistakes=MOST_MISTAKES,
+        image=lambda dataset, index: data_uri(image_of(dataset, index)),
         spectra=coefficient_spectra(inside.coefficients),
         overlap=overlap_map(inside.overlap, inside.sources, inside.directions),
     )
 
 
-def _split(inside: CellInspection, index: int, image_of: ImageOf) -> SplitView:
+def _split(inside: CellInspection, index: int) -> SplitView:
     predictions, names = inside.predicted[index], inside.class_names
-    recorded = inside.result.evaluations[index]
     return SplitView(
-        dataset=predictions.dataset,
-        correct=int((predictions.predicted == predictions.labels).sum()),
-        correct_zero_shot=int((predictions.frozen == predictions.labels).sum()),
-        total=len(predictions.labels),
-        recorded=(recorded.correct, recorded.total),
+        predictions=predictions,
+        recorded=inside.result.evaluations[index],
         classes=class_table(predictions, names, f"classes-{index}"),
         pairs=confused_table(predictions, names, f"confused-{index}"),
         confusion=confusion_matrix(predictions.confusion(len(names)), names, predictions.dataset),
-        mistakes=[
-            Mistake(
-                image=data_uri(image_of(predictions.dataset, i)),
-                true=names[predictions.labels[i]],
-                predicted=names[predictions.predicted[i]],
-                true_probability=100 * float(predictions.truth_probability[i]),
-                predicted_probability=100 * float(predictions.confidence[i]),
-            )
-            for i in predictions.worst(MOST_MISTAKES)
-        ],
     )
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 
-from orchestrator.report.paper.measured import Position
-from orchestrator.report.paper.published import PublishedFootnote, published_footnotes
+from orchestrator.report.paper.published import Position, PublishedFootnote, published_footnotes
 
 
 class Footnotes:
@@ -21,35 +20,25 @@ class Footnotes:
 
     def of_dataset(self, dataset: object) -> str:
         """The letters of the notes about a dataset alone, separated by commas."""
-        return self._join(n.text for n in self._notes if _keys(n) == {"dataset"} and dataset in n.datasets)
+        return self._letters_of(lambda note: set(note.conditions) == {"dataset"} and dataset in note.datasets)
 
     def of_method(self, method: str) -> str:
         """The letters of the notes about a method alone."""
-        return self._join(n.text for n in self._notes if _keys(n) == {"method"} and method in n.methods)
+        return self._letters_of(lambda note: set(note.conditions) == {"method"} and method in note.methods)
 
     def of_number(self, position: Position) -> str:
         """The letters of the notes about one number: those that name a method, a dataset, ... in combination."""
-        return self._join(n.text for n in self._notes if len(_keys(n)) > 1 and _matches(n, position))
+
+        def is_about(note: PublishedFootnote) -> bool:
+            conditions = note.conditions.items()
+            return len(conditions) > 1 and all(getattr(position, axis) in values for axis, values in conditions)
+
+        return self._letters_of(is_about)
 
     def all(self) -> tuple[tuple[str, str], ...]:
         """Letter and text of every note: first the notes about the whole table, which have no letter."""
-        whole = (("", note.text) for note in self._notes if not _keys(note))
+        whole = (("", note.text) for note in self._notes if not note.conditions)
         return (*whole, *((letter, note) for note, letter in self._letters.items()))
 
-    def _join(self, notes: Iterable[str]) -> str:
-        return ",".join(dict.fromkeys(map(self.letter, notes)))
-
-
-def _keys(note: PublishedFootnote) -> set[str]:
-    values = {"method": note.methods, "backbone": note.backbones, "dataset": note.datasets, "shots": note.shots}
-    return {key for key, own in values.items() if own}
-
-
-def _matches(note: PublishedFootnote, position: Position) -> bool:
-    pairs = (
-        (note.methods, position.method),
-        (note.backbones, position.backbone),
-        (note.datasets, position.dataset),
-        (note.shots, position.shots),
-    )
-    return all(not allowed or value in allowed for allowed, value in pairs)
+    def _letters_of(self, is_about: Callable[[PublishedFootnote], bool]) -> str:
+        return ",".join(dict.fromkeys(self.letter(note.text) for note in self._notes if is_about(note)))

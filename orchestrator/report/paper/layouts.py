@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-Axis = Literal["domain", "backbone", "shots", "method", "dataset"]
+from orchestrator.report.paper.published import Axis
+
 AXES: tuple[Axis, ...] = ("domain", "backbone", "shots", "method", "dataset")
 
 

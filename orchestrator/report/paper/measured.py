@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property
 from itertools import product
 
 from orchestrator.core.cell import Cell
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.rows import NamesOf, Row
-from orchestrator.report.analysis.statistics import Summary, seed_means, summarize
+from orchestrator.report.analysis.statistics import Summary, summarize_seeds
 from orchestrator.report.analysis.study import Study, base_protocol
-from orchestrator.report.paper.published import AVERAGE, published_rows
+from orchestrator.report.paper.published import AVERAGE, Position, published_rows
 
 MEAN_BACKBONE = "mean"
 """The backbone of the paper's means over backbones."""
-
-
-@dataclass(frozen=True)
-class Position:
-    """One position in the paper's tables. ``shots`` is 0 on a track without k; ``method`` is a label of the report."""
-
-    track: str
-    domain: str
-    backbone: str
-    shots: int
-    method: str
-    dataset: str
 
 
 class Measured:
@@ -56,7 +44,6 @@ class Measured:
     ) -> None:
         self.protocol, self.labels, self.fixed, self.substitutes = protocol, labels, fixed, substitutes
         self.selects_on_test = False
-        self._summaries: dict[Position, Summary | None] = {}
         self._rows: dict[Position, dict[int, Row]] = {}
         for row in rows:
             backbone, dataset = names_of(row.backbone, row.evaluated_on)
@@ -99,17 +86,9 @@ class Measured:
 
     def summary(self, position: Position) -> Summary | None:
         """Mean and deviation over seeds; for a mean of the paper, over the seeds that have every part of it."""
-        if position not in self._summaries:
-            self._summaries[position] = self._summary(position)
-        return self._summaries[position]
-
-    def _summary(self, position: Position) -> Summary | None:
         parts = self.parts(position)
         scores = {str(i): {s: r.accuracy for s, r in self.rows(part).items()} for i, part in enumerate(parts)}
-        if len(parts) == 1:
-            return summarize(list(scores["0"].values())) if scores["0"] else None
-        means = seed_means(scores, list(scores))
-        return summarize(list(means.values())) if means else None
+        return summarize_seeds(scores, list(scores))
 
     def missing_text(self, position: Position) -> str:
         """How many parts of a mean are measured, as text; empty for a single number, or if there are none."""

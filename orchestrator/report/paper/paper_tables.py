@@ -15,9 +15,9 @@ from bolt.methods import METHODS
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.paper.dataset_tables import measured_datasets_tables, published_datasets_tables
 from orchestrator.report.paper.footnotes import Footnotes
-from orchestrator.report.paper.layouts import AXES, LAYOUTS, Axis, Layout, axis_name, value_title
-from orchestrator.report.paper.measured import Measured, Position, measured_protocols
-from orchestrator.report.paper.published import PublishedRow, rows_of_table
+from orchestrator.report.paper.layouts import AXES, LAYOUTS, Layout, axis_name, value_title
+from orchestrator.report.paper.measured import Measured, measured_protocols
+from orchestrator.report.paper.published import Axis, Position, rows_of_table
 from orchestrator.report.tables.table import (
     Entry,
     Table,
@@ -86,11 +86,11 @@ class _TableBuilder:
         ]
         self.track = rows[0].track
         self.axes: dict[Axis, list[str | int]] = {
-            axis: list(dict.fromkeys(_value(row, axis) for row in rows)) for axis in AXES
+            axis: list(dict.fromkeys(getattr(row.position, axis) for row in rows)) for axis in AXES
         }
         if len(self.axes["shots"]) > 1:
             self.axes["shots"] = [k for k in self.axes["shots"] if k]  # zero-shot has no k, and is printed at each
-        self.printed = {tuple(_value(row, axis) for axis in AXES): row.accuracy for row in rows}
+        self.printed = {row.position: row.accuracy for row in rows}
         self.columns = [
             dict(zip(layout.columns, values, strict=True))
             for values in product(*(self.axes[axis] for axis in layout.columns))
@@ -169,8 +169,7 @@ class _TableBuilder:
 
     def _published(self, position: Position) -> float | None:
         """The printed accuracy. Zero-shot has the same one at every k."""
-        before, after = (position.domain, position.backbone), (position.method, position.dataset)
-        return self.printed.get((*before, position.shots, *after), self.printed.get((*before, 0, *after)))
+        return self.printed.get(position, self.printed.get(replace(position, shots=0)))
 
     def _block_rows(self, block: Mapping[Axis, str | int]) -> list[tuple[Entry, ...]]:
         """The lines of all methods in a block, with best and second best highlighted in each column."""
@@ -239,8 +238,3 @@ class _TableBuilder:
         if "zero_shot" in self.axes["method"] and "shots" in self.layout.columns:
             note += " Zero-shot has one number, which stands at every k."
         return note
-
-
-def _value(row: PublishedRow, axis: Axis) -> str | int:
-    value: str | int | None = getattr(row, axis)
-    return 0 if value is None else value

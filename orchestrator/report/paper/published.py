@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass
 from functools import cache
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, TypeAdapter
 
 from orchestrator.catalog.location import Location, grids_folder
 from orchestrator.catalog.validation import StrictModel, validated
@@ -18,23 +21,40 @@ AVERAGE = "Average"
 _CORRECT_TABLE = "tab:tta_general_ufm"
 """The paper prints one mean twice, with two values. The value in this table agrees with the accuracies it is over."""
 
+Axis = Literal["domain", "backbone", "shots", "method", "dataset"]
+
 
 @dataclass(frozen=True)
-class PublishedRow:
+class Position:
+    """One position in the paper's tables. ``shots`` is 0 without k; ``method`` may be a label of the report."""
+
+    track: str
+    domain: str
+    backbone: str
+    shots: int
+    method: str
+    dataset: str
+
+
+class PublishedRow(StrictModel):
     """One printed accuracy in per cent; ``shots`` is ``None`` if the table has no k."""
 
     table: str
     track: str
     domain: str
     backbone: str
-    shots: int | None
+    shots: Annotated[int | None, BeforeValidator(lambda text: text or None), Field(alias="k")]
     method: str
     dataset: str
     accuracy: float
 
+    @property
+    def position(self) -> Position:
+        """Where the accuracy stands."""
+        return Position(self.track, self.domain, self.backbone, self.shots or 0, self.method, self.dataset)
 
-@dataclass(frozen=True)
-class PublishedDataset:
+
+class PublishedDataset(StrictModel):
     """One line of the paper's tables of datasets, for one backbone."""
 
     domain: str
@@ -59,6 +79,17 @@ class PublishedFootnote(StrictModel):
     shots: tuple[int, ...] = ()
     text: str
 
+    @property
+    def conditions(self) -> dict[Axis, tuple[object, ...]]:
+        """What a number must have for the note to be about it: for each axis that matters, the values that match."""
+        fields: dict[Axis, tuple[object, ...]] = {
+            "method": self.methods,
+            "backbone": self.backbones,
+            "dataset": self.datasets,
+            "shots": self.shots,
+        }
+        return {axis: values for axis, values in fields.items() if values}
+
 
 class _Footnotes(StrictModel):
     footnotes: tuple[PublishedFootnote, ...]
@@ -67,35 +98,13 @@ class _Footnotes(StrictModel):
 @cache
 def published_rows() -> tuple[PublishedRow, ...]:
     """Every accuracy of every table, in the paper's order. Raises ``UserError`` if the file cannot be read."""
-    return tuple(
-        PublishedRow(
-            table=row["table"],
-            track=row["track"],
-            domain=row["domain"],
-            backbone=row["backbone"],
-            shots=int(row["k"]) if row["k"] else None,
-            method=row["method"],
-            dataset=row["dataset"],
-            accuracy=float(row["accuracy"]),
-        )
-        for row in _read("results.csv")
-    )
+    return TypeAdapter(tuple[PublishedRow, ...]).validate_python(_read("results.csv"))
 
 
 @cache
 def published_datasets() -> tuple[PublishedDataset, ...]:
     """The tables of datasets: printed class counts and accuracies of the fine-tuned source models."""
-    return tuple(
-        PublishedDataset(
-            domain=row["domain"],
-            dataset=row["dataset"],
-            printed_as=row["printed_as"],
-            classes=int(row["classes"]),
-            backbone=row["backbone"],
-            finetuned_accuracy=float(row["finetuned_accuracy"]),
-        )
-        for row in _read("datasets.csv")
-    )
+    return TypeAdapter(tuple[PublishedDataset, ...]).validate_python(_read("datasets.csv"))
 
 
 @cache
@@ -103,11 +112,6 @@ def published_footnotes() -> tuple[PublishedFootnote, ...]:
     """The footnotes to the paper's numbers. Raises ``UserError`` if the file is missing or not valid."""
     path = grids_folder() / "published" / "footnotes.yaml"
     return validated(_Footnotes, read_mapping(path), Location.of(path)).footnotes
-
-
-def table_labels() -> tuple[str, ...]:
-    """The labels of the paper's tables of accuracies, in the paper's order."""
-    return tuple(dict.fromkeys(row.table for row in published_rows()))
 
 
 def rows_of_table(label: str) -> tuple[PublishedRow, ...]:
@@ -131,14 +135,6 @@ def published_accuracy(
     return _accuracies().get((track, backbone, domain, printed_shots, method, dataset))
 
 
-def published_finetuned(backbone: str | None, dataset: str | None) -> float | None:
-    """The printed accuracy of a fine-tuned source model in per cent; ``None`` if the paper prints none."""
-    for row in published_datasets():
-        if (row.backbone, row.dataset) == (backbone, dataset):
-            return row.finetuned_accuracy
-    return None
-
-
 @cache
 def _accuracies() -> dict[tuple[str, str, str, int | None, str, str], float]:
     accuracies: dict[tuple[str, str, str, int | None, str, str], float] = {}
@@ -149,11 +145,10 @@ def _accuracies() -> dict[tuple[str, str, str, int | None, str, str], float]:
     return accuracies
 
 
-def _read(name: str) -> list[dict[str, str]]:
-    path = grids_folder() / "published" / name
+def _read(name: str) -> tuple[dict[str, str], ...]:
     try:
-        with open(path, encoding="utf-8", newline="") as stream:
-            return list(csv.DictReader(stream))
+        with open(grids_folder() / "published" / name, encoding="utf-8", newline="") as stream:
+            return tuple(csv.DictReader(stream))
     except OSError as error:
         raise UserError(
             f"the paper's numbers cannot be read: {error}",

@@ -37,14 +37,9 @@ def main_table(study: Study, panel: Panel) -> Table:
         f"over seeds ({panel.seeds_text}); after it the gain over zero-shot in points. A dash: no seed has every "
         "dataset yet."
     )
-    return panel_table(
-        panel,
-        "main",
-        "Accuracy by method and shots" if any(panel.ks) else "Mean accuracy by method",
-        note=with_warnings(note, panel),
-        header=("method", *map(k_title, panel.ks)),
-        rows=highlighted_columns(rows),
-    )
+    title = "Accuracy by method and shots" if any(panel.ks) else "Mean accuracy by method"
+    header = ("method", *map(k_title, panel.ks))
+    return panel_table(panel, "main", title, with_warnings(note, panel), header, highlighted_columns(rows))
 
 
 def dataset_table(study: Study, panel: Panel, k: int) -> Table:
@@ -63,16 +58,9 @@ def dataset_table(study: Study, panel: Panel, k: int) -> Table:
         (text_entry(f"average rank ({pluralize(count, 'dataset')})"), *(number(ranks.get(m)) for m in panel.methods))
     )
     note = f"Accuracy in per cent, mean ± sample standard deviation over seeds ({panel.seeds_text})."
-    return panel_table(
-        panel,
-        "datasets",
-        "Accuracy by dataset",
-        k=k,
-        note=with_warnings(note, panel),
-        header=("dataset", *panel.methods),
-        rows=rows,
-        summary_rows=2,
-    )
+    header = ("dataset", *panel.methods)
+    note = with_warnings(note, panel)
+    return panel_table(panel, "datasets", "Accuracy by dataset", note, header, rows, k=k, summary_rows=2)
 
 
 def epochs_table(study: Study, panel: Panel, k: int) -> Table | None:
@@ -86,17 +74,13 @@ def epochs_table(study: Study, panel: Panel, k: int) -> Table | None:
         means = [panel.epoch_mean(method, k, epoch) for epoch in epochs]
         seeds = panel.expected_seeds(method)
         rows.append([method_entry(study, method), *(measured(mean, seeds=seeds) for mean in means)])
-    return panel_table(
-        panel,
-        "epochs",
-        "Accuracy after each epoch",
-        k=k,
-        note=f"Accuracy in per cent on the targets' test splits, mean over {panel.dataset_count('target')} per seed, "
+    note = (
+        f"Accuracy in per cent on the targets' test splits, mean over {panel.dataset_count('target')} per seed, "
         f"then mean ± sample standard deviation over seeds ({panel.seeds_text}). A dash: the method has no epochs, "
-        "fewer of them, or no seed with every target.",
-        header=("method", *(f"epoch {epoch}" for epoch in epochs)),
-        rows=highlighted_columns(rows),
+        "fewer of them, or no seed with every target."
     )
+    header = ("method", *(f"epoch {epoch}" for epoch in epochs))
+    return panel_table(panel, "epochs", "Accuracy after each epoch", note, header, highlighted_columns(rows), k=k)
 
 
 def explorer_tables(study: Study) -> Iterator[Table]:

@@ -31,14 +31,9 @@ def shift_table(study: Study, panel: Panel, k: int) -> Table:
             " Own classes: predictions among the classes that occur in the test set alone. The mean of them takes the "
             "test sets with every class as they are."
         )
+    note = with_warnings(note, panel)
     return panel_table(
-        panel,
-        "shift",
-        "Accuracy under distribution shift",
-        k=k,
-        note=with_warnings(note, panel),
-        header=header,
-        rows=highlighted_columns(rows),
+        panel, "shift", "Accuracy under distribution shift", note, header, highlighted_columns(rows), k=k
     )
 
 

@@ -18,16 +18,13 @@ def ranks_table(study: Study, panel: Panel) -> Table:
         for method in panel.methods
     ]
     counts = dict.fromkeys(str(count) for _, count in ranks)
-    return panel_table(
-        panel,
-        "ranks",
-        "Average rank over datasets",
-        note="1 is best; ties share the mean of their ranks; by mean accuracy over seeds, over the "
+    note = (
+        "1 is best; ties share the mean of their ranks; by mean accuracy over seeds, over the "
         f"{pluralize(' / '.join(counts), 'dataset')} that all ranked methods have. A dash: datasets are missing, so "
-        "it has no rank.",
-        header=("method", *map(k_title, panel.ks)),
-        rows=rows,
+        "it has no rank."
     )
+    header = ("method", *map(k_title, panel.ks))
+    return panel_table(panel, "ranks", "Average rank over datasets", note, header, rows)
 
 
 def pairs_table(study: Study, panel: Panel, k: int) -> Table:
@@ -40,29 +37,25 @@ def pairs_table(study: Study, panel: Panel, k: int) -> Table:
     for pair in pairs:
         verdict = "significant" if pair.significant else "not significant" if pair.p is not None else "not tested"
         counts = (pair.datasets, pair.wins, pair.ties, pair.losses)
-        row = [
-            text_entry(pair.first),
-            text_entry(pair.second),
-            text_entry(verdict, tooltip=pair.reason_untested),
-            difference(pair.difference),
-            *(number(count, "d") for count in counts),
-            _probability(pair.p, pair.reason_untested),
-            _probability(pair.p_holm, pair.reason_untested),
-        ]
-        rows.append(row)
+        rows.append(
+            [
+                text_entry(pair.first),
+                text_entry(pair.second),
+                text_entry(verdict, tooltip=pair.reason_untested),
+                difference(pair.difference),
+                *(number(count, "d") for count in counts),
+                _probability(pair.p, pair.reason_untested),
+                _probability(pair.p_holm, pair.reason_untested),
+            ]
+        )
     reasons = sorted({pair.reason_untested for pair in pairs if pair.reason_untested})
-    return panel_table(
-        panel,
-        "pairs",
-        "Pairs of methods",
-        k=k,
-        note="Wins, ties and losses of the first method over datasets; two-sided Wilcoxon signed-rank test over "
+    note = (
+        "Wins, ties and losses of the first method over datasets; two-sided Wilcoxon signed-rank test over "
         "datasets on means over seeds, Holm-corrected over the tested pairs of this table."
-        + (f" Not tested: {'; '.join(reasons)}." if reasons else ""),
-        header=("method", "against", "verdict", "points", "datasets", "wins", "ties", "losses", "p", "p (Holm)"),
-        rows=rows,
-        text_columns=3,
+        + (f" Not tested: {'; '.join(reasons)}." if reasons else "")
     )
+    header = ("method", "against", "verdict", "points", "datasets", "wins", "ties", "losses", "p", "p (Holm)")
+    return panel_table(panel, "pairs", "Pairs of methods", note, header, rows, k=k, text_columns=3)
 
 
 def _probability(p: float | None, reason_untested: str) -> Entry:
