@@ -1,11 +1,14 @@
-"""Writes a report into a folder. A crash leaves the old report there, never a part of the new one."""
+"""Writes a report into a folder, or the paper's tables alone.
+
+A crash leaves the old report there, never a part of the new one.
+"""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -14,10 +17,15 @@ from orchestrator.core.cell import Cell
 from orchestrator.report.analysis.rows import LabelOf, NamesOf, PublishedOf, SourceRow, frame_of
 from orchestrator.report.analysis.study import study_of
 from orchestrator.report.figure_pool import FigurePool
+from orchestrator.report.page.rendering import render
 from orchestrator.report.page.report_page import render_page
+from orchestrator.report.paper.paper_tables import published_tables
 from orchestrator.report.registry import panel_tables, study_tables
-from orchestrator.report.tables.formats import FILE_FORMATS
+from orchestrator.report.tables.formats import FILE_FORMATS, to_html
+from orchestrator.report.tables.latex import to_latex_document
+from orchestrator.report.tables.table import Table
 from orchestrator.store.results import Failure, Result
+from orchestrator.util.errors import UserError
 from orchestrator.util.identity import slug
 
 _STALE_SECONDS = 3600
@@ -71,9 +79,8 @@ def write_report(
         of_panels = {panel: panel_tables(study, panel) for panel in study.panels}
         of_study = study_tables(study)
         tables = [table for sections in of_panels.values() for own in sections.values() for table in own]
-        for table in (*tables, *chain(*of_study.values())):
-            for ending, to_text in FILE_FORMATS.items():
-                (build / "tables" / f"{slug(table.name)}.{ending}").write_text(to_text(table), encoding="utf-8")
+        tables += chain(*of_study.values())
+        _write_tables({slug(table.name): table for table in tables}, build / "tables", FILE_FORMATS)
         figures = pool.figures()
         for figure in chain(*(own for sections in figures.values() for own in sections.values())):
             for ending, content in (("svg", figure.svg.encode()), ("png", figure.png), ("pdf", figure.pdf)):
@@ -91,6 +98,31 @@ def write_report(
         )
         (build / "index.html").write_text(page, encoding="utf-8")
         return _move(build, folder, paths)
+
+
+def write_published(folder: Path) -> Path:
+    """Write the paper's tables alone, from ``grids/published``, and return the path of their page.
+
+    The files are ``tables/paper_*.{csv,md,tex,html}``, ``tables.tex`` (all in one document) and ``index.html``. Raises
+    ``UserError`` if ``folder`` is a file.
+    """
+    tables = list(published_tables())
+    try:
+        (folder / "tables").mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UserError(f"{folder} is not a folder", where="--output", hint="give a folder, or a new name") from None
+    _write_tables({table.name: table for table in tables}, folder / "tables", {**FILE_FORMATS, "html": to_html})
+    (folder / "tables.tex").write_text(to_latex_document(tables), encoding="utf-8")
+    page = folder / "index.html"
+    page.write_text(render("published.html.j2", tables=tables), encoding="utf-8")
+    return page
+
+
+def _write_tables(tables: Mapping[str, Table], folder: Path, formats: Mapping[str, Callable[[Table], str]]) -> None:
+    """Write every table, by the name of its files, in all ``formats``."""
+    for name, table in tables.items():
+        for ending, to_text in formats.items():
+            (folder / f"{name}.{ending}").write_text(to_text(table), encoding="utf-8")
 
 
 def _move(build: Path, folder: Path, paths: Sequence[str]) -> ReportFiles:

@@ -13,7 +13,6 @@ from orchestrator.report.figures.drawing import (
     INK,
     FigureFile,
     canvas,
-    grid_lines,
     heat_map,
     legend_below,
     legend_label,
@@ -109,7 +108,7 @@ def dataset_bars(study: Study, panel: Panel, k: int) -> FigureFile | None:
                         color=NEUTRAL, linestyle="--", linewidth=1.4, label="zero-shot")  # fmt: skip
             axes.set_xticks(range(len(shown)), [on_two_lines(test) for test in shown])
             axes.set_xlim(-0.5, per_line - 0.5)
-            grid_lines(axes)
+            axes.grid(axis="y")
             axes.set_ylim(0, 100)
             axes.set_ylabel("accuracy (%)")
         legend_below(figure, grid[0], columns=7)

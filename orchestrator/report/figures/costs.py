@@ -47,7 +47,6 @@ def accuracy_against_costs(study: Study, panel: Panel) -> FigureFile | None:
                 )  # fmt: skip
             axes.set_xticks([x for x, _ in ticks], [title for _, title in ticks])
             axes.grid(color=FAINT)
-            axes.set_axisbelow(True)
             axes.margins(0.1)
         left.set_xlabel("numbers trained (median over cells)")
         right.set_xlabel("seconds to adapt (median over cells)")

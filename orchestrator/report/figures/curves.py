@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from orchestrator.report.analysis.panel import Panel
+from orchestrator.report.analysis.statistics import Summary
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.figures.drawing import (
-    FigureFile,
-    canvas,
-    grid_lines,
-    legend_below,
-    legend_label,
-    panel_figure,
-    plot_means,
-)
+from orchestrator.report.figures.drawing import FigureFile, canvas, legend_below, legend_label, panel_figure, plot_means
 
 _MISSING_POINTS = "A point is missing where no seed has every dataset."
 
@@ -25,16 +21,12 @@ def accuracy_against_k(study: Study, panel: Panel) -> FigureFile | None:
         axes = figure.add_subplot()
         axes.set_xscale("log", base=2)
         for method in panel.methods:
-            style, fixed = study.styles[method], method in panel.fixed
-            plot_means(
-                axes, panel.ks, [panel.mean(method, k).accuracy for k in panel.ks],
-                band=0.0 if fixed else band_opacity(panel), colour=style.colour, linestyle=style.line,
-                marker=style.marker or None, markersize=4.5, linewidth=1.8, label=legend_label(method),
-                zorder=2 if fixed else 3,
-            )  # fmt: skip
+            means = [panel.mean(method, k).accuracy for k in panel.ks]
+            zorder = 2 if method in panel.fixed else 3
+            _plot_method(axes, study, panel, method, panel.ks, means, markersize=4.5, linewidth=1.8, zorder=zorder)
         axes.set_xticks(panel.ks, [str(k) for k in panel.ks])
         axes.minorticks_off()
-        grid_lines(axes)
+        axes.grid(axis="y")
         axes.set_xlabel("labelled images per class (k)")
         axes.set_ylabel("mean accuracy over datasets (%)")
         legend_below(figure, axes, columns=3)
@@ -57,21 +49,28 @@ def accuracy_after_epochs(study: Study, panel: Panel, k: int) -> FigureFile | No
                 without_epochs.append(method)
             if not any(means):
                 continue
-            style = study.styles[method]
-            plot_means(
-                axes, epochs, means, band=0.0 if method in panel.fixed else band_opacity(panel), colour=style.colour,
-                linestyle=style.line, marker=style.marker or None, markersize=4.0, markevery=max(1, last // 10),
-                linewidth=1.6, label=legend_label(method),
-            )  # fmt: skip
+            every = max(1, last // 10)
+            _plot_method(axes, study, panel, method, epochs, means, markersize=4.0, markevery=every, linewidth=1.6)
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlim(0.7, last + 0.3)
-        grid_lines(axes)
+        axes.grid(axis="y")
         axes.set_xlabel("epochs of adaptation")
         axes.set_ylabel("mean accuracy over targets (%)")
         legend_below(figure, axes, columns=3)
         caption = f"Mean over {panel.dataset_count()}. {panel.deviation_text('Bands')} {_MISSING_POINTS}"
         caption = caption + (f" Without epochs: {', '.join(without_epochs)}." if without_epochs else "")
         return panel_figure(figure, panel, "epochs", "Accuracy after each epoch", caption, k=k)
+
+
+def _plot_method(
+    axes: Any, study: Study, panel: Panel, method: str, xs: Sequence[int], means: Sequence[Summary | None], **line: Any
+) -> None:
+    """Draw the means of one method in its style, with a band unless the method is fixed."""
+    style, band = study.styles[method], 0.0 if method in panel.fixed else band_opacity(panel)
+    plot_means(
+        axes, xs, means, band=band, colour=style.colour, linestyle=style.line, marker=style.marker or None,
+        label=legend_label(method), **line,
+    )  # fmt: skip
 
 
 def _height(panel: Panel) -> float:

@@ -100,12 +100,6 @@ def plot_means(
         axes.fill_between(xs, low, high, color=colour, alpha=band, linewidth=0)
 
 
-def grid_lines(axes: Any, axis: str = "y") -> None:
-    """Draw grid lines behind the data."""
-    axes.grid(axis=axis)
-    axes.set_axisbelow(True)
-
-
 def legend_below(figure: Any, axes: Any, *, columns: int) -> None:
     """Add a legend below the drawing for what ``axes`` shows."""
     handles, labels = axes.get_legend_handles_labels()

@@ -8,7 +8,7 @@ from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.analysis.variants import SOURCES, numeric_settings, paired_difference, variants_of
 from orchestrator.report.figures.curves import band_opacity
-from orchestrator.report.figures.drawing import FigureFile, canvas, grid_lines, legend_below, panel_figure, plot_means
+from orchestrator.report.figures.drawing import FigureFile, canvas, legend_below, panel_figure, plot_means
 from orchestrator.report.notation import at_k, k_title
 from orchestrator.report.styles import NEUTRAL
 
@@ -39,7 +39,7 @@ def accuracy_against_settings(study: Study, panel: Panel) -> Iterator[FigureFile
                         axes.axhline(unchanged.mean, color=NEUTRAL, linewidth=1.0, linestyle=":", zorder=1)
                 axes.set_xlabel("number of sources" if key == SOURCES else key.replace("_", " "))
                 axes.set_xticks(sorted(set(xs)), [f"{x:g}" for x in sorted(set(xs))])
-                grid_lines(axes)
+                axes.grid(axis="y")
             grid[0].set_ylabel("mean accuracy over datasets (%)")
             if len(panel.ks) > 1:
                 legend_below(figure, max(grid, key=lambda axes: len(axes.get_legend_handles_labels()[1])), columns=6)
@@ -76,7 +76,7 @@ def effects_of_variants(study: Study, panel: Panel) -> Iterator[FigureFile]:
                 axes.axvline(0, color=NEUTRAL, linewidth=1.2, linestyle="--", zorder=1)
                 axes.set_yticks(range(len(effects)), [label for label, _ in effects])
                 axes.invert_yaxis()
-                grid_lines(axes, "x")
+                axes.grid(axis="x")
                 axes.set_xlabel(f"accuracy minus that of {base} (points)")
                 caption = (
                     f"For each seed the mean difference over {panel.dataset_count()} on the same "

@@ -32,20 +32,19 @@ class Measured:
         selects_on_test: whether test labels may have chosen a setting.
     """
 
-    def __init__(
-        self,
-        protocol: str,
-        rows: Iterable[Row],
-        *,
-        labels: Mapping[tuple[str, str], Mapping[str, str]],
-        fixed: frozenset[tuple[str, str]],
-        substitutes: frozenset[str],
-        names_of: NamesOf,
-    ) -> None:
-        self.protocol, self.labels, self.fixed, self.substitutes = protocol, labels, fixed, substitutes
+    def __init__(self, protocol: str, study: Study, names_of: NamesOf) -> None:
+        panels = [panel for panel in study.panels if not panel.key.ablations]
+        protocols = {panel.key.protocol for panel in panels}
+        own = [panel for panel in panels if panel.key.protocol == protocol]
+        changed = [panel for panel in panels if panel not in own and _root(panel.key.protocol, protocols) == protocol]
+        substitutes = list(_substitutes(protocol, study.planned, changed))
+        self.protocol = protocol
+        self.labels = _labels([*own, *changed])
+        self.fixed = frozenset((panel.key.track, method) for panel in own for method in panel.fixed)
+        self.substitutes = frozenset(row.cell_id for row in substitutes)
         self.selects_on_test = False
         self._rows: dict[Position, dict[int, Row]] = {}
-        for row in rows:
+        for row in (*(row for panel in own for row in panel.rows), *substitutes):
             backbone, dataset = names_of(row.backbone, row.evaluated_on)
             if backbone is not None and dataset is not None:
                 position = Position(row.track, row.domain, backbone, row.k, row.method, dataset)
@@ -116,27 +115,13 @@ def measured_protocols(study: Study) -> Iterator[Measured]:
     """For every protocol that changes no other one, its accuracies that have a position in the paper's tables."""
     if study.names_of is None:
         return
-    panels = [panel for panel in study.panels if not panel.key.ablations]
-    protocols = list(dict.fromkeys(panel.key.protocol for panel in panels))
-    for name in protocols:
-        if base_protocol(name, protocols) is not None:
-            continue
-        own = [panel for panel in panels if panel.key.protocol == name]
-        changed = [p for p in panels if p.key.protocol != name and _root(p.key.protocol, protocols) == name]
-        substitutes = list(_substitutes(name, study.planned, changed))
-        measured = Measured(
-            name,
-            [*(row for panel in own for row in panel.rows), *substitutes],
-            labels=_labels([*own, *changed]),
-            fixed=frozenset((panel.key.track, method) for panel in own for method in panel.fixed),
-            substitutes=frozenset(row.cell_id for row in substitutes),
-            names_of=study.names_of,
-        )
-        if measured:
+    protocols = dict.fromkeys(panel.key.protocol for panel in study.panels if not panel.key.ablations)
+    for protocol in protocols:
+        if base_protocol(protocol, protocols) is None and (measured := Measured(protocol, study, study.names_of)):
             yield measured
 
 
-def _root(protocol: str, present: Sequence[str]) -> str:
+def _root(protocol: str, present: Iterable[str]) -> str:
     """The protocol at the end of the chain of base protocols."""
     while (base := base_protocol(protocol, present)) is not None:
         protocol = base

@@ -22,10 +22,9 @@ from orchestrator.report.tables.table import (
     Entry,
     Table,
     difference,
-    highlighted,
+    highlighted_columns,
     measured,
     number,
-    text_entry,
     with_dagger,
 )
 from orchestrator.util.identity import slug
@@ -173,28 +172,24 @@ class _TableBuilder:
 
     def _block_rows(self, block: Mapping[Axis, str | int]) -> list[tuple[Entry, ...]]:
         """The lines of all methods in a block, with best and second best highlighted in each column."""
-        lines: dict[tuple[str, Kind], list[Entry]] = {}
-        names: dict[str, str] = {}
+        lines: dict[tuple[str, str, Kind], list[Entry]] = {}
         for label, name in self._methods():
             if name not in self.axes["method"] and not (name in METHODS and self._is_measured(label, block)):
                 continue
-            names[label] = name
             self.footnotes.of_method(name)  # gives these notes their letters before the notes about single numbers
             for kind in self._kinds(name):
-                lines[label, kind] = [self._entry(kind, label, name, {**block, **column}) for column in self.columns]
+                entries = [self._entry(kind, label, name, {**block, **column}) for column in self.columns]
+                lines[label, name, kind] = entries
         for kind in ("measured", "published"):
-            keys = [key for key in lines if key[1] == kind]
-            for column in range(len(self.columns)):
-                for key, entry in zip(keys, highlighted([lines[key][column] for key in keys]), strict=True):
-                    lines[key][column] = entry
+            own = [key for key in lines if key[2] == kind]
+            lines.update(zip(own, highlighted_columns([lines[key] for key in own], 0), strict=True))
         selected = self.protocol is not None and self.protocol.selects_on_test
         rows = []
-        for (label, kind), entries in lines.items():
-            name = names[label]
+        for (label, name, kind), entries in lines.items():
             title = METHODS[name].title if label == name else label
-            texts = [text_entry(str(block[axis])) for axis in self.row_axes if axis != "method"]
+            texts = [Entry(str(block[axis])) for axis in self.row_axes if axis != "method"]
             texts.append(Entry(title, footnotes=self.footnotes.of_method(name)))
-            texts += [text_entry(kind)] if self.protocol else []
+            texts += [Entry(kind)] if self.protocol else []
             rows.append(with_dagger((*texts, *entries), selected and kind != "published"))
         return rows
 

@@ -15,7 +15,6 @@ from orchestrator.report.tables.table import (
     highlighted_columns,
     measured,
     number,
-    text_entry,
     with_dagger,
     without_constant_columns,
 )
@@ -47,15 +46,15 @@ def dataset_table(study: Study, panel: Panel, k: int) -> Table:
     rows = []
     for test in panel.tests(k):
         entries = [measured(panel.score(m, k, test), seeds=panel.expected_seeds(m)) for m in panel.methods]
-        rows.append((text_entry(test), *highlighted(entries)))
+        rows.append((Entry(test), *highlighted(entries)))
     means = []
     for method in panel.methods:
         mean, seeds = panel.mean(method, k), panel.expected_seeds(method)
         means.append(measured(mean.accuracy, missing=f"({mean.available}/{mean.expected})", seeds=seeds))
     ranks, count = panel.ranks(k)
-    rows.append((text_entry("mean" if panel.track.averages_target else "mean of shifted"), *highlighted(means)))
+    rows.append((Entry("mean" if panel.track.averages_target else "mean of shifted"), *highlighted(means)))
     rows.append(
-        (text_entry(f"average rank ({pluralize(count, 'dataset')})"), *(number(ranks.get(m)) for m in panel.methods))
+        (Entry(f"average rank ({pluralize(count, 'dataset')})"), *(number(ranks.get(m)) for m in panel.methods))
     )
     note = f"Accuracy in per cent, mean ± sample standard deviation over seeds ({panel.seeds_text})."
     header = ("dataset", *panel.methods)
@@ -106,5 +105,5 @@ def explorer_tables(study: Study) -> Iterator[Table]:
 def _explorer_row(panel: Panel, k: int, test: str, methods: list[str]) -> tuple[Entry, ...]:
     """One dataset at one k of a panel: what it is, and the accuracy of every method."""
     scores = [measured(panel.score(m, k, test), seeds=panel.expected_seeds(m)) for m in methods]
-    texts = map(text_entry, (test, panel.key.domain, panel.key.backbone, panel.key.protocol))
+    texts = map(Entry, (test, panel.key.domain, panel.key.backbone, panel.key.protocol))
     return with_dagger((*texts, number(k, "d"), *highlighted(scores)), panel.selects_on_test)

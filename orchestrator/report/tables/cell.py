@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.report.tables.table import Table, difference, number, text_entry
+from orchestrator.report.tables.table import Entry, Table, difference, number
 
 if TYPE_CHECKING:
     from orchestrator.models.inspection import SplitPredictions
@@ -28,9 +28,9 @@ def class_table(predictions: SplitPredictions, class_names: tuple[str, ...], nam
         wrong_C = counts_CC[i].copy()
         wrong_C[i] = 0
         other = int(wrong_C.argmax())
-        taken_for = text_entry(f"{class_names[other]} ({wrong_C[other]})" if wrong_C[other] else "")
+        taken_for = Entry(f"{class_names[other]} ({wrong_C[other]})" if wrong_C[other] else "")
         accuracy, gain = number(100 * correct / total), difference(100 * (correct - correct_zero_shot) / total)
-        rows.append((text_entry(class_name), taken_for, number(total, "d"), accuracy, gain))
+        rows.append((Entry(class_name), taken_for, number(total, "d"), accuracy, gain))
     return Table(
         name=name,
         title=f"Accuracy by class, {predictions.dataset}",
@@ -50,8 +50,8 @@ def confused_table(predictions: SplitPredictions, class_names: tuple[str, ...], 
     pairs.sort(key=lambda pair: (-pair[0], pair[1], pair[2]))
     rows = [
         (
-            text_entry(class_names[i]),
-            text_entry(class_names[j]),
+            Entry(class_names[i]),
+            Entry(class_names[j]),
             number(count, "d"),
             number(100 * count / int(counts_CC[i].sum())),
         )

@@ -8,7 +8,7 @@ from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.rows import Row
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.notation import at_k
-from orchestrator.report.tables.table import Entry, Table, measured, text_entry, with_dagger
+from orchestrator.report.tables.table import Entry, Table, measured, with_dagger
 
 
 def panel_table(
@@ -40,7 +40,7 @@ def panel_table(
 
 def method_entry(study: Study, method: str) -> Entry:
     """A method's label with its colour."""
-    return text_entry(method, colour=study.styles[method].colour)
+    return Entry(method, colour=study.styles[method].colour)
 
 
 def mean_entry(panel: Panel, method: str, k: int) -> Entry:

@@ -10,15 +10,7 @@ from orchestrator.report.analysis.rows import Row
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.notation import DASH
 from orchestrator.report.tables.common import method_entry
-from orchestrator.report.tables.table import (
-    Entry,
-    Table,
-    difference,
-    number,
-    text_entry,
-    with_dagger,
-    without_constant_columns,
-)
+from orchestrator.report.tables.table import Entry, Table, difference, number, with_dagger, without_constant_columns
 from orchestrator.tracks import stored_track
 from orchestrator.util.identity import slug
 
@@ -34,21 +26,18 @@ def _costs_table(study: Study, track: str) -> Table:
     groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
     for row in {row.cell_id: row for row in rows}.values():
         groups[row.backbone, row.protocol, row.method].append(row)
-    methods, protocols = list(study.styles), list(dict.fromkeys(row.protocol for row in rows))
-
-    def order(group: tuple[str, str, str]) -> tuple[str, int, int]:
-        return group[0], protocols.index(group[1]), methods.index(group[2])
-
+    protocols = list(dict.fromkeys(row.protocol for row in rows))
+    order = sorted(groups, key=lambda group: (group[0], protocols.index(group[1]), study.methods.index(group[2])))
     lines = []
-    for backbone, protocol, method in sorted(groups, key=order):
+    for backbone, protocol, method in order:
         own = groups[backbone, protocol, method]
         parameters = sorted({row.trainable_parameters for row in own})
         smallest_and_largest = dict.fromkeys((f"{parameters[0]:,}", f"{parameters[-1]:,}"))
         fits = [[row.fit_seconds for row in own if row.k in (0, k)] for k in ks or [0]]
         line = (
             method_entry(study, method),
-            text_entry(backbone),
-            text_entry(protocol),
+            Entry(backbone),
+            Entry(protocol),
             Entry(f" {DASH} ".join(smallest_and_largest), value=float(parameters[-1])),
             *(number(median(fit) if fit else None) for fit in fits),
             number(median(row.eval_seconds for row in own)),
@@ -75,9 +64,9 @@ def sources_table(study: Study) -> Table | None:
         return None
     rows = [
         (
-            text_entry(source.dataset),
-            text_entry(source.domain),
-            text_entry(source.backbone),
+            Entry(source.dataset),
+            Entry(source.domain),
+            Entry(source.backbone),
             number(source.zero_shot_accuracy),
             number(source.fine_tuned_accuracy),
             difference(source.fine_tuned_accuracy - source.zero_shot_accuracy),

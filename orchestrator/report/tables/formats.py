@@ -8,9 +8,9 @@ from collections.abc import Callable
 from functools import cache
 
 import jinja2
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-from orchestrator.report.notation import SELECTED, SELECTED_NOTE, signed
+from orchestrator.report.notation import SELECTED_NOTE, signed
 from orchestrator.report.tables.latex import to_latex
 from orchestrator.report.tables.table import Entry, Table
 
@@ -93,34 +93,15 @@ def _markdown(content: str) -> str:
 def to_html(table: Table, *, sortable: bool = False) -> Markup:
     """The table as a ``<table>`` element. Readers can sort a ``sortable`` one and, if it is long, filter it."""
     filters = [i for i, title in enumerate(table.header) if title in _FILTERED] if len(table.rows) > _LONG else ()
-    return Markup(_html_template().render(table=table, sortable=sortable, filters=filters))
+    return Markup(_html_template().render(table=table, sortable=sortable, filters=filters, selected_note=SELECTED_NOTE))
 
 
 @cache
 def _html_template() -> jinja2.Template:
     loader = jinja2.PackageLoader("orchestrator.report.tables")
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    environment.filters["entry"] = _html_entry
+    environment.filters["signed"] = signed
     return environment.get_template("table.html.j2")
-
-
-def _html_entry(entry: Entry, column: int, table: Table) -> Markup:
-    """One cell of a table. It is built without a template, because a full grid has tens of thousands of cells."""
-    attributes = "" if column < table.text_columns else ' class="num"'
-    if entry.value is not None and attributes:
-        attributes += f' data-v="{round(entry.value, 6)}"'
-    if entry.tooltip:
-        attributes += f' title="{escape(entry.tooltip)}"'
-    chip = f'<i class="chip" style="background:{escape(entry.colour)}"></i>' if entry.colour else ""
-    hidden = table.hide_std or entry.std is None
-    std = "" if hidden else f' <span class="sd">±&nbsp;{entry.std:.2f}</span>'
-    gain = f' <span class="gain">{signed(entry.gain)}</span>' if entry.gain is not None else ""
-    remark = f' <span class="aside">{escape(entry.remark)}</span>' if entry.remark else ""
-    tag = "td" if column else 'th scope="row"'
-    emphasis = {"best": "<b>{}</b>", "second": "<u>{}</u>", "": "{}"}[entry.highlight]
-    dagger = f'<sup class="dagger" title="{SELECTED_NOTE[2:]}">{SELECTED}</sup>' if entry.selected else ""
-    body = chip + emphasis.format(escape(entry.text)) + dagger + _sup(entry.footnotes)
-    return Markup(f"<{tag}{attributes}>{body}{std}{remark}{gain}</{tag[:2]}>")
 
 
 FILE_FORMATS: dict[str, Callable[[Table], str]] = {"csv": to_csv, "md": to_markdown, "tex": to_latex}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 
 from orchestrator.core.cell import Cell
 from orchestrator.report.analysis.rows import Row
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.tables.table import Table, number, text_entry, with_dagger, without_constant_columns
+from orchestrator.report.tables.table import Entry, Table, number, with_dagger, without_constant_columns
 
 _LISTED = 8
 """How many cells a row of the table of missing cells names."""
@@ -24,9 +24,7 @@ def short_classes_table(study: Study) -> Table | None:
     rows = []
     for (dataset, domain, k, protocol), row in sorted(groups.items()):
         counts = (number(count, "d") for count in (k, row.short_classes, row.classes))
-        rows.append(
-            with_dagger((text_entry(dataset), text_entry(domain), text_entry(protocol), *counts), row.selects_on_test)
-        )
+        rows.append(with_dagger((Entry(dataset), Entry(domain), Entry(protocol), *counts), row.selects_on_test))
     return Table(
         name="short_classes",
         title="Classes with fewer than k images",
@@ -42,24 +40,20 @@ def missing_table(study: Study) -> Table | None:
     if not (study.missing or study.failures):
         return None
     finished = {result.cell.id for result in study.results}
-    failed = {failure.id for failure in study.failures} - finished
-    counts: dict[tuple[str, str, str, str, str, int], Counter[str]] = defaultdict(Counter)
-    unfinished: dict[tuple[str, str, str, str, str, int], list[str]] = defaultdict(list)
+    failed = {failure.id for failure in study.failures}
+    groups: dict[tuple[str, str, str, str, str, int], list[Cell]] = defaultdict(list)
     for cell in study.planned:
         key = (study.labels[cell.id], cell.track, cell.protocol.name, cell.domain, cell.backbone.name, cell.shots)
-        state = "finished" if cell.id in finished else "failed" if cell.id in failed else "missing"
-        counts[key].update((state, "planned"))
-        if state != "finished":
-            unfinished[key].append(_short_name(cell))
+        groups[key].append(cell)
     rows = []
-    for key in counts:
-        if not (names := unfinished[key]):
-            continue
-        *texts, k = key
-        more = len(names) - _LISTED
-        listed = ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
-        numbers = [number(counts[key][state], "d") for state in ("planned", "finished", "failed", "missing")]
-        rows.append((*map(text_entry, texts), text_entry(listed), number(k, "d"), *numbers))
+    for (*texts, k), cells in groups.items():
+        unfinished = [cell for cell in cells if cell.id not in finished]
+        if unfinished:
+            names, more = map(_short_name, unfinished[:_LISTED]), len(unfinished) - _LISTED
+            listed = ", ".join(names) + (f" and {more} more" if more > 0 else "")
+            failures = sum(cell.id in failed for cell in unfinished)
+            counts = (k, len(cells), len(cells) - len(unfinished), failures, len(unfinished) - failures)
+            rows.append((*map(Entry, texts), Entry(listed), *(number(count, "d") for count in counts)))
     titles = ("method", "track", "protocol", "domain", "backbone", "which")
     table = Table(
         name="missing",
@@ -84,7 +78,7 @@ def cells_without_result_table(study: Study) -> Table | None:
     for id_ in ids:
         failure = failures.get(id_)
         texts = (id_, "failed", failure.error, failure.log) if failure else (id_, "missing", "", "")
-        rows.append(tuple(map(text_entry, texts)))
+        rows.append(tuple(map(Entry, texts)))
     return Table(
         name="cells_without_result",
         title="Cells without a result",

@@ -33,11 +33,7 @@ def latex_escape(content: str) -> str:
 
     A character that LaTeX's default fonts cannot print is replaced by its code point, as ``[U+65E5]``.
     """
-    return "".join(_ESCAPED.get(c, c if _printable(c) else f"[U+{ord(c):04X}]") for c in content)
-
-
-def _printable(character: str) -> bool:
-    return character.isascii() or "\xa1" <= character <= "\xff"
+    return "".join(_ESCAPED.get(c, c if c.isascii() or "\xa1" <= c <= "\xff" else f"[U+{ord(c):04X}]") for c in content)
 
 
 def to_latex(table: Table) -> str:
@@ -52,11 +48,9 @@ def to_latex(table: Table) -> str:
         "table.tex.j2",
         table=table,
         fit=fit,
-        packages=dict.fromkeys(("booktabs", *fit.packages, *(("graphicx",) if table.upright_titles else ()))),
         columns="l" * table.text_columns + "r" * (len(table.header) - table.text_columns),
         caption=f"{table.title}. {table.caption}".rstrip(),
         groups=groups,
-        titles=_titles(table),
         lines=list(_lines(table, fit)),
     )
 
@@ -86,16 +80,6 @@ def _render(template: str, **values: Any) -> str:
     """The text of a template without its blank lines, which LaTeX would read as ends of paragraphs."""
     text = _templates().get_template(template).render(**values)
     return "".join(f"{line}\n" for line in text.splitlines() if line)
-
-
-def _titles(table: Table) -> list[str]:
-    """The titles of the columns."""
-    titles = []
-    for column, title in enumerate(table.header):
-        latex = latex_escape(title) + _sup(table.header_footnotes[column] if table.header_footnotes else "")
-        upright = table.upright_titles and column >= table.text_columns
-        titles.append(rf"\rotatebox{{90}}{{{latex}}}" if upright else latex)
-    return titles
 
 
 def _lines(table: Table, fit: Fit) -> Iterator[str]:

@@ -44,12 +44,6 @@ class Fit:
         """Whether the table may run over several pages. LaTeX cannot set such a table in two columns of text."""
         return self.environment in ("longtable", "landscape")
 
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """The packages that the environment needs, besides booktabs."""
-        extra = {"longtable": ("longtable",), "landscape": ("longtable", "pdflscape"), "sidewaystable*": ("rotating",)}
-        return (*extra.get(self.environment, ()), *(("graphicx",) if self.shrunk else ()))
-
 
 def fit_of(table: Table) -> Fit:
     """The first way that keeps the table readable: as it is, shrunk, on its side, then over several pages.

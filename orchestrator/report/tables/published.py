@@ -8,11 +8,11 @@ from orchestrator.report.analysis.rows import Row
 from orchestrator.report.analysis.statistics import summarize
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.tables.table import (
+    Entry,
     Table,
     difference,
     measured,
     number,
-    text_entry,
     with_dagger,
     without_constant_columns,
 )
@@ -36,7 +36,7 @@ def published_table(study: Study) -> Table | None:
         published = summarize([row.published for row in own if row.published is not None]).mean
         accuracy = summarize([row.accuracy for row in own])
         numbers = (number(k, "d"), measured(accuracy), number(published), difference(accuracy.mean - published))
-        rows.append(with_dagger((*map(text_entry, map(str, texts)), *numbers), any(row.selects_on_test for row in own)))
+        rows.append(with_dagger((*map(Entry, map(str, texts)), *numbers), any(row.selects_on_test for row in own)))
     titles = ("dataset", "method", "track", "protocol", "domain", "backbone")
     table = Table(
         name="published",

@@ -6,7 +6,7 @@ from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.notation import k_title
 from orchestrator.report.tables.common import method_entry, panel_table
-from orchestrator.report.tables.table import Entry, Table, difference, number, text_entry
+from orchestrator.report.tables.table import Entry, Table, difference, number
 from orchestrator.util.units import pluralize
 
 
@@ -39,9 +39,9 @@ def pairs_table(study: Study, panel: Panel, k: int) -> Table:
         counts = (pair.datasets, pair.wins, pair.ties, pair.losses)
         rows.append(
             [
-                text_entry(pair.first),
-                text_entry(pair.second),
-                text_entry(verdict, tooltip=pair.reason_untested),
+                Entry(pair.first),
+                Entry(pair.second),
+                Entry(verdict, tooltip=pair.reason_untested),
                 difference(pair.difference),
                 *(number(count, "d") for count in counts),
                 _probability(pair.p, pair.reason_untested),

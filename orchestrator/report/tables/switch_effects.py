@@ -9,7 +9,7 @@ from orchestrator.report.analysis.statistics import summarize
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.analysis.switch_effects import SwitchEffect, switch_effects
 from orchestrator.report.notation import DASH, signed
-from orchestrator.report.tables.table import Entry, Table, number, text_entry, with_dagger, without_constant_columns
+from orchestrator.report.tables.table import Entry, Table, number, with_dagger, without_constant_columns
 from orchestrator.tracks import stored_track
 
 
@@ -54,4 +54,4 @@ def _row(effect: SwitchEffect) -> tuple[Entry, ...]:
         description = f"{effect.changed} of {n} differ"
         points = Entry(signed(mean.mean), value=mean.mean, std=mean.std, remark=remark)
     texts = (effect.switches, effect.base, stored_track(effect.track).title, effect.method, description)
-    return with_dagger((*map(text_entry, texts), points, number(n, "d")), effect.selects_on_test)
+    return with_dagger((*map(Entry, texts), points, number(n, "d")), effect.selects_on_test)

@@ -106,11 +106,6 @@ class Table:
         return f"{self.note} {SELECTED_NOTE}".strip() if self.selected else self.note
 
 
-def text_entry(content: str, *, colour: str = "", tooltip: str = "") -> Entry:
-    """An entry of text."""
-    return Entry(content, colour=colour, tooltip=tooltip)
-
-
 def number(value: float | None, form: str = ".2f", *, tooltip: str = "") -> Entry:
     """An entry of one number; a dash for ``None``."""
     return Entry(DASH, tooltip=tooltip) if value is None else Entry(format(value, form), value=value, tooltip=tooltip)

@@ -10,7 +10,7 @@ from orchestrator.report.analysis.study import Study
 from orchestrator.report.analysis.variants import variants_of
 from orchestrator.report.notation import DASH, k_title
 from orchestrator.report.tables.common import mean_entry, method_entry, panel_table, with_warnings
-from orchestrator.report.tables.table import Table, highlighted_columns, text_entry
+from orchestrator.report.tables.table import Entry, Table, highlighted_columns
 
 
 def variants_tables(study: Study, panel: Panel) -> Iterator[Table]:
@@ -21,7 +21,7 @@ def variants_tables(study: Study, panel: Panel) -> Iterator[Table]:
         differing = [key for key in keys if len({repr(variant.settings.get(key)) for variant in variants}) > 1]
         rows = []
         for variant in variants:
-            values = (text_entry(setting_text(variant.settings.get(key))) for key in differing)
+            values = (Entry(setting_text(variant.settings.get(key))) for key in differing)
             means = (mean_entry(panel, variant.label, k) for k in panel.ks)
             rows.append([method_entry(study, variant.label), *values, *means])
         note = (

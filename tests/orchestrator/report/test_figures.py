@@ -21,12 +21,7 @@ from orchestrator.report.figures.drawing import canvas, finished, inline_svg
 from orchestrator.report.figures.radar import accuracy_radar
 from orchestrator.report.figures.variants import accuracy_against_settings, effects_of_variants
 from orchestrator.report.registry import panel_figures
-from tests.helpers.small_results import (
-    cell,
-    grid,
-    label,
-    study,
-)
+from tests.helpers.small_results import cell, grid, label, study
 from tests.helpers.synthetic_results import everything
 
 METHODS = (

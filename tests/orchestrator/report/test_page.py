@@ -12,15 +12,7 @@ from rich.console import Console
 
 from orchestrator.report import SourceRow, terminal_summary
 from orchestrator.report import write as report_write
-from tests.helpers.small_results import (
-    DATASETS,
-    cell,
-    failure,
-    grid,
-    label,
-    result,
-    write,
-)
+from tests.helpers.small_results import DATASETS, cell, failure, grid, label, result, write
 
 
 class Loads(HTMLParser):

@@ -16,15 +16,7 @@ from orchestrator.report.analysis.verdict import verdicts_of
 from orchestrator.report.notation import DASH
 from orchestrator.report.tables.accuracy import main_table
 from orchestrator.report.tables.ranking import ranks_table
-from tests.helpers.small_results import (
-    ZERO_SHOT,
-    cell,
-    grid,
-    is_cell,
-    label,
-    result,
-    study,
-)
+from tests.helpers.small_results import ZERO_SHOT, cell, grid, is_cell, label, result, study
 
 
 def test_rows_hold_one_line_per_evaluation() -> None:

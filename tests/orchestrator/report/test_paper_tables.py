@@ -16,7 +16,6 @@ from orchestrator.catalog.location import grids_folder
 from orchestrator.report.analysis.statistics import summarize
 from orchestrator.report.analysis.study import Study, study_of
 from orchestrator.report.notation import DASH
-from orchestrator.report.page.published_page import write_published
 from orchestrator.report.paper.measured import measured_protocols
 from orchestrator.report.paper.paper_tables import paper_tables, published_tables
 from orchestrator.report.paper.published import AVERAGE, published_footnotes, published_rows
@@ -24,7 +23,8 @@ from orchestrator.report.registry import panel_tables, study_tables
 from orchestrator.report.tables.formats import to_csv, to_html, to_markdown
 from orchestrator.report.tables.latex import latex_escape, to_latex, to_latex_document
 from orchestrator.report.tables.latex_fit import fit_of
-from orchestrator.report.tables.table import Entry, Table, number, text_entry
+from orchestrator.report.tables.table import Entry, Table, number
+from orchestrator.report.write import write_published
 from tests.helpers.command import orchestrator
 from tests.helpers.latex_reading import problems
 from tests.helpers.synthetic_results import Synthetic, everything
@@ -330,7 +330,7 @@ def test_the_check_itself_sees_what_is_wrong(alone: dict[str, Table]) -> None:
 
 def test_names_that_latex_would_read_as_commands_print_as_themselves() -> None:
     nasty = ["a_b", "50%", r"\end{table}", "{x}", "$5", "#1", "~", "^", "[x]", "*y", "<&>", 'a"b', SIGMA, "日", "a|b"]
-    table = Table("nasty", "A title & more", "", ("name", "value"), tuple((text_entry(n), number(1.0)) for n in nasty))
+    table = Table("nasty", "A title & more", "", ("name", "value"), tuple((Entry(n), number(1.0)) for n in nasty))
     text = to_latex(table)
     assert problems(text) == []
     assert "{}[x] & 1.00" in text
@@ -340,9 +340,7 @@ def test_names_that_latex_would_read_as_commands_print_as_themselves() -> None:
 def test_a_table_is_made_to_fit_and_says_which_packages_it_needs() -> None:
     def wide(columns: int, rows: int, entry: Entry) -> Table:
         header = ("method", *(f"column {i}" for i in range(columns)))
-        return Table(
-            "wide", "Wide", "A note.", header, tuple((text_entry("bolt"), *[entry] * columns) for _ in range(rows))
-        )
+        return Table("wide", "Wide", "A note.", header, tuple((Entry("bolt"), *[entry] * columns) for _ in range(rows)))
 
     plain, spread = number(71.23), Entry("71.23", value=71.23, std=0.45, n=3)
     kinds = [fit_of(wide(*size)) for size in ((3, 9, spread), (9, 9, plain), (12, 20, spread), (26, 20, spread),

@@ -18,16 +18,7 @@ from orchestrator.report.analysis.switch_effects import switch_effects
 from orchestrator.report.figures.by_dataset import dataset_bars
 from orchestrator.report.notation import DASH
 from orchestrator.report.tables.switch_effects import effects_table
-from tests.helpers.small_results import (
-    DATASETS,
-    cell,
-    grid,
-    label,
-    result,
-    study,
-    under,
-    write,
-)
+from tests.helpers.small_results import DATASETS, cell, grid, label, result, study, under, write
 
 
 def test_the_effect_of_a_switch_is_a_mean_of_paired_differences() -> None:

@@ -14,23 +14,16 @@ from orchestrator.report.tables.accuracy import dataset_table
 from orchestrator.report.tables.formats import to_csv, to_html, to_markdown
 from orchestrator.report.tables.latex import latex_escape, to_latex
 from orchestrator.report.tables.ranking import pairs_table
-from orchestrator.report.tables.table import Entry, Table, highlighted, measured, text_entry
+from orchestrator.report.tables.table import Entry, Table, highlighted, measured
 from orchestrator.report.tables.variants import variants_tables
-from tests.helpers.small_results import (
-    cell,
-    grid,
-    is_cell,
-    result,
-    study,
-    write,
-)
+from tests.helpers.small_results import cell, grid, is_cell, result, study, write
 
 
 def sample() -> Table:
     rows = [
-        [text_entry("a_b & 50%"), measured(summarize([70.0, 72.0]), gain=-1.5)],
-        [text_entry("x|y"), measured(summarize([65.0]), seeds=2)],
-        [text_entry("none"), measured(None, missing="(1/8)")],
+        [Entry("a_b & 50%"), measured(summarize([70.0, 72.0]), gain=-1.5)],
+        [Entry("x|y"), measured(summarize([65.0]), seeds=2)],
+        [Entry("none"), measured(None, missing="(1/8)")],
     ]
     column = highlighted([row[1] for row in rows])
     return Table(
@@ -62,7 +55,7 @@ def test_markdown_marks_and_escapes() -> None:
 
 
 def test_html_is_escaped() -> None:
-    table = Table("t", "<i>", "", ("<b>",), ((text_entry("<script>alert(1)</script>", tooltip='"'),),))
+    table = Table("t", "<i>", "", ("<b>",), ((Entry("<script>alert(1)</script>", tooltip='"'),),))
     html = to_html(table)
     assert "<script>" not in html
     assert "&lt;script&gt;" in html
@@ -113,8 +106,8 @@ def test_variants_of_a_method_stand_in_the_order_of_the_grid() -> None:
     ]
     assert [row[3].plain for row in table.rows] == [f"{50.5 + r:.2f} ± 0.71 (+{0.5 + r:.2f})" for r in (12, 3, 24)]
     assert [row[3].highlight for row in table.rows] == ["second", "", "best"]
-    (plain,) = study(grid({"bolt": 60.0, "linear_probe": 55.0})).panels
-    assert list(variants_tables(study(grid({"bolt": 60.0})), plain)) == []
+    plain = study(grid({"bolt": 60.0, "linear_probe": 55.0}))
+    assert list(variants_tables(plain, plain.panels[0])) == []
 
 
 def test_short_classes_are_counted_and_shown(tmp_path: Path) -> None:

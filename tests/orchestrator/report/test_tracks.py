@@ -15,15 +15,7 @@ from orchestrator.report.figures.curves import accuracy_after_epochs
 from orchestrator.report.tables.accuracy import dataset_table, epochs_table, main_table
 from orchestrator.report.tables.distribution_shift import shift_table
 from orchestrator.store.results import Result
-from tests.helpers.small_results import (
-    DATASETS,
-    ZERO_SHOT,
-    cell,
-    grid,
-    result,
-    study,
-    write,
-)
+from tests.helpers.small_results import DATASETS, ZERO_SHOT, cell, grid, result, study, write
 
 
 def at_test_time(method: str, dataset: str, seed: int, accuracy: float, protocol: Protocol = STRICT) -> Result:

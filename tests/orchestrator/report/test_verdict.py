@@ -6,11 +6,7 @@ import re
 from pathlib import Path
 
 from orchestrator.report.analysis.verdict import headline, verdicts_of
-from tests.helpers.small_results import (
-    grid,
-    study,
-    write,
-)
+from tests.helpers.small_results import grid, study, write
 
 
 def test_the_verdict_names_the_winner_its_lead_and_the_test() -> None:
