@@ -1,0 +1,133 @@
+"""The recommendation: of the methods that may be the best at each k, the cheapest, in one sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.analysis.comparison import Comparison
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one run of a method costs; ``None`` if it was not measured.
+
+    Attributes:
+        numbers: how many numbers the method trains.
+        seconds: time to adapt.
+        memory: largest memory in bytes.
+    """
+
+    numbers: int | None = None
+    seconds: float | None = None
+    memory: int | None = None
+
+    @property
+    def order(self) -> tuple[float, float, float]:
+        """What costs are compared by: numbers trained, then seconds, then memory. Unknown costs are the highest."""
+        numbers, seconds, memory = (math.inf if v is None else v for v in (self.numbers, self.seconds, self.memory))
+        return numbers, seconds, memory
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One k: the comparison of the methods at this k, and what they cost. ``k`` is 0 on a track without k."""
+
+    k: int
+    comparison: Comparison
+    costs: Mapping[str, Cost]
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The recommended method at each k, ``None`` where no method was measured, and one sentence that says it."""
+
+    methods: Mapping[int, str | None]
+    sentence: str
+
+
+def recommended_method(choice: Choice) -> str | None:
+    """The cheapest of the methods that may be the best and whose accuracy is close to the first one's.
+
+    Close means at most the smallest difference that matters behind the first method of the comparison. Without this
+    limit, the cheapest method would win wherever the data are too few to exclude it.
+    """
+    return min(_close(choice), key=lambda method: choice.costs.get(method, Cost()).order, default=None)
+
+
+def recommend(choices: Sequence[Choice], display_names: Mapping[str, str] | None = None) -> Recommendation:
+    """The recommendation over all k of one track, protocol, domain and backbone."""
+    shown = display_names or {}
+    ordered = sorted(choices, key=lambda choice: choice.k)
+    methods = {choice.k: recommended_method(choice) for choice in ordered}
+    groups: dict[tuple[str, str], list[int]] = {}
+    for choice in ordered:
+        if (method := methods[choice.k]) is not None:
+            groups.setdefault(_clause(choice, method, shown), []).append(choice.k)
+    ks = [choice.k for choice in ordered]
+    clauses = []
+    for (before, after), own in groups.items():
+        clauses.append(" ".join(part for part in (before, _at(own, ks), after) if part))
+    return Recommendation(methods, "; ".join(clauses) or "nothing to recommend: no method was measured")
+
+
+def _close(choice: Choice) -> list[str]:
+    comparison = choice.comparison
+    return [
+        score.method
+        for score in comparison.methods
+        if score.in_best_set and -(score.difference or 0.0) <= comparison.smallest_difference
+    ]
+
+
+def _clause(choice: Choice, method: str, shown: Mapping[str, str]) -> tuple[str, str]:
+    """The part of the sentence about one k: the words before and after "at k = 4"."""
+    comparison, name = choice.comparison, shown.get(method, method)
+    rivals = [other for other in _close(choice) if other != method]
+    if rivals:
+        relation = "are level" if comparison.outcome == "level" else "cannot be told apart yet"
+        listed = _listed([name, *(shown.get(rival, rival) for rival in rivals)])
+        return "", f"{listed} {relation} and {name} {_advantage(choice, method, rivals)}"
+    others = [shown.get(other, other) for other in comparison.best_set if other != method]
+    if others:
+        verb = "is" if len(others) == 1 else "are"
+        return f"use {name}", f"although {_listed(others)} {verb} not excluded"
+    return f"use {name}", "(no other method was measured)" if comparison.outcome == "single" else ""
+
+
+def _advantage(choice: Choice, method: str, rivals: Sequence[str]) -> str:
+    """How much cheaper the method is than the cheapest rival, in the first kind of cost in which they differ."""
+    own, other = (
+        choice.costs.get(method, Cost()),
+        min((choice.costs.get(r, Cost()) for r in rivals), key=lambda c: c.order),
+    )
+    kinds = (
+        (own.numbers, other.numbers, "trains no numbers", "trains {} times fewer numbers"),
+        (own.seconds, other.seconds, "takes no time", "takes {} times less time"),
+        (own.memory, other.memory, "needs no memory", "needs {} times less memory"),
+    )
+    for mine, theirs, nothing, ratio in kinds:
+        if mine is not None and theirs is not None and mine < theirs:
+            times = theirs / mine if mine else 0.0
+            return ratio.format(f"{times:,.0f}" if times >= 9.95 else f"{times:.1f}") if mine else nothing
+    return "costs no more"
+
+
+def _at(own: Sequence[int], ks: Sequence[int]) -> str:
+    """The k of one clause in words, given all k: ``at every k``, ``up to k = 4``, ``at k = 1, 2 and 8``."""
+    if list(ks) == [0]:
+        return ""
+    if len(own) == 1:
+        return f"at k = {own[0]}"
+    if len(own) == len(ks):
+        return "at every k"
+    if list(own) == list(ks[: len(own)]):
+        return f"up to k = {own[-1]}"
+    if list(own) == list(ks[-len(own) :]):
+        return f"from k = {own[0]} on"
+    return f"at k = {_listed([str(k) for k in own])}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

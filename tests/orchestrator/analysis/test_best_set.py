@@ -1,0 +1,199 @@
+"""The best set over datasets: known answers, words, missing results and degenerate input."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from orchestrator.analysis.best_set import MIN_DATASETS, SIGNED_RANK_FROM, best_set, more_datasets
+from orchestrator.analysis.comparison import LARGEST_COUNT
+from orchestrator.catalog.location import grids_folder
+
+Scores = dict[str, dict[tuple[str, int], float]]
+
+
+def scores_of(columns: Mapping[str, object], seed: int = 0) -> Scores:
+    """``{method: accuracies by dataset}`` under one seed."""
+    return {
+        method: {(f"d{place}", seed): float(value) for place, value in enumerate(np.asarray(column, dtype=float))}
+        for method, column in columns.items()
+    }
+
+
+def spread(center: float, datasets: int = 8, by: float = 1.0, seed: int = 0) -> list[float]:
+    noise = np.random.default_rng(seed).normal(0, by, datasets)
+    return list(center + noise - noise.mean())
+
+
+def published() -> dict[tuple[str, str, str], Scores]:
+    """The paper's few-shot tables by dataset, by (domain, backbone, k)."""
+    tables: dict[tuple[str, str, str], Scores] = defaultdict(lambda: defaultdict(dict))
+    with (grids_folder() / "published" / "results.csv").open(encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            if (
+                row["table"].startswith("tab:fewshot")
+                and row["table"].endswith("detailed")
+                and row["dataset"] != "Average"
+            ):
+                place = tables[row["domain"], row["backbone"], row["k"]]
+                place[row["method"]][row["dataset"], 0] = float(row["accuracy"])
+    return tables
+
+
+def test_the_papers_tables_support_bolt_alone_in_20_of_30() -> None:
+    pairs = {
+        ("general", "ViT-B/16", "2"), ("general", "ViT-B/16", "4"), ("general", "ViT-B/16", "8"),
+        ("general", "ViT-B/16", "16"), ("general", "ViT-L/14", "16"),
+        ("remote_sensing", "ViT-B/16", "8"), ("remote_sensing", "ViT-B/16", "16"), ("remote_sensing", "ViT-B/32", "16"),
+        ("remote_sensing", "ViT-L/14", "8"), ("remote_sensing", "ViT-L/14", "16"),
+    }  # fmt: skip
+    tables = published()
+    assert len(tables) == 30
+    for place, scores in tables.items():
+        comparison = best_set(scores)
+        assert comparison.n == (17 if place[0] == "general" else 15)
+        assert set(comparison.best_set) == ({"bolt", "lora"} if place in pairs else {"bolt"}), place
+
+
+def test_a_clear_winner_is_alone_and_names_what_beats_the_others() -> None:
+    comparison = best_set(scores_of({"a": spread(70), "b": spread(60, seed=1), "c": spread(50, seed=2)}))
+    assert (comparison.outcome, comparison.best_set) == ("best", ("a",))
+    assert comparison.statement() == "best: a"
+    assert comparison.statement({"a": "A+"}) == "best: A+"
+    first, second, third = comparison.methods
+    assert (first.method, first.in_best_set, first.difference, first.interval) == ("a", True, None, None)
+    assert (second.method, second.in_best_set, second.beaten_by) == ("b", False, "a")
+    assert second.difference == pytest.approx(-10)
+    assert second.interval is not None
+    assert second.interval[0] < -10 < second.interval[1] < 0
+    assert third.mean == pytest.approx(50)
+    assert third.n == 8
+
+
+def test_methods_closer_than_a_point_are_level() -> None:
+    comparison = best_set(scores_of({"a": spread(70, by=0.2), "b": spread(70.1, by=0.2, seed=1)}))
+    assert comparison.statement() == "level: b, a"
+    assert comparison.pairs[0].level
+    assert comparison.pairs[0].more is None
+    stricter = best_set(
+        scores_of({"a": spread(70, by=0.2), "b": spread(70.1, by=0.2, seed=1)}), smallest_difference=0.1
+    )
+    assert stricter.outcome == "undecided"
+
+
+def test_an_undecided_pair_says_how_many_datasets_would_settle_it() -> None:
+    comparison = best_set(scores_of({"a": spread(70, by=4), "b": spread(72, by=4, seed=1)}))
+    assert comparison.outcome == "undecided"
+    assert comparison.more is not None
+    assert comparison.statement() == f"undecided: b, a; about {comparison.more} more datasets would settle it"
+
+
+@pytest.mark.parametrize(("effect", "significance"), [(0.5, 0.01), (1.0, 0.05), (2.0, 0.005)])
+def test_the_number_of_datasets_has_a_power_of_80_percent(effect: float, significance: float) -> None:
+    more = more_datasets(effect, (math.nan, math.nan), 2, significance=significance)
+    assert more is not None
+    datasets = 2 + more
+    for count, least, most in ((datasets, 0.77, 1.0), (datasets - 1, 0.0, 0.83)):
+        power = stats.nct.sf(stats.t.isf(significance, count - 1), count - 1, effect * math.sqrt(count))
+        assert least <= power <= most or count < MIN_DATASETS
+
+
+def test_the_number_of_datasets_for_level_has_a_power_of_80_percent() -> None:
+    spread_of_one = 2.0
+    half = stats.t.ppf(0.975, 7) * spread_of_one / math.sqrt(8)
+    more = more_datasets(0.0, (-half, half), 8, significance=0.01)
+    assert more is not None
+    draws = np.random.default_rng(0).normal(0, spread_of_one, (4000, 8 + more))
+    reach = np.abs(draws.mean(axis=1)) + stats.t.ppf(0.975, 7 + more) * stats.sem(draws, axis=1)
+    assert (reach <= 1).mean() == pytest.approx(0.8, abs=0.04)
+
+
+def test_no_number_of_datasets_is_promised_without_a_spread_or_beyond_the_limit() -> None:
+    assert more_datasets(1.0, (math.nan, math.nan), 1, significance=0.05) is None
+    assert more_datasets(0.0, (-50.0, 52.0), 8, significance=0.05) == LARGEST_COUNT
+
+
+def test_methods_are_compared_on_the_datasets_and_seeds_that_both_have() -> None:
+    """Method b ran with seed 1 only, which is 10 points easier: compared on all seeds it would win."""
+    scores: Scores = defaultdict(dict)
+    for place, score in enumerate(spread(70)):
+        scores["a"][f"d{place}", 0], scores["a"][f"d{place}", 1] = score - 10, score + 10
+        scores["b"][f"d{place}", 1] = score + 5 + place / 10
+    comparison = best_set(scores)
+    assert comparison.best_set == ("a",)
+    loser = comparison.methods[1]
+    assert loser.difference == pytest.approx(-5 + np.mean(np.arange(8) / 10))
+    assert loser.mean > comparison.methods[0].mean
+    assert [score.seeds for score in comparison.methods] == [2, 1]
+
+
+def test_a_method_without_seeds_is_compared_with_every_seed() -> None:
+    scores: Scores = {"zero": {}, "a": {}}
+    for place, score in enumerate(spread(60)):
+        scores["zero"][f"d{place}", 0] = score
+        for seed in (1, 2):
+            scores["a"][f"d{place}", seed] = score + 3 + seed + place / 10
+    comparison = best_set(scores, without_seeds={"zero"})
+    assert comparison.best_set == ("a",)
+    assert comparison.methods[1].difference == pytest.approx(-4.85)
+    assert [score.seeds for score in comparison.methods] == [2, 0]
+    assert best_set(scores).pairs[0].n == 0, "without the hint they share no seed"
+
+
+def test_missing_and_nan_scores_leave_a_method_undecided_not_out() -> None:
+    scores = scores_of({"a": spread(70), "b": spread(50, seed=1), "c": spread(60, seed=2)})
+    for place in range(5):
+        del scores["b"][f"d{place}", 0]
+        scores["c"][f"d{place}", 0] = math.nan
+    comparison = best_set(scores)
+    assert comparison.best_set[0] == "a", "the method with every dataset comes first"
+    assert set(comparison.best_set) == {"a", "b", "c"}
+    assert {score.method: score.n for score in comparison.methods} == {"a": 8, "b": 3, "c": 3}
+    assert comparison.outcome == "undecided"
+
+
+@pytest.mark.parametrize("datasets", [1, 2, MIN_DATASETS - 1])
+def test_few_datasets_exclude_nothing(datasets: int) -> None:
+    comparison = best_set(scores_of({"a": [90.0] * datasets, "b": [10.0] * datasets}))
+    assert comparison.best_set == ("a", "b")
+    (pair,) = comparison.pairs
+    assert (pair.difference, pair.interval, pair.n) == (80.0, None, datasets)
+    assert pair.more == (None if datasets == 1 else MIN_DATASETS - datasets)
+    assert ("too few" in comparison.statement()) == (datasets == 1)
+
+
+def test_a_constant_lead_wins_and_equal_methods_are_level() -> None:
+    comparison = best_set(scores_of({"a": [70.0] * 8, "b": [70.0] * 8, "c": [68.0] * 8}))
+    assert comparison.statement() == "level: a, b"
+    assert comparison.pairs[0].interval == (0.0, 0.0)
+
+
+def test_one_method_and_none() -> None:
+    assert best_set(scores_of({"a": spread(70)})).statement() == "one method only: a"
+    assert best_set({}).best_set == ()
+    assert best_set({"a": {}, "b": {("d", 0): math.nan}}).outcome == "single"
+
+
+def test_the_test_is_chosen_by_the_number_of_datasets() -> None:
+    """One huge difference of nine hides the lead from the t-test; ranks do not mind it."""
+    lead = [*np.linspace(1, 2, SIGNED_RANK_FROM - 2), 80.0]
+    scores = scores_of({"a": np.array(lead) + 10, "b": np.full(len(lead), 10.0)})
+    assert best_set(scores).outcome == "undecided"
+    for method, score in (("a", 11.4), ("b", 10.0)):
+        scores[method]["one more", 0] = score
+    assert best_set(scores).best_set == ("a",)
+
+
+def test_contradicting_tests_exclude_nothing() -> None:
+    """On disjoint datasets a beats b, b beats c and c beats a."""
+    scores: Scores = defaultdict(dict)
+    for group, (winner, loser) in enumerate((("a", "b"), ("b", "c"), ("c", "a"))):
+        for place in range(8):
+            scores[winner][f"{group}{place}", 0], scores[loser][f"{group}{place}", 0] = 70 + place / 10, 60.0
+    assert set(best_set(scores).best_set) == {"a", "b", "c"}

@@ -1,0 +1,141 @@
+"""The best set on one dataset: variances by hand, scopes, words and degenerate input."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from orchestrator.analysis.one_dataset import best_set_on_dataset, one_sided_p, t_quantile, variance_parts
+
+Table = dict[int, NDArray[np.bool_]]
+IMAGES = 2000
+
+
+def table(accuracy: float, seeds: range, *, by_seed: float = 0.0, key: int = 0) -> Table:
+    """Correct predictions of a method; images are equally hard for all methods of the same ``IMAGES``."""
+    ease_N = np.random.default_rng(99).uniform(size=IMAGES)
+    rng = np.random.default_rng(key)
+    return {seed: ease_N + rng.normal(0, 0.05, IMAGES) < accuracy + by_seed * rng.normal() for seed in seeds}
+
+
+def test_mean_squares_by_hand() -> None:
+    first = np.array([[1, 1, 0], [1, 0, 0]], dtype=bool)
+    second = np.array([[0, 1, 0], [0, 1, 0]], dtype=bool)
+    parts = variance_parts(first, second)
+    # Differences: [[1, 0, 0], [1, -1, 0]]; row means 1/3 and 0, column means 1, -1/2 and 0, mean 1/6.
+    assert parts.difference == pytest.approx(1 / 6)
+    assert parts.seed_square == pytest.approx(3 * 2 * (1 / 6) ** 2)
+    assert parts.image_square == pytest.approx(2 * ((5 / 6) ** 2 + (2 / 3) ** 2 + (1 / 6) ** 2) / 2)
+    total = 3 - 6 / 36
+    assert parts.rest_square == pytest.approx((total - parts.seed_square - 2 * parts.image_square) / 2)
+
+
+def test_the_parts_estimate_the_variance_of_the_mean() -> None:
+    """Over many draws of seeds and images, the mean estimate is the variance that the differences really have."""
+    rng = np.random.default_rng(0)
+    seeds, images, differences, estimates = 4, 50, [], []
+    for _ in range(1500):
+        chance_SN = 0.5 + 0.15 * rng.normal(size=(seeds, 1)) + 0.2 * rng.normal(size=images)
+        parts = variance_parts(rng.uniform(size=(seeds, images)) < chance_SN, rng.uniform(size=(seeds, images)) < 0.5)
+        differences.append(parts.difference)
+        estimates.append((parts.seed_square + parts.image_square - parts.rest_square) / (seeds * images))
+    assert np.mean(estimates) == pytest.approx(np.var(differences), rel=0.15)
+
+
+def test_one_seed_is_the_paired_t_test_over_images() -> None:
+    first, second = table(0.72, range(1))[0], table(0.70, range(1), key=1)[0]
+    comparison = best_set_on_dataset({"a": {0: first}, "b": {0: second}})
+    expected = stats.ttest_rel(first.astype(float), second.astype(float)).confidence_interval(0.95)
+    other = comparison.methods[1]
+    assert other.interval == pytest.approx((-100 * expected.high, -100 * expected.low))
+    assert (comparison.scope, comparison.images, comparison.n) == ("draw", IMAGES, 1)
+    assert comparison.statement() == "best on this dataset with these support images: a"
+
+
+def test_the_quantile_lies_between_both_t_quantiles_and_its_p_inverts_it() -> None:
+    share, seeds, images = np.array([0.0, 0.3, 1.0]), np.full(3, 3.0), np.full(3, 500.0)
+    quantiles = t_quantile(0.99, share, seeds, images)
+    assert quantiles[[0, 2]] == pytest.approx([stats.t.ppf(0.99, 499), stats.t.ppf(0.99, 2)])
+    assert quantiles[0] < quantiles[1] < quantiles[2]
+    assert one_sided_p(quantiles, share, seeds, images) == pytest.approx([0.01] * 3, rel=1e-4)
+    assert one_sided_p(-quantiles, share, seeds, images) == pytest.approx([0.99] * 3, rel=1e-4)
+    assert one_sided_p(np.full(3, math.nan), share, seeds, images).tolist() == [1.0] * 3
+
+
+def test_several_seeds_speak_for_the_dataset_and_luck_with_seeds_widens_the_interval() -> None:
+    def half_width(by_seed: float) -> float:
+        methods = {"a": table(0.7, range(3), by_seed=by_seed), "b": table(0.7, range(3), by_seed=by_seed, key=1)}
+        comparison = best_set_on_dataset(methods)
+        assert comparison.scope == "dataset"
+        interval = comparison.pairs[0].interval
+        assert interval is not None
+        return (interval[1] - interval[0]) / 2
+
+    assert half_width(0.03) > 3 * half_width(0.0)
+
+
+def test_a_clear_leader_wins_on_the_dataset() -> None:
+    comparison = best_set_on_dataset({"a": table(0.8, range(3)), "b": table(0.7, range(3), key=1)})
+    assert comparison.statement() == "best on this dataset: a"
+    assert comparison.methods[1].beaten_by == "a"
+    assert comparison.methods[0].mean == pytest.approx(80, abs=2)
+
+
+def test_equal_methods_are_level() -> None:
+    same = table(0.7, range(3))
+    comparison = best_set_on_dataset({"a": same, "b": dict(same)})
+    assert comparison.statement() == "level on this dataset: a, b"
+
+
+def test_undecided_pairs_need_more_seeds_or_more_images() -> None:
+    lucky = {"a": table(0.72, range(3), by_seed=0.02), "b": table(0.7, range(3), by_seed=0.02, key=1)}
+    seeds = best_set_on_dataset(lucky)
+    assert seeds.outcome == "undecided"
+    assert seeds.more is not None
+    assert f"about {seeds.more} more seed" in seeds.statement()
+    # Of 60 images, 30 are right with both methods, 15 with a alone, 13 with b alone. Seeds change 2 % of them.
+    place_N, rng = np.arange(60), np.random.default_rng(0)
+    own_N = {"a": place_N < 45, "b": (place_N < 30) | ((place_N >= 45) & (place_N < 58))}
+    few = {m: {seed: row ^ (rng.uniform(size=60) < 0.02) for seed in range(3)} for m, row in own_N.items()}
+    images = best_set_on_dataset(few)
+    assert images.more is None
+    assert "test images are too few" in images.statement()
+
+
+def test_a_method_without_seeds_is_compared_with_every_seed() -> None:
+    methods = {"zero": table(0.6, range(1)), "a": table(0.7, range(1, 4), key=1)}
+    comparison = best_set_on_dataset(methods, without_seeds={"zero"})
+    assert comparison.scope == "dataset"
+    assert comparison.best_set == ("a",)
+    assert [(score.n, score.seeds) for score in comparison.methods] == [(3, 3), (1, 0)]
+
+
+def test_two_methods_without_seeds_differ_by_images_alone() -> None:
+    methods = {"a": table(0.6, range(1)), "b": table(0.7, range(1), key=1)}
+    comparison = best_set_on_dataset(methods, without_seeds=methods)
+    assert comparison.statement() == "best on this dataset: b"
+
+
+def test_only_shared_seeds_count() -> None:
+    methods = {"a": table(0.8, range(3)), "b": table(0.7, range(2, 5), key=1), "c": table(0.7, range(7, 9), key=2)}
+    comparison = best_set_on_dataset(methods)
+    assert comparison.scope == "draw", "no pair shares two seeds"
+    assert [score.method for score in comparison.methods if not score.in_best_set] == ["b"]
+    assert comparison.methods[1].difference is None, "a and c share no seed"
+    wider = best_set_on_dataset({**methods, "d": table(0.79, range(3), key=3)})
+    assert wider.scope == "dataset"
+    assert "b" in wider.best_set, "one shared seed says nothing about others"
+
+
+def test_images_must_be_the_same() -> None:
+    with pytest.raises(ValueError, match=r"\(1, 5\), \(1, 6\)"):
+        best_set_on_dataset({"a": {0: np.ones(5, dtype=bool)}, "b": {0: np.ones(6, dtype=bool)}})
+
+
+def test_one_method_and_none() -> None:
+    assert best_set_on_dataset({"a": table(0.7, range(3))}).statement() == "one method only on this dataset: a"
+    assert best_set_on_dataset({}).best_set == ()
