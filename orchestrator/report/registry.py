@@ -107,7 +107,7 @@ PANEL_FIGURES = [
     PanelFigure("variants", effects_of_variants, "variants"),
     PanelFigure("accuracy", accuracy_against_k, "lead"),
     PanelFigure("epochs", each_k(accuracy_after_epochs), "lead"),
-    PanelFigure("bars", accuracy_by_dataset, "datasets"),
+    PanelFigure("bars", each_k(accuracy_by_dataset, drawn_ks), "datasets"),
     PanelFigure("radar", each_k(accuracy_radar, drawn_ks), "datasets"),
     PanelFigure("costs", accuracy_against_costs, "costs"),
     PanelFigure("critical_difference", each_k(critical_difference_figure), "ranks"),

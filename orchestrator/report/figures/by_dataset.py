@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.statistics import summarize
@@ -36,12 +35,9 @@ def drawn_ks(panel: Panel) -> list[int]:
     return [k for k in panel.ks if k in _DRAWN_KS] or [panel.ks[-1]]
 
 
-def accuracy_by_dataset(study: Study, panel: Panel) -> Iterator[FigureFile]:
-    """For each drawn k, accuracy per dataset as bars or, for many methods, the gain over zero-shot as a map."""
-    for k in drawn_ks(panel):
-        figure = dataset_bars(study, panel, k) if len(panel.methods) <= MOST_BARS else gain_map(panel, k)
-        if figure is not None:
-            yield figure
+def accuracy_by_dataset(study: Study, panel: Panel, k: int) -> FigureFile | None:
+    """Accuracy per dataset at one k as bars or, for many methods, the gain over zero-shot as a map."""
+    return dataset_bars(study, panel, k) if len(panel.methods) <= MOST_BARS else gain_map(panel, k)
 
 
 def _methods(panel: Panel) -> list[str]:

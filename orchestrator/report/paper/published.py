@@ -36,7 +36,8 @@ class Position:
     dataset: str
 
 
-class PublishedRow(StrictModel):
+@dataclass(frozen=True)
+class PublishedRow:
     """One printed accuracy in per cent; ``shots`` is ``None`` if the table has no k."""
 
     table: str
@@ -54,7 +55,8 @@ class PublishedRow(StrictModel):
         return Position(self.track, self.domain, self.backbone, self.shots or 0, self.method, self.dataset)
 
 
-class PublishedDataset(StrictModel):
+@dataclass(frozen=True)
+class PublishedDataset:
     """One line of the paper's tables of datasets, for one backbone."""
 
     domain: str

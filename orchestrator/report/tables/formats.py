@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from orchestrator.report.notation import SELECTED_NOTE, signed
 from orchestrator.report.tables.latex import to_latex
-from orchestrator.report.tables.table import Entry, Table
+from orchestrator.report.tables.table import Table
 
 _FILTERED = frozenset({"domain", "backbone", "protocol", "track", "k", "method", "against", "verdict"})
 """Columns for which a long table has a choice of values above it."""
@@ -25,30 +25,25 @@ def to_csv(table: Table) -> str:
 
     If test labels may have chosen the numbers of any row, the last column says for which rows.
     """
-    extras: list[tuple[str, Callable[[Entry], float | None]]] = [
-        ("std", lambda entry: entry.std),
-        ("n", lambda entry: entry.n or None),
-        ("gain", lambda entry: entry.gain),
-    ]
-    used = [
-        [extra for extra in extras if any(extra[1](row[column]) is not None for row in table.rows)]
-        for column in range(len(table.header))
-    ]
+    columns: list[list[str]] = []
+    for i, title in enumerate(table.full_header):
+        entries = [row[i] for row in table.rows]
+        texts = [entry.text if i < table.text_columns else "" for entry in entries]
+        values = [_exact(e.value) if e.value is not None else text for e, text in zip(entries, texts, strict=True)]
+        columns.append([title, *values])
+        extras: dict[str, list[float | None]] = {
+            "std": [entry.std for entry in entries],
+            "n": [entry.n or None for entry in entries],
+            "gain": [entry.gain for entry in entries],
+        }
+        for name, numbers in extras.items():
+            if any(value is not None for value in numbers):
+                columns.append([f"{title} {name}".strip(), *map(_exact, numbers)])
+    if table.selected:
+        chosen = [str(any(entry.selected for entry in row)).lower() for row in table.rows]
+        columns.append(["selected_on_test", *chosen])
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    header = []
-    for title, own in zip(table.full_header, used, strict=True):
-        header += [title, *(f"{title} {name}".strip() for name, _ in own)]
-    writer.writerow([*header, "selected_on_test"] if table.selected else header)
-    for row in table.rows:
-        line: list[str] = []
-        for column, (entry, own) in enumerate(zip(row, used, strict=True)):
-            without_value = entry.text if column < table.text_columns else ""
-            line += [without_value if entry.value is None else _exact(entry.value)]
-            line += [_exact(value_of(entry)) for _, value_of in own]
-        if table.selected:
-            line.append(str(any(entry.selected for entry in row)).lower())
-        writer.writerow(line)
+    csv.writer(out, lineterminator="\n").writerows(zip(*columns, strict=True))
     return out.getvalue()
 
 

@@ -185,12 +185,14 @@ def test_many_methods_get_a_map_of_gains_and_a_verdict() -> None:
     methods = {name: 50.0 + place for place, name in enumerate(METHODS)}
     arranged = study(grid(methods | {"zero_shot": 0.0}, ks=(4,)))
     (panel,) = arranged.panels
-    (figure,) = accuracy_by_dataset(arranged, panel)
+    figure = accuracy_by_dataset(arranged, panel, 4)
+    assert figure is not None
     assert figure.name.startswith("gains_")
     assert "+19.0" in figure.svg  # 50 + 14 + 4 + 1 over zero-shot at 50, on the first dataset
     (verdict,) = verdicts_of(panel)
     assert verdict.best == (label(cell(METHODS[-1])),)
     assert verdict.rank == "average rank 1.00 of 16 over 8 datasets"
     few_methods = study(grid({"bolt": 60.0}, ks=(4,)))
-    (few,) = accuracy_by_dataset(few_methods, few_methods.panels[0])
+    few = accuracy_by_dataset(few_methods, few_methods.panels[0], 4)
+    assert few is not None
     assert few.name.startswith("bars_")
