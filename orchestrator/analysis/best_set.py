@@ -76,17 +76,17 @@ def best_set(
     ]
     first, second = np.triu_indices(len(methods), 1)
     tests = tests_over_datasets(_mean_over_seeds(scores_MDS[first] - scores_MDS[second]))
-    effect_MM = square(tests.effect, len(methods))
+    row_MM = square(np.arange(len(first)), len(methods)).astype(int)
     pairwise = pairwise_tests(tests, len(methods), tests.n >= MIN_DATASETS)
     significance = significance_per_test(len(methods))
 
     def more(i: int, j: int) -> int | None:
         """About how many more datasets would settle methods i and j."""
-        interval = (float(pairwise.lower_MM[i, j]), float(pairwise.upper_MM[i, j]))
+        row = row_MM[i, j]
         return more_datasets(
-            float(effect_MM[i, j]),
-            interval,
-            int(pairwise.n_MM[i, j]),
+            float(tests.effect[row]),
+            (float(tests.lower[row]), float(tests.upper[row])),
+            int(tests.n[row]),
             significance=significance,
             smallest_difference=smallest_difference,
         )
@@ -121,7 +121,7 @@ def more_datasets(
 
     Args:
         effect: observed size of the difference in standard deviations of one dataset's difference.
-        interval: the 95 % interval of the difference in points; NaN if there is none.
+        interval: the 95 % interval of the difference in points, in either direction; NaN if there is none.
         n: number of datasets so far.
         significance: one-sided p at which a method is excluded.
 

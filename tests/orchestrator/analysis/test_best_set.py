@@ -168,6 +168,12 @@ def test_few_datasets_exclude_nothing(datasets: int) -> None:
     assert ("too few" in comparison.statement()) == (datasets == 1)
 
 
+def test_equal_methods_on_few_datasets_need_only_the_smallest_number() -> None:
+    comparison = best_set(scores_of({"a": [70.0, 80.0, 90.0], "b": [70.0, 80.0, 90.0]}))
+    assert comparison.outcome == "undecided"
+    assert comparison.more == MIN_DATASETS - 3
+
+
 def test_a_constant_lead_wins_and_equal_methods_are_level() -> None:
     comparison = best_set(scores_of({"a": [70.0] * 8, "b": [70.0] * 8, "c": [68.0] * 8}))
     assert comparison.statement() == "level: a, b"
