@@ -1,0 +1,160 @@
+"""AdaMerging: learns the coefficients of merged task vectors by the entropy of predictions (Yang et al., ICLR 2024).
+
+Paper: arXiv:2310.02575. The tower is ``theta_0 + sum_t clamp(lambda_tp, 0, 1) tau_tp`` for every tensor p and source t.
+The coefficients lambda start at 0.3. Each of 500 Adam steps at a rate of 1e-3 draws two batches of 16 unlabelled test
+images, and minimises the sum of their mean prediction entropies under the frozen text head. A coefficient that leaves
+[0, 1] gets no more gradient. All numbers are the official ones, which are the same for all datasets; no label is used.
+ViT-B has 152 coefficients per source, ViT-L/14 has 296.
+
+What differs: the official code merges the models of the very tasks whose test images it reads, and sums over these
+tasks. Here there is one task, and its own model is not among the sources.
+
+Low entropy can also mean that every image is put into one class. ``details`` give the share of the most frequent
+predicted class in the last steps, and the share of coefficients at zero.
+
+Shape legend: S sources, P tensors, B images, C classes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from bolt.clip.tensor_names import tensor_names
+from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.common.composed_tower import stack_task_vectors, tensors_by_open_clip_name, trainable_composition
+from bolt.methods.common.composition import Composition
+from bolt.methods.common.merging import required_sources
+from bolt.task.task import EVALUATION_VIEW, Adapted, Task, cosine_classifier
+from bolt.training.adaptation import adapted
+from bolt.training.loop import Curve, MetricsCallback, TrainingRecipe, fit
+
+_BATCHES = 2
+"""Batches per step."""
+_LAST_STEPS = 50
+"""Number of final steps whose predictions ``details`` describe."""
+
+
+@dataclass(frozen=True)
+class AdaMergingSettings:
+    """The settings of AdaMerging.
+
+    Attributes:
+        steps: how many steps.
+        batch_size: images in each of the two batches of a step.
+        learning_rate: of Adam.
+        initial: start of every coefficient.
+        coefficients: one per source and tensor (``layer_wise``), or one per source (``task_wise``).
+    """
+
+    steps: int = 500
+    batch_size: int = 16
+    learning_rate: float = 1e-3
+    initial: float = 0.3
+    coefficients: Literal["layer_wise", "task_wise"] = "layer_wise"
+
+    def __post_init__(self) -> None:
+        if min(self.steps, self.batch_size) < 1 or not self.learning_rate > 0:
+            raise ValueError("steps and batch_size are at least 1, and learning_rate is positive")
+        if not 0 <= self.initial <= 1:
+            raise ValueError("initial lies in [0, 1]; elsewhere a coefficient gets no gradient")
+        if self.coefficients not in ("layer_wise", "task_wise"):
+            raise ValueError(f"coefficients is layer_wise or task_wise, not {self.coefficients!r}")
+
+
+def summed_entropy(logits_BC: Tensor, batch_size: int) -> Tensor:
+    """The mean entropy of the predictions of every batch of ``batch_size`` rows, summed over the batches, in nats."""
+    entropy_B = -(logits_BC.softmax(dim=-1) * logits_BC.log_softmax(dim=-1)).sum(dim=-1)
+    return torch.stack([batch.mean() for batch in torch.split(entropy_B, batch_size)]).sum()
+
+
+def minimise_entropy(
+    composition: Composition,
+    logits_of: Callable[[Tensor], Tensor],
+    order: Callable[[int], Tensor],
+    settings: AdaMergingSettings,
+    report: MetricsCallback = lambda step, metrics: None,
+) -> Curve:
+    """Train the coefficients from their start; returns the loss of every step.
+
+    Args:
+        logits_of: ``logits_of(rows)`` -> logits (B, C) of these images under the composed weights.
+        order: ``order(step)`` -> the images of both batches of a step.
+        report: see :func:`bolt.training.loop.fit`; an epoch is one step.
+
+    Raises:
+        bolt.training.loop.Diverged: if the loss or a coefficient becomes NaN or infinite.
+    """
+    with torch.no_grad():
+        composition.coefficients.fill_(settings.initial)
+    recipe = TrainingRecipe(
+        epochs=settings.steps,
+        batch_size=_BATCHES * settings.batch_size,
+        learning_rate=settings.learning_rate,
+        warmup_fraction=0.0,
+        clip_norm=0.0,
+        schedule="constant",
+    )
+    return fit(
+        [composition.coefficients],
+        lambda step, rows: summed_entropy(logits_of(rows), settings.batch_size),
+        order,
+        recipe,
+        report=report,
+    )
+
+
+def adapt(task: Task, settings: AdaMergingSettings) -> Adapted:
+    """Learn the coefficients on the unlabelled test images. Raises ``ValueError`` without them or without sources."""
+    unlabelled, backbone = task.unlabelled, task.backbone
+    if unlabelled is None:
+        raise ValueError("adamerging adapts to unlabelled test images, and this task has none; use the tta track")
+    base = tensors_by_open_clip_name(backbone.tower, tensor_names(backbone.tower.shape.layers))
+    stacks = stack_task_vectors(backbone.tower, required_sources(task), base, torch.float32)
+    composition = Composition(base, stacks, tied=settings.coefficients == "task_wise", bounds=(0.0, 1.0))
+    trainable = trainable_composition(backbone.tower, composition)
+    classify = cosine_classifier(task.head_CD.to(backbone.device), backbone.logit_scale)
+    predicted: deque[Tensor] = deque(maxlen=_LAST_STEPS)
+
+    def logits_of(rows: Tensor) -> Tensor:
+        logits_BC = classify(trainable.encode(backbone.normalise(unlabelled.pixels(EVALUATION_VIEW, rows))))
+        predicted.append(logits_BC.detach().argmax(dim=-1))
+        return logits_BC
+
+    def order(step: int) -> Tensor:
+        return unlabelled.order("adamerging", step, len(unlabelled))[: _BATCHES * settings.batch_size]
+
+    minimise_entropy(composition, logits_of, order, settings, task.report)
+    lambda_SP = composition.coefficients.detach().squeeze(-1)
+    used_SP = lambda_SP.clamp(0, 1)
+    counts_C = torch.bincount(torch.cat([*predicted]))
+    details = {
+        "coefficients": lambda_SP.numel(),
+        "mean_coefficient": round(float(used_SP.mean()), 4),
+        "share_at_zero": round(float((used_SP == 0).float().mean()), 4),
+        "share_of_commonest_class": round(float(counts_C.max() / counts_C.sum()), 4),
+    }
+    return adapted(task, trainable, details=details, coefficients={"lambda": used_SP.clone()})
+
+
+register(
+    Method(
+        name="adamerging",
+        title="AdaMerging",
+        paper="https://arxiv.org/abs/2310.02575",
+        settings_class=AdaMergingSettings,
+        adapt=adapt,
+        tracks=frozenset({"tta"}),
+        uses_sources=True,
+        changes_tower=True,
+        tower_passes=lambda size, settings: TowerPasses(
+            training=settings.steps * min(size, _BATCHES * settings.batch_size)
+        ),
+        test_settings={"steps": 3, "batch_size": 4},
+    )
+)
