@@ -35,7 +35,7 @@ from orchestrator.cells.trial import CellOutcome  # noqa: E402
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef  # noqa: E402
 from orchestrator.core.events import CellEvent, Resources  # noqa: E402
 from orchestrator.core.settings import RunSettings  # noqa: E402
-from orchestrator.execution.cluster import Cluster  # noqa: E402
+from orchestrator.execution.cluster import connect  # noqa: E402
 from orchestrator.store import Store  # noqa: E402
 from orchestrator.store.results import Evaluation, Manifest, Result, Timings  # noqa: E402
 
@@ -230,7 +230,7 @@ def main() -> int:
     print(f"{os.cpu_count()} CPUs, load before: {os.getloadavg()[0]:.1f}")
     print(f"{'way':>8} {'cells':>6} {'start s':>8} {'ms/cell':>8} {'whole':>7} {'growth':>7} {'plan s':>7} {'load':>5}")
     found: dict[tuple[str, int], Measured] = {}
-    with Cluster.connect(None, cpus=WORKERS):
+    with connect(None, cpus=WORKERS):
         for way in options.ways:
             for size in options.sizes:
                 if way == "grid" and size > GRID_LIMIT:

@@ -148,7 +148,7 @@ def fill(store: Store, cells: Sequence[Cell]) -> None:
 
 def first(size: int, parts: Sequence[str], folder: Path) -> Measured:
     """The first driver: expand and plan the grid, run half of it, stop."""
-    from orchestrator.cli.mlflow_sync import open_tracker
+    from orchestrator.cli.grid_runs import GridRuns
     from orchestrator.planning.plan import make_plan
     from orchestrator.store import Store
 
@@ -162,16 +162,16 @@ def first(size: int, parts: Sequence[str], folder: Path) -> Measured:
     if "fanout" in parts:
         found |= fan_out(plan, store, folder)
     if "resume" in parts:
-        open_tracker(store, grid.name)  # makes MLflow's database, once per store; not measured
+        GridRuns(grid, catalog, store).open_tracker()  # makes MLflow's database, once per store; not measured
     return found
 
 
 def fan_out(plan: Plan, store: Store, folder: Path) -> Measured:
     """Run half of the cells on Tune, then some of them on an ActorPool with a store of its own."""
-    from orchestrator.execution.cluster import Cluster
+    from orchestrator.execution.cluster import connect
 
     half = len(plan.todo) // 2
-    with Cluster.connect(None, cpus=WORKERS):
+    with connect(None, cpus=WORKERS):
         clock = Clock()
         clock.run(plan.todo, store, stop_after=half)
         compared = pool(list(plan.todo[: min(half, COMPARED)]), folder / "pool")
@@ -277,7 +277,7 @@ def file_milliseconds(store: Store, folder: Path) -> float:
 
 def second(size: int, parts: Sequence[str], folder: Path) -> Measured:
     """The second driver: plan and run the open cells as a session does, write the report, sync."""
-    from orchestrator.cli.mlflow_sync import label_runs, open_tracker
+    from orchestrator.cli.grid_runs import GridRuns
     from orchestrator.planning.plan import make_plan
     from orchestrator.report.grid_report import write_grid_report
     from orchestrator.store import Store
@@ -299,7 +299,8 @@ def second(size: int, parts: Sequence[str], folder: Path) -> Measured:
         write_grid_report(plan, catalog, store)
         found["report_s"] = time.perf_counter() - begun
     if "sync" in parts:
-        tracker, describe = open_tracker(store, grid.name), label_runs(plan, catalog)
+        runs = GridRuns(grid, catalog, store)
+        tracker, describe = runs.open_tracker(), runs.label
         begun = time.perf_counter()
         synced = tracker.sync(plan.done, describe)
         found["sync_s"], found["added"] = time.perf_counter() - begun, synced.added
@@ -317,13 +318,12 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
     """Run the open cells with everything a session has."""
     from rich.console import Console
 
-    from orchestrator.cli.mlflow_sync import label_runs, open_tracker
-    from orchestrator.execution.cluster import Cluster
+    from orchestrator.cli.grid_runs import GridRuns
+    from orchestrator.execution.cluster import connect
     from orchestrator.planning.plan import make_plan
     from orchestrator.progress.counter import ProgressCounter
     from orchestrator.progress.display import ProgressDisplay
     from orchestrator.progress.status_file import StatusFile
-    from orchestrator.tracking.background import BackgroundTracker
 
     begun = time.perf_counter()
     plan = make_plan(grid, catalog, store)
@@ -346,17 +346,11 @@ def resume(grid: Grid, catalog: Catalog, store: Store) -> Measured:
             finished_before=len(plan.done),
             slots=WORKERS,
         )
-        progress = ProgressDisplay(
-            counter,
-            console=Console(file=screen, force_terminal=True),
-            status=StatusFile(store.files, grid.name),
-        )
-        stack.enter_context(Cluster.connect(None, cpus=WORKERS))
+        console = Console(file=screen, force_terminal=True)
+        progress = ProgressDisplay(counter, StatusFile(store.files, grid.name), console)
+        stack.enter_context(connect(None, cpus=WORKERS))
         stack.enter_context(progress)
-        describe = label_runs(plan, catalog)
-        writer = stack.enter_context(
-            BackgroundTracker(lambda: open_tracker(store, grid.name), describe, store.read_result)
-        )
+        writer = stack.enter_context(GridRuns(grid, catalog, store).track_in_background(Console()))
         store.remove_failures(cell.id for cell in plan.todo)
         clock = Clock()
         clock.run(plan.todo, store, on_event=on_event, on_first=on_first)

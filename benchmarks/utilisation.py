@@ -41,7 +41,7 @@ from orchestrator.cells.trial import CellOutcome  # noqa: E402
 from orchestrator.core.cell import Cell  # noqa: E402
 from orchestrator.core.events import CellEvent, Resources  # noqa: E402
 from orchestrator.core.settings import RunSettings  # noqa: E402
-from orchestrator.execution.cluster import Cluster  # noqa: E402
+from orchestrator.execution.cluster import connect  # noqa: E402
 
 GPUS = 8
 CPUS = 8
@@ -231,7 +231,7 @@ def main() -> int:
     best = ideal(count, options.scale)
     print(f"{'ideal':>7} {best.utilisation:>7.1%} {best.seconds:>8.1f} {1:>14.2f} {'':>10}", flush=True)
     found: dict[str, Measured] = {}
-    with Cluster.connect(None, cpus=CPUS, gpus=GPUS):
+    with connect(None, cpus=CPUS, gpus=GPUS):
         for way in options.ways:
             with tempfile.TemporaryDirectory(prefix="bolt-bench-") as name:
                 folder = Path(name)

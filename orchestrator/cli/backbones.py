@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from orchestrator.cli.options import CatalogFiles, OwnCatalog, table_console
+from orchestrator.util.console import print_line
 
 app = typer.Typer(no_args_is_help=True, help="List backbones, and add models of open_clip.")
 
@@ -69,10 +69,7 @@ def add(
         raise UserError(f"a backbone {entry.name} stands in {where} already", hint="give another --name")
     add_entries(target, {"backbones": {entry.name: entry_fields(entry)}})
     activation = "quick_gelu" if entry.quick_gelu else "gelu"
-    Console().print(
+    print_line(
         f"{entry.name}: {entry.image_size} pixels, patches of {entry.patch}, {entry.parameters / 1e6:.1f} M parameters,"
-        f" {entry.gflops_per_image:.4g} GFLOP an image, {activation}; in {target}",
-        highlight=False,
-        soft_wrap=True,
-        markup=False,
+        f" {entry.gflops_per_image:.4g} GFLOP an image, {activation}; in {target}"
     )

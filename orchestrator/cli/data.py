@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from orchestrator.cli.options import CatalogFiles, DataRoot, OwnCatalog, table_console
+from orchestrator.util.console import print_line
 
 if TYPE_CHECKING:
     from orchestrator.catalog import Catalog, DatasetEntry
@@ -38,7 +39,7 @@ def list_datasets(
         entries = [entry for entry in entries if entry.domain == domain]
     console = table_console()
     console.print(table_of(entries, root))
-    console.print(fetch_lines(entries, root, catalog or ()), soft_wrap=True, highlight=False, markup=False)
+    print_line(fetch_lines(entries, root, catalog or ()), console)
 
 
 @app.command()
@@ -64,38 +65,34 @@ def prepare(
     from orchestrator.util.errors import UserError
     from orchestrator.util.units import human_bytes
 
-    console = Console()
-
-    def say(line: str) -> None:
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
-
     root = _needed_root(data_root)
     entries = _chosen(names, grid, load_catalog(catalog or ()), root)
     found = plan_preparation(entries, root)
     for entry in entries:
         remove_leftovers(entry, root)
     for line in found.there:
-        say(line)
+        print_line(line)
     if found.jobs:
         for job in found.jobs:
-            say(job.line)
-        say(check_space(found.jobs, root))
-        _confirm(yes, console)
+            print_line(job.line)
+        print_line(check_space(found.jobs, root))
+        _confirm(yes)
     failures = []
     for job in found.jobs:
         try:
-            record = prepare_one(job.entry, root, console)
+            record = prepare_one(job.entry, root, Console())
         except UserError as error:
             failures.append(error)
-            say(f"error: {error}")
+            print_line(f"error: {error}")
             continue
         if record is None:
-            say(f"{job.entry.name} is there: another command prepared it meanwhile")
+            print_line(f"{job.entry.name} is there: another command prepared it meanwhile")
             continue
         counts = ", ".join(f"{count} {part}" for part, count in record.manifest["counts"].items())
-        say(f"{job.entry.name} is there: {record.manifest['classes']} classes, {counts}, {human_bytes(record.bytes)}")
+        size = human_bytes(record.bytes)
+        print_line(f"{job.entry.name} is there: {record.manifest['classes']} classes, {counts}, {size}")
         for line in record.differs:
-            say(f"  differs from the catalog: {line}")
+            print_line(f"  differs from the catalog: {line}")
     if found.by_hand:
         raise by_hand_error(found.by_hand, root)
     if len(failures) == 1 == len(found.jobs):
@@ -135,13 +132,11 @@ def verify(
             continue
         if exclude_broken and root is not None:
             path = leave_out(found, root)
-            line = f"excluded: {len(found.broken)}, listed in {path}"
-            console.print(line, soft_wrap=True, highlight=False, markup=False)
+            print_line(f"excluded: {len(found.broken)}, listed in {path}")
         else:
             unreadable = True
     if unreadable:
-        line = "--exclude-broken excludes them; until then no grid reads this dataset"
-        console.print(line, soft_wrap=True, highlight=False)
+        print_line("--exclude-broken excludes them; until then no grid reads this dataset")
         raise typer.Exit(1)
 
 
@@ -171,12 +166,11 @@ def add(
     from orchestrator.datasets.listing import added_lines
     from orchestrator.datasets.progress import show_progress
 
-    console = Console()
     options = DatasetOptions(name, title, domain, tuple(template or ()), mirrorable, licence, exclude_broken)
-    with show_progress(f"decoding {name or dataset_key(path)}", console) as advance:
+    with show_progress(f"decoding {name or dataset_key(path)}", Console()) as advance:
         added = add_dataset(path, catalog, options, advance)
     for line in added_lines(added, catalog):
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        print_line(line)
 
 
 def _chosen(names: Sequence[str] | None, grid: str | None, catalog: Catalog, root: Path | None) -> list[DatasetEntry]:
@@ -215,12 +209,12 @@ def _needed_root(option: Path | None) -> Path:
     return root.absolute()
 
 
-def _confirm(yes: bool, console: Console) -> None:
+def _confirm(yes: bool) -> None:
     """Ask on the terminal before fetching. Raises ``UserError`` without a terminal and ``--yes``."""
     from orchestrator.util.errors import UserError
 
     if yes:
         return
-    if not console.is_terminal:
+    if not Console().is_terminal:
         raise UserError("nothing was fetched: there is no terminal to ask on", hint="--yes answers yes")
     typer.confirm("fetch them, under these licences?", abort=True)

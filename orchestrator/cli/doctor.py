@@ -7,6 +7,7 @@ import platform
 from importlib import metadata
 from typing import Annotated
 
+import psutil
 import typer
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -26,13 +27,12 @@ PACKAGES = ("torch", "torchvision", "open_clip_torch", "peft", "ray", "mlflow", 
 
 def machine_view(store_url: str) -> RenderableType:
     """Python, packages, processors, memory, accelerators, and whether the store can be written to."""
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
+    table = Table("", "", box=None, show_header=False, pad_edge=False)
+    table.columns[0].style = "bold"
     table.add_row("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     table.add_row("packages", ", ".join(f"{name} {_version(name)}" for name in PACKAGES))
     table.add_row("processors", f"{os.cpu_count()} logical, {usable_processors()} usable")
-    table.add_row("memory", human_bytes(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
+    table.add_row("memory", human_bytes(psutil.virtual_memory().total))
     table.add_row("accelerators", _accelerators())
     table.add_row("store", _store_line(store_url))
     return table
@@ -40,25 +40,21 @@ def machine_view(store_url: str) -> RenderableType:
 
 def needs_view(workspace: Workspace) -> tuple[RenderableType, bool]:
     """A table of the grid's backbones, datasets and checkpoints with what is missing; and whether the grid can run."""
-    grid, store, root = workspace.grid, workspace.store, workspace.data_root
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("needs", "state"):
-        table.add_column(heading)
-    problems = [(f"backbone {name}", missing_weights(entry)) for name, entry in sorted(grid.backbones.items())]
-    problems += [(f"dataset {name}", missing_data(entry, root)) for name, entry in sorted(grid.datasets.items())]
-    problems += [
-        (f"checkpoint of {entry.dataset} for {entry.backbone}", missing_checkpoint(entry))
-        for entry in grid.adopted_checkpoints.values()
-    ]
-    for name, problem in problems:
-        table.add_row(name, Text("there" if problem is None else str(problem), "" if problem is None else "yellow"))
+    grid, root = workspace.grid, workspace.data_root
+    problems = {f"backbone {name}": missing_weights(entry) for name, entry in sorted(grid.backbones.items())}
+    problems |= {f"dataset {name}": missing_data(entry, root) for name, entry in sorted(grid.datasets.items())}
+    for entry in grid.adopted_checkpoints.values():
+        problems[f"checkpoint of {entry.dataset} for {entry.backbone}"] = missing_checkpoint(entry)
+    table = Table("needs", "state", box=None, pad_edge=False, header_style="bold")
+    for name, problem in problems.items():
+        table.add_row(name, Text("there") if problem is None else Text(str(problem), "yellow"))
     plan = workspace.plan()
-    needed, free = bytes_to_build(plan), free_bytes(store)
+    needed, free = bytes_to_build(plan), free_bytes(workspace.store)
+    fits = free is None or needed <= free
     summary = Text(f"{len(plan.todo)} cells to do, {human_bytes(needed)} of artifacts to build")
-    ready = all(problem is None for _, problem in problems)
-    if free is not None and free < needed:
-        summary = Text(f"{summary}, but the store's disk has only {human_bytes(free)} free", "red")
-        ready = False
+    if not fits:
+        summary = Text(f"{summary}, but the store's disk has only {human_bytes(free or 0)} free", "red")
+    ready = fits and not any(problems.values())
     return Group(Text(f"\n{grid.name}: {grid.title}", "bold"), table, summary), ready
 
 

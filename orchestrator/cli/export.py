@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
-from rich.console import Console
 
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, StoreUrl, Threads, run_settings
+from orchestrator.util.console import print_line
 
 if TYPE_CHECKING:
     from bolt.model.saving import Form
@@ -53,7 +53,6 @@ def export(
     if with_basis and form != "adapter":
         raise UserError(f"--with-basis is for an adapter; a {form} holds the merged tower", where="--with-basis")
     settings = run_settings(store, data_root, catalog, threads, device)
-    console = Console()
     result = find_result(Store(settings.store_url), cell)
     loaded = LoadedArtifacts(settings)
     folder = output or Path("exports", f"{result.cell.id}.{form}")
@@ -61,11 +60,10 @@ def export(
         raise UserError(f"{folder} is there already", where="-o", hint="name a folder that is not there yet")
     made = restore_model(result, loaded)
     written = save_model(made, result, loaded, folder, cast("Form", form), with_basis=with_basis)
-    _print(made, written, result, console)
+    _print(made, written, result)
     if register is not None:
         version = _register(made, result, loaded, register)
-        line = f"  registered: models:/{register}/{version}"
-        console.print(line, highlight=False, soft_wrap=True)
+        print_line(f"  registered: models:/{register}/{version}")
 
 
 def _register(made: RestoredModel, result: Result, loaded: LoadedArtifacts, name: str) -> int:
@@ -88,20 +86,16 @@ def _register(made: RestoredModel, result: Result, loaded: LoadedArtifacts, name
             ) from None
 
 
-def _print(made: RestoredModel, written: SavedModel, result: Result, console: Console) -> None:
+def _print(made: RestoredModel, written: SavedModel, result: Result) -> None:
     from orchestrator.tracking.runs import accuracies
 
-    lines = [
-        f"{result.cell.id}",
-        f"  model: {'from the stored adapter' if made.how == 'kept' else 'made by running the cell again'}",
-        f"  accuracy: {made.accuracy:.2f} %, equal to the recorded one"
-        if not made.warnings
-        else f"  accuracy: {made.accuracy:.2f} %, recorded {accuracies(result)[0]:.2f} %",
-        f"  read back: logits of {written.compared} test images "
-        + ("equal bit for bit" if written.difference == 0 else f"within {written.difference:.1e}"),
-        f"  written: {written.folder}",
-    ]
-    for line in lines:
-        console.print(line, highlight=False, soft_wrap=True)
+    how = "from the stored adapter" if made.how == "kept" else "made by running the cell again"
+    recorded = f"recorded {accuracies(result)[0]:.2f} %" if made.warnings else "equal to the recorded one"
+    logits = "equal bit for bit" if written.difference == 0 else f"within {written.difference:.1e}"
+    print_line(f"{result.cell.id}")
+    print_line(f"  model: {how}")
+    print_line(f"  accuracy: {made.accuracy:.2f} %, {recorded}")
+    print_line(f"  read back: logits of {written.compared} test images {logits}")
+    print_line(f"  written: {written.folder}")
     for warning in made.warnings:
-        console.print(f"  warning: {warning}", style="yellow", highlight=False, soft_wrap=True)
+        print_line(f"  warning: {warning}", style="yellow")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, StoreUrl, Threads, run_settings
+from orchestrator.util.console import print_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,4 +57,4 @@ def inspect(
     if output or where:
         to_look_at.parent.mkdir(parents=True, exist_ok=True)
         to_look_at.write_bytes(page)
-    Console().print(f"page: {to_look_at}{where}", soft_wrap=True, highlight=False)
+    print_line(f"page: {to_look_at}{where}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,9 +11,9 @@ from rich.console import Console
 
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, GridName, StoreUrl, store_url
 from orchestrator.cli.workspace import open_workspace
+from orchestrator.util.console import print_line
 
 if TYPE_CHECKING:
-    from orchestrator.store import Store
     from orchestrator.tracking.location import TrackingLocation
 
 
@@ -29,20 +30,19 @@ def sync(
 
     Missing runs are added, leftovers and duplicates are removed. It cannot run while the grid runs.
     """
-    from orchestrator.cli.mlflow_sync import sync_grid
-    from orchestrator.cli.session import hold_grid
+    from orchestrator.cli.grid_runs import GridRuns
     from orchestrator.report.grid_report import write_grid_report
-    from orchestrator.tracking.location import tracking_location
+    from orchestrator.store.lease import grid_lease
 
-    workspace, console = open_workspace(grid, store, data_root, catalog), Console()
-    place = tracking_location(workspace.store)
-    with hold_grid(workspace, console):
+    workspace = open_workspace(grid, store, data_root, catalog)
+    runs = GridRuns(workspace.grid, workspace.catalog, workspace.store)
+    with grid_lease(workspace.store, workspace.grid.name, partial(print_line, style="yellow")):
         plan = workspace.plan()
         report = write_grid_report(plan, workspace.catalog, workspace.store)
         if rebuild:
-            _set_database_aside(place, console)
-        outcome = sync_grid(plan, workspace, report, verify=True, console=console)
-    console.print(outcome.message, highlight=False, soft_wrap=True)
+            _set_database_aside(runs.location)
+        outcome = runs.sync(plan, report, Console(), verify=True)
+    print_line(outcome.message)
     raise typer.Exit(0 if outcome.complete else 1)
 
 
@@ -56,29 +56,18 @@ def ui(
     It listens on this machine's loopback address only.
     """
     from orchestrator.store import Store
-
-    raise typer.Exit(_serve_ui(Store(store_url(store)), grid, port, Console()))
-
-
-def _serve_ui(store: Store, grid: str | None, port: int, console: Console) -> int:
-    """Print links and serve MLflow's interface until Ctrl-C; returns the server's exit code.
-
-    If the runs are tracked on a server, it only prints the links. Raises ``UserError`` if nothing is tracked yet or the
-    port is taken.
-    """
     from orchestrator.tracking.location import tracking_location
     from orchestrator.tracking.ui import HOST, serve_ui
     from orchestrator.util.errors import UserError
 
-    place = tracking_location(store)
+    url = store_url(store)
+    place = tracking_location(Store(url))
     if place.database is not None and not place.database.is_file():
-        raise UserError(
-            f"nothing is tracked in {store.url} yet", hint="run a grid first: python -m orchestrator grid demo"
-        )
+        raise UserError(f"nothing is tracked in {url} yet", hint="run a grid first: python -m orchestrator grid demo")
     if place.server is not None:
-        console.print(f"MLflow is served at {place.server}", highlight=False, soft_wrap=True)
-        _print_links(place.uri, grid, place.server, console)
-        return 0
+        print_line(f"MLflow is served at {place.server}")
+        _print_links(place.uri, grid, place.server)
+        return
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if probe.connect_ex((HOST, port)) == 0:
@@ -86,12 +75,12 @@ def _serve_ui(store: Store, grid: str | None, port: int, console: Console) -> in
                 f"port {port} is taken on this machine", where="--port", hint="give another, e.g. --port 5001"
             )
     base = f"http://{HOST}:{port}"
-    console.print(f"MLflow at {base} until Ctrl-C", highlight=False, soft_wrap=True)
-    _print_links(place.uri, grid, base, console)
-    return serve_ui(place.uri, place.artifacts, port)
+    print_line(f"MLflow at {base} until Ctrl-C")
+    _print_links(place.uri, grid, base)
+    raise typer.Exit(serve_ui(place.uri, place.artifacts, port))
 
 
-def _print_links(uri: str, grid: str | None, base: str, console: Console) -> None:
+def _print_links(uri: str, grid: str | None, base: str) -> None:
     from orchestrator.tracking.errors import classify_tracking_error
     from orchestrator.tracking.views import ui_links
     from orchestrator.util.errors import UserError
@@ -106,10 +95,10 @@ def _print_links(uri: str, grid: str | None, base: str, console: Console) -> Non
             raise
         raise UserError(trouble.message, where=uri) from None
     for shows, link in found.items():
-        console.print(f"  {shows}: {link}", highlight=False, soft_wrap=True, markup=False)
+        print_line(f"  {shows}: {link}")
 
 
-def _set_database_aside(place: TrackingLocation, console: Console) -> None:
+def _set_database_aside(place: TrackingLocation) -> None:
     """Move a store's own MLflow database aside, so that the sync writes a new one.
 
     Raises ``UserError`` for the database of a tracking server.
@@ -124,9 +113,7 @@ def _set_database_aside(place: TrackingLocation, console: Console) -> None:
             hint="--rebuild is for a store's own database; docs/tracking-server.md says how to restore a server's",
         )
     if (aside := move_aside(place.database)) is not None:
-        console.print(f"MLflow: the old database is {aside}", highlight=False, soft_wrap=True)
-        console.print(
-            "  run `sync` for the other grids of this store, and `export --register` again for registered models",
-            highlight=False,
-            soft_wrap=True,
+        print_line(f"MLflow: the old database is {aside}")
+        print_line(
+            "  run `sync` for the other grids of this store, and `export --register` again for registered models"
         )

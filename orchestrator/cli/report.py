@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, OptionalGrid, StoreUrl
 from orchestrator.cli.workspace import open_workspace
+from orchestrator.util.console import print_line
 
 
 def report(
@@ -45,4 +45,4 @@ def report(
         workspace = open_workspace(grid, store, data_root, catalog)
         files = write_grid_report(workspace.plan(), workspace.catalog, workspace.store)
         written = f"report: {report_location(files, workspace.grid.name, workspace.store)}"
-    Console().print(written, soft_wrap=True, highlight=False)
+    print_line(written)

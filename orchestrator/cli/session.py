@@ -6,12 +6,12 @@ is finished. So a session can be killed at any point, and the same command conti
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from orchestrator.cli.mlflow_sync import label_runs, open_tracker, sync_grid
+from orchestrator.cli.grid_runs import GridRuns
 from orchestrator.cli.workspace import Workspace
 from orchestrator.core.events import CellEvent
 from orchestrator.execution.run import RunOptions, RunSummary, execute
@@ -25,23 +25,14 @@ from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.status_file import StatusFile
 from orchestrator.report.grid_report import report_location, write_grid_report
 from orchestrator.store.lease import grid_lease
-from orchestrator.tracking.background import BackgroundTracker
-from orchestrator.tracking.location import tracking_location
+from orchestrator.util.console import print_line
 from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
 from orchestrator.util.machine import local_gpus, usable_processors
 from orchestrator.util.units import pluralize
 
 if TYPE_CHECKING:
     from orchestrator.report import ReportFiles
-
-
-def hold_grid(workspace: Workspace, console: Console) -> AbstractContextManager[None]:
-    """Hold the grid's lease during the block, so that no other process runs the grid or writes its MLflow runs.
-
-    Prints when the lease of a dead process is taken over. Raises ``UserError`` when another process holds the lease.
-    """
-    grid = workspace.grid.name
-    return grid_lease(workspace.store, grid, lambda line: console.print(line, style="yellow", highlight=False))
+    from orchestrator.store import Store
 
 
 def run_session(workspace: Workspace, options: RunOptions, console: Console) -> int:
@@ -49,45 +40,44 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
 
     Returns the exit code: 0; 1 when a cell or an artifact is recorded as failed; 130 after Ctrl-C.
 
-    Raises ``UserError`` before any work when an input is missing or the disk is too small.
+    Raises ``UserError`` before any work when an input is missing, the disk is too small, or the tracking address wrong.
     """
-    with hold_grid(workspace, console):
+    runs = GridRuns(workspace.grid, workspace.catalog, workspace.store)
+    with grid_lease(workspace.store, workspace.grid.name, partial(print_line, console=console, style="yellow")):
         plan = workspace.plan(retry_failed=options.retry_failed)
-        _check(plan, workspace, options)
-        _announce(plan, console)
+        check_inputs(plan)
+        check_disk_space(plan, workspace.store, options.disk_budget)
+        print_line(f"{plan.grid.name}: {plan.grid.title}", console, "bold")
+        print_line(counts_line(plan), console)
+        if plan.todo:
+            print_line(estimate_line(plan), console)
         try:
-            ran = _run(plan, workspace, options, console) if plan.todo else RunSummary()
+            summary = _run(plan, runs, workspace, options, console) if plan.todo else RunSummary()
         except KeyboardInterrupt:  # the progress view has printed how to continue
             return EXIT_CODE
         finished = plan.updated(workspace.store)
         report = write_grid_report(finished, workspace.catalog, workspace.store)
-        tracked = sync_grid(finished, workspace, report, console=console)
-    _print_end(finished, ran, report, tracked.message, workspace, console)
+        tracked = runs.sync(finished, report, console)
+    _print_end(finished, summary, report, tracked.message, workspace.store, console)
     return 1 if finished.failed else 0
 
 
-def _check(plan: Plan, workspace: Workspace, options: RunOptions) -> None:
-    """Raise ``UserError`` for missing inputs, too little disk, or a wrong tracking address, before any work."""
-    check_inputs(plan)
-    check_disk_space(plan, workspace.store, options.disk_budget)
-    tracking_location(workspace.store)
-
-
-def _announce(plan: Plan, console: Console) -> None:
-    console.print(f"{plan.grid.name}: {plan.grid.title}", style="bold", highlight=False)
-    console.print(counts_line(plan), highlight=False, soft_wrap=True)
-    if plan.todo:
-        console.print(estimate_line(plan), highlight=False, soft_wrap=True)
-
-
-def _run(plan: Plan, workspace: Workspace, options: RunOptions, console: Console) -> RunSummary:
+def _run(plan: Plan, runs: GridRuns, workspace: Workspace, options: RunOptions, console: Console) -> RunSummary:
     """Execute the plan. The terminal shows progress, and MLflow gets every finished cell from a background thread."""
-    store, grid = workspace.store, plan.grid
-    progress = _progress(plan, workspace, options, console)
-    counter = progress.counter
-
-    def warn(line: str) -> None:
-        console.print(f"MLflow: {line}", style="yellow", highlight=False, markup=False, soft_wrap=True)
+    store, settings = workspace.store, workspace.settings
+    on_gpu = settings.device != "cpu" and bool(local_gpus())
+    counter = ProgressCounter(
+        plan.todo,
+        {spec.address: spec.gflops(plan.catalog) for spec in plan.missing},
+        plan.costs,
+        finished_before=len(plan.done),
+        slots=1 if options.local else max(1, usable_processors() // settings.threads),
+        gflops=1e3 * (GPU_TFLOPS if on_gpu else CORE_TFLOPS),
+        build_progress=store.build_progress,
+        log_of=lambda failed: failure.log if (failure := store.read_failure(failed)) else "",
+    )
+    status = StatusFile(store.files, plan.grid.name, plan.grid.title, command_line())
+    progress = ProgressDisplay(counter, status, console)
 
     def on_event(event: CellEvent) -> None:
         counter.on_event(event)
@@ -97,46 +87,19 @@ def _run(plan: Plan, workspace: Workspace, options: RunOptions, console: Console
     with (
         two_step_interrupt(progress.stopping),
         progress,  # outside the tracker, so that the progress view prints last
-        BackgroundTracker(
-            lambda: open_tracker(store, grid.name), label_runs(plan, workspace.catalog), store.read_result, say=warn
-        ) as tracker,
+        runs.track_in_background(console) as tracker,
     ):
-        ran = execute(
-            plan,
-            workspace.catalog,
-            workspace.settings,
-            options,
-            on_task=counter.on_task,
-            on_event=on_event,
-            on_slots=counter.set_slots,
+        summary = execute(
+            plan, settings, options, on_task=counter.on_task, on_event=on_event, on_slots=counter.set_slots
         )
         problem = tracker.close()
     if problem:
-        warn(f"{problem}; the sync below or the `sync` command writes them")
-    return ran
-
-
-def _progress(plan: Plan, workspace: Workspace, options: RunOptions, console: Console) -> ProgressDisplay:
-    """The progress of a run, shown on the console and written to the status file."""
-    store, settings, catalog = workspace.store, workspace.settings, workspace.catalog
-    title, resume = f"{plan.grid.name}: {plan.grid.title}", command_line()
-    on_gpu = settings.device != "cpu" and bool(local_gpus())
-    counter = ProgressCounter(
-        plan.todo,
-        {spec.address: spec.gflops(catalog) for spec in plan.missing},
-        plan.costs,
-        finished_before=len(plan.done),
-        slots=1 if options.local else max(1, usable_processors() // settings.threads),
-        gflops=1e3 * (GPU_TFLOPS if on_gpu else CORE_TFLOPS),
-        build_progress=store.build_progress,
-        log_of=lambda failed: failure.log if (failure := store.read_failure(failed)) else "",
-    )
-    status = StatusFile(store.files, plan.grid.name, plan.grid.title, resume)
-    return ProgressDisplay(counter, title=title, console=console, status=status, resume_command=resume)
+        print_line(f"MLflow: {problem}; the sync below or the `sync` command writes them", console, "yellow")
+    return summary
 
 
 def _print_end(
-    plan: Plan, ran: RunSummary, report: ReportFiles, tracked: str, workspace: Workspace, console: Console
+    plan: Plan, summary: RunSummary, report: ReportFiles, tracked: str, store: Store, console: Console
 ) -> None:
     """Print the accuracies, what this run did, and where the report and the runs are."""
     from orchestrator.report import terminal_summary
@@ -147,9 +110,9 @@ def _print_end(
     )
     console.print()
     for line in (
-        f"this run: {pluralize(ran.built, 'artifact')} built, {pluralize(ran.trials, 'trial')} started",
+        f"this run: {pluralize(summary.built, 'artifact')} built, {pluralize(summary.trials, 'trial')} started",
         tracked,
-        f"report: {report_location(report, plan.grid.name, workspace.store)}",
-        f"compare runs: python -m orchestrator ui {plan.grid.name} --store {workspace.store.url}",
+        f"report: {report_location(report, plan.grid.name, store)}",
+        f"compare runs: python -m orchestrator ui {plan.grid.name} --store {store.url}",
     ):
-        console.print(line, soft_wrap=True, highlight=False)
+        print_line(line, console)

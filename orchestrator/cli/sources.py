@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from orchestrator.cli.options import (
     DEFAULT_STORE,
@@ -18,6 +17,7 @@ from orchestrator.cli.options import (
     run_settings,
     table_console,
 )
+from orchestrator.util.console import print_line
 
 app = typer.Typer(no_args_is_help=True, help="List, adopt and verify source models.")
 
@@ -56,7 +56,7 @@ def adopt(
     """
     from orchestrator.models.adoption import adopt_checkpoints
 
-    adopt_checkpoints(paths, backbone, dataset, catalog, copy=copy, note=note, say=_say)
+    adopt_checkpoints(paths, backbone, dataset, catalog, copy=copy, note=note, say=print_line)
 
 
 @app.command()
@@ -75,8 +75,4 @@ def verify(
     from orchestrator.models.adoption import verify_checkpoints
 
     settings = run_settings(store, data_root, catalog, threads, device)
-    raise typer.Exit(0 if verify_checkpoints(settings, backbone, say=_say) else 1)
-
-
-def _say(line: str) -> None:
-    Console().print(line, highlight=False, soft_wrap=True, markup=False)
+    raise typer.Exit(0 if verify_checkpoints(settings, backbone, say=print_line) else 1)

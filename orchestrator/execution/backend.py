@@ -37,10 +37,9 @@ class Backend:
     run_cells: Callable[[Sequence[Cell], CellListener], None]
 
 
-@contextlib.contextmanager
-def local_backend(settings: RunSettings) -> Iterator[Backend]:
+def local_backend(settings: RunSettings) -> Backend:
     """Execute in this process, one cell at a time."""
-    yield Backend(
+    return Backend(
         gpus=0.0,
         slots=lambda cells: 1,
         run_graph=run_graph_locally,
@@ -54,11 +53,11 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
 
     Args:
         settings: how cells run.
-        address: see :meth:`orchestrator.execution.cluster.Cluster.connect`.
+        address: see :func:`orchestrator.execution.cluster.connect`.
         packing: computes what a cell requests, and learns from the memory that finished cells took.
         cell_limit: seconds after which a cell's worker is ended; 0 for no limit.
     """
-    from orchestrator.execution.cluster import Cluster
+    from orchestrator.execution.cluster import connect
     from orchestrator.execution.ray_graph import run_graph
     from orchestrator.execution.tune import run_cells
     from orchestrator.execution.tune.capacity import ClusterCapacity
@@ -71,8 +70,8 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
         "TOKENIZERS_PARALLELISM": "false",
     }
     with (
-        Cluster.connect(address, worker_env=worker_env) as cluster,
-        ClusterCapacity(cluster.describe(), packing, settings) as capacity,
+        connect(address, worker_env=worker_env) as limits,
+        ClusterCapacity(limits, packing, settings) as capacity,
     ):
 
         def run(cells: Sequence[Cell], listener: CellListener) -> None:

@@ -76,11 +76,13 @@ def join(address: str, worker_env: Mapping[str, str]) -> None:
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             messages.seek(0)
             if _WRONG_TOKEN in messages.read():
-                raise _wrong_token(address) from None
+                found = "another one is" if os.environ.get("RAY_AUTH_MODE") == "token" else "none is"
+                raise UserError(
+                    f"the Ray cluster asks for its token, and {found} here",
+                    where=f"--address {address}",
+                    hint="copy ~/.ray/auth_token from the cluster's head to this machine, readable by you alone",
+                ) from None
             raise _cannot_join(address, one_line(error)) from error
-        except BaseException:
-            ray.shutdown()
-            raise
 
 
 def check_workers(address: str) -> AutoscalerLimits:
@@ -95,9 +97,9 @@ def check_workers(address: str) -> AutoscalerLimits:
     import ray
     from ray.exceptions import RayError
 
-    worker = ray.remote(num_cpus=0, resources={HEAD_RESOURCE: 0.001})(_HeadWorker).remote()
+    task = ray.remote(num_cpus=0, resources={HEAD_RESOURCE: 0.001}, max_retries=0)(_autoscaler_limits).remote()
     try:
-        limits: AutoscalerLimits = ray.get(worker.autoscaler_limits.remote(), timeout=WORKER_SECONDS)
+        limits: AutoscalerLimits = ray.get(task, timeout=WORKER_SECONDS)
         return limits
     except (RayError, TimeoutError) as error:
         hint = "are the project and its Python the same on every node?"
@@ -108,24 +110,12 @@ def check_workers(address: str) -> AutoscalerLimits:
             where=f"--address {address}",
             hint=hint,
         ) from error
-    finally:
-        ray.kill(worker)
 
 
-class _HeadWorker:
-    def autoscaler_limits(self) -> AutoscalerLimits:
-        import ray
+def _autoscaler_limits() -> AutoscalerLimits:
+    import ray
 
-        return read_autoscaler_limits(ray.get_runtime_context().gcs_address)
-
-
-def _wrong_token(address: str) -> UserError:
-    found = "another one is" if os.environ.get("RAY_AUTH_MODE") == "token" else "none is"
-    return UserError(
-        f"the Ray cluster asks for its token, and {found} here",
-        where=f"--address {address}",
-        hint="copy ~/.ray/auth_token from the cluster's head to this machine (it opens the cluster: mode 0600)",
-    )
+    return read_autoscaler_limits(ray.get_runtime_context().gcs_address)
 
 
 def _cannot_join(address: str, reason: str) -> UserError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 from collections.abc import Collection, Iterator
-from pathlib import Path
 from typing import Any
 
 VITAL_PROCESSES = frozenset({"gcs_server", "raylet"})
@@ -64,12 +63,6 @@ def reload_config() -> None:
     from ray._raylet import Config  # type: ignore[attr-defined]
 
     Config.initialize("")
-
-
-def log_folder() -> Path:
-    """The folder on this machine that the output of workers goes to; an empty path without a connection."""
-    node = _node()
-    return Path(node.get_session_dir_path(), "logs") if node is not None else Path()
 
 
 def dead_vital_process() -> str:

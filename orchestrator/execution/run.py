@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.artifacts.build import build
+from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.spec import ArtifactSpec
-from orchestrator.catalog import Catalog
 from orchestrator.cells.trial import record_failure
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, TaskEvent
 from orchestrator.core.settings import RunSettings
-from orchestrator.execution.backend import Backend, CellListener, local_backend, ray_backend
+from orchestrator.execution.backend import Backend, local_backend, ray_backend
 from orchestrator.execution.task_graph import GraphTask
 from orchestrator.planning.packing import Packing, uses_gpus
 from orchestrator.planning.plan import Plan
@@ -76,13 +76,12 @@ class BlockedBy:
 
 def execute(
     plan: Plan,
-    catalog: Catalog,
     settings: RunSettings,
     options: RunOptions,
     *,
     on_task: Callable[[TaskEvent], None],
     on_event: Callable[[CellEvent], None],
-    on_slots: Callable[[int], None] = lambda slots: None,
+    on_slots: Callable[[int], None],
 ) -> RunSummary:
     """Build the plan's missing artifacts, then run its open cells. A failure does not stop the others.
 
@@ -95,25 +94,29 @@ def execute(
     recorded as failed for that reason.
     """
     store = Store(settings.store_url)
+
+    def on_cell(event: CellEvent) -> None:
+        if event.kind == "failed" and not event.recorded:  # a worker records what it can itself
+            trace = f"{event.traceback}\n{_tail(event.log)}"
+            _record_failure(store, event.cell.id, event.error, trace, event.attempt, again=event.again)
+        on_event(event)
+
     store.remove_failures([cell.id for cell in plan.todo] + [spec.address for spec in plan.missing])
-    with _connect(plan, catalog, settings, options) as backend:
+    packing = Packing(plan.catalog, plan.costs)
+    with (
+        contextlib.nullcontext(local_backend(settings))
+        if options.local
+        else ray_backend(settings, options.address, packing, options.cell_limit)
+    ) as backend:
         failed = build_artifacts(plan.missing, backend, settings, store, on_task)
-        blocked = find_blocked(plan, catalog, failed)
+        blocked = find_blocked(plan, failed)
         for cell, cause in blocked.items():
             _record_failure(store, cell.id, cause.reason, again=cause.again)
             on_event(CellEvent(cell, "failed", error=cause.reason))
         cells = [cell for cell in plan.todo if cell not in blocked]
         on_slots(backend.slots(cells))
-        backend.run_cells(cells, recording(on_event, store))
+        backend.run_cells(cells, on_cell)
     return RunSummary(built=len(plan.missing) - len(failed), trials=len(cells))
-
-
-def _connect(
-    plan: Plan, catalog: Catalog, settings: RunSettings, options: RunOptions
-) -> contextlib.AbstractContextManager[Backend]:
-    if options.local:
-        return local_backend(settings)
-    return ray_backend(settings, options.address, Packing(catalog, plan.costs), options.cell_limit)
 
 
 def build_artifacts(
@@ -153,32 +156,18 @@ def build_artifact(spec: ArtifactSpec, settings: RunSettings) -> str:
     return retry_store("://" not in settings.store_url, lambda: build(spec, settings))
 
 
-def find_blocked(plan: Plan, catalog: Catalog, failed: Mapping[str, BlockedBy]) -> dict[Cell, BlockedBy]:
+def find_blocked(plan: Plan, failed: Mapping[str, BlockedBy]) -> dict[Cell, BlockedBy]:
     """The open cells that need an artifact that could not be built, with the reason."""
     if not failed:
         return {}
-    from orchestrator.artifacts.required import required_artifacts
-
     blocked = {}
     for cell in plan.todo:
-        for spec in required_artifacts([cell], plan.cells, catalog, plan.sources):
+        for spec in required_artifacts([cell], plan.cells, plan.catalog, plan.sources):
             if cause := failed.get(spec.address):
                 reason = f"needs {spec.address}, which could not be built: {cause.reason}"
                 blocked[cell] = replace(cause, reason=reason)
                 break
     return blocked
-
-
-def recording(on_event: CellListener, store: Store) -> CellListener:
-    """A listener that records a cell's failure, unless its worker has done so, before it calls ``on_event``."""
-
-    def listen(event: CellEvent) -> None:
-        if event.kind == "failed" and not event.recorded:
-            trace = f"{event.traceback}\n{_tail(event.log)}"
-            _record_failure(store, event.cell.id, event.error, trace, event.attempt, again=event.again)
-        on_event(event)
-
-    return listen
 
 
 def _record_failure(

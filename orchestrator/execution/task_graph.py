@@ -45,22 +45,15 @@ class Frontier:
     """
 
     def __init__(self, tasks: Mapping[str, GraphTask]) -> None:
-        self._rank = {key: rank for rank, key in enumerate(tasks)}
-        self._dependants: dict[str, list[str]] = {key: [] for key in tasks}
         for key, task in tasks.items():
             if missing := sorted(task.dependencies - tasks.keys()):
                 raise ValueError(f"task {key!r} depends on {missing[0]!r}, which is not in the graph")
-            for dependency in task.dependencies:
-                self._dependants[dependency].append(key)
+        self._tasks, self._rank = tasks, {key: rank for rank, key in enumerate(tasks)}
         self._sorter = TopologicalSorter({key: task.dependencies for key, task in tasks.items()})
         self._sorter.prepare()
-        self._ready: list[tuple[int, str]] = []
-        self._skipped: set[str] = set()
-        self._add_ready()
-
-    def _add_ready(self) -> None:
-        for key in self._sorter.get_ready():
-            heapq.heappush(self._ready, (self._rank[key], key))
+        self._ready = [(self._rank[key], key) for key in self._sorter.get_ready()]
+        heapq.heapify(self._ready)
+        self._causes: dict[str, str] = {}  # of failed and skipped tasks: the task whose failure caused it
 
     def take(self) -> str | None:
         """The next task that can run, in the graph's order; ``None`` while all others wait for running ones."""
@@ -69,23 +62,18 @@ class Frontier:
     def end(self, event: TaskEvent) -> Iterator[TaskEvent]:
         """Record the event that ended a task; yields that event and one for every task that is skipped for it."""
         yield event
-        if event.kind == "finished":
-            self._sorter.done(event.key)
-            self._add_ready()
-        else:
-            for key in self._skip_dependants(event.key):
-                yield TaskEvent(key, "skipped", error=f"needs {event.key}, which failed", failed_dependency=event.key)
-
-    def _skip_dependants(self, key: str) -> list[str]:
-        """The tasks that depend on ``key``, directly or not, and were not skipped before, in the graph's order."""
-        found: set[str] = set()
-        stack = [key]
-        while stack:
-            new = set(self._dependants[stack.pop()]) - self._skipped
-            self._skipped |= new
-            found |= new
-            stack.extend(new)
-        return sorted(found, key=self._rank.__getitem__)
+        if event.kind == "failed":
+            self._causes[event.key] = event.key
+        self._sorter.done(event.key)
+        while new := self._sorter.get_ready():
+            for key in new:
+                failed = self._tasks[key].dependencies & self._causes.keys()
+                if not failed:
+                    heapq.heappush(self._ready, (self._rank[key], key))
+                    continue
+                self._causes[key] = cause = self._causes[min(failed, key=self._rank.__getitem__)]
+                yield TaskEvent(key, "skipped", error=f"needs {cause}, which failed", failed_dependency=cause)
+                self._sorter.done(key)
 
 
 def call_task(key: str, function: Callable[..., Any], args: tuple[Any, ...], log: str = "") -> TaskEvent:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, TaskEvent
 from orchestrator.planning.cost import CostModel, Work, artifact_work
-from orchestrator.progress.eta import Eta, Prediction, Running, WaitingWork, eta
+from orchestrator.progress.eta import Prediction, Running, eta
 from orchestrator.progress.snapshot import Failed, InProgress, Snapshot, Stage
 from orchestrator.store.build_progress import fraction_done
 
@@ -58,7 +58,7 @@ class ProgressCounter:
         self._lock = threading.RLock()
         self._cells = {cell.id: self._costs.work(cell) for cell in cells}
         self._artifacts = {address: artifact_work(address, gflop) for address, gflop in (artifacts or {}).items()}
-        self._waiting, self._unbuilt = WaitingWork(self._cells), dict(self._artifacts)
+        self._waiting, self._unbuilt = dict(self._cells), dict(self._artifacts)
         self._running: dict[str, float] = {}
         self._building: dict[str, float] = {}
         self._built: Counter[str] = Counter()
@@ -71,8 +71,6 @@ class ProgressCounter:
         self._start = clock()
         self._first_cell: float | None = None
 
-    # -- events --------------------------------------------------------------------------------------------------------
-
     def set_slots(self, slots: int) -> None:
         """Set how many cells can run at a time, once that is known."""
         with self._lock:
@@ -83,7 +81,7 @@ class ProgressCounter:
         now, name = self._clock(), event.cell.id
         with self._lock:
             self._overhead.advance(now, self._busy_slots)
-            self._waiting.start(name)
+            self._waiting.pop(name, None)
             if event.kind == "started":
                 self._first_cell = now if self._first_cell is None else self._first_cell
                 self._running[name] = now
@@ -105,20 +103,17 @@ class ProgressCounter:
                 self._building[event.key] = self._clock()
                 return
             self._building.pop(event.key, None)
-            work = self._unbuilt.pop(event.key, None)
+            work = self._unbuilt.pop(event.key)
             if event.kind == "finished":
                 self._built[_folder(event.key)] += 1
-                if work is not None:
-                    self._costs.learn_seconds(work, event.seconds)
-                return
-            self._broken[_folder(event.key)] += 1
+                self._costs.learn_seconds(work, event.seconds)
+            else:
+                self._broken[_folder(event.key)] += 1
             if event.kind == "failed":
                 self._fail(event.key, event.error, event.log)
 
     def _fail(self, name: str, error: str, log: str) -> None:
         self._failures.append(Failed(name, error, self._log_of(name) or log))
-
-    # -- what they add up to -------------------------------------------------------------------------------------------
 
     def failures(self, first: int = 0) -> list[Failed]:
         """The failures of this run in their order, from number ``first`` on."""
@@ -162,32 +157,29 @@ class ProgressCounter:
 
     def _predict(self, work: Work) -> Prediction:
         seconds = self._costs.seconds(work)
-        return Prediction(work.gflop / self._gflops, False) if seconds is None else Prediction(seconds, True)
+        return Prediction(work.gflop / self._gflops, 0.0) if seconds is None else Prediction(seconds, 1.0)
 
-    def _eta(self, now: float, reported: Mapping[str, str]) -> Eta:
+    def _eta(self, now: float, reported: Mapping[str, str]) -> Prediction:
         """Time until the artifacts are built, plus time for the cells after them."""
+        artifacts = eta(
+            [work for address, work in self._unbuilt.items() if address not in self._building],
+            [
+                Running(self._artifacts[address], now - start, fraction_done(reported[address]))
+                for address, start in self._building.items()
+            ],
+            self._predict,
+            slots=self._slots,
+        )
         cells = eta(
-            self._waiting,
+            self._waiting.values(),
             [Running(self._cells[name], now - start) for name, start in self._running.items()],
             self._predict,
             slots=self._slots,
             overhead=self._overhead.factor(now, self._busy_slots, self._running.values()),
         )
-        if not self._unbuilt:
-            return cells
-        artifacts = eta(
-            WaitingWork({name: work for name, work in self._unbuilt.items() if name not in self._building}),
-            [
-                Running(self._artifacts[address], now - start, fraction_done(reported[address]))
-                for address, start in self._building.items()
-                if address in self._artifacts
-            ],
-            self._predict,
-            slots=self._slots,
-        )
-        both = cells.seconds + artifacts.seconds
-        share = (cells.seconds * cells.measured + artifacts.seconds * artifacts.measured) / both if both else 1.0
-        return Eta(both, share)
+        both = artifacts.seconds + cells.seconds
+        measured = artifacts.seconds * artifacts.measured + cells.seconds * cells.measured
+        return Prediction(both, measured / both if both else 1.0)
 
     def _rate(self, now: float) -> float:
         """Cells ended per second, over the last :data:`RATE_SECONDS`."""

@@ -19,13 +19,11 @@ from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.snapshot import Snapshot
 from orchestrator.progress.status_file import State, StatusFile
 from orchestrator.progress.view import LiveView
+from orchestrator.util.console import print_line
 from orchestrator.util.machine import Gpu, Memory, local_gpus, process_tree_memory
-from orchestrator.util.units import human_duration
 
-TICK_SECONDS = 0.5
-STATUS_SECONDS = 2.0
-MACHINE_SECONDS = 5.0
-"""Intervals of the display's thread, of writing the status file, and of measuring memory and GPUs."""
+TICK_SECONDS, UPDATE_SECONDS = 0.5, 3.0
+"""Intervals of the display's thread, and of measuring memory and GPUs and writing the status file."""
 
 REFRESHES = 2
 """Refreshes of the live view per second."""
@@ -44,23 +42,12 @@ class ProgressDisplay:
 
     Args:
         counter: counts the events of the run.
-        title: stands above the live view.
+        status: where to write it for other shells; has the run's title, and the command that continues it.
         console: where to show it.
-        status: where to write it for other shells.
-        resume_command: the command that continues the run, for those who stop it.
     """
 
-    def __init__(
-        self,
-        counter: ProgressCounter,
-        *,
-        title: str = "",
-        console: Console | None = None,
-        status: StatusFile | None = None,
-        resume_command: str = "the same command",
-    ) -> None:
-        self.counter, self._title, self._resume_command = counter, title, resume_command
-        self._console, self._status = console or Console(), status or StatusFile(None)
+    def __init__(self, counter: ProgressCounter, status: StatusFile, console: Console) -> None:
+        self._counter, self._status, self._console = counter, status, console
         self._memory: Memory | None = None
         self._gpus: tuple[Gpu, ...] | None = None
         self._live: Live | None = None
@@ -90,40 +77,36 @@ class ProgressDisplay:
         self._thread.join()
         if self._live is not None:
             self._live.stop()
-            self._printed_failures = max(0, len(self.counter.failures()) - LAST_FAILURES)  # the report has all of them
+            self._printed_failures = max(0, len(self._counter.failures()) - LAST_FAILURES)  # the report has all of them
         state: State = "ended"
         if kind is not None:
             state = "stopped" if issubclass(kind, KeyboardInterrupt) else "failed"
         snapshot = self._snapshot()
         self._status.write(state, snapshot)
         self._print_failures()
-        line = summary(snapshot)
-        self._print(f"stopped: {line}; continue with: {self._resume_command}" if state == "stopped" else line)
+        line = snapshot.summary
+        if state == "stopped":
+            line = f"stopped: {line}; continue with: {self._status.command}"
+        print_line(line, self._console)
 
     def _run(self) -> None:
         """Until the run ends: measure the machine, write the status file and print plain lines when they are due."""
-        due = dict.fromkeys(("status", "machine", "line"), 0.0)
         start = time.monotonic()
+        next_update = next_line = 0.0
         while not self._end.wait(TICK_SECONDS):
             now = time.monotonic()
-            if now >= due["machine"]:
-                due["machine"] = now + MACHINE_SECONDS
+            if now >= next_update:
+                next_update = now + UPDATE_SECONDS
                 self._measure_machine()
-            if now >= due["status"]:
-                due["status"] = now + STATUS_SECONDS
                 self._status.write("running", self._snapshot())
             if self._live is not None:
                 continue
             self._print_failures()
             if self._stopping:
-                line = STOPPING
-            elif now >= due["line"]:
-                due["line"] = now + min(max(FIRST_LINES, (now - start) / 20), LATER_LINES)
-                line = self._snapshot().line
-            else:
-                continue
-            if line != self._printed_line:
-                self._print(line)
+                self._print_new(STOPPING)
+            elif now >= next_line:
+                next_line = now + min(max(FIRST_LINES, (now - start) / 20), LATER_LINES)
+                self._print_new(self._snapshot().line)
 
     def _measure_machine(self) -> None:
         with suppress(Exception):  # what the system does not tell is not shown
@@ -131,29 +114,19 @@ class ProgressDisplay:
             self._gpus = local_gpus() if self._gpus != () else ()  # a machine without any is asked once
 
     def _snapshot(self) -> Snapshot:
-        return replace(self.counter.snapshot(), memory=self._memory, gpus=self._gpus or ())
+        return replace(self._counter.snapshot(), memory=self._memory, gpus=self._gpus or ())
 
     def _view(self) -> RenderableType:
-        return LiveView(self._title, self._snapshot(), time.time(), STOPPING if self._stopping else "")
+        title = f"{self._status.grid}: {self._status.title}"
+        return LiveView(title, self._snapshot(), time.time(), STOPPING if self._stopping else "")
 
     def _print_failures(self) -> None:
-        for failure in self.counter.failures(self._printed_failures):
+        for failure in self._counter.failures(self._printed_failures):
             log = f" (log: {failure.log})" if failure.log else ""
-            self._print(f"failed: {failure.name}: {failure.error}{log}")
+            print_line(f"failed: {failure.name}: {failure.error}{log}", self._console)
             self._printed_failures += 1
 
-    def _print(self, line: str) -> None:
-        self._printed_line = line
-        self._console.print(line, highlight=False, soft_wrap=True, markup=False)
-
-
-def summary(snapshot: Snapshot) -> str:
-    """What a run has done, in one line."""
-    parts = [f"{snapshot.finished} cells finished"]
-    if snapshot.artifacts:
-        parts.insert(0, f"{snapshot.built} of {snapshot.artifacts} artifacts built")
-    if snapshot.failed:
-        parts.append(f"{snapshot.failed} failed")
-    if left := len(snapshot.running) + snapshot.waiting:
-        parts.append(f"{left} not done")
-    return f"{', '.join(parts)} in {human_duration(snapshot.elapsed)}"
+    def _print_new(self, line: str) -> None:
+        if line != self._printed_line:
+            self._printed_line = line
+            print_line(line, self._console)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from orchestrator.util.machine import Gpu, Memory
 from orchestrator.util.units import human_duration
@@ -125,12 +124,17 @@ class Snapshot:
         parts.append(f"cells {self.done}/{self.total}: {len(self.running)} running, {self.waiting} waiting")
         if self.failed:
             parts.append(f"{self.failed} failed")
-        if self.rate:
-            parts.append(self.rate_text)
         if self.left:
-            parts.append(self.eta_text)
+            parts += [self.rate_text, self.eta_text] if self.rate else [self.eta_text]
         return ", ".join(parts)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The snapshot in JSON types, for the status file."""
-        return asdict(self)
+    @property
+    def summary(self) -> str:
+        """What the run has done, in one line, for its end."""
+        parts = [f"{self.built} of {self.artifacts} artifacts built"] if self.artifacts else []
+        parts.append(f"{self.finished} cells finished")
+        if self.failed:
+            parts.append(f"{self.failed} failed")
+        if left := len(self.running) + self.waiting:
+            parts.append(f"{left} not done")
+        return f"{', '.join(parts)} in {human_duration(self.elapsed)}"

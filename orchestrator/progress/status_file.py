@@ -7,22 +7,17 @@ On the driver's own machine its process is looked up as well.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel
 
 from orchestrator.progress.snapshot import Snapshot
 from orchestrator.store.files import Files
 from orchestrator.util.machine import has_ended, process_start_time
 from orchestrator.util.units import human_duration
-
-FORMAT = 1
 
 STALE_SECONDS = 30.0
 """The driver of a status that is older than this does not run: it was killed elsewhere, or suspended."""
@@ -32,30 +27,23 @@ REMOTE_SECONDS = 8.0
 
 State = Literal["running", "silent", "died", "ended", "stopped", "failed"]
 
-STATE_LABELS: dict[State, str] = {
-    "running": "running",
-    "silent": "silent",
-    "died": "died",
-    "ended": "ended",
-    "stopped": "stopped",
-    "failed": "ended by an error",
-}
 
-
-@dataclass(frozen=True)
-class Status:
+class Status(BaseModel, frozen=True, allow_inf_nan=False):
     """The content of a status file.
 
     Attributes:
+        format: of the file; a file of another format is not read.
         grid, title: what is run.
         state: as the run wrote it. Where that is ``running``, reading replaces it with ``died`` when the process is
             gone, and with ``silent`` when the file is old.
         command: the command line as it was typed.
         host, pid, started: the driver's machine, its process and when that started (seconds since the epoch).
         at: when the file was written, in seconds since the epoch.
-        shot: the progress at that moment.
+        line: the progress at that moment, in one line.
+        shot: the same in full.
     """
 
+    format: Literal[1]
     grid: str
     title: str
     state: State
@@ -64,7 +52,13 @@ class Status:
     pid: int
     started: float
     at: float
+    line: str
     shot: Snapshot
+
+    @property
+    def label(self) -> str:
+        """The state, in words."""
+        return "ended by an error" if self.state == "failed" else self.state
 
     @property
     def is_running(self) -> bool:
@@ -85,29 +79,20 @@ class Status:
             case "ended":
                 return f"ended {ago} ago"
             case _:
-                return f"{STATE_LABELS[self.state]} {ago} ago; continue with: {self.command}"
+                return f"{self.label} {ago} ago; continue with: {self.command}"
 
 
 class StatusFile:
     """Writes a run's status into a store.
 
     Args:
-        files: the store's files; ``None`` writes nothing.
+        files: the store's files.
         grid, title, command: see :class:`Status`.
     """
 
-    def __init__(self, files: Files | None, grid: str = "", title: str = "", command: str = "") -> None:
-        self._files, self._name = files, _file_name(grid)
+    def __init__(self, files: Files, grid: str, title: str = "", command: str = "") -> None:
+        self._files, self.grid, self.title, self.command = files, grid, title, command
         self._written = float("-inf")
-        self._run = {
-            "format": FORMAT,
-            "grid": grid,
-            "title": title,
-            "command": command,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "started": process_start_time(),
-        }
 
     def write(self, state: State, snapshot: Snapshot) -> None:
         """Write the status. Errors are ignored: a full disk must not end a run over its status.
@@ -115,42 +100,39 @@ class StatusFile:
         Writes of ``running`` to a remote store that come too early are left out.
         """
         now = time.monotonic()
-        if self._files is None:
-            return
         if not self._files.is_local and state == "running" and now - self._written < REMOTE_SECONDS:
             return
         self._written = now
-        body = {**self._run, "state": state, "at": time.time(), "line": snapshot.line, "shot": snapshot.to_dict()}
-        text = json.dumps(body, indent=1)
+        status = Status(
+            format=1,
+            grid=self.grid,
+            title=self.title,
+            state=state,
+            command=self.command,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            started=process_start_time(),
+            at=time.time(),
+            line=snapshot.line,
+            shot=snapshot,
+        )
         with contextlib.suppress(OSError):
-            if not self._files.is_local:
-                self._files.write(self._name, text.encode())
-                return
-            path = self._files.local_path(self._name)
-            temporary = path.with_name(f".{path.name}.{os.getpid()}")  # without the flush of Files.write, which is slow
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(text)
-            temporary.replace(path)
+            self._files.write(_file_name(self.grid), status.model_dump_json(indent=1).encode())
 
 
 def _file_name(grid: str) -> str:
     return f"status/{grid}.json"
 
 
-_STATUS = TypeAdapter(Status)
-
-
 def read_status(files: Files, grid: str) -> Status | None:
     """The status of a grid's last run; ``None`` without a run, or for a file that cannot be read."""
     try:
-        body = json.loads(files.read(_file_name(grid)).decode("utf-8", "replace"))
-        if body["format"] != FORMAT or body["grid"] != grid:
-            return None
-        json.dumps(body, allow_nan=False)  # raises ValueError: Python reads NaN and Infinity, which no run writes
-        status = _STATUS.validate_python({field.name: body[field.name] for field in fields(Status)})
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        status = Status.model_validate_json(files.read(_file_name(grid)))
+    except (OSError, ValueError):
         return None
-    return replace(status, state=_current_state(status)) if status.is_running else status
+    if status.grid != grid:
+        return None
+    return status.model_copy(update={"state": _current_state(status)}) if status.is_running else status
 
 
 def _current_state(status: Status) -> State:
@@ -160,9 +142,7 @@ def _current_state(status: Status) -> State:
     return "silent" if time.time() - status.at > STALE_SECONDS else "running"
 
 
-def read_statuses(files: Files) -> Iterator[Status]:
+def read_statuses(files: Files) -> list[Status]:
     """The status of every grid's last run in a store, by name."""
     grids = [name.removesuffix(".json") for name in files.names("status") if name.endswith(".json") and name[0] != "."]
-    for status in files.map(lambda grid: read_status(files, grid), grids):
-        if status is not None:
-            yield status
+    return [status for status in files.map(lambda grid: read_status(files, grid), grids) if status is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -11,10 +12,10 @@ from rich.text import Text
 
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.plan_view import counts_line
-from orchestrator.progress.status_file import REMOTE_SECONDS, STATE_LABELS, Status, read_status, read_statuses
+from orchestrator.progress.status_file import REMOTE_SECONDS, Status, read_status, read_statuses
 from orchestrator.progress.view import LiveView
 from orchestrator.store import Store
-from orchestrator.store.files import Files
+from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_duration
 
@@ -63,49 +64,28 @@ def watch(store: Store, grid: str, console: Console) -> None:
         raise UserError(
             f"grid {grid} is not being run in {store.url}: {what}", hint="without --watch, status shows its progress"
         )
-    follow = _follow_live if console.is_terminal else _follow_in_lines
+    live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else nullcontext()
+    printed, due = "", 0.0
     try:
-        status = follow(store.files, status, console)
+        with live as view:
+            while status.is_running:
+                now = time.monotonic()
+                if view is not None:
+                    view.update(run_view(status), refresh=True)
+                elif status.shot.line != printed and now >= due:
+                    printed, due = status.shot.line, now + PLAIN_SECONDS
+                    print_line(printed, console)
+                time.sleep(POLL_SECONDS if store.files.is_local else REMOTE_SECONDS / 2)
+                status = read_status(store.files, grid) or status
     except KeyboardInterrupt:
         return
-    _print(status.headline(time.time()), console)
-    _print(status.shot.line, console)
-
-
-def _follow_live(files: Files, status: Status, console: Console) -> Status:
-    """Show a run in a live view; returns its last status."""
-    with Live(run_view(status), console=console, auto_refresh=False, transient=True) as live:
-        while status.is_running:
-            status = _next_status(files, status)
-            live.update(run_view(status), refresh=True)
-    return status
-
-
-def _follow_in_lines(files: Files, status: Status, console: Console) -> Status:
-    """Show a run in plain lines; returns its last status."""
-    printed, due = "", 0.0
-    while status.is_running:
-        now = time.monotonic()
-        if status.shot.line != printed and now >= due:
-            printed, due = status.shot.line, now + PLAIN_SECONDS
-            _print(printed, console)
-        status = _next_status(files, status)
-    return status
-
-
-def _next_status(files: Files, status: Status) -> Status:
-    """The status after a pause; the same one where it cannot be read."""
-    time.sleep(POLL_SECONDS if files.is_local else REMOTE_SECONDS / 2)
-    return read_status(files, status.grid) or status
-
-
-def _print(line: str, console: Console) -> None:
-    console.print(line, highlight=False, soft_wrap=True, markup=False)
+    print_line(status.headline(time.time()), console)
+    print_line(status.shot.line, console)
 
 
 def store_view(store: Store) -> RenderableType:
     """A table of all grids that were run in a store, with the state and progress of the last run."""
-    statuses = list(read_statuses(store.files))
+    statuses = read_statuses(store.files)
     if not statuses:
         return Text(f"no grid was run in {store.url}")
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -116,7 +96,7 @@ def store_view(store: Store) -> RenderableType:
         shot = status.shot
         table.add_row(
             status.grid,
-            STATE_LABELS[status.state],
+            status.label,
             f"{shot.done}/{shot.total}",
             Text(str(shot.failed), style="red" if shot.failed else ""),
             human_duration(shot.eta) if status.is_running and shot.left else "-",

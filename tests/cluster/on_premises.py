@@ -276,10 +276,10 @@ def a_failure_names_its_host(site: Site) -> None:
 
 FAILING = """
 import os
-from orchestrator.execution.cluster import Cluster
+from orchestrator.execution.cluster import connect
 from orchestrator.execution.ray_graph import run_graph
 from orchestrator.execution.task_graph import GraphTask
-with Cluster.connect("auto"):
+with connect("auto"):
     *_, end = run_graph({"task": GraphTask(os.stat, ("/not/there",), frozenset(), cpus=1)})
 print(end.kind, end.log)
 """

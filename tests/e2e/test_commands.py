@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from orchestrator.cli.mlflow_sync import open_tracker
 from orchestrator.store import Store
 from orchestrator.store.lease import grid_lease
+from orchestrator.tracking.location import tracking_location
+from orchestrator.tracking.tracker import Tracker
 from tests.conftest import GiveDatabase
 from tests.helpers import command
 from tests.helpers.waiting import TIMEOUT, wait_for
@@ -113,7 +114,8 @@ def test_runs_of_other_cells_stay_in_mlflow(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "this run: 0 artifacts built, 0 trials started" in done.stdout
     assert len(store.result_ids()) == 8
-    assert store.result_ids() <= open_tracker(store, "mini").existing().keys()
+    place = tracking_location(store)
+    assert store.result_ids() <= Tracker(place.uri, place.artifacts, "mini", store.adapter_folder).existing().keys()
 
 
 def is_healthy(port: int) -> bool:

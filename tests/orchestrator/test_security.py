@@ -14,6 +14,7 @@ import pickle
 import socket
 import stat
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -29,7 +30,7 @@ from orchestrator.catalog import load_catalog
 from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.catalog.yaml_files import parse_yaml
 from orchestrator.datasets.images import read_images
-from orchestrator.execution.cluster import Cluster
+from orchestrator.execution.cluster import connect
 from orchestrator.grid import load_grid
 from orchestrator.report import write_report
 from orchestrator.store.results import Failure
@@ -172,12 +173,14 @@ def test_the_look_at_what_listens_sees_an_open_port() -> None:
 
 @pytest.mark.xdist_group("ray")
 def test_a_local_session_listens_on_loopback_only() -> None:
+    import ray
+
     before = {child.pid for child in psutil.Process().children(recursive=True)}
-    with Cluster.connect(None, cpus=1, gpus=0) as cluster:
-        logs = cluster.describe().logs
+    with connect(None, cpus=1, gpus=0):
+        name = ray.get_runtime_context().get_session_name()
         started = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
         found = {name: hosts for child in started for name, hosts in listening(child).items()}
-        session = next(folder for folder in logs.parents if folder.name.startswith("bolt-ray-"))
+        (session,) = (made.parent for made in Path(tempfile.gettempdir()).glob(f"bolt-ray-*/{name}"))
         assert stat.S_IMODE(session.stat().st_mode) == 0o700, "others could read what workers log"
     assert {"gcs_server", "raylet"} <= found.keys()
     assert set().union(*found.values()) <= LOOPBACK, found

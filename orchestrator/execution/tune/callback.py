@@ -77,7 +77,10 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         now = time.monotonic()
         for trial_id, (worker, started) in list(self._workers.items()):
             if now - started > limit and trial_id not in self._overdue:
-                self._overdue[trial_id] = worker_failures.time_limit_message(human_duration(limit))
+                self._overdue[trial_id] = (
+                    f"ran for more than the limit of {human_duration(limit)} and its worker was ended; if it needs "
+                    "longer, give a larger --cell-limit (0 for none) and --retry-failed"
+                )
                 _kill(worker)
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -149,11 +152,9 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         return True
 
     def _with_advice(self, trial: Trial, problem: str, error: str) -> str:
-        if not problem:
-            return error
         request = _request(trial)
         first = self._first_request.get(trial.config["cell"], request)
-        return one_line(worker_failures.memory_message(problem, error, first, request), 600)
+        return one_line(worker_failures.memory_message(problem, error, first, request), 600) if problem else error
 
     def _requeue(self, trial: Trial, request: Resources, *, first: bool) -> None:
         self._workers.pop(trial.trial_id, None)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+import time
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import Resources
-from orchestrator.execution.tune.gpu_memory import smallest_gpu_mib
+from orchestrator.execution.autoscaler import AutoscalerLimits
+from orchestrator.execution.join import HEAD_RESOURCE
 from orchestrator.planning.packing import Packing, uses_gpus
 
 if TYPE_CHECKING:
     from orchestrator.core.settings import RunSettings
-    from orchestrator.execution.cluster import ClusterInfo
+
+ANSWER_SECONDS = 30.0
+"""How long the nodes may take to answer. The memory of a node that has not answered by then counts as unknown."""
 
 CANCEL_SECONDS = 5.0
 """How long a thread that waits for a node may take to notice that its answer is not needed any more."""
@@ -27,38 +32,37 @@ class ClusterCapacity:
     A context manager. After the block, none of its threads uses Ray any more, so that Ray can be shut down.
 
     Args:
-        info: the cluster when this process connected to it.
+        limits: how far the autoscaler can let the cluster grow.
         packing: computes what a cell requests; it is told the memory of the GPUs, again whenever GPUs join.
         settings: how cells run.
     """
 
-    def __init__(self, info: ClusterInfo, packing: Packing, settings: RunSettings) -> None:
-        self.packing, self._settings = packing, settings
-        can_grow = info.max_size != (info.cpus, info.gpus)
-        self._max_size = info.max_size if can_grow else (0.0, 0.0)  # without an autoscaler, lost nodes stay lost
-        self._most_gpus = info.gpus
+    def __init__(self, limits: AutoscalerLimits, packing: Packing, settings: RunSettings) -> None:
+        self._packing, self._settings = packing, settings
+        self._max_cpus, self._max_gpus = _max_size(limits)
+        self._most_gpus = cluster_size()[1]
         self._cancelled, self._threads = threading.Event(), list[threading.Thread]()
-        if uses_gpus(settings, info.gpus):
+        if uses_gpus(settings, self._most_gpus):
             packing.gpu_mib = smallest_gpu_mib()
 
     @property
     def gpus(self) -> float:
         """The most GPUs there have been or can be. Work that needs a GPU waits for one and does not run without."""
-        return max(self._most_gpus, self._max_size[1])
+        return max(self._most_gpus, self._max_gpus)
 
     def request(self, cell: Cell) -> Resources:
         """What a cell requests, by what is known now."""
-        return self.packing.resources(cell, self._settings, self.gpus)
+        return self._packing.resources(cell, self._settings, self.gpus)
 
     def size(self) -> tuple[float, float]:
-        """CPUs and GPUs that cells can be given out to: those that are there and those the autoscaler would start."""
+        """CPUs and GPUs that cells can be given out to: those that there are, or those the autoscaler can start."""
         cpus, gpus = cluster_size()
         if gpus > self._most_gpus:
             self._most_gpus = gpus
             thread = threading.Thread(target=self._measure, name="gpu-memory", daemon=True)  # a node may take a while
             self._threads.append(thread)
             thread.start()
-        return max(cpus, self._max_size[0]), max(gpus, self._max_size[1])
+        return max(cpus, self._max_cpus), max(gpus, self._max_gpus)
 
     def slots(self, cells: Iterable[Cell]) -> int:
         """How many cells can run at a time if all request the least that any of them requests."""
@@ -72,7 +76,7 @@ class ClusterCapacity:
         return max(1, int(slots))
 
     def _measure(self) -> None:
-        self.packing.gpu_mib = smallest_gpu_mib(self._cancelled)
+        self._packing.gpu_mib = smallest_gpu_mib(self._cancelled)
 
     def __enter__(self) -> ClusterCapacity:
         return self
@@ -87,3 +91,51 @@ def cluster_size() -> tuple[float, float]:
     """CPUs and GPUs that the cluster has now."""
     resources = ray.cluster_resources()
     return resources.get("CPU", 0.0), resources.get("GPU", 0.0)
+
+
+def _max_size(limits: AutoscalerLimits) -> tuple[float, float]:
+    """CPUs and GPUs once the autoscaler has started every node it may; none without one: lost nodes stay lost."""
+    if limits == AutoscalerLimits():
+        return 0.0, 0.0
+    head = next(node["Resources"] for node in ray.nodes() if HEAD_RESOURCE in node["Resources"])
+    return head.get("CPU", 0.0) + limits.cpus, head.get("GPU", 0.0) + limits.gpus
+
+
+def smallest_gpu_mib(cancelled: threading.Event | None = None) -> float | None:
+    """Memory of the smallest GPU of the cluster in MiB; ``None`` where there is none or no node answers.
+
+    The question takes no GPU and starts nothing on one. When ``cancelled`` is set, no more answers are waited for.
+    """
+    query = ray.remote(num_cpus=0)(_smallest_on_this_node)
+    queries = [
+        query.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
+        for node in _one_node_of_each_type()
+    ]
+    ready: list[ray.ObjectRef[float]] = []
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while len(ready) < len(queries) and time.monotonic() < deadline and not (cancelled and cancelled.is_set()):
+        ready, _ = ray.wait(queries, num_returns=len(queries), timeout=0.5)
+    answers: list[float] = []
+    for answer in ready:
+        try:
+            answers.append(ray.get(answer))
+        except ray.exceptions.RayError:  # the node is going; its type is asked again when another one comes
+            continue
+    return min((mebibytes for mebibytes in answers if mebibytes), default=None)
+
+
+def _one_node_of_each_type() -> list[str]:
+    """Node ids; nodes with the same kind and number of GPUs and as many CPUs are one type."""
+    node_ids: dict[Hashable, str] = {}
+    for node in ray.nodes():
+        resources = node["Resources"]
+        if node["Alive"] and resources.get("GPU"):
+            kind = frozenset(name for name in resources if name.startswith("accelerator_type:"))
+            node_ids.setdefault((kind, resources["GPU"], resources.get("CPU", 0.0)), node["NodeID"])
+    return list(node_ids.values())
+
+
+def _smallest_on_this_node() -> float:
+    from orchestrator.util.machine import local_gpus
+
+    return min((gpu.total for gpu in local_gpus()), default=0) / 2**20

@@ -21,8 +21,7 @@ from orchestrator.execution.process import environment_variables
 from orchestrator.execution.tune.callback import TuneCallback
 from orchestrator.execution.tune.capacity import cluster_size
 from orchestrator.execution.tune.cell_queue import CellQueue
-from orchestrator.execution.tune.searcher import CellSearcher, LifoScheduler, StopOnEvent
-from orchestrator.execution.tune.tune_patches import SilentReporter
+from orchestrator.execution.tune.searcher import CellSearcher, LifoScheduler, SilentReporter, StopOnEvent
 from orchestrator.execution.tune.worker import make_trainable
 from orchestrator.store.failure_kind import RunStopped
 from orchestrator.util.scratch import ScratchFolder
@@ -88,8 +87,7 @@ def run_cells(
     callback = TuneCallback(cells, waiting, max_attempts, on_gpu_oom)
     stop = threading.Event()
     with _quiet(), ScratchFolder("tune") as folder:
-        trainable = make_trainable(cells, settings, runner)
-        arguments = (trainable, waiting, callback, stop, str(folder))
+        arguments = (make_trainable(cells, settings, runner), waiting, callback, stop, str(folder))
         thread = threading.Thread(target=_run_tune, args=arguments, name="tune", daemon=True)
         thread.start()
         try:

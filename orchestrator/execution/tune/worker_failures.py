@@ -59,14 +59,6 @@ def failure_line(text: str) -> str:
     return one_line(lines[-1] if lines else "unknown")  # a remote traceback ends with the exception
 
 
-def time_limit_message(limit: str) -> str:
-    """The error of a cell that exceeded its time limit."""
-    return (
-        f"ran for more than the limit of {limit} and its worker was ended; if it needs longer, give a larger "
-        "--cell-limit (0 for none) and --retry-failed"
-    )
-
-
 def memory_message(kind: str, error: str, first: Resources, last: Resources) -> str:
     """The error of a cell that ran out of memory (``gpu_memory`` or ``main_memory``), with what can be done.
 

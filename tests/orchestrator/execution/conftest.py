@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from orchestrator.execution.cluster import Cluster
+from orchestrator.execution.autoscaler import AutoscalerLimits
+from orchestrator.execution.cluster import connect
 
 
 @pytest.fixture(scope="package")
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[AutoscalerLimits]:
     """An instance with two CPUs and two GPUs. The GPUs are only declared: nothing computes on them."""
-    with Cluster.connect(None, cpus=2, gpus=2) as connected:
+    with connect(None, cpus=2, gpus=2) as connected:
         yield connected

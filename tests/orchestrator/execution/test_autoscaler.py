@@ -25,14 +25,18 @@ HEAD_ID = "f" * 56
 
 DRIVER = """
 import json, os, sys
-from orchestrator.execution.cluster import Cluster
+from orchestrator.catalog import load_catalog
+from orchestrator.core.settings import RunSettings
+from orchestrator.execution.cluster import connect
 from orchestrator.execution.ray_graph import run_graph
 from orchestrator.execution.task_graph import GraphTask
-with Cluster.connect(sys.argv[1]) as cluster:
-    before = cluster.describe()
+from orchestrator.execution.tune.capacity import ClusterCapacity, cluster_size
+from orchestrator.planning.packing import Packing
+with connect(sys.argv[1]) as limits, ClusterCapacity(limits, Packing(load_catalog()), RunSettings("x")) as capacity:
+    before = cluster_size()[1], capacity.size()
     (*_, end) = run_graph({"task": GraphTask(os.getpid, (), frozenset(), cpus=1, gpus=0.5)})
-    after = cluster.describe()
-print(json.dumps([before.gpus, before.max_size, end.kind, after.gpus, after.max_size]))
+    after = cluster_size()[1], capacity.size()
+print(json.dumps([*before, end.kind, *after]))
 """
 
 

@@ -9,19 +9,19 @@ import sys
 
 import pytest
 
-from orchestrator.execution.cluster import Cluster
+from orchestrator.execution.autoscaler import AutoscalerLimits
+from orchestrator.execution.cluster import connect
 from orchestrator.util.errors import UserError
 from tests.helpers.waiting import TIMEOUT
 
 pytestmark = pytest.mark.xdist_group("ray")
 
 
-def test_a_local_instance_reports_its_resources_and_listens_on_loopback_only(cluster: Cluster) -> None:
+def test_a_local_instance_reports_its_resources_and_listens_on_loopback_only(cluster: AutoscalerLimits) -> None:
     import ray
 
-    info = cluster.describe()
-    assert (info.cpus, info.gpus, info.max_size) == (2, 2, (2, 2))
-    assert info.logs.is_dir()
+    resources = ray.cluster_resources()
+    assert (resources["CPU"], resources["GPU"], cluster) == (2, 2, AutoscalerLimits())
     (node,) = ray.nodes()
     port = node["NodeManagerPort"]
     socket.create_connection(("127.0.0.1", port), timeout=5).close()
@@ -32,16 +32,16 @@ def test_a_local_instance_reports_its_resources_and_listens_on_loopback_only(clu
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere"])
 def test_joining_a_cluster_that_is_not_there_is_a_user_error(address: str) -> None:
     with pytest.raises(UserError, match="--address"):
-        Cluster.connect(address)
+        connect(address).__enter__()
 
 
 def test_workers_get_the_environment_and_the_driver_keeps_its_own_and_its_signal_handlers() -> None:
     script = (
         "import os, signal\n"
-        "from orchestrator.execution.cluster import Cluster\n"
+        "from orchestrator.execution.cluster import connect\n"
         "from orchestrator.execution.ray_graph import run_graph\n"
         "from orchestrator.execution.task_graph import GraphTask\n"
-        "with Cluster.connect(None, cpus=1, worker_env={'OMP_NUM_THREADS': '3'}):\n"
+        "with connect(None, cpus=1, worker_env={'OMP_NUM_THREADS': '3'}):\n"
         "    events = list(run_graph({'ask': GraphTask(os.getenv, ('OMP_NUM_THREADS',))}))\n"
         "    print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)\n"
         "print(events[-1].value, os.getenv('OMP_NUM_THREADS'), os.getenv('PYTHONPATH'))\n"
@@ -56,7 +56,7 @@ def test_workers_get_the_environment_and_the_driver_keeps_its_own_and_its_signal
 LOSES_ITS_RAYLET = """
 import contextlib, os, sys, tempfile
 from pathlib import Path
-from orchestrator.execution.cluster import Cluster
+from orchestrator.execution.cluster import connect
 from orchestrator.execution.health import ClusterLost
 from orchestrator.core.events import Resources
 from orchestrator.core.settings import RunSettings
@@ -70,7 +70,7 @@ def kill(event):
             if parent == os.getpid() and program.endswith(b"/raylet"):
                 os.kill(int(stat.parent.name), 9)
 
-with Cluster.connect(None, cpus=1), tempfile.TemporaryDirectory() as folder:
+with connect(None, cpus=1), tempfile.TemporaryDirectory() as folder:
     from orchestrator.execution.tune import run_cells
     try:
         run_cells([samples.cell()], RunSettings(folder), resources=lambda cell: Resources(), max_attempts=1,
@@ -89,7 +89,7 @@ def test_the_driver_ends_when_its_cluster_dies() -> None:
 
 COLLECTS_GARBAGE_WHILE_RAY_ENDS = """
 import threading
-from orchestrator.execution.cluster import Cluster
+from orchestrator.execution.cluster import connect
 import ray
 
 class Cycle:
@@ -98,7 +98,8 @@ class Cycle:
     def __init__(self, held):
         self.held, self.me = held, self
 
-cluster = Cluster.connect(None, cpus=1)
+connection = connect(None, cpus=1)
+connection.__enter__()
 one = ray.put(1)
 cycles = [Cycle(ray.ObjectRef(one.binary())) for _ in range(100_000)]
 over = threading.Event()
@@ -110,7 +111,7 @@ def work():
 
 thread = threading.Thread(target=work)
 thread.start()
-cluster.close()
+connection.__exit__(None, None, None)
 over.set()
 thread.join()
 print("closed")

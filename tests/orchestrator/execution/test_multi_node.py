@@ -21,7 +21,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 from orchestrator.catalog import load_catalog
-from orchestrator.execution.cluster import Cluster
+from orchestrator.execution.cluster import connect
 from orchestrator.core.events import Resources
 from orchestrator.execution.tune import run_cells
 from orchestrator.execution.tune.capacity import ClusterCapacity
@@ -40,8 +40,8 @@ def stop_when_enough(event):
     if len([process for process, cells in done.items() if cells >= 3]) == 2:
         raise KeyboardInterrupt
 
-with Cluster.connect(address) as cluster:
-    with ClusterCapacity(cluster.describe(), Packing(load_catalog()), RunSettings(folder)) as capacity:
+with connect(address) as limits:
+    with ClusterCapacity(limits, Packing(load_catalog()), RunSettings(folder)) as capacity:
         slots = capacity.slots([samples.cell()])
         try:
             run_cells([samples.cell(number) for number in range(400)], RunSettings(folder), max_attempts=2,
@@ -76,7 +76,7 @@ def test_a_node_that_joins_while_cells_run_gets_cells(tmp_path: Path) -> None:
 
 LOSES_ITS_NODE = """
 import sys
-from orchestrator.execution.cluster import Cluster
+from orchestrator.execution.cluster import connect
 from orchestrator.core.events import Resources
 from orchestrator.execution.tune import run_cells
 from orchestrator.execution.tune import callback
@@ -88,7 +88,7 @@ def show(event):
 
 address, folder, losses = sys.argv[1:]
 callback.NODE_LOSSES = int(losses)
-with Cluster.connect(address):
+with connect(address):
     run_cells([samples.cell()], RunSettings(folder), resources=lambda cell: Resources(), max_attempts=1, on_event=show,
               runner="tests.helpers.cells:sleep_long")
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.execution.cluster import Cluster
+from orchestrator.execution.autoscaler import AutoscalerLimits
 from orchestrator.execution.ray_graph import run_graph
 from orchestrator.execution.task_graph import GraphTask
 from orchestrator.util.errors import UserError
@@ -33,7 +33,7 @@ def die_once(path: str) -> int:
 
 
 def test_a_graph_on_ray_keeps_order_retries_dead_workers_and_skips_after_a_failure(
-    cluster: Cluster, tmp_path: Path
+    cluster: AutoscalerLimits, tmp_path: Path
 ) -> None:
     log = str(tmp_path / "log")
     tasks = {

@@ -7,7 +7,6 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from orchestrator.catalog import load_catalog
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, Resources
 from orchestrator.core.settings import RunSettings
-from orchestrator.execution.cluster import Cluster
+from orchestrator.execution.autoscaler import AutoscalerLimits
 from orchestrator.planning.packing import Packing
 from orchestrator.store.failure_kind import RunStopped
 from tests.helpers import cells as samples
@@ -26,7 +25,7 @@ from tests.helpers.waiting import wait_for
 LIMIT_SECONDS = 20.0
 """Longer than a worker takes to load what its first cell needs, on a busy machine."""
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("cluster")]
 
 
 @pytest.fixture
@@ -75,7 +74,7 @@ def count_ends(events: list[CellEvent]) -> Counter[str]:
     return Counter(event.cell.id for event in events if event.kind != "started")
 
 
-def test_every_cell_runs_once_nearly_in_order_in_reused_workers(cluster: Cluster, settings: RunSettings) -> None:
+def test_every_cell_runs_once_nearly_in_order_in_reused_workers(settings: RunSettings) -> None:
     cells = [samples.cell(number) for number in range(300)]
     events = run(cells, settings, "write_nothing")
     assert count_ends(events) == {cell.id: 1 for cell in cells}
@@ -86,7 +85,7 @@ def test_every_cell_runs_once_nearly_in_order_in_reused_workers(cluster: Cluster
     assert len(late) <= 2  # the first cell of a worker that starts slowly
 
 
-def test_each_kind_of_failure_is_reported_and_does_not_stop_the_others(cluster: Cluster, settings: RunSettings) -> None:
+def test_each_kind_of_failure_is_reported_and_does_not_stop_the_others(settings: RunSettings) -> None:
     cells = [samples.cell(number) for number in range(10)]
     reported = run(cells, settings, "misbehave")
     assert count_ends(reported) == {cell.id: 1 for cell in cells}
@@ -104,7 +103,7 @@ def test_each_kind_of_failure_is_reported_and_does_not_stop_the_others(cluster: 
     assert [event.again for event in (method, store, worker)] == [False, False, True]
 
 
-def test_a_killed_worker_is_replaced_and_both_slots_are_used_again(cluster: Cluster, settings: RunSettings) -> None:
+def test_a_killed_worker_is_replaced_and_both_slots_are_used_again(settings: RunSettings) -> None:
     cells = [samples.cell(number) for number in range(400)]
     killed: list[str] = []
     after: Counter[str] = Counter()
@@ -130,7 +129,7 @@ def test_a_killed_worker_is_replaced_and_both_slots_are_used_again(cluster: Clus
     )
 
 
-def test_cells_see_only_the_gpus_they_request(cluster: Cluster, settings: RunSettings) -> None:
+def test_cells_see_only_the_gpus_they_request(settings: RunSettings) -> None:
     cells = [samples.cell(number) for number in range(8)]
 
     def share(cell: Cell) -> Resources:
@@ -143,9 +142,7 @@ def test_cells_see_only_the_gpus_they_request(cluster: Cluster, settings: RunSet
     assert set(seen[4:]) == {"devices="}
 
 
-def test_a_cell_that_runs_out_of_memory_is_run_once_more_with_as_much_as_there_is(
-    cluster: Cluster, settings: RunSettings
-) -> None:
+def test_a_cell_that_runs_out_of_memory_is_run_once_more_with_as_much_as_there_is(settings: RunSettings) -> None:
     cells = [samples.cell(number) for number in range(5)]
     out_of_memory: list[tuple[int, float]] = []
     events = run(
@@ -169,7 +166,7 @@ def test_a_cell_that_runs_out_of_memory_is_run_once_more_with_as_much_as_there_i
     assert last[4].gpu_mib == 100.0
 
 
-def test_a_cell_over_its_time_limit_fails_and_its_slot_is_used_again(cluster: Cluster, settings: RunSettings) -> None:
+def test_a_cell_over_its_time_limit_fails_and_its_slot_is_used_again(settings: RunSettings) -> None:
     cells = [samples.cell(number) for number in range(4)]
     events = run(
         cells, settings, "hang_if_seed_is_one", resources=lambda cell: Resources(cpus=2), cell_limit=LIMIT_SECONDS
@@ -182,17 +179,20 @@ def test_a_cell_over_its_time_limit_fails_and_its_slot_is_used_again(cluster: Cl
     assert "--cell-limit" in last[1].error
 
 
-def test_no_thread_uses_ray_after_the_capacity_block(cluster: Cluster) -> None:
+def test_no_thread_uses_ray_after_the_capacity_block(
+    cluster: AutoscalerLimits, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A thread asks for the memory of new GPUs. It would end this process if Ray shut down meanwhile."""
-    from orchestrator.execution.tune.capacity import ClusterCapacity
+    from orchestrator.execution.tune import capacity
 
-    before = replace(cluster.describe(), gpus=0.0, max_size=(2.0, 0.0))
-    with ClusterCapacity(before, Packing(load_catalog()), RunSettings("unused")) as capacity:
-        assert capacity.size() == (2.0, 2.0)  # two GPUs have joined
+    sizes = iter([(2.0, 0.0), (2.0, 2.0)])  # two GPUs join
+    monkeypatch.setattr(capacity, "cluster_size", lambda: next(sizes))
+    with capacity.ClusterCapacity(cluster, Packing(load_catalog()), RunSettings("unused")) as grown:
+        assert grown.size() == (2.0, 2.0)
     assert "gpu-memory" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_an_unusable_store_stops_the_run_and_fails_no_cell(cluster: Cluster, settings: RunSettings) -> None:
+def test_an_unusable_store_stops_the_run_and_fails_no_cell(settings: RunSettings) -> None:
     cells = [samples.cell(number) for number in range(50)]
     seen: list[CellEvent] = []
     with pytest.raises(RunStopped, match="the disk is full"):
@@ -202,7 +202,7 @@ def test_an_unusable_store_stops_the_run_and_fails_no_cell(cluster: Cluster, set
     assert len([event for event in seen if event.kind == "started"]) < 10
 
 
-def test_workers_are_reused_when_requests_alternate(cluster: Cluster, settings: RunSettings) -> None:
+def test_workers_are_reused_when_requests_alternate(settings: RunSettings) -> None:
     cells = [samples.cell(number) for number in range(40)]
     events = run(
         cells,
@@ -214,7 +214,7 @@ def test_workers_are_reused_when_requests_alternate(cluster: Cluster, settings: 
     assert len({notes(cell, settings)[0][1] for cell in cells}) <= 8  # two whole GPUs, four halves, and two more
 
 
-def test_ctrl_c_stops_the_workers_and_leaves_the_cluster_usable(cluster: Cluster, settings: RunSettings) -> None:
+def test_ctrl_c_stops_the_workers_and_leaves_the_cluster_usable(settings: RunSettings) -> None:
     cells = [samples.cell(number) for number in range(10)]
 
     def interrupt(event: CellEvent) -> None:
@@ -228,7 +228,7 @@ def test_ctrl_c_stops_the_workers_and_leaves_the_cluster_usable(cluster: Cluster
     assert ended == [0, 1, 2, 3]  # once each: the sleeping cells were not waited for
 
 
-def test_an_exception_of_on_event_ends_the_run(cluster: Cluster, settings: RunSettings) -> None:
+def test_an_exception_of_on_event_ends_the_run(settings: RunSettings) -> None:
     def full(event: CellEvent) -> None:
         raise OSError("disk full")
 
@@ -236,5 +236,5 @@ def test_an_exception_of_on_event_ends_the_run(cluster: Cluster, settings: RunSe
         run([samples.cell(number) for number in range(4)], settings, "write_nothing", on_event=full)
 
 
-def test_without_cells_nothing_runs(cluster: Cluster, settings: RunSettings) -> None:
+def test_without_cells_nothing_runs(settings: RunSettings) -> None:
     assert run([], settings, "write_nothing") == []

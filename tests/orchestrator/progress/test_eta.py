@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent
 from orchestrator.planning.cost import CostModel, Work
 from orchestrator.progress.counter import ProgressCounter
-from orchestrator.progress.eta import Eta, Prediction, Running, WaitingWork, eta, schedule
+from orchestrator.progress.eta import Prediction, Running, eta, schedule
 from tests.helpers import cells as samples
 
 BOLT, LORA, PROBE = (samples.cell(method=method) for method in ("bolt", "lora", "linear_probe"))
@@ -46,13 +46,9 @@ def predictions(costs: CostModel) -> Callable[[Work], Prediction]:
 
     def predict(one: Work) -> Prediction:
         seconds = costs.seconds(one)
-        return Prediction(one.gflop / SPEED, False) if seconds is None else Prediction(seconds, True)
+        return Prediction(one.gflop / SPEED, 0.0) if seconds is None else Prediction(seconds, 1.0)
 
     return predict
-
-
-def waiting(*pieces: Work) -> WaitingWork:
-    return WaitingWork({str(number): one for number, one in enumerate(pieces)})
 
 
 def test_work_takes_the_first_slot_that_becomes_free() -> None:
@@ -70,58 +66,37 @@ def test_a_schedule_lies_between_its_bounds(lengths: list[float], slots: int) ->
     assert least * (1 - 1e-9) <= schedule([], lengths, slots) <= most * (1 + 1e-9)
 
 
-@given(st.lists(st.floats(0, 100), max_size=12), st.lists(st.floats(0.01, 3), max_size=300), st.integers(1, 9))
-def test_work_that_is_spread_out_ends_when_single_pieces_would(
-    remaining: list[float], lengths: list[float], slots: int
-) -> None:
-    spread = schedule(remaining, lengths[200:], slots, before=sum(lengths[:200]))
-    assert spread == pytest.approx(schedule(remaining, lengths, slots), abs=2 * max(lengths, default=0.0))
-
-
-def test_much_waiting_work_is_summed_without_going_through_it() -> None:
-    predict = predictions(measured((BOLT, 10, 1.0), (replace(BOLT, shots=1), 5, 1.0), (PROBE, 0, 0.5)))
-    pieces = [work((BOLT, LORA, PROBE)[number % 3], 0 if number % 3 == 2 else 1 + number % 7) for number in range(5000)]
-    many = waiting(*pieces)
-    for number in range(1000):
-        many.start(str(number))
-    many.start("0")  # a second attempt
-    each = [predict(one).seconds for one in pieces[1000:]]
-    assert len(many) == 4000
-    assert many.seconds(predict) == pytest.approx((sum(each),) * 2)
-    assert eta(many, [], predict, slots=3).seconds == pytest.approx(schedule([], each, slots=3), abs=1.0)
-
-
 @given(st.floats(0.1, 1e4), st.floats(0, 1e5))
 def test_a_running_cell_always_needs_some_more_time(predicted: float, age: float) -> None:
-    remaining = Running(work(BOLT, 10), age).remaining(predicted)
+    remaining = Running(work(BOLT, 10), age).remaining(Prediction(predicted, 1.0)).seconds
     assert remaining > 0
     if age < 0.9 * predicted:
         assert remaining == predicted - age
 
 
 def test_running_work_counts_by_its_age_or_by_what_its_builder_reports() -> None:
-    predict, one, nothing = predictions(measured((BOLT, 10, 100.0))), work(BOLT, 10), WaitingWork({})
+    predict, one = predictions(measured((BOLT, 10, 100.0))), work(BOLT, 10)
     ages = (0.0, 30.0, 60.0, 90.0)
-    assert [eta(nothing, [Running(one, age)], predict, slots=1).seconds for age in ages] == [100.0, 70.0, 40.0, 10.0]
-    assert eta(nothing, [Running(one, 30.0, 0.75)], predict, slots=1).seconds == pytest.approx(10.0)
+    assert [eta([], [Running(one, age)], predict, slots=1).seconds for age in ages] == [100.0, 70.0, 40.0, 10.0]
+    assert eta([], [Running(one, 30.0, 0.75)], predict, slots=1).seconds == pytest.approx(10.0)
 
 
 def test_before_anything_was_measured_operations_at_the_assumed_speed_count() -> None:
-    assert eta(waiting(work(BOLT, 100)), [], predictions(CostModel()), slots=1) == Eta(50.0, 0.0)
+    assert eta([work(BOLT, 100)], [], predictions(CostModel()), slots=1) == Prediction(50.0, 0.0)
     probed = predictions(measured((PROBE, 0, 9.0)))  # cached features say nothing about towers
-    assert eta(waiting(work(BOLT, 100)), [], probed, slots=1) == Eta(50.0, 0.0)
+    assert eta([work(BOLT, 100)], [], probed, slots=1) == Prediction(50.0, 0.0)
 
 
 def test_an_estimate_tells_which_share_of_it_is_measured() -> None:
     predict = predictions(measured((BOLT, 10, 2.0)))
-    assert eta(waiting(work(BOLT, 10), work(PROBE, 0)), [], predict, slots=1).measured == 1.0
-    assert eta(waiting(work(BOLT, 10), work(PROBE, 0)), [], predictions(CostModel()), slots=1).measured == 0.0
-    assert eta(WaitingWork({}), [], predict, slots=1).seconds == 0.0
+    assert eta([work(BOLT, 10), work(PROBE, 0)], [], predict, slots=1).measured == 1.0
+    assert eta([work(BOLT, 10), work(PROBE, 0)], [], predictions(CostModel()), slots=1).measured == 0.0
+    assert eta([], [], predict, slots=1).seconds == 0.0
 
 
 def test_time_lost_between_cells_stretches_the_estimate() -> None:
     predict = predictions(measured((BOLT, 10, 2.0)))
-    assert eta(waiting(*[work(BOLT, 10)] * 10), [], predict, slots=2, overhead=1.5).seconds == pytest.approx(15.0)
+    assert eta([work(BOLT, 10)] * 10, [], predict, slots=2, overhead=1.5).seconds == pytest.approx(15.0)
 
 
 # -- a recorded run, played again --------------------------------------------------------------------------------------

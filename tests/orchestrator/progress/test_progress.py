@@ -101,10 +101,10 @@ def test_the_rate_counts_the_cells_of_the_last_minutes() -> None:
     assert progress.snapshot().rate_text.endswith("cells/min")
 
 
-def test_without_a_terminal_plain_lines_failures_and_a_summary_are_printed() -> None:
+def test_without_a_terminal_plain_lines_failures_and_a_summary_are_printed(tmp_path: Path) -> None:
     console, cells = plain_console(), [samples.cell(number) for number in range(2)]
     progress = ProgressCounter(cells)
-    with ProgressDisplay(progress, console=console):
+    with ProgressDisplay(progress, StatusFile(Files(tmp_path), "demo"), console):
         progress.on_event(CellEvent(cells[0], "started"))
         progress.on_event(CellEvent(cells[0], "finished", seconds=1.0))
         progress.on_event(CellEvent(cells[1], "failed", error="ValueError: [odd]", log="/logs/1"))
@@ -117,11 +117,11 @@ def test_without_a_terminal_plain_lines_failures_and_a_summary_are_printed() -> 
     assert "\x1b" not in printed_on(console)
 
 
-def test_a_terminal_sees_the_running_cells_and_the_last_failures() -> None:
+def test_a_terminal_sees_the_running_cells_and_the_last_failures(tmp_path: Path) -> None:
     console = Console(file=io.StringIO(), width=100, height=30, force_terminal=True)
     cells = [samples.cell(number) for number in range(30)]
     progress = ProgressCounter(cells, {"images/a": 0.0})
-    with ProgressDisplay(progress, title="demo: Demo", console=console) as display:
+    with ProgressDisplay(progress, StatusFile(Files(tmp_path), "demo", "Demo"), console) as display:
         for cell in cells[:20]:
             progress.on_event(CellEvent(cell, "started"))
         progress.on_event(CellEvent(cells[0], "failed", error="ValueError: odd", log="/logs/0.err"))
@@ -174,12 +174,7 @@ def test_an_interrupted_run_prints_the_command_that_continues_it(tmp_path: Path)
     file = StatusFile(Files(tmp_path), "demo", "Demo", "python -m orchestrator grid demo")
     with (
         pytest.raises(KeyboardInterrupt),
-        ProgressDisplay(
-            ProgressCounter([samples.cell()]),
-            console=console,
-            status=file,
-            resume_command="python -m orchestrator grid demo",
-        ),
+        ProgressDisplay(ProgressCounter([samples.cell()]), file, console),
     ):
         raise KeyboardInterrupt
     assert "stopped: 0 cells finished, 1 not done" in printed_on(console)
@@ -192,7 +187,7 @@ def test_an_interrupted_run_prints_the_command_that_continues_it(tmp_path: Path)
 def test_a_status_that_cannot_be_written_does_not_end_the_run(tmp_path: Path) -> None:
     blocked = tmp_path / "status"
     blocked.write_text("")
-    with ProgressDisplay(ProgressCounter([]), console=plain_console(), status=StatusFile(Files(tmp_path), "demo")):
+    with ProgressDisplay(ProgressCounter([]), StatusFile(Files(tmp_path), "demo"), plain_console()):
         pass
     assert blocked.read_text() == ""
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -48,10 +49,10 @@ def test_a_snapshot_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert found is not None
     assert found.shot == FULL
     assert (found.grid, found.title, found.command, found.state) == ("demo", "Demo", COMMAND, "running")
-    assert TypeAdapter(Snapshot).validate_json(json.dumps(Snapshot().to_dict())) == Snapshot()
+    assert TypeAdapter(Snapshot).validate_json(json.dumps(asdict(Snapshot()))) == Snapshot()
 
 
-ENDLESS = {"shot": {**Snapshot().to_dict(), "elapsed": float("inf")}}
+ENDLESS = {"shot": {**asdict(Snapshot()), "elapsed": float("inf")}}
 
 
 @pytest.mark.parametrize("wrong", [{"at": []}, {"title": ["Demo"]}, {"shot": {"before": None}}, ENDLESS])
@@ -68,7 +69,7 @@ def test_another_shell_sees_the_progress_of_a_run(tmp_path: Path) -> None:
     assert read_status(Files(tmp_path), "demo") is None
     cells = [samples.cell(1), samples.cell(2)]
     progress = ProgressCounter(cells)
-    with ProgressDisplay(progress, console=plain_console(), status=file):
+    with ProgressDisplay(progress, file, plain_console()):
         progress.on_event(CellEvent(cells[0], "started"))
         wait_for(lambda: bool((found := read_status(Files(tmp_path), "demo")) and found.shot.running))
         found = read_status(Files(tmp_path), "demo")
@@ -148,7 +149,7 @@ def test_watching_follows_a_run_to_its_end(tmp_path: Path) -> None:
     _, file = file_in(tmp_path)
     console, cell = plain_console(), samples.cell(1)
     progress = ProgressCounter([cell])
-    with ProgressDisplay(progress, console=plain_console(), status=file):
+    with ProgressDisplay(progress, file, plain_console()):
         watcher = threading.Thread(target=watch, args=(Store(str(tmp_path)), "demo", console))
         watcher.start()
         progress.on_event(CellEvent(cell, "started"))

@@ -1,0 +1,116 @@
+"""A grid's runs in MLflow: where they are, their labels, and the sync that makes them equal to the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from orchestrator.planning.plan import Plan, in_running_order
+from orchestrator.report.paper.published import published_accuracy
+from orchestrator.tracking.background import BackgroundTracker
+from orchestrator.tracking.errors import classify_tracking_error
+from orchestrator.tracking.location import tracking_location
+from orchestrator.tracking.retry import retry_sync
+from orchestrator.tracking.runs import Labels
+from orchestrator.tracking.tracker import SyncReport, Tracker
+from orchestrator.util.console import print_line
+from orchestrator.util.errors import UserError
+from orchestrator.util.units import pluralize
+
+if TYPE_CHECKING:
+    from orchestrator.catalog import Catalog
+    from orchestrator.grid import Grid
+    from orchestrator.report import ReportFiles
+    from orchestrator.report.styles import Style
+    from orchestrator.store import Store
+    from orchestrator.store.results import Result
+
+
+@dataclass(frozen=True)
+class SyncOutcome:
+    """How a sync ended: one line for people, and whether the runs in MLflow equal the results."""
+
+    message: str
+    complete: bool
+
+
+class GridRuns:
+    """The runs of a grid in MLflow, in the store's database or on ``MLFLOW_TRACKING_URI``.
+
+    Raises ``UserError`` for a tracking address that is wrong; nothing is opened yet.
+    """
+
+    def __init__(self, grid: Grid, catalog: Catalog, store: Store) -> None:
+        self._grid, self._catalog, self._store = grid, catalog, store
+        self.location = tracking_location(store)
+
+    def open_tracker(self) -> Tracker:
+        """Open a tracker for the grid's MLflow experiment. The first one in a process takes seconds."""
+        return Tracker(self.location.uri, self.location.artifacts, self._grid.name, self._store.adapter_folder)
+
+    def label(self, result: Result) -> Labels:
+        """The grid's label, the domain's title, the paper's accuracy and the colour of a result's run."""
+        cell = result.cell
+        published = published_accuracy(
+            cell.track,
+            self._catalog.backbone(cell.backbone.name).published_as,
+            cell.domain,
+            cell.shots,
+            cell.method.name,
+            self._catalog.dataset(cell.dataset.name).published_as,
+        )
+        name = self._grid.label(cell)
+        return Labels(name, self._catalog.domain(cell.domain).title, published, self._styles[name].colour)
+
+    @cached_property
+    def _styles(self) -> dict[str, Style]:
+        from orchestrator.report.styles import styles_of  # the report's packages take seconds to import
+
+        return styles_of({self._grid.label(cell): cell.method.name for cell in self._grid.all_cells})
+
+    def track_in_background(self, console: Console) -> BackgroundTracker:
+        """A queue of finished cells, and the thread that writes their runs. The console shows what goes wrong."""
+
+        def say(line: str) -> None:
+            print_line(f"MLflow: {line}", console, "yellow")
+
+        return BackgroundTracker(self.open_tracker, self.label, self._store.read_result, say=say)
+
+    def sync(self, plan: Plan, report: ReportFiles, console: Console, *, verify: bool = False) -> SyncOutcome:
+        """Make the runs of the grid's MLflow experiment equal to the results.
+
+        The experiment covers the whole grid: cells that ``--only`` and ``--limit`` leave out keep their runs. A
+        tracking server that does not answer is tried again for a while; Ctrl-C ends the waiting. Only ``UserError`` is
+        raised: the results are stored in any case.
+
+        Args:
+            plan: has the results of the grid's cells.
+            report: files to attach to the grid's own run.
+            console: shows the progress.
+            verify: compare every run, even when the grid's own run says that nothing has changed.
+        """
+        later = f"`python -m orchestrator sync {self._grid.name}` continues later"
+        every = self._grid.all_cells
+        results = plan.done if every == self._grid.cells else self._store.read_results(in_running_order(every))[0]
+
+        def attempt(on_progress: Callable[[int, int], None]) -> SyncReport:
+            return self.open_tracker().sync(
+                results, self.label, report=report.page.parent, verify=verify, on_progress=on_progress
+            )
+
+        try:
+            done = retry_sync(attempt, console)
+        except UserError:
+            raise
+        except KeyboardInterrupt:
+            return SyncOutcome(f"MLflow: stopped; the results are safe, and {later}", False)
+        except Exception as error:  # a tracking server that is away is no reason to lose the report
+            message = classify_tracking_error(error).message
+            return SyncOutcome(f"MLflow could not be written to: {message}; {later}", False)
+        return SyncOutcome(
+            f"MLflow: {pluralize(done.added, 'run')} added, {done.kept} unchanged, {done.removed} removed", True
+        )
