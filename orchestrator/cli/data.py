@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from orchestrator.catalog import DATA_VARIABLE, Catalog, DatasetEntry, find_data_root, load_catalog
 from orchestrator.cli.options import CatalogFiles, DataRoot, OwnCatalog, table_console
 from orchestrator.util.console import print_line
-
-if TYPE_CHECKING:
-    from orchestrator.catalog import Catalog, DatasetEntry
+from orchestrator.util.errors import UserError, unknown_name
+from orchestrator.util.units import human_bytes
 
 app = typer.Typer(no_args_is_help=True, help="List, fetch, verify and add datasets.")
 
@@ -29,7 +29,6 @@ def list_datasets(
     catalog: CatalogFiles = None,
 ) -> None:
     """List datasets: state, size, and how to get them."""
-    from orchestrator.catalog import find_data_root, load_catalog
     from orchestrator.datasets.listing import fetch_lines, table_of
 
     loaded, root = load_catalog(catalog or ()), find_data_root(data_root)
@@ -54,7 +53,6 @@ def prepare(
 
     A dataset is complete or absent; the same command continues an interrupted download.
     """
-    from orchestrator.catalog import load_catalog
     from orchestrator.datasets.prepare import (
         by_hand_error,
         check_space,
@@ -62,8 +60,6 @@ def prepare(
         prepare_one,
         remove_leftovers,
     )
-    from orchestrator.util.errors import UserError
-    from orchestrator.util.units import human_bytes
 
     root = _needed_root(data_root)
     entries = _chosen(names, grid, load_catalog(catalog or ()), root)
@@ -115,7 +111,6 @@ def verify(
 
     Exit code 1 if an image cannot be decoded.
     """
-    from orchestrator.catalog import find_data_root, load_catalog
     from orchestrator.datasets.listing import verified_view
     from orchestrator.datasets.progress import show_progress
     from orchestrator.datasets.verify import exclude_broken as leave_out
@@ -178,8 +173,6 @@ def _chosen(names: Sequence[str] | None, grid: str | None, catalog: Catalog, roo
 
     Raises ``UserError`` for an unknown name, or if nothing is named.
     """
-    from orchestrator.util.errors import UserError, unknown_name
-
     chosen = _of_grid(grid, catalog, root) if grid else []
     for name in names or ():
         if name in catalog.datasets:
@@ -200,9 +193,6 @@ def _of_grid(grid: str, catalog: Catalog, root: Path | None) -> list[DatasetEntr
 
 
 def _needed_root(option: Path | None) -> Path:
-    from orchestrator.catalog import DATA_VARIABLE, find_data_root
-    from orchestrator.util.errors import UserError
-
     root = find_data_root(option)
     if root is None:
         raise UserError("no data root is given", hint=f"pass --data-root PATH or set {DATA_VARIABLE}")
@@ -211,8 +201,6 @@ def _needed_root(option: Path | None) -> Path:
 
 def _confirm(yes: bool) -> None:
     """Ask on the terminal before fetching. Raises ``UserError`` without a terminal and ``--yes``."""
-    from orchestrator.util.errors import UserError
-
     if yes:
         return
     if not Console().is_terminal:

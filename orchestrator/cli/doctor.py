@@ -16,7 +16,6 @@ from rich.text import Text
 from orchestrator.catalog import missing_checkpoint, missing_data, missing_weights
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, StoreUrl
 from orchestrator.cli.workspace import Workspace, open_workspace
-from orchestrator.planning.disk import bytes_to_build, free_bytes
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 from orchestrator.util.machine import usable_processors
@@ -40,6 +39,8 @@ def machine_view(store_url: str) -> RenderableType:
 
 def needs_view(workspace: Workspace) -> tuple[RenderableType, bool]:
     """A table of the grid's backbones, datasets and checkpoints with what is missing; and whether the grid can run."""
+    from orchestrator.planning.disk import bytes_to_build, free_bytes
+
     grid, root = workspace.grid, workspace.data_root
     problems = {f"backbone {name}": missing_weights(entry) for name, entry in sorted(grid.backbones.items())}
     problems |= {f"dataset {name}": missing_data(entry, root) for name, entry in sorted(grid.datasets.items())}
@@ -75,6 +76,8 @@ def _accelerators() -> str:
 
 
 def _store_line(url: str) -> str:
+    from orchestrator.planning.disk import free_bytes
+
     store = Store(url)
     try:
         store.files.write("doctor.txt", b"written by `doctor`\n")

@@ -9,6 +9,8 @@ from rich.console import Console
 
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, GridName, StoreUrl, Threads
 from orchestrator.cli.workspace import Workspace, open_workspace
+from orchestrator.util.errors import UserError
+from orchestrator.util.units import parse_bytes, parse_duration
 
 Only = Annotated[
     list[str] | None, typer.Option("--only", metavar="FIELD=A,B", help="keep cells that match; may be repeated")
@@ -58,8 +60,6 @@ def grid(
     """
     from orchestrator.cli.session import run_session
     from orchestrator.execution.run import CELL_LIMIT_SECONDS, RunOptions
-    from orchestrator.util.errors import UserError
-    from orchestrator.util.units import parse_bytes, parse_duration
 
     if local and address:
         raise UserError("--local and --address exclude each other", hint="give one of them")
@@ -93,8 +93,6 @@ def plan(
 
     Nothing runs.
     """
-    from orchestrator.util.units import parse_bytes
-
     budget = parse_bytes(disk_budget, "--disk-budget") if disk_budget else None
     workspace = open_workspace(grid, store, data_root, catalog, only=only, overrides=set_, limit=limit)
     _print_plan(workspace, retry_failed, budget, gpu_memory)
@@ -102,7 +100,6 @@ def plan(
 
 def _print_plan(workspace: Workspace, retry_failed: bool, disk_budget: int | None, gpu_memory: str | None) -> None:
     from orchestrator.planning.plan_view import plan_view
-    from orchestrator.util.units import parse_bytes
 
     gpu = parse_bytes(gpu_memory, "--gpu-memory") if gpu_memory else None
     made = workspace.plan(retry_failed=retry_failed)

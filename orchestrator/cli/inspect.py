@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, StoreUrl, Threads, run_settings
+from orchestrator.store import Store
 from orchestrator.util.console import print_line
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ def inspect(
     from orchestrator.models.export import find_result
     from orchestrator.models.inspection import inspect_cell
     from orchestrator.report.page.cell_page import render_inside
-    from orchestrator.store import Store
 
     settings = run_settings(store, data_root, catalog, threads, device)
     opened = Store(settings.store_url)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import socket
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, GridName, StoreUrl, store_url
 from orchestrator.cli.workspace import open_workspace
+from orchestrator.store import Store
+from orchestrator.store.lease import grid_lease
+from orchestrator.tracking.location import TrackingLocation, tracking_location
 from orchestrator.util.console import print_line
-
-if TYPE_CHECKING:
-    from orchestrator.tracking.location import TrackingLocation
+from orchestrator.util.errors import UserError
 
 
 def sync(
@@ -32,7 +33,6 @@ def sync(
     """
     from orchestrator.cli.grid_runs import GridRuns
     from orchestrator.report.grid_report import write_grid_report
-    from orchestrator.store.lease import grid_lease
 
     workspace = open_workspace(grid, store, data_root, catalog)
     runs = GridRuns(workspace.grid, workspace.catalog, workspace.store)
@@ -55,10 +55,7 @@ def ui(
 
     It listens on this machine's loopback address only.
     """
-    from orchestrator.store import Store
-    from orchestrator.tracking.location import tracking_location
     from orchestrator.tracking.ui import HOST, serve_ui
-    from orchestrator.util.errors import UserError
 
     url = store_url(store)
     place = tracking_location(Store(url))
@@ -83,7 +80,6 @@ def ui(
 def _print_links(uri: str, grid: str | None, base: str) -> None:
     from orchestrator.tracking.errors import classify_tracking_error
     from orchestrator.tracking.views import ui_links
-    from orchestrator.util.errors import UserError
 
     if grid is None:
         return
@@ -104,7 +100,6 @@ def _set_database_aside(place: TrackingLocation) -> None:
     Raises ``UserError`` for the database of a tracking server.
     """
     from orchestrator.tracking.client import move_aside
-    from orchestrator.util.errors import UserError
 
     if place.database is None:
         raise UserError(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-if TYPE_CHECKING:
-    from orchestrator.core.settings import RunSettings
+from orchestrator.catalog import find_data_root
+from orchestrator.core.settings import RunSettings
 
 DEFAULT_STORE = "runs"
 
@@ -50,9 +50,6 @@ def run_settings(
     device: str | None = None,
 ) -> RunSettings:
     """The run settings for a command's options."""
-    from orchestrator.catalog import find_data_root
-    from orchestrator.core.settings import RunSettings
-
     root = find_data_root(data_root)
     return RunSettings(
         store_url=store_url(store),

@@ -10,6 +10,7 @@ import typer
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, OptionalGrid, StoreUrl
 from orchestrator.cli.workspace import open_workspace
 from orchestrator.util.console import print_line
+from orchestrator.util.errors import UserError
 
 
 def report(
@@ -25,8 +26,6 @@ def report(
     catalog: CatalogFiles = None,
 ) -> None:
     """Write a grid's report, or the paper's tables."""
-    from orchestrator.util.errors import UserError
-
     if published == (grid is not None):
         raise UserError(
             "give report either a grid or --published", hint="for example: report demo, or report --published"

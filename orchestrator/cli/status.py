@@ -10,6 +10,8 @@ from rich.console import Console
 
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, OptionalGrid, StoreUrl, store_url
 from orchestrator.cli.workspace import open_workspace
+from orchestrator.store import Store
+from orchestrator.util.errors import UserError
 
 
 def status(
@@ -25,8 +27,6 @@ def status(
     """
     from orchestrator.progress.status_view import status_view, store_view
     from orchestrator.progress.status_view import watch as watch_run
-    from orchestrator.store import Store
-    from orchestrator.util.errors import UserError
 
     if grid is None and watch:
         raise UserError("--watch takes a grid", hint="e.g. status demo --watch")

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.cli.options import run_settings
+from orchestrator.core.settings import RunSettings
+from orchestrator.store import Store
 
 if TYPE_CHECKING:
-    from orchestrator.catalog import Catalog
-    from orchestrator.core.settings import RunSettings
     from orchestrator.grid import Grid
     from orchestrator.planning.plan import Plan
-    from orchestrator.store import Store
 
 
 @dataclass(frozen=True)
@@ -53,25 +53,14 @@ def open_workspace(
     threads: int = 1,
     device: str | None = None,
 ) -> Workspace:
-    """Read the catalog and the grid, and open the store.
+    """Read the catalog and the grid, and open the store, from the values of a command's options.
 
-    Args:
-        grid: the name of a grid, or the path of a grid file.
-        store: folder or URL of the store.
-        data_root: folder of the datasets; ``BOLT_DATA`` where it is ``None``.
-        catalog: catalog files of the user's own, beside the shipped ones.
-        only, overrides, limit: the values of ``--only``, ``--set`` and ``--limit``.
-        threads, device: what a cell computes with.
-
-    Raises:
-        UserError: for a grid, a catalog file or an option that is wrong.
+    Raises ``UserError`` for a grid, a catalog file or an option that is wrong.
     """
-    from orchestrator.catalog import find_data_root, load_catalog
     from orchestrator.grid import load_grid
-    from orchestrator.store import Store
 
-    root = find_data_root(data_root)
-    loaded = load_catalog(catalog or ())
     settings = run_settings(store, data_root, catalog, threads, device)
+    root = Path(settings.data_root) if settings.data_root else None
+    loaded = load_catalog(catalog or ())
     parsed = load_grid(grid, loaded, only=only or (), set_=overrides or (), limit=limit, data_root=root)
     return Workspace(parsed, loaded, Store(settings.store_url), settings, root)

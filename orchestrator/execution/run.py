@@ -61,19 +61,6 @@ class RunSummary:
     trials: int = 0
 
 
-@dataclass(frozen=True)
-class BlockedBy:
-    """Why an artifact could not be built, or a cell could not run without it.
-
-    Attributes:
-        reason: one line.
-        again: the same command tries it again (:class:`~orchestrator.store.results.Failure`).
-    """
-
-    reason: str
-    again: bool
-
-
 def execute(
     plan: Plan,
     settings: RunSettings,
@@ -111,8 +98,9 @@ def execute(
         failed = build_artifacts(plan.missing, backend, settings, store, on_task)
         blocked = find_blocked(plan, failed)
         for cell, cause in blocked.items():
-            _record_failure(store, cell.id, cause.reason, again=cause.again)
-            on_event(CellEvent(cell, "failed", error=cause.reason))
+            reason = f"needs {cause.key}, which could not be built: {cause.error}"
+            _record_failure(store, cell.id, reason, again=cause.again)
+            on_event(CellEvent(cell, "failed", error=reason))
         cells = [cell for cell in plan.todo if cell not in blocked]
         on_slots(backend.slots(cells))
         backend.run_cells(cells, on_cell)
@@ -125,8 +113,8 @@ def build_artifacts(
     settings: RunSettings,
     store: Store,
     on_task: Callable[[TaskEvent], None],
-) -> dict[str, BlockedBy]:
-    """Build artifacts, each after its inputs. Returns the addresses that could not be built, with the reason."""
+) -> dict[str, TaskEvent]:
+    """Build artifacts, each after its inputs. Returns how those ended that could not be built, by address."""
     addresses = {spec.address for spec in specs}
     on_cpu = replace(settings, device="cpu")
     tasks = {
@@ -139,13 +127,13 @@ def build_artifacts(
         )
         for spec in specs
     }
-    failed: dict[str, BlockedBy] = {}
+    failed: dict[str, TaskEvent] = {}
     for event in backend.run_graph(tasks):
         if event.store_failed:
             raise RunStopped(store.url, event.error)
         if event.kind in ("failed", "skipped"):
-            root = failed.get(event.failed_dependency)
-            failed[event.key] = BlockedBy(event.error, root.again if root else event.again)
+            root = failed.get(event.failed_dependency, event)
+            failed[event.key] = replace(event, again=root.again)
             _record_failure(store, event.key, event.error, event.traceback)
         on_task(event)
     return failed
@@ -156,17 +144,13 @@ def build_artifact(spec: ArtifactSpec, settings: RunSettings) -> str:
     return retry_store("://" not in settings.store_url, lambda: build(spec, settings))
 
 
-def find_blocked(plan: Plan, failed: Mapping[str, BlockedBy]) -> dict[Cell, BlockedBy]:
-    """The open cells that need an artifact that could not be built, with the reason."""
-    if not failed:
-        return {}
+def find_blocked(plan: Plan, failed: Mapping[str, TaskEvent]) -> dict[Cell, TaskEvent]:
+    """The open cells that need an artifact that could not be built, with how its build ended."""
     blocked = {}
-    for cell in plan.todo:
-        for spec in required_artifacts([cell], plan.cells, plan.catalog, plan.sources):
-            if cause := failed.get(spec.address):
-                reason = f"needs {spec.address}, which could not be built: {cause.reason}"
-                blocked[cell] = replace(cause, reason=reason)
-                break
+    for cell in plan.todo if failed else ():
+        needed = required_artifacts([cell], plan.cells, plan.catalog, plan.sources)
+        if cause := next((failed[spec.address] for spec in needed if spec.address in failed), None):
+            blocked[cell] = cause
     return blocked
 
 

@@ -66,7 +66,7 @@ class ProgressCounter:
         self._finished_before = finished_before
         self._finished = self._failed = 0
         self._ends: deque[float] = deque()
-        self._overhead = _Overhead()
+        self._overhead, self._used, self._first_end = 1.0, 0.0, 0.0
         self._failures: list[Failed] = []
         self._start = clock()
         self._first_cell: float | None = None
@@ -80,7 +80,6 @@ class ProgressCounter:
         """Count what happened to a cell."""
         now, name = self._clock(), event.cell.id
         with self._lock:
-            self._overhead.advance(now, self._busy_slots)
             self._waiting.pop(name, None)
             if event.kind == "started":
                 self._first_cell = now if self._first_cell is None else self._first_cell
@@ -90,7 +89,7 @@ class ProgressCounter:
             self._ends.append(now)
             if event.kind == "finished":
                 self._finished += 1
-                self._overhead.finished(now, event.seconds)
+                self._measure_overhead(now, event.seconds)
                 self._costs.learn_seconds(self._cells[name], event.seconds)
             else:
                 self._failed += 1
@@ -150,10 +149,19 @@ class ProgressCounter:
                 failures=tuple(self._failures[-SNAPSHOT_FAILURES:]),
             )
 
-    @property
-    def _busy_slots(self) -> int:
-        """How many slots there are cells for."""
-        return min(self._slots, len(self._running) + len(self._waiting))
+    def _measure_overhead(self, now: float, seconds: float) -> None:
+        """Measure the time lost between cells: the time there were slots for, over the time that cells used.
+
+        Counts from the first finished cell on; before that, workers start and load their backbones. At the end, when no
+        cell waits, slots are idle for another reason.
+        """
+        if self._finished == 1:
+            self._first_end = now
+            return
+        self._used += min(seconds, now - self._first_end)
+        under_way = sum(now - max(start, self._first_end) for start in self._running.values())
+        if self._waiting and self._finished >= OVERHEAD_CELLS and self._used + under_way:
+            self._overhead = max(1.0, self._slots * (now - self._first_end) / (self._used + under_way))
 
     def _predict(self, work: Work) -> Prediction:
         seconds = self._costs.seconds(work)
@@ -175,7 +183,7 @@ class ProgressCounter:
             [Running(self._cells[name], now - start) for name, start in self._running.items()],
             self._predict,
             slots=self._slots,
-            overhead=self._overhead.factor(now, self._busy_slots, self._running.values()),
+            overhead=self._overhead,
         )
         both = artifacts.seconds + cells.seconds
         measured = artifacts.seconds * artifacts.measured + cells.seconds * cells.measured
@@ -188,40 +196,6 @@ class ProgressCounter:
         if self._first_cell is None or now <= self._first_cell:
             return 0.0
         return len(self._ends) / min(RATE_SECONDS, now - self._first_cell)
-
-
-class _Overhead:
-    """Measures the time lost between cells: the time slots were available, over the time cells used.
-
-    Counts from the first finished cell on; before that, workers start and load their backbones.
-    """
-
-    def __init__(self) -> None:
-        self._since = self._until = 0.0
-        self._available = self._used = 0.0
-        self._count = 0
-
-    def advance(self, now: float, slots: int) -> None:
-        """Count the time since the last call, in which ``slots`` slots were available."""
-        if self._count:
-            self._available += slots * (now - self._until)
-            self._until = now
-
-    def finished(self, now: float, seconds: float) -> None:
-        """Count a finished cell; :meth:`advance` is called first."""
-        if self._count:
-            self._used += min(seconds, now - self._since)
-        else:
-            self._since = self._until = now
-        self._count += 1
-
-    def factor(self, now: float, slots: int, starts: Iterable[float]) -> float:
-        """Wall clock per second of work on a slot, at least 1; ``starts`` are those of the running cells."""
-        if self._count < OVERHEAD_CELLS:
-            return 1.0
-        self.advance(now, slots)
-        used = self._used + sum(now - max(start, self._since) for start in starts)
-        return max(1.0, self._available / used) if used else 1.0
 
 
 def _folder(address: str) -> str:

@@ -61,7 +61,6 @@ class CellQueue:
         self._running: dict[str, Assignment] = {}
         self._freed: list[Resources] = []
         self._count_by_request: Counter[Resources] = Counter()
-        self._used = [0.0, 0.0]
         self._size = (0.0, 0.0)
         self._refreshed = float("-inf")
         self._full = False
@@ -88,14 +87,14 @@ class CellQueue:
         self._full = assignment is None
         if assignment is not None:
             self._running[trial_id] = assignment
-            self._count_use(assignment.request, 1)
+            self._count_by_request[assignment.request] += 1
         return assignment
 
     def release(self, trial_id: str) -> None:
         """Free what the cell of a trial has used; it has ended in whatever way."""
         assignment = self._running.pop(trial_id, None)
         if assignment is not None:
-            self._count_use(assignment.request, -1)
+            self._count_by_request[assignment.request] -= 1
             self._freed.append(assignment.request)
             self._full = False
 
@@ -154,17 +153,12 @@ class CellQueue:
     def _fits(self, request: Resources) -> bool:
         if not self._running:
             return True  # if nothing runs, submit it anyway: Ray waits for a node that can run it
-        amounts = (request.cpus, request.gpus)
-        return all(
-            used + amount <= size + _ROUNDING
-            for used, amount, size in zip(self._used, amounts, self._size, strict=True)
-            if amount
+        used_cpus = sum(count * one.cpus for one, count in self._count_by_request.items())
+        used_gpus = sum(count * one.gpus for one, count in self._count_by_request.items())
+        cpus, gpus = self._size
+        return (not request.cpus or used_cpus + request.cpus <= cpus + _ROUNDING) and (
+            not request.gpus or used_gpus + request.gpus <= gpus + _ROUNDING
         )
-
-    def _count_use(self, request: Resources, sign: int) -> None:
-        self._count_by_request[request] += sign
-        self._used[0] += sign * request.cpus
-        self._used[1] += sign * request.gpus
 
 
 def _remove_first(assignments: deque[Assignment], accepts: Callable[[Resources], bool]) -> Assignment | None:
