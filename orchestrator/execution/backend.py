@@ -10,7 +10,7 @@ from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, TaskEvent
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.local import run_cells_locally
-from orchestrator.execution.task_graph import GraphTask, run_graph_locally
+from orchestrator.execution.task_graph import GraphTask, run_graph_locally, run_graph_on_ray
 from orchestrator.planning.packing import Packing
 
 CELL_ATTEMPTS = 3
@@ -58,7 +58,6 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
         cell_limit: seconds after which a cell's worker is ended; 0 for no limit.
     """
     from orchestrator.execution.cluster import connect
-    from orchestrator.execution.ray_graph import run_graph
     from orchestrator.execution.tune import run_cells
     from orchestrator.execution.tune.capacity import ClusterCapacity
 
@@ -90,4 +89,4 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
                 on_event=learn,
             )
 
-        yield Backend(capacity.gpus, capacity.slots, run_graph, run)
+        yield Backend(capacity.gpus, capacity.slots, run_graph_on_ray, run)

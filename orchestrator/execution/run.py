@@ -6,8 +6,8 @@ continues it.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -90,11 +90,8 @@ def execute(
 
     store.remove_failures([cell.id for cell in plan.todo] + [spec.address for spec in plan.missing])
     packing = Packing(plan.catalog, plan.costs)
-    with (
-        contextlib.nullcontext(local_backend(settings))
-        if options.local
-        else ray_backend(settings, options.address, packing, options.cell_limit)
-    ) as backend:
+    on_ray = ray_backend(settings, options.address, packing, options.cell_limit)
+    with nullcontext(local_backend(settings)) if options.local else on_ray as backend:
         failed = build_artifacts(plan.missing, backend, settings, store, on_task)
         blocked = find_blocked(plan, failed)
         for cell, cause in blocked.items():

@@ -10,7 +10,6 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -70,9 +69,7 @@ class ProgressDisplay:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self._end.set()
         self._thread.join()
         if self._live is not None:

@@ -277,10 +277,9 @@ def a_failure_names_its_host(site: Site) -> None:
 FAILING = """
 import os
 from orchestrator.execution.cluster import connect
-from orchestrator.execution.ray_graph import run_graph
-from orchestrator.execution.task_graph import GraphTask
+from orchestrator.execution.task_graph import GraphTask, run_graph_on_ray
 with connect("auto"):
-    *_, end = run_graph({"task": GraphTask(os.stat, ("/not/there",), frozenset(), cpus=1)})
+    *_, end = run_graph_on_ray({"task": GraphTask(os.stat, ("/not/there",), frozenset(), cpus=1)})
 print(end.kind, end.log)
 """
 

@@ -32,10 +32,8 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
     Tune itself never repeats a trial. A cell that is started again is a new trial, which can have another request.
 
     Args:
-        cells: by number.
+        cells, max_attempts, on_gpu_oom: see :func:`orchestrator.execution.tune.driver.run_cells`.
         waiting: the queue that a cell goes back to when it is started again.
-        max_attempts: how often a cell is started whose worker dies, or whose runner raises.
-        on_gpu_oom: called with a cell that ran out of GPU memory, and the share of a GPU it had.
 
     Attributes:
         events: what has happened to the cells.

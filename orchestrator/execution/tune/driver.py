@@ -64,17 +64,17 @@ def run_cells(
     Args:
         cells: what to run. A worker keeps what it has loaded, so neighbours should share backbone and data.
         settings: passed to the runner, with the worker's share of a GPU.
-        resources: what a cell requests; called in Tune's thread when the cell is given out. Workers are reused only
-            among cells with the same request.
+        resources: what a cell requests when it is given out. Workers are reused among cells with the same request.
         max_attempts: how often a cell is started whose worker dies, or whose runner raises. Losing a whole node does
             not count, unless it happens to one cell ten times. A cell that runs out of memory is started once more,
             with a whole GPU or, for main memory, alone on a node.
         on_event: called in the thread that called ``run_cells``, one event at a time.
-        capacity: CPUs and GPUs of the cluster, or of what it can grow to; called every few seconds in Tune's thread.
-            By default what the cluster has now.
-        on_gpu_oom: called in Tune's thread with a cell that ran out of GPU memory, and the share of a GPU it had.
+        capacity: CPUs and GPUs of the cluster, or of what it can grow to; by default what it has now.
+        on_gpu_oom: called with a cell that ran out of GPU memory, and the share of a GPU it had.
         cell_limit: seconds after which the worker of a cell is ended and the cell counts as failed; 0 for none.
         runner: ``module:function``, see :data:`orchestrator.execution.local.RUNNER`.
+
+    ``resources``, ``capacity`` and ``on_gpu_oom`` are called in Tune's thread.
 
     On ``KeyboardInterrupt``, the workers are stopped and it is raised on; finished cells are in the store. Raises
     :class:`~orchestrator.execution.health.ClusterLost` when the cluster is lost;

@@ -28,13 +28,12 @@ import json, os, sys
 from orchestrator.catalog import load_catalog
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.cluster import connect
-from orchestrator.execution.ray_graph import run_graph
-from orchestrator.execution.task_graph import GraphTask
+from orchestrator.execution.task_graph import GraphTask, run_graph_on_ray
 from orchestrator.execution.tune.capacity import ClusterCapacity, cluster_size
 from orchestrator.planning.packing import Packing
 with connect(sys.argv[1]) as limits, ClusterCapacity(limits, Packing(load_catalog()), RunSettings("x")) as capacity:
     before = cluster_size()[1], capacity.size()
-    (*_, end) = run_graph({"task": GraphTask(os.getpid, (), frozenset(), cpus=1, gpus=0.5)})
+    (*_, end) = run_graph_on_ray({"task": GraphTask(os.getpid, (), frozenset(), cpus=1, gpus=0.5)})
     after = cluster_size()[1], capacity.size()
 print(json.dumps([*before, end.kind, *after]))
 """

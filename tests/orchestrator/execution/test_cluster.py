@@ -39,10 +39,10 @@ def test_workers_get_the_environment_and_the_driver_keeps_its_own_and_its_signal
     script = (
         "import os, signal\n"
         "from orchestrator.execution.cluster import connect\n"
-        "from orchestrator.execution.ray_graph import run_graph\n"
+        "from orchestrator.execution.task_graph import run_graph_on_ray\n"
         "from orchestrator.execution.task_graph import GraphTask\n"
         "with connect(None, cpus=1, worker_env={'OMP_NUM_THREADS': '3'}):\n"
-        "    events = list(run_graph({'ask': GraphTask(os.getenv, ('OMP_NUM_THREADS',))}))\n"
+        "    events = list(run_graph_on_ray({'ask': GraphTask(os.getenv, ('OMP_NUM_THREADS',))}))\n"
         "    print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)\n"
         "print(events[-1].value, os.getenv('OMP_NUM_THREADS'), os.getenv('PYTHONPATH'))\n"
     )

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.execution.autoscaler import AutoscalerLimits
-from orchestrator.execution.ray_graph import run_graph
-from orchestrator.execution.task_graph import GraphTask
+from orchestrator.execution.task_graph import GraphTask, run_graph_on_ray
 from orchestrator.util.errors import UserError
 
 pytestmark = pytest.mark.xdist_group("ray")
@@ -44,7 +43,7 @@ def test_a_graph_on_ray_keeps_order_retries_dead_workers_and_skips_after_a_failu
         "dying": GraphTask(die_once, (str(tmp_path / "died"),), cpus=0.5),
         "dead": GraphTask(os._exit, (1,), cpus=0.5),
     }
-    events = list(run_graph(tasks))
+    events = list(run_graph_on_ray(tasks))
     last = {event.key: event for event in events if event.kind != "started"}
     assert {key: event.kind for key, event in last.items()} == {
         "images": "finished",
