@@ -1,4 +1,4 @@
-"""The command line: every command is registered here, in one line each.
+"""The command line: every command is imported and registered here, in two lines.
 
 A command is one function in a file of this folder. It gathers its inputs, calls one function that does the work, and
 prints the result (docs/adding-a-command.md).

@@ -93,8 +93,8 @@ def plan(
 
     Nothing runs.
     """
-    budget = parse_bytes(disk_budget, "--disk-budget") if disk_budget else None
     workspace = open_workspace(grid, store, data_root, catalog, only=only, overrides=set_, limit=limit)
+    budget = parse_bytes(disk_budget, "--disk-budget") if disk_budget else None
     _print_plan(workspace, retry_failed, budget, gpu_memory)
 
 

@@ -50,11 +50,10 @@ def inspect(
 
     page = render_inside(inspect_cell(result, loaded), image_of).encode()
     name, where = f"reports/cells/{result.cell.id}.html", ""
-    if output is None:
+    path = output or opened.local_folder(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(page)
+    if output is None and not opened.files.is_local:
         opened.files.write(name, page)
-        where = "" if opened.files.is_local else f", and in the store {opened.files.location(name)}"
-    to_look_at = output or opened.local_folder(name)
-    if output or where:
-        to_look_at.parent.mkdir(parents=True, exist_ok=True)
-        to_look_at.write_bytes(page)
-    print_line(f"page: {to_look_at}{where}")
+        where = f", and in the store {opened.files.location(name)}"
+    print_line(f"page: {path}{where}")

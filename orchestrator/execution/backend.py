@@ -16,8 +16,6 @@ from orchestrator.planning.packing import Packing
 CELL_ATTEMPTS = 3
 """How often a cell is started whose worker process dies. A cell whose method raises is not started again."""
 
-CellListener = Callable[[CellEvent], None]
-
 
 @dataclass(frozen=True)
 class Backend:
@@ -34,7 +32,7 @@ class Backend:
     gpus: float
     slots: Callable[[Sequence[Cell]], int]
     run_graph: Callable[[Mapping[str, GraphTask]], Iterator[TaskEvent]]
-    run_cells: Callable[[Sequence[Cell], CellListener], None]
+    run_cells: Callable[[Sequence[Cell], Callable[[CellEvent], None]], None]
 
 
 def local_backend(settings: RunSettings) -> Backend:
@@ -54,7 +52,7 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
     Args:
         settings: how cells run.
         address: see :func:`orchestrator.execution.cluster.connect`.
-        packing: computes what a cell requests, and learns from the memory that finished cells took.
+        packing: computes what a cell requests; learns of cells that ran out of GPU memory.
         cell_limit: seconds after which a cell's worker is ended; 0 for no limit.
     """
     from orchestrator.execution.cluster import connect
@@ -68,17 +66,12 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
-    with (
-        connect(address, worker_env=worker_env) as limits,
-        ClusterCapacity(limits, packing, settings) as capacity,
-    ):
-
-        def run(cells: Sequence[Cell], listener: CellListener) -> None:
-            def learn(event: CellEvent) -> None:
-                packing.learn(event.cell, event.gpu_mib)
-                listener(event)
-
-            run_cells(
+    with connect(address, worker_env=worker_env) as limits, ClusterCapacity(limits, packing, settings) as capacity:
+        yield Backend(
+            gpus=capacity.gpus,
+            slots=capacity.slots,
+            run_graph=run_graph_on_ray,
+            run_cells=lambda cells, listener: run_cells(
                 cells,
                 settings,
                 resources=capacity.request,
@@ -86,7 +79,6 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
                 on_gpu_oom=packing.outgrew,
                 max_attempts=CELL_ATTEMPTS,
                 cell_limit=cell_limit,
-                on_event=learn,
-            )
-
-        yield Backend(capacity.gpus, capacity.slots, run_graph_on_ray, run)
+                on_event=listener,
+            ),
+        )

@@ -81,15 +81,16 @@ def execute(
     recorded as failed for that reason.
     """
     store = Store(settings.store_url)
+    packing = Packing(plan.catalog, plan.costs)
 
     def on_cell(event: CellEvent) -> None:
+        packing.learn(event.cell, event.gpu_mib)
         if event.kind == "failed" and not event.recorded:  # a worker records what it can itself
             trace = f"{event.traceback}\n{_tail(event.log)}"
             _record_failure(store, event.cell.id, event.error, trace, event.attempt, again=event.again)
         on_event(event)
 
     store.remove_failures([cell.id for cell in plan.todo] + [spec.address for spec in plan.missing])
-    packing = Packing(plan.catalog, plan.costs)
     on_ray = ray_backend(settings, options.address, packing, options.cell_limit)
     with nullcontext(local_backend(settings)) if options.local else on_ray as backend:
         failed = build_artifacts(plan.missing, backend, settings, store, on_task)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import ray
@@ -108,8 +109,9 @@ def smallest_gpu_mib(cancelled: threading.Event | None = None) -> float | None:
     """
     query = ray.remote(num_cpus=0)(_smallest_on_this_node)
     queries = [
-        query.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
-        for node in _one_node_of_each_type()
+        query.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
+        for node in ray.nodes()
+        if node["Alive"] and node["Resources"].get("GPU")
     ]
     ready: list[ray.ObjectRef[float]] = []
     deadline = time.monotonic() + ANSWER_SECONDS
@@ -117,22 +119,9 @@ def smallest_gpu_mib(cancelled: threading.Event | None = None) -> float | None:
         ready, _ = ray.wait(queries, num_returns=len(queries), timeout=0.5)
     answers: list[float] = []
     for answer in ready:
-        try:
+        with contextlib.suppress(ray.exceptions.RayError):  # the node is going
             answers.append(ray.get(answer))
-        except ray.exceptions.RayError:  # the node is going; its type is asked again when another one comes
-            continue
     return min((mebibytes for mebibytes in answers if mebibytes), default=None)
-
-
-def _one_node_of_each_type() -> list[str]:
-    """Node ids; nodes with the same kind and number of GPUs and as many CPUs are one type."""
-    node_ids: dict[Hashable, str] = {}
-    for node in ray.nodes():
-        resources = node["Resources"]
-        if node["Alive"] and resources.get("GPU"):
-            kind = frozenset(name for name in resources if name.startswith("accelerator_type:"))
-            node_ids.setdefault((kind, resources["GPU"], resources.get("CPU", 0.0)), node["NodeID"])
-    return list(node_ids.values())
 
 
 def _smallest_on_this_node() -> float:
