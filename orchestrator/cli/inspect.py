@@ -37,6 +37,7 @@ def inspect(
     from orchestrator.models.export import find_result
     from orchestrator.models.inspection import inspect_cell
     from orchestrator.report.page.cell_page import render_inside
+    from orchestrator.store.local_mirror import local_folder
 
     settings = run_settings(store, data_root, catalog, threads, device)
     opened = Store(settings.store_url)
@@ -50,7 +51,7 @@ def inspect(
 
     page = render_inside(inspect_cell(result, loaded), image_of).encode()
     name, where = f"reports/cells/{result.cell.id}.html", ""
-    path = output or opened.local_folder(name)
+    path = output or local_folder(opened.files, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(page)
     if output is None and not opened.files.is_local:

@@ -7,10 +7,11 @@ gives about 2,000 steps.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any
+
+from pydantic import Field, Strict, TypeAdapter, ValidationError
 
 from bolt.clip.checkpoint_conversion import CONVERSION_VERSION
 from orchestrator.core.cell import BackboneRef, DatasetRef, SourceRef
@@ -37,25 +38,12 @@ class SourceRecipe:
         clip_norm: the gradient's norm is clipped to this.
     """
 
-    epochs: int | None = None
-    batch_size: int = 128
-    learning_rate: float = 1e-5
-    weight_decay: float = 0.1
-    warmup_steps: int = 500
-    clip_norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Check the numbers. Raises ``ValueError`` for one that is out of range."""
-        if self.epochs is not None and self.epochs < 1:
-            raise ValueError(f"epochs is {self.epochs}; at least one is needed")
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size is {self.batch_size}; at least one image is needed")
-        for name in ("learning_rate", "clip_norm"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be above zero")
-        for name in ("weight_decay", "warmup_steps"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it cannot be negative")
+    epochs: Annotated[int, Strict(), Field(ge=1)] | None = None
+    batch_size: Annotated[int, Strict(), Field(ge=1)] = 128
+    learning_rate: Annotated[float, Strict(), Field(gt=0)] = 1e-5
+    weight_decay: Annotated[float, Strict(), Field(ge=0)] = 0.1
+    warmup_steps: Annotated[int, Strict(), Field(ge=0)] = 500
+    clip_norm: Annotated[float, Strict(), Field(gt=0)] = 1.0
 
     @classmethod
     def from_mapping(cls, changes: Mapping[str, Any], where: str = "") -> SourceRecipe:
@@ -63,22 +51,15 @@ class SourceRecipe:
 
         Raises ``UserError`` for an unknown field (with the nearest name), a wrong type or a number out of range.
         """
-        known = {field.name: field for field in dataclasses.fields(cls)}
-        values: dict[str, Any] = {}
-        for name, value in changes.items():
+        known = [field.name for field in fields(cls)]
+        for name in changes:
             if name not in known:
                 raise unknown_name("field", name, known, where=where)
-            wanted = float if "float" in str(known[name].type) else int
-            if wanted is float and type(value) is int:
-                value = float(value)
-            if type(value) is not wanted and not (value is None and name == "epochs"):
-                kind = "number" if wanted is float else "whole number"
-                raise UserError(f"{name} is {value!r}, not a {kind}", where=where)
-            values[name] = value
         try:
-            return cls(**values)
-        except ValueError as error:
-            raise UserError(str(error), where=where) from None
+            return TypeAdapter(cls).validate_python(changes)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            raise UserError(f"{problem['loc'][0]} is {problem['input']!r}: {problem['msg']}", where=where) from None
 
     def resolve(self, fine_tune_epochs: int | None, train_images: int) -> SourceRecipe:
         """This recipe with the number of epochs set for one dataset.

@@ -8,6 +8,7 @@ from orchestrator.report import ReportFiles, SourceRow, write_report
 from orchestrator.report.analysis.rows import NamesOf, PublishedOf, Row
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.store import CorruptArtifact, Store
+from orchestrator.store.local_mirror import local_folder, upload_folder
 
 
 def write_grid_report(plan: Plan, catalog: Catalog, store: Store) -> ReportFiles:
@@ -24,9 +25,9 @@ def write_grid_report(plan: Plan, catalog: Catalog, store: Store) -> ReportFiles
         published_of=published_of(catalog),
         names_of=published_names(catalog),
         sources=source_rows(plan, catalog, store),
-        folder=store.local_folder(f"reports/{grid.name}"),
+        folder=local_folder(store.files, f"reports/{grid.name}"),
     )
-    store.upload_folder(f"reports/{grid.name}", last=files.page.name)
+    upload_folder(store.files, f"reports/{grid.name}", last=files.page.name)
     return files
 
 

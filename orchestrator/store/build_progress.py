@@ -8,11 +8,11 @@ import time
 
 from orchestrator.store.files import Files
 
-WRITE_SECONDS = 2.0
+WRITE_SECONDS = 5.0
 """Least time between two writes, and before the first: a quick build writes nothing."""
 
 REMOTE_SECONDS = 10.0
-"""The same for a remote store, where each write is a request; also the time between two reads."""
+"""Time between two reads of a remote store."""
 
 
 class BuildProgress:
@@ -25,17 +25,11 @@ class BuildProgress:
     def write(self, done: int, total: int) -> None:
         """Record that ``done`` of ``total`` steps are done, unless the last write was a moment ago."""
         now = time.monotonic()
-        if now - self._written < (WRITE_SECONDS if self._files.is_local else REMOTE_SECONDS):
+        if now - self._written < WRITE_SECONDS:
             return
         self._written = now
-        text = f"{done:,} of {total:,}"
         with contextlib.suppress(OSError):  # a full disk must not end a builder because of this file
-            if self._files.is_local:  # not flushed to the disk: that can take longer than the step it reports
-                path = self._files.local_path(self._name)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text)
-            else:
-                self._files.write(self._name, text.encode())
+            self._files.write(self._name, f"{done:,} of {total:,}".encode())
 
     def remove(self) -> None:
         """Remove the file, including one that a killed builder left."""

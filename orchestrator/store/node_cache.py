@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
@@ -27,6 +26,7 @@ from pathlib import Path
 from orchestrator.store.files import NO_LINKS
 from orchestrator.store.remote import DISK_ERRORS, StoreUnavailable
 from orchestrator.util.errors import one_line
+from orchestrator.util.locks import LockHeld, file_lock
 from orchestrator.util.scratch import ScratchFolder, remove_abandoned
 from orchestrator.util.units import human_bytes, parse_bytes
 
@@ -97,7 +97,7 @@ class NodeCache:
         if link.exists():
             return link
         path = self._path(digest)
-        with self._translated_errors(), _locked(path):
+        with self._translated_errors(), file_lock(_lock_of(path), wait=True):
             if not _is_intact(path, size, digest):
                 self._fill(path, digest, size, fetch)
             _mark_verified(path)
@@ -106,7 +106,7 @@ class NodeCache:
     def put(self, built: Path, digest: str) -> None:
         """Move a file that was made in :meth:`scratch` into the cache."""
         path = self._path(digest)
-        with self._translated_errors(), _locked(path):
+        with self._translated_errors(), file_lock(_lock_of(path), wait=True):
             if not path.exists():
                 _move_into_cache(built, path)
 
@@ -127,7 +127,7 @@ class NodeCache:
         for _, size, path in sorted(self._contents()):
             if freed >= needed:
                 break
-            with contextlib.suppress(BlockingIOError, FileNotFoundError), _locked(path, fcntl.LOCK_NB):
+            with contextlib.suppress(LockHeld, FileNotFoundError), file_lock(_lock_of(path)):
                 if path.stat().st_nlink == 1:
                     path.unlink()
                     freed += size
@@ -190,13 +190,8 @@ class NodeCache:
         )
 
 
-@contextlib.contextmanager
-def _locked(path: Path, flags: int = 0) -> Iterator[None]:
-    """Lock a cached file, which need not exist. Raises ``BlockingIOError`` with ``LOCK_NB`` if another has the lock."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_name(f"{path.name}.lock"), "ab") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX | flags)
-        yield
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
 
 
 def _link(path: Path, link: Path) -> Path:

@@ -13,7 +13,7 @@ from orchestrator.store.artifact import Artifact, CorruptArtifact, discard
 from orchestrator.store.build_progress import BuildProgressCache
 from orchestrator.store.building import Builder, building
 from orchestrator.store.files import Files, FileVersion
-from orchestrator.store.local_mirror import fetch_folder, local_folder, read_small_files, upload_folder
+from orchestrator.store.local_mirror import fetch_folder, read_small_files
 from orchestrator.store.results import Failure, Result
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import canonical_json
@@ -137,17 +137,9 @@ class Store:
         """The folder of a cell's adapter on this machine's disk, downloaded if necessary; ``None`` if it has none."""
         return fetch_folder(self.files, f"adapters/{cell_id}")
 
-    def local_folder(self, folder: str) -> Path:
-        """This machine's mirror of a folder of a remote store; the folder itself of a local store."""
-        return local_folder(self.files, folder)
-
-    def upload_folder(self, folder: str, last: str) -> None:
-        """Make a remote folder equal to this machine's mirror of it; the file called ``last`` is uploaded last."""
-        upload_folder(self.files, folder, last)
-
     def write_failure(self, failure: Failure) -> None:
         """Record that a cell or an artifact could not be made."""
-        self.files.write(f"failures/{failure.id.replace('/', '.')}.json", failure.to_json().encode())
+        self.files.write(f"failures/{_file_name(failure.id)}", failure.to_json().encode())
 
     def read_failures(self) -> dict[str, Failure]:
         """Every failure record by id; a damaged one is returned as a failure that says so."""
@@ -158,9 +150,7 @@ class Store:
                 continue
             try:
                 failure = Failure.from_json(content.decode("utf-8", "replace"))
-                if (
-                    f"{failure.id.replace('/', '.')}.json" != name
-                ):  # a misnamed record would close a cell that did not fail
+                if _file_name(failure.id) != name:  # a misnamed record would close a cell that did not fail
                     raise ValueError(f"it is the record of {failure.id}")
             except ValueError as error:
                 failure = Failure(name[: -len(".json")], f"damaged failure record: {error}", "", "", 1, "", again=True)
@@ -173,7 +163,7 @@ class Store:
     def read_failure(self, failure_id: str) -> Failure | None:
         """One failure record; ``None`` if it is missing or damaged."""
         try:
-            data = self.files.read(f"failures/{failure_id.replace('/', '.')}.json")
+            data = self.files.read(f"failures/{_file_name(failure_id)}")
             found = Failure.from_json(data.decode("utf-8", "replace"))
         except (FileNotFoundError, ValueError):
             return None
@@ -185,15 +175,16 @@ class Store:
         self.files.write(name, text.encode())
         return self.files.location(name)
 
-    def remove_failure(self, failure_id: str) -> None:
-        """Remove a failure record, so that its cell or artifact counts as not tried."""
-        self.files.remove(f"failures/{failure_id.replace('/', '.')}.json")
-
     def remove_failures(self, failure_ids: Iterable[str]) -> None:
         """Remove many failure records; one listing finds those that exist."""
         existing = set(self._failure_names())
-        names = {f"{failure_id.replace('/', '.')}.json" for failure_id in failure_ids}
+        names = {_file_name(failure_id) for failure_id in failure_ids}
         self.files.map(lambda name: self.files.remove(f"failures/{name}"), sorted(names & existing))
+
+
+def _file_name(failure_id: str) -> str:
+    """The name of a failure's file; an artifact's address has a slash."""
+    return f"{failure_id.replace('/', '.')}.json"
 
 
 def _result(cell_id: str, content: bytes) -> Result:

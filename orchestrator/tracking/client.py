@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import logging
 import os
@@ -12,7 +11,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -20,6 +18,7 @@ from urllib.request import url2pathname
 
 from orchestrator.tracking.location import POSTGRES_DRIVER, is_postgres, with_driver
 from orchestrator.util.errors import one_line
+from orchestrator.util.locks import file_lock
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -54,7 +53,7 @@ def open_client(uri: str) -> MlflowClient:
     if uri.startswith("sqlite:///"):
         database = Path(uri.removeprefix("sqlite:///"))
         _use_write_ahead_log()
-        with _locked(Path(f"{database}.lock")) as lock:
+        with file_lock(Path(f"{database}.lock"), wait=True) as lock:
             _create_database(database, lock)
         _check_sqlite(database)
     uri = with_driver(uri)
@@ -123,20 +122,11 @@ def _use_write_ahead_log() -> None:
     event.listen(Engine, "connect", prepare)
 
 
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[int]:
-    """Hold a lock file; it stays locked as long as a child process lives that inherited the descriptor."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield stream.fileno()
-
-
 def move_aside(path: Path) -> Path | None:
     """Rename a SQLite database, so that the next client creates a new one; its new path, ``None`` if there was none."""
     if not path.exists():
         return None
-    with _locked(Path(f"{path}.lock")):
+    with file_lock(Path(f"{path}.lock"), wait=True):
         aside = path.with_name(f"{path.name}.{time.strftime('%Y%m%d-%H%M%S')}.old")
         os.replace(path, aside)
         for suffix in ("-wal", "-shm", "-journal"):

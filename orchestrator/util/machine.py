@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
@@ -87,49 +86,15 @@ def process_tree_memory() -> Memory:
 
 
 def local_gpus() -> tuple[Gpu, ...]:
-    """The GPUs of this machine, from NVIDIA's library if it is installed, else from ``nvidia-smi``; else empty."""
-    try:
-        return _gpus_by_library()
-    except ImportError:
-        return _gpus_by_command()
-    except Exception:  # there is no driver, or it does not fit the library
-        return ()
-
-
-def _gpus_by_library() -> tuple[Gpu, ...]:
-    import pynvml
-
-    pynvml.nvmlInit()
-    try:
-        found = []
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-            busy = None
-            with suppress(pynvml.NVMLError):  # a slice of a GPU does not report it
-                busy = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-            found.append(Gpu(index, str(pynvml.nvmlDeviceGetName(handle)), busy, int(memory.used), int(memory.total)))
-        return tuple(found)
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _gpus_by_command() -> tuple[Gpu, ...]:
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return ()
-    try:
+    """The GPUs of this machine, from ``nvidia-smi``, which comes with the driver; empty without it."""
+    command = ["nvidia-smi", f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits"]
+    try:  # a session of its own, so that Ctrl-C does not reach it
         said = subprocess.run(
-            [command, f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits"],
-            capture_output=True,
-            text=True,
-            timeout=_SMI_SECONDS,
-            check=True,
-            start_new_session=True,  # so that Ctrl-C does not reach it
-        ).stdout
+            command, capture_output=True, text=True, timeout=_SMI_SECONDS, check=True, start_new_session=True
+        )
     except (OSError, subprocess.SubprocessError):
         return ()
-    return parse_nvidia_smi(said)
+    return parse_nvidia_smi(said.stdout)
 
 
 def parse_nvidia_smi(said: str) -> tuple[Gpu, ...]:

@@ -214,7 +214,7 @@ def test_a_cell_that_goes_wrong_is_recorded_with_its_reason_and_not_as_an_accura
         assert failure.attempts == attempt
         assert "Traceback" in Path(failure.log).read_text()
     assert cell.id not in store.result_ids()
-    store.remove_failure(cell.id)
+    store.remove_failures([cell.id])
 
 
 @pytest.mark.usefixtures("broken_methods")

@@ -28,6 +28,7 @@ from orchestrator.store import STALE_ATTEMPT_SECONDS, CorruptArtifact, Store
 from orchestrator.store.build_progress import BuildProgress
 from orchestrator.store.files import Files
 from orchestrator.store.lease import grid_lease
+from orchestrator.store.local_mirror import local_folder, upload_folder
 from orchestrator.store.node_cache import FOLDER
 from orchestrator.store.remote import StoreUnavailable
 from orchestrator.store.results import Failure
@@ -289,7 +290,7 @@ def test_more_results_than_a_page_of_a_listing_are_read_and_those_of_others_are_
     assert len(found[0].curves["train_loss"]) == 7
     assert damaged == [cells[1].id]
     assert cells[1].id not in store.result_ids()
-    copies = Store(URL).local_folder("results")
+    copies = local_folder(Files(URL), "results")
     one = copies / f"{cells[5].id}.json"
     one.write_bytes(one.read_bytes()[:100])  # a copy that is not what the store has is not believed
     assert Store(URL).read_results(cells)[0] == found
@@ -313,14 +314,14 @@ def test_failures_logs_and_adapters(s3: Any, tmp_path: Path) -> None:
 
 def test_a_published_folder_holds_what_the_machines_copy_holds(s3: Any) -> None:
     store = Store(URL)
-    local = store.local_folder("reports/demo")
+    local = local_folder(store.files, "reports/demo")
     for name in ("index.html", "tables/old.csv", ".building-1/half.csv"):
         (local / name).parent.mkdir(parents=True, exist_ok=True)
         (local / name).write_text(name)
-    store.upload_folder("reports/demo", last="index.html")
+    upload_folder(store.files, "reports/demo", last="index.html")
     assert keys(s3) == ["reports/demo/index.html", "reports/demo/tables/old.csv"]
     (local / "tables" / "old.csv").rename(local / "tables" / "new.csv")
-    store.upload_folder("reports/demo", last="index.html")
+    upload_folder(store.files, "reports/demo", last="index.html")
     assert keys(s3) == ["reports/demo/index.html", "reports/demo/tables/new.csv"]
 
 
@@ -360,6 +361,7 @@ def test_a_run_is_seen_from_another_machine(s3: Any) -> None:
 
 def test_a_builder_says_how_far_it_is_to_whoever_looks(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.store.build_progress.REMOTE_SECONDS", 0.0)
+    monkeypatch.setattr("orchestrator.store.build_progress.WRITE_SECONDS", 0.0)
     note, store = BuildProgress(Files(URL), ADDRESS), Store(URL)
     note.write(1_500, 3_000)
 
