@@ -88,6 +88,11 @@ class Method:
     tower_passes: Callable[[int, Any], TowerPasses] = lambda support_size, settings: TowerPasses()
     test_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    @property
+    def uses_source_models(self) -> bool:
+        """Whether it reads fine-tuned models of the source datasets. With ``meta_recipe`` it reads their images."""
+        return self.uses_sources and self.meta_recipe is None
+
     def configure(self, changes: Mapping[str, Any], track: str = "fewshot") -> Any:
         """The settings for a track, with ``changes`` applied to the defaults.
 

@@ -150,7 +150,7 @@ def adapt(
     track = "fewshot" if labels is not None else "tta"
     if track not in chosen.tracks:
         raise ValueError(f"{method} {'needs labels' if labels is None else 'adapts to images without labels only'}")
-    if chosen.uses_sources and chosen.meta_recipe is None and sources is None:
+    if chosen.uses_source_models and sources is None:
         raise ValueError(f"{method} needs source models; pass sources=bolt.load_sources(folder, backbone)")
     labels_N = _check_labels(labels, len(images), len(class_names))
     in_memory = InMemoryImages(backbone, images, name=name, seed=seed, mirror=mirror, exif_rotation=exif_rotation)

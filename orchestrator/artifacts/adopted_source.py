@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from bolt.clip.tensor_files import save_tensors
+from orchestrator.artifacts.examine_checkpoint import check_digest, examine_checkpoint
+from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.source_model import SourceModel, source_address
 from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, SourceRef
 from orchestrator.core.recipes import adopted_source
-
-if TYPE_CHECKING:
-    from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.store import Artifact, Builder
+from orchestrator.store import Artifact, Builder
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,6 @@ class AdoptedSource(ArtifactSpec):
 
         Raises ``UserError`` when its content is not what was adopted, or when it does not fit the backbone.
         """
-        from bolt.clip.tensor_files import save_tensors
-        from orchestrator.artifacts.examine_checkpoint import check_digest, examine_checkpoint
-
         entry = loaded.catalog.checkpoints[self.backbone.name, self.dataset]
         check_digest(entry)
         tower = loaded.backbone(self.backbone).tower

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+from safetensors import safe_open
+
+from bolt.clip.tensor_files import save_tensors
+from bolt.spectral.task_vector_sum import add_task_vector
 from orchestrator.artifacts.adopted_source import Source
+from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import ArtifactSpec
 from orchestrator.catalog import Catalog
+from orchestrator.store import Builder
 from orchestrator.util.identity import encode
-
-if TYPE_CHECKING:
-    from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.store import Builder
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,6 @@ class DomainTotal(ArtifactSpec):
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Add the task vectors tensor by tensor into ``total.safetensors``, without rounding."""
-        import torch
-        from safetensors import safe_open
-
-        from bolt.clip.tensor_files import save_tensors
-        from bolt.spectral.task_vector_sum import add_task_vector
-
         backbone = self.sources[0].backbone
         pretrained = loaded.backbone(backbone).tower.state_dict_open_clip()
         totals = {

@@ -38,6 +38,12 @@ class ExaminedCheckpoint:
     distance: float
     notes: tuple[str, ...]
 
+    @property
+    def summary(self) -> str:
+        """The layout and the distance in one line."""
+        distance = f"{100 * self.distance:.2f} % of the pre-trained tower's norm away from it"
+        return f"{self.converted.layout}, {distance}"
+
 
 def check_digest(entry: CheckpointEntry) -> None:
     """Raise ``UserError`` if an adopted file is missing or is no longer the file that was adopted."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+
+import numpy as np
 
 from bolt.clip.preprocess import evaluation_pixels
+from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import ArtifactSpec
-from orchestrator.catalog import Catalog
+from orchestrator.catalog import Catalog, excluded_images
 from orchestrator.core.cell import DatasetRef
 from orchestrator.datasets import images as decoded
-
-if TYPE_CHECKING:
-    from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.store import Artifact, Builder
+from orchestrator.store import Artifact, Builder
 
 TYPICAL_SIDE = 430
 """Assumed side in pixels of the images of a dataset whose catalog entry gives none. A square of this side has as many
@@ -71,11 +71,6 @@ class Images(ArtifactSpec):
 
         Raises ``UserError`` for missing files and for images that cannot be decoded.
         """
-        from functools import partial
-
-        import numpy as np
-
-        from orchestrator.catalog import excluded_images
         from orchestrator.datasets.opening import open_dataset
         from orchestrator.datasets.splits import split_manifest
 

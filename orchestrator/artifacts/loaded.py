@@ -10,19 +10,17 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 
-from orchestrator.catalog import BackboneEntry, Catalog, DatasetEntry, backbone_ref, dataset_ref, load_catalog
+from bolt.clip.backbone import Backbone
+from orchestrator.catalog import Catalog, DatasetEntry, backbone_ref, dataset_ref, load_catalog
 from orchestrator.catalog.load_backbone import load_backbone, swap_activation
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Artifact, Store
 from orchestrator.util.errors import UserError
-
-if TYPE_CHECKING:
-    from bolt.clip.backbone import Backbone
 
 Value = TypeVar("Value")
 Loaded = TypeVar("Loaded", covariant=True)
@@ -79,11 +77,17 @@ class LoadedArtifacts:
         return self.cached(type(spec), spec, lambda: spec.load(self.artifact(spec.address), self.device), spec.kept)
 
     def backbone(self, ref: BackboneRef) -> Backbone:
-        """The frozen backbone on this process's device. Only the last one is kept."""
+        """The frozen backbone on this process's device, with the activation that ``ref`` means. The last one is kept.
+
+        Raises ``UserError`` if its catalog entry changed since the grid was read.
+        """
 
         def load() -> Backbone:
-            entry = self.backbone_entry(ref)
-            return load_backbone(entry, self.device, swapped=entry != self.catalog.backbone(ref.name))
+            entry = self.catalog.backbone(ref.name)
+            for swapped, variant in ((False, entry), (True, swap_activation(entry))):
+                if backbone_ref(variant) == ref:
+                    return load_backbone(variant, self.device, swapped=swapped)
+            raise UserError(f"backbone {ref.name} changed since the grid was read", hint="run the same command again")
 
         return self.cached(BackboneRef, ref, load, keep=1)
 
@@ -112,17 +116,6 @@ class LoadedArtifacts:
             raise UserError(f"dataset {ref.name} changed since the grid was read", hint="run the same command again")
         self._checked.add(ref)  # a folder's identity lists all its files: one check per process is enough
         return entry
-
-    def backbone_entry(self, ref: BackboneRef) -> BackboneEntry:
-        """The catalog entry of a backbone, with the activation that ``ref`` means.
-
-        Raises ``UserError`` if the entry changed since the grid was read.
-        """
-        entry = self.catalog.backbone(ref.name)
-        for variant in (entry, swap_activation(entry)):
-            if backbone_ref(variant) == ref:
-                return variant
-        raise UserError(f"backbone {ref.name} changed since the grid was read", hint="run the same command again")
 
 
 @lru_cache(maxsize=1)

@@ -1,27 +1,26 @@
-"""Kind ``MetaStart``: an image tower meta-learned on the training images of several datasets.
-
-Shape legend: N images, S image side.
-"""
+"""Kind ``MetaStart``: an image tower meta-learned on the training images of several datasets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from bolt.clip.tensor_files import save_tensors
+from bolt.training.meta import REPORT_INTERVAL, MetaTask, meta_learn
 from bolt.training.meta_recipe import MetaRecipe
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, TRAINING_FACTOR, ArtifactSpec
+from orchestrator.artifacts.support_images import Views
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, DatasetRef
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from bolt.training.meta import MetaTask
-    from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.store import Artifact, Builder
+from orchestrator.store import Artifact, Builder
 
 META_SEED = 0
 """Keys the episodes and the crops of a meta-learning. A start is meta-learned once."""
@@ -70,9 +69,6 @@ class MetaStart(ArtifactSpec):
 
         A build that was killed continues from its last snapshot and ends with the same bits.
         """
-        from bolt.clip.tensor_files import save_tensors
-        from bolt.training.meta import REPORT_INTERVAL, meta_learn
-
         snapshot = builder.snapshots.load()
         curve: list[float] = snapshot["meta_loss"] if snapshot else []
 
@@ -98,27 +94,15 @@ class MetaStart(ArtifactSpec):
         )
 
     def _task(self, dataset: DatasetRef, loaded: LoadedArtifacts) -> MetaTask:
-        """One dataset's training images, seen through light crops that are never mirrored."""
-        import torch
-
-        from bolt.clip.augment import SOURCE_CROP, augmented_view
-        from bolt.training.meta import MetaTask
-
-        images = loaded.get(self._images(dataset))
+        """One dataset's training images, seen through light crops."""
+        images, views = loaded.get(self._images(dataset)), Views(light=True)
 
         def pixels(view: int, rows: Tensor) -> Tensor:
-            return torch.stack(
-                [
-                    augmented_view(images.image(row), self.image_size, dataset.name, META_SEED, view, row, SOURCE_CROP)
-                    for row in rows.tolist()
-                ]
-            )
+            return views.draw(images, rows.tolist(), view, size=self.image_size, dataset=dataset.name, seed=META_SEED)
 
         return MetaTask(dataset.name, loaded.get(self._head(dataset)), torch.from_numpy(images.labels), pixels)
 
     def load(self, artifact: Artifact, device: str) -> dict[str, Tensor]:
         """The tower's tensors by open_clip's visual names, on the device."""
-        from safetensors.torch import load_file
-
         tensors = load_file(artifact.path("tower.safetensors"))
         return {name: tensor.to(device) for name, tensor in tensors.items()}

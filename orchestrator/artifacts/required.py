@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any
 
 from bolt.methods import METHODS, Method
 from orchestrator.artifacts.adopted_source import Source
@@ -18,7 +20,7 @@ from orchestrator.artifacts.support_features import SupportFeatures
 from orchestrator.artifacts.support_images import SupportImages, Views
 from orchestrator.artifacts.test_features import TestFeatures
 from orchestrator.catalog import Catalog
-from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, SourceRef
+from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.tracks import TRACKS
 
 SHOTS_STEP = 16
@@ -52,14 +54,11 @@ class CellArtifacts:
     @property
     def specs(self) -> tuple[ArtifactSpec, ...]:
         """The artifacts without the sources."""
-        optional = (
-            self.meta_start,
-            self.validation_images,
-            self.whole_test_images,
-            self.support_images,
-            self.support_features,
-        )
-        return self.head, *self.test_features, *(spec for spec in optional if spec is not None)
+        found: list[ArtifactSpec] = []
+        for value in (getattr(self, field.name) for field in fields(self)):
+            each = value if isinstance(value, tuple) else (value,)
+            found += [spec for spec in each if isinstance(spec, ArtifactSpec)]
+        return tuple(found)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -68,10 +67,21 @@ class CellArtifacts:
         return *(spec.address for spec in self.specs), *sources
 
 
+def configured_method(cell: Cell) -> tuple[Method, Any]:
+    """A cell's method, and its settings on the cell's track."""
+    return METHODS[cell.method.name], _settings(cell.method, cell.track)
+
+
+@lru_cache(maxsize=1024)
+def _settings(method: MethodRef, track: str) -> Any:
+    """The settings of a method, cached: many cells share them, and making them takes most of the time of a plan."""
+    return TRACKS[track].configure(METHODS[method.name], method.settings_dict())
+
+
 def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
     """The artifacts that a cell reads. Nothing is loaded, and nothing has to be built."""
-    method, track = METHODS[cell.method.name], TRACKS[cell.track]
-    settings = track.configure(method, cell.method.settings_dict())
+    method, settings = configured_method(cell)
+    gives_support = TRACKS[cell.track].gives_support
     size = catalog.backbone(cell.backbone.name).image_size
     views = Views(
         light=method.baseline_crop and cell.protocol.baseline_crop == "light",
@@ -82,12 +92,12 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
         datasets = tuple(DatasetRef(source.dataset, source.digest) for source in cell.sources)
         meta_start = MetaStart(cell.backbone, datasets, size, method.meta_recipe(settings))
     support = features = None
-    if method.uses_support and track.gives_support:
+    if method.uses_support and gives_support:
         support = support_images(cell)
         count = method.support_feature_views(settings)
         if count is not None:
             features = SupportFeatures(cell.backbone, support, size, views, round_up(count, VIEWS_STEP))
-    at_test_time = method.uses_support and not track.gives_support
+    at_test_time = method.uses_support and not gives_support
     return CellArtifacts(
         head=Head(cell.backbone, cell.dataset, size),
         test_features=tuple(TestFeatures(cell.backbone, dataset, size) for dataset in cell.evaluate_on),
@@ -97,7 +107,7 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
         support_images=support,
         support_features=features,
         views=views,
-        sources=cell.sources if _reads_models(method) else (),
+        sources=cell.sources if method.uses_source_models else (),
     )
 
 
@@ -112,11 +122,6 @@ def support_images(cell: Cell) -> SupportImages:
 def scored_on_validation(cell: Cell) -> bool:
     """Whether the protocol scores the cell on a tenth of its training split instead of the test split."""
     return cell.protocol.meta_scoring == "validation" and METHODS[cell.method.name].meta_recipe is not None
-
-
-def _reads_models(method: Method) -> bool:
-    """Whether the method's sources are models; those of a meta-learned start are images."""
-    return method.meta_recipe is None
 
 
 def required_artifacts(
@@ -141,8 +146,7 @@ def required_artifacts(
         direct.update(dict.fromkeys(reads.specs))
         if not reads.sources:
             continue
-        method = METHODS[cell.method.name]
-        settings = TRACKS[cell.track].configure(method, cell.method.settings_dict())
+        method, settings = configured_method(cell)
         width = catalog.backbone(cell.backbone.name).width
         top_k = round_up(method.source_directions(settings, width, len(reads.sources)), DIRECTIONS_STEP)
         for model in (sources[source] for source in reads.sources):
@@ -155,25 +159,27 @@ def required_artifacts(
 
 def _totals(
     grid: Iterable[Cell], summed: Set[tuple[BackboneRef, str]], sources: Mapping[SourceRef, Source]
-) -> Iterator[DomainTotal]:
-    """One total for each backbone and domain in ``summed``, over the sources of all its cells."""
-    groups: dict[tuple[BackboneRef, str], list[dict[str, Source]]] = {}
-    seen: set[tuple[SourceRef, ...]] = set()
+) -> list[DomainTotal]:
+    """One total for each backbone and domain in ``summed``, over the sources of all its cells.
+
+    There are several where the cells have different models of the same dataset, because a total has one of each.
+    """
+    domain_of: dict[tuple[SourceRef, ...], tuple[BackboneRef, str]] = {}
     for cell in grid:
-        reads_models = cell.sources and _reads_models(METHODS[cell.method.name])
-        if (cell.backbone, cell.domain) in summed and reads_models and cell.sources not in seen:
-            seen.add(cell.sources)
-            models = {source.dataset: sources[source] for source in cell.sources}
-            _add_to_group(groups.setdefault((cell.backbone, cell.domain), []), models)
-    for of_domain in groups.values():
+        if (cell.backbone, cell.domain) in summed and METHODS[cell.method.name].uses_source_models:
+            domain_of.setdefault(cell.sources, (cell.backbone, cell.domain))
+    groups: dict[tuple[BackboneRef, str], list[dict[str, Source]]] = {}
+    for refs, domain in domain_of.items():
+        models = {ref.dataset: sources[ref] for ref in refs}
+        of_domain = groups.setdefault(domain, [])
         for group in of_domain:
-            yield DomainTotal(tuple(group[name] for name in sorted(group)))
-
-
-def _add_to_group(groups: list[dict[str, Source]], models: dict[str, Source]) -> None:
-    """Add a cell's sources to the first group that has no other model of the same dataset."""
-    for group in groups:
-        if all(group.get(name, model) == model for name, model in models.items()):
-            group.update(models)
-            return
-    groups.append(dict(models))
+            if all(group.get(name, model) == model for name, model in models.items()):
+                group.update(models)
+                break
+        else:
+            of_domain.append(models)
+    return [
+        DomainTotal(tuple(group[name] for name in sorted(group)))
+        for of_domain in groups.values()
+        for group in of_domain
+    ]

@@ -6,17 +6,19 @@ Shape legend: m, n rows and columns of a weight matrix, k directions.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from safetensors import safe_open
+
+from bolt.clip.tensor_files import save_tensors
+from bolt.clip.tensor_names import matrix_names
+from bolt.spectral.directions import top_directions
 from orchestrator.artifacts.adopted_source import Source
+from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import SourceRef
+from orchestrator.store import Builder
 from orchestrator.util.identity import address
-
-if TYPE_CHECKING:
-    from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.store import Builder
 
 DIRECTIONS_STEP = 16
 """The stored number of directions is a multiple of this, so that grids with different ``top_k`` share artifacts."""
@@ -54,12 +56,6 @@ class SourceDirections(ArtifactSpec):
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Decompose every matrix into ``<matrix>.u`` (m, k), ``<matrix>.s`` (k,) and ``<matrix>.v`` (n, k)."""
-        from safetensors import safe_open
-
-        from bolt.clip.tensor_files import save_tensors
-        from bolt.clip.tensor_names import matrix_names
-        from bolt.spectral.directions import top_directions
-
         pretrained = loaded.backbone(self.source.backbone).tower.state_dict_open_clip()
         tensors = {}
         with safe_open(str(loaded.get(self.source)), "pt") as file:

@@ -1,29 +1,35 @@
 """Kind ``SourceModel``: an image tower fine-tuned on one dataset.
 
-Shape legend: N images, C classes, S image side.
+Shape legend: N test images, D embedding width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from bolt.clip.tensor_files import save_tensors
+from bolt.task.scoring import accuracy, predict_classes
+from bolt.task.support import batch_order
+from bolt.task.task import cosine_classifier
+from bolt.training.finetune import finetune_source
+from bolt.training.loop import TrainingRecipe
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, TRAINING_FACTOR, ArtifactSpec
+from orchestrator.artifacts.support_images import Views
 from orchestrator.artifacts.test_features import TestFeatures
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, DatasetRef, SourceRef
 from orchestrator.core.recipes import SourceRecipe
+from orchestrator.store import Artifact, Builder
 from orchestrator.util.identity import address
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.store import Artifact, Builder
 
 SOURCE_SEED = 0
 """Keys the order and the crops of a fine-tuning. A source is fine-tuned once, on the whole training split."""
@@ -60,11 +66,8 @@ class SourceModel(ArtifactSpec):
 
     @property
     def inputs(self) -> tuple[ArtifactSpec, ...]:
-        return (
-            Images(self.dataset, "train", self.image_size),
-            Head(self.backbone, self.dataset, self.image_size),
-            TestFeatures(self.backbone, self.dataset, self.image_size),
-        )
+        images = Images(self.dataset, "train", self.image_size)
+        return images, *accuracy_inputs(self.backbone, self.dataset, self.image_size)
 
     def size_bytes(self, catalog: Catalog) -> int:
         return FLOAT_BYTES * catalog.backbone(self.backbone.name).parameters
@@ -79,28 +82,14 @@ class SourceModel(ArtifactSpec):
 
         A build that was killed continues from its last snapshot and ends with the same bits.
         """
-        import torch
-
-        from bolt.clip.augment import SOURCE_CROP, augmented_view
-        from bolt.clip.tensor_files import save_tensors
-        from bolt.task.support import batch_order
-        from bolt.training.finetune import finetune_source
-        from bolt.training.loop import TrainingRecipe
-        from orchestrator.artifacts.source_accuracy import source_accuracy
-
-        name = self.dataset.name
+        name, views = self.dataset.name, Views(light=True)
         images = loaded.get(Images(self.dataset, "train", self.image_size))
         recipe = TrainingRecipe(**asdict(self.recipe))
         resume = builder.snapshots.load()
         curve = [row["train_loss"] for row in resume["curve"]] if resume else []
 
         def pixels(view: int, rows: Tensor) -> Tensor:
-            return torch.stack(
-                [
-                    augmented_view(images.image(i), self.image_size, name, SOURCE_SEED, view, i, SOURCE_CROP)
-                    for i in rows.tolist()
-                ]
-            )
+            return views.draw(images, rows.tolist(), view, size=self.image_size, dataset=name, seed=SOURCE_SEED)
 
         def on_epoch_end(epoch: int, state: Callable[[], dict[str, Any]]) -> None:
             builder.progress(epoch + 1, recipe.epochs)
@@ -135,3 +124,36 @@ class SourceModel(ArtifactSpec):
 def source_address(backbone: str, source: SourceRef) -> str:
     """The address of a cell's source, fine-tuned or adopted. The source's digest covers its backbone and recipe."""
     return f"{SourceModel.kind}/{address(backbone, source.dataset, of=(SourceModel.version, source))}"
+
+
+def accuracy_inputs(backbone: BackboneRef, dataset: DatasetRef, image_size: int) -> tuple[Head, TestFeatures]:
+    """The artifacts that :func:`source_accuracy` reads. It also reads the test images, an input of both."""
+    return Head(backbone, dataset, image_size), TestFeatures(backbone, dataset, image_size)
+
+
+def source_accuracy(
+    tensors: Mapping[str, Tensor], backbone: BackboneRef, dataset: DatasetRef, loaded: LoadedArtifacts
+) -> dict[str, Any]:
+    """Accuracy in per cent of a fine-tuned and of the frozen tower on a dataset's test split, and its size.
+
+    Args:
+        tensors: the fine-tuned tower's, by open_clip's visual names.
+        backbone, dataset: their head and test features must be built.
+    """
+    frozen = loaded.backbone(backbone)
+    tower = frozen.tower.copy(trainable=tensors)
+    tower.load_open_clip(tensors)
+    head, features = accuracy_inputs(backbone, dataset, frozen.image_size)
+    images = loaded.get(Images(dataset, "test", frozen.image_size))
+    frozen_ND = loaded.get(features)
+    classify = cosine_classifier(loaded.get(head), frozen.logit_scale)
+    tuned = predict_classes(
+        len(images), lambda start, stop: frozen.encode_images(images.batch(start, stop), tower), classify
+    )
+    zero_shot = predict_classes(len(images), lambda start, stop: frozen_ND[start:stop].to(loaded.device), classify)
+    labels = torch.from_numpy(images.labels)
+    return {
+        "accuracy_fine_tuned": accuracy(tuned.all_classes, labels),
+        "accuracy_zero_shot": accuracy(zero_shot.all_classes, labels),
+        "test_images": len(images),
+    }

@@ -5,14 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
+from orchestrator.catalog import Catalog
+from orchestrator.core.settings import RunSettings
+from orchestrator.store import Artifact, Builder
 from orchestrator.util.identity import address, encode
-
-if TYPE_CHECKING:
-    from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.catalog import Catalog
-    from orchestrator.store import Artifact, Builder
 
 TRAINING_FACTOR = 3.0
 """Operations of a forward and backward pass of a network, as a multiple of a forward pass."""
@@ -28,8 +27,8 @@ class ArtifactSpec(ABC):
     Each subclass is one kind of artifact. Its name and its fields are exactly what the artifact's content depends on.
     Their fingerprint is part of the address, so equal specs share one artifact and different specs never do.
 
-    Planning imports all kinds and builds nothing. A kind therefore imports what only ``build`` and ``load`` need inside
-    those methods.
+    Planning imports all kinds and builds nothing. A kind therefore imports slow modules, such as those that import
+    torchvision (2 s), inside ``build``.
 
     Attributes:
         version: raised when ``build`` changes its output. Artifacts of an older version are then not used any more.
@@ -88,6 +87,18 @@ class ArtifactSpec(ABC):
     def load(self, artifact: Artifact, device: str) -> Any:
         """Read the built artifact; :meth:`LoadedArtifacts.get` returns this value."""
         return artifact
+
+
+def build(spec: ArtifactSpec, settings: RunSettings) -> str:
+    """Build an artifact unless the settings' store has it; returns its address. Its inputs must be built.
+
+    Raises what :meth:`ArtifactSpec.build` raises. No half-built artifact is left behind.
+    """
+    loaded = loaded_artifacts(settings)
+    if loaded.store.artifact(spec.address, spec.identity) is None:
+        with loaded.store.building(spec.address, spec.identity) as builder:
+            spec.build(loaded, builder)
+    return spec.address
 
 
 def with_inputs(specs: Iterable[ArtifactSpec]) -> list[ArtifactSpec]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import torch
 from safetensors import safe_open
@@ -11,11 +12,12 @@ from torch import Tensor
 from bolt.spectral.directions import Directions
 from bolt.spectral.sources import PooledBasis, pooled_basis
 from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
+from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.source_directions import DIRECTIONS_STEP, directions_address
 from orchestrator.artifacts.source_model import source_address
 from orchestrator.artifacts.spec import round_up
 from orchestrator.core.cell import BackboneRef, SourceRef
-from orchestrator.store import Artifact, Store
+from orchestrator.store import Artifact
 
 
 class StoredSources:
@@ -26,19 +28,16 @@ class StoredSources:
     because :func:`bolt.spectral.task_vector_sum.add_task_vector` sums without rounding.
 
     Args:
-        store: where the sources' artifacts are.
-        pretrained: the pre-trained tower's tensors, by open_clip's visual names.
+        loaded: reads the sources' artifacts and the pre-trained tower.
         sources: the sources, in the cell's order.
     """
 
-    def __init__(
-        self, store: Store, backbone: BackboneRef, pretrained: Mapping[str, Tensor], sources: Sequence[SourceRef]
-    ) -> None:
-        self._store = store
+    def __init__(self, loaded: LoadedArtifacts, backbone: BackboneRef, sources: Sequence[SourceRef]) -> None:
+        self._loaded = loaded
         self._backbone = backbone
+        pretrained = loaded.backbone(backbone).tower.state_dict_open_clip()
         self._pretrained = {name: tensor.cpu() for name, tensor in pretrained.items()}
         self._sources = tuple(sources)
-        self._artifacts: dict[str, Artifact] = {}
         self._total = self._find_total()
         self._bases: dict[tuple[str, int], PooledBasis] = {}
 
@@ -81,8 +80,8 @@ class StoredSources:
         return self._bases[matrix, top_k]
 
     def _delta(self, source: SourceRef, name: str) -> Tensor:
-        path = self._artifact(source_address(self._backbone.name, source)).path("tower.safetensors")
-        with safe_open(path, "pt") as file:
+        artifact = self._loaded.artifact(source_address(self._backbone.name, source))
+        with safe_open(artifact.path("tower.safetensors"), "pt") as file:
             tuned: Tensor = file.get_tensor(name)
         return tuned - self._pretrained[name]
 
@@ -94,22 +93,9 @@ class StoredSources:
         fewest = round_up(top_k, DIRECTIONS_STEP)
         widest = max(tensor.shape[-1] for tensor in self._pretrained.values() if tensor.ndim)
         for size in range(fewest, round_up(widest, DIRECTIONS_STEP) + 1, DIRECTIONS_STEP):
-            found = self._find(directions_address(self._backbone.name, source, size))
-            if found is not None:
-                return found
-        return self._artifact(directions_address(self._backbone.name, source, fewest))
-
-    def _find(self, address: str) -> Artifact | None:
-        """An artifact if it is built. Its manifest is read once: every matrix asks, and the store may be remote."""
-        if address not in self._artifacts and (found := self._store.artifact(address)) is not None:
-            self._artifacts[address] = found
-        return self._artifacts.get(address)
-
-    def _artifact(self, address: str) -> Artifact:
-        found = self._find(address)
-        if found is None:
-            raise FileNotFoundError(f"{address} is not built in {self._store.url}")
-        return found
+            with suppress(FileNotFoundError):
+                return self._loaded.artifact(directions_address(self._backbone.name, source, size))
+        return self._loaded.artifact(directions_address(self._backbone.name, source, fewest))
 
     def _find_total(self) -> tuple[Artifact, list[SourceRef]] | None:
         """The domain total that covers the sources and the fewest others, with those others.
@@ -118,10 +104,10 @@ class StoredSources:
         """
         wanted = set(self._sources)
         best: tuple[Artifact, list[SourceRef]] | None = None
-        for address in self._store.addresses("spectra"):
+        for address in self._loaded.store.addresses("spectra"):
             if ".total." not in address:
                 continue
-            artifact = self._artifact(address)
+            artifact = self._loaded.artifact(address)
             covered = [SourceRef(dataset, digest) for dataset, digest in artifact.meta["sources"]]
             if not wanted <= set(covered):
                 continue

@@ -6,18 +6,19 @@ Shape legend: V augmented views, N images, D embedding width.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from bolt.clip.tensor_files import save_tensors
+from bolt.task.task import EVALUATION_VIEW
+from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
 from orchestrator.artifacts.support_images import SupportImages, Views
 from orchestrator.catalog import Catalog
-from orchestrator.core.cell import BackboneRef, DatasetRef
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.store import Artifact, Builder
+from orchestrator.core.cell import BackboneRef
+from orchestrator.store import Artifact, Builder
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,8 @@ class SupportFeatures(ArtifactSpec):
     views: int
 
     @property
-    def dataset(self) -> DatasetRef:
-        return self.support.dataset
-
-    @property
     def name_parts(self) -> tuple[str | int, ...]:
-        return self.backbone.name, self.dataset.name, "support", f"s{self.support.seed}"
+        return self.backbone.name, self.support.dataset.name, "support", f"s{self.support.seed}"
 
     @property
     def inputs(self) -> tuple[ArtifactSpec, ...]:
@@ -61,15 +58,10 @@ class SupportFeatures(ArtifactSpec):
         return self._encoded_images(catalog) * catalog.backbone(self.backbone.name).gflops_per_image
 
     def _encoded_images(self, catalog: Catalog) -> int:
-        return catalog.dataset(self.dataset.name).classes * self.support.shots * (self.views + 1)
+        return catalog.dataset(self.support.dataset.name).classes * self.support.shots * (self.views + 1)
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Encode every view: ``features_VND`` (V + 1, N, D), and ``indices_N``, the images' positions in the split."""
-        import torch
-
-        from bolt.clip.tensor_files import save_tensors
-        from bolt.task.task import EVALUATION_VIEW
-
         pool = loaded.get(self.support)
         backbone = loaded.backbone(self.backbone)
         features_VND = torch.stack(
@@ -84,6 +76,4 @@ class SupportFeatures(ArtifactSpec):
 
     def load(self, artifact: Artifact, device: str) -> dict[str, Tensor]:
         """``features_VND`` and ``indices_N``, on the CPU."""
-        from safetensors.torch import load_file
-
         return load_file(artifact.path("features.safetensors"))

@@ -5,25 +5,26 @@ Shape legend: N support images, M images of the largest support, S image side.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from bolt.clip.preprocess import rgb_pixels
+from bolt.task.support import draw_support
+from bolt.task.task import EVALUATION_VIEW
 from orchestrator.artifacts.images import TYPICAL_SIDE
+from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import ArtifactSpec
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import DatasetRef
 from orchestrator.datasets import images as decoded
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-    from torch import Tensor
-
-    from bolt.clip.augment import Crop
-    from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.store import Artifact, Builder
+from orchestrator.store import Artifact, Builder
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,32 @@ class Views:
     light: bool = False
     mirror: bool = True
 
-    @property
-    def crop(self) -> Crop:
-        """The parameters of the random crops."""
-        from bolt.clip.augment import SOURCE_CROP, SUPPORT_CROP
+    def draw(
+        self,
+        images: decoded.Images,
+        rows: Sequence[int],
+        view: int,
+        *,
+        size: int,
+        dataset: str,
+        seed: int,
+        indices: Sequence[int] | None = None,
+    ) -> Tensor:
+        """One augmented view (``view`` >= 1) of stored images: uint8 (N, 3, S, S).
+
+        ``indices`` are the images' positions in their split, which key the crops; by default they are the rows.
+        """
+        from bolt.clip.augment import SOURCE_CROP, SUPPORT_CROP, augmented_view
 
         crop = SOURCE_CROP if self.light else SUPPORT_CROP
-        return crop if self.mirror else replace(crop, flip=0.0)
+        crop = crop if self.mirror else replace(crop, flip=0.0)
+        keys = rows if indices is None else indices
+        return torch.stack(
+            [
+                augmented_view(images.image(row), size, dataset, seed, view, key, crop)
+                for row, key in zip(rows, keys, strict=True)
+            ]
+        )
 
 
 @dataclass(frozen=True)
@@ -80,9 +100,6 @@ class SupportImages(ArtifactSpec):
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Draw the support and decode its images only, a few per class however large the split is."""
-        import numpy as np
-
-        from bolt.task.support import draw_support
         from orchestrator.datasets.opening import open_dataset
 
         entry = loaded.dataset_entry(self.dataset)
@@ -100,7 +117,6 @@ class SupportImages(ArtifactSpec):
         builder.meta.update(class_names=list(raw.class_names), images=len(indices))
 
     def load(self, artifact: Artifact, device: str) -> SupportPool:
-        import numpy as np
 
         return SupportPool(
             dataset=self.dataset.name,
@@ -129,18 +145,10 @@ class SupportPool:
 
     def pixels(self, view: int, indices: NDArray[np.int64], size: int, views: Views) -> Tensor:
         """One view of the images at those positions of the split: uint8 (N, 3, S, S)."""
-        import torch
-
-        from bolt.clip.augment import augmented_view, evaluation_view
-        from bolt.task.task import EVALUATION_VIEW
+        from bolt.clip.augment import evaluation_view
 
         rows = self.indices.searchsorted(indices).tolist()
         if view == EVALUATION_VIEW:
             return torch.stack([evaluation_view(self.images.image(row), size) for row in rows])
-        crop = views.crop
-        return torch.stack(
-            [
-                augmented_view(self.images.image(row), size, self.dataset, self.seed, view, index, crop)
-                for row, index in zip(rows, indices.tolist(), strict=True)
-            ]
-        )
+        where = indices.tolist()
+        return views.draw(self.images, rows, view, size=size, dataset=self.dataset, seed=self.seed, indices=where)

@@ -6,18 +6,18 @@ Shape legend: N test images, D embedding width.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from bolt.clip.tensor_files import save_tensors
 from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, DatasetRef
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.store import Artifact, Builder
+from orchestrator.store import Artifact, Builder
 
 BATCH = 256
 
@@ -54,10 +54,6 @@ class TestFeatures(ArtifactSpec):
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Encode the test images."""
-        import torch
-
-        from bolt.clip.tensor_files import save_tensors
-
         images = loaded.get(Images(self.dataset, "test", self.image_size))
         backbone = loaded.backbone(self.backbone)
         batches = [
@@ -69,6 +65,4 @@ class TestFeatures(ArtifactSpec):
 
     def load(self, artifact: Artifact, device: str) -> Tensor:
         """The features (N, D) on the CPU; a split can be too large for the device."""
-        from safetensors.torch import load_file
-
         return load_file(artifact.path("features.safetensors"))["features"]

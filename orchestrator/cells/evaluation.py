@@ -1,31 +1,60 @@
 """Scores an adapted classifier on a test split: the only place where test labels meet predictions.
 
-Shape legend: B batch, C classes, D embedding width.
+Shape legend: N images of a split, B batch, C classes, D embedding width, S image side.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from bolt.clip.augment import evaluation_view
+from bolt.methods import METHODS
 from bolt.task.scoring import accuracy, predict_classes
+from bolt.task.support import validation_tenth
 from bolt.task.task import Adapted, cosine_classifier
-from orchestrator.cells.test_data import TestData
-from orchestrator.core.cell import DatasetRef
+from orchestrator.artifacts.head import Head
+from orchestrator.artifacts.images import Images, class_names
+from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.required import scored_on_validation, support_images
+from orchestrator.artifacts.test_features import TestFeatures
+from orchestrator.core.cell import Cell, DatasetRef
 from orchestrator.store.results import Evaluation
+from orchestrator.tracks import TRACKS
+from orchestrator.util.errors import UserError
 
 
-def evaluate(test: TestData, dataset: DatasetRef, adapted: Adapted) -> Evaluation:
-    """Score a classifier on one dataset, and the frozen backbone on the same images.
+@dataclass(frozen=True)
+class TestSplit:
+    """The images of one dataset that a cell is scored on.
+
+    Attributes:
+        labels_N: classes of the target's head.
+        pixels: ``pixels(start, stop)`` -> uint8 (B, 3, S, S).
+        frozen: ``frozen(start, stop)`` -> the frozen tower's features (B, D).
+    """
+
+    labels_N: Tensor
+    pixels: Callable[[int, int], Tensor]
+    frozen: Callable[[int, int], Tensor]
+
+
+def evaluate(cell: Cell, dataset: DatasetRef, adapted: Adapted, loaded: LoadedArtifacts) -> Evaluation:
+    """Score a cell's classifier on one dataset, and the frozen backbone on the same images.
 
     If the dataset has fewer classes than the head, and the protocol asks for it, the score among its own classes is
-    given too. Raises :class:`bolt.task.scoring.NonFiniteLogits` for logits that are not numbers.
+    given too. Raises :class:`bolt.task.scoring.NonFiniteLogits` for logits that are not numbers, and
+    ``FileNotFoundError`` for an artifact that is not built.
     """
-    backbone, head_CD = test.backbone, test.head_CD
-    split = test.split(dataset)
+    backbone = loaded.backbone(cell.backbone)
+    head_CD = loaded.get(Head(cell.backbone, cell.dataset, loaded.image_size(cell.backbone)))
+    split = _validation_split(cell, loaded) if scored_on_validation(cell) else _test_split(cell, dataset, loaded)
     labels = split.labels_N
     total_C = torch.bincount(labels, minlength=len(head_CD))
-    partial = bool((total_C == 0).any()) and test.cell.protocol.ood_label_space == "both"
+    partial = bool((total_C == 0).any()) and cell.protocol.ood_label_space == "both"
     own_C = total_C > 0 if partial else None
 
     def adapted_features(start: int, stop: int) -> Tensor:
@@ -45,4 +74,56 @@ def evaluate(test: TestData, dataset: DatasetRef, adapted: Adapted) -> Evaluatio
         per_class=tuple((int(c), int(n)) for c, n in zip(correct_C, total_C, strict=True)),
         accuracy_own_classes=accuracy(found.own_classes, labels) if partial else None,
         accuracy_zero_shot_own_classes=accuracy(zero_shot.own_classes, labels) if partial else None,
+    )
+
+
+def target_labels(target: DatasetRef, dataset: DatasetRef, image_size: int, loaded: LoadedArtifacts) -> Tensor:
+    """Test labels of ``dataset`` as class numbers of ``target``, (N,).
+
+    The classes of a variant of the target (ImageNet-A of ImageNet) are matched by their names. Raises ``UserError`` for
+    a class that the target does not have.
+    """
+    labels = torch.from_numpy(loaded.get(Images(dataset, "test", image_size)).labels)
+    if dataset == target:
+        return labels
+    number = {name: index for index, name in enumerate(class_names(loaded, target, image_size))}
+    names = class_names(loaded, dataset, image_size)
+    unknown = [name for name in names if name not in number]
+    if unknown:
+        raise UserError(f"{dataset.name} has classes that {target.name} does not have: {', '.join(unknown[:5])}")
+    return torch.tensor([number[name] for name in names])[labels]
+
+
+def _test_split(cell: Cell, dataset: DatasetRef, loaded: LoadedArtifacts) -> TestSplit:
+    """The test split of a dataset, without the support if that was drawn from it."""
+    size = loaded.image_size(cell.backbone)
+    images = loaded.get(Images(dataset, "test", size))
+    labels = target_labels(cell.dataset, dataset, size, loaded)
+    frozen = loaded.get(TestFeatures(cell.backbone, dataset, size))
+    drawn_here = TRACKS[cell.track].support_split(cell.protocol) == "test" and dataset == cell.dataset
+    if drawn_here and METHODS[cell.method.name].uses_support:
+        # The largest support is left out, so that every k is scored on the same images.
+        kept = torch.ones(len(labels), dtype=torch.bool)
+        kept[torch.from_numpy(loaded.get(support_images(cell)).indices)] = False
+        rows = kept.nonzero().flatten()
+        return TestSplit(
+            labels[rows],
+            lambda start, stop: torch.stack([images.image(row) for row in rows[start:stop].tolist()]),
+            lambda start, stop: frozen[rows[start:stop]].to(loaded.device),
+        )
+    return TestSplit(labels, images.batch, lambda start, stop: frozen[start:stop].to(loaded.device))
+
+
+def _validation_split(cell: Cell, loaded: LoadedArtifacts) -> TestSplit:
+    """The tenth of the training split on which the authors of BOLT score their meta-learned start."""
+    size = loaded.image_size(cell.backbone)
+    images = loaded.get(Images(cell.dataset, "train", size))
+    rows = validation_tenth(len(images)).tolist()
+    backbone = loaded.backbone(cell.backbone)
+
+    def pixels(start: int, stop: int) -> Tensor:
+        return torch.stack([evaluation_view(images.image(row), size) for row in rows[start:stop]])
+
+    return TestSplit(
+        torch.from_numpy(images.labels)[rows], pixels, lambda start, stop: backbone.encode_images(pixels(start, stop))
     )

@@ -9,12 +9,11 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import torch
+
+from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.store.results import Manifest
-
-if TYPE_CHECKING:
-    from orchestrator.artifacts.loaded import LoadedArtifacts
 
 PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pillow", "scikit-learn", "peft", "ray")
 
@@ -46,24 +45,21 @@ def _versions() -> dict[str, str]:
 def _commit() -> tuple[str, bool]:
     """Commit of the checkout the project runs from, and whether files differ from it; empty for an installed copy."""
     root = Path(__file__).resolve().parent.parent.parent
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(root), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
-
     if not (root / ".git").exists():
         return "", False
+    command = ["git", "-C", str(root), "status", "--porcelain=v2", "--branch"]
     try:
-        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain"))
+        lines = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()
     except (OSError, subprocess.SubprocessError):
         return "", False
+    header = "# branch.oid "
+    commit = next((line.removeprefix(header) for line in lines if line.startswith(header)), "")
+    return commit, any(not line.startswith("#") for line in lines)
 
 
 @lru_cache(maxsize=4)
 def _device_name(device: str) -> str:
     if device.startswith("cuda"):
-        import torch
-
         return str(torch.cuda.get_device_name(device))
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""Measure one cell: gather its inputs, run its method, score the classifier.
+"""Measure one cell: make its task, run its method, score the classifier.
 
 The method sees a :class:`bolt.task.task.Task`, which holds no test labels. Scoring comes afterwards, in
 ``evaluation.py``.
@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from bolt.model.model import Model
 from bolt.model.saving import adapter_files
 from bolt.task.classifiers import Classifier
 from bolt.task.task import Adapted, Task
+from orchestrator.artifacts.images import class_names
 from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.required import cell_artifacts, configured_method
 from orchestrator.cells.evaluation import evaluate
-from orchestrator.cells.inputs import CellInputs, gather_inputs
 from orchestrator.cells.manifest import make_manifest
-from orchestrator.cells.memory import PeakMemory
-from orchestrator.cells.model import model_of
+from orchestrator.cells.memory import peak_memory_mib, reset_peak_memory
+from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell
 from orchestrator.core.gpu_memory import RESERVED_MEMORY
 from orchestrator.store.results import Result, Timings
+from orchestrator.tracking.runs import accuracies
 from orchestrator.tracks import TRACKS
 
 KEPT_BYTES = 2**20
@@ -40,58 +43,34 @@ class Measurement:
 def measure(cell: Cell, loaded: LoadedArtifacts) -> Measurement:
     """Measure one cell.
 
-    Raises what the method and :func:`gather_inputs` raise, ``NonFiniteLogits`` (:mod:`bolt.task.scoring`), and
+    Raises what the method and :func:`make_task` raise, ``NonFiniteLogits`` (:mod:`bolt.task.scoring`), and
     ``ValueError`` for details that are neither numbers nor texts.
     """
-    with PeakMemory(loaded.device) as memory:
-        clock = [time.perf_counter()]
-        inputs = gather_inputs(cell, loaded)
-        recorder = CurveRecorder(inputs)
-        task = make_task(inputs, recorder)
-        clock.append(time.perf_counter())
-        adapted = inputs.method.run(task, inputs.settings)
-        clock.append(time.perf_counter())
-        evaluations = tuple(evaluate(inputs.test_data, dataset, adapted) for dataset in cell.evaluate_on)
-        clock.append(time.perf_counter())
+    reset_peak_memory(loaded.device)
+    clock = [time.perf_counter()]
+    recorder = CurveRecorder(cell, loaded)
+    task = replace(make_task(cell, loaded), report=recorder.report, after_epoch=recorder.after_epoch)
+    method, settings = configured_method(cell)
+    clock.append(time.perf_counter())
+    adapted = method.run(task, settings)
+    clock.append(time.perf_counter())
+    evaluations = tuple(evaluate(cell, dataset, adapted, loaded) for dataset in cell.evaluate_on)
+    clock.append(time.perf_counter())
     prepare, fit, score = (after - before for before, after in pairwise(clock))
-    reserved = {RESERVED_MEMORY: memory.reserved_mebibytes} if memory.reserved_mebibytes else {}
+    used, reserved = peak_memory_mib(loaded.device)
     result = Result(
         cell=cell,
         evaluations=evaluations,
         trainable_parameters=adapted.trainable_parameters,
         timings=Timings(prepare, fit - recorder.scoring_seconds, score + recorder.scoring_seconds),
-        peak_memory_mib=memory.mebibytes,
+        peak_memory_mib=used,
         support_size=len(task.support),
-        manifest=make_manifest(loaded, inputs.addresses),
+        manifest=make_manifest(loaded, cell_artifacts(cell, loaded.catalog).addresses),
         curves={name: tuple(values) for name, values in recorder.curves.items()},
-        details={**adapted.details, **_short_classes(inputs), **reserved},
+        details={**adapted.details, **_short_classes(cell, task), **({RESERVED_MEMORY: reserved} if reserved else {})},
     )
     result.check()  # a result that cannot be stored is the cell's failure, not the store's
     return Measurement(result, adapted)
-
-
-def make_task(inputs: CellInputs, recorder: CurveRecorder) -> Task:
-    """Everything the method may see of its target. No test label is in it.
-
-    There is one exception: a protocol that ``selects_on_test`` gives an oracle, which returns a classifier's accuracy.
-    """
-    cell = inputs.cell
-    return Task(
-        backbone=inputs.backbone,
-        head_CD=inputs.head_CD,
-        support=inputs.support,
-        sources=inputs.sources,
-        protocol=cell.protocol,
-        dataset=cell.dataset.name,
-        seed=cell.seed,
-        report=recorder.report,
-        unlabelled=inputs.unlabelled,
-        oracle=(lambda adapted: evaluate(inputs.test_data, cell.dataset, adapted).accuracy)
-        if cell.protocol.selects_on_test
-        else None,
-        after_epoch=recorder.after_epoch,
-        initial=inputs.meta_start,
-    )
 
 
 class CurveRecorder:
@@ -102,10 +81,10 @@ class CurveRecorder:
         scoring_seconds: time spent on these accuracies; it is no part of the training.
     """
 
-    def __init__(self, inputs: CellInputs) -> None:
+    def __init__(self, cell: Cell, loaded: LoadedArtifacts) -> None:
         self.curves: dict[str, list[float]] = {}
         self.scoring_seconds = 0.0
-        self._inputs = inputs
+        self._cell, self._loaded = cell, loaded
 
     def report(self, epoch: int, metrics: Mapping[str, float]) -> None:
         """Record an epoch's numbers."""
@@ -114,13 +93,21 @@ class CurveRecorder:
 
     def after_epoch(self, epoch: int, make: Callable[[], Adapted]) -> None:
         """Score the classifier as it is after this epoch. The method gets no answer."""
-        cell = self._inputs.cell
-        if not TRACKS[cell.track].scored_after_epochs:
+        if not TRACKS[self._cell.track].scored_after_epochs:
             return
         started = time.perf_counter()
-        score = evaluate(self._inputs.test_data, cell.dataset, make()).accuracy
+        score = evaluate(self._cell, self._cell.dataset, make(), self._loaded).accuracy
         self.report(epoch, {"accuracy": score})
         self.scoring_seconds += time.perf_counter() - started
+
+
+def _short_classes(cell: Cell, task: Task) -> dict[str, int]:
+    """How many classes have fewer support images than k, if any has."""
+    if not len(task.support):
+        return {}
+    counts_C = task.support.labels_N.bincount(minlength=len(task.head_CD))
+    short = int((counts_C < cell.shots).sum())
+    return {"short_classes": short} if short else {}
 
 
 def adapter_to_keep(measurement: Measurement, loaded: LoadedArtifacts) -> dict[str, bytes] | None:
@@ -130,10 +117,25 @@ def adapter_to_keep(measurement: Measurement, loaded: LoadedArtifacts) -> dict[s
     return adapter_files(model_of(measurement.result, measurement.adapted, loaded), KEPT_BYTES)
 
 
-def _short_classes(inputs: CellInputs) -> dict[str, int]:
-    """How many classes have fewer support images than k, if any has."""
-    if not len(inputs.support):
-        return {}
-    counts_C = inputs.support.labels_N.bincount(minlength=len(inputs.head_CD))
-    short = int((counts_C < inputs.cell.shots).sum())
-    return {"short_classes": short} if short else {}
+def model_of(result: Result, adapted: Adapted, loaded: LoadedArtifacts) -> Model:
+    """The model a cell made, with its cell, settings, data licence and accuracies in its notes."""
+    cell = result.cell
+    entry = loaded.catalog.dataset(cell.dataset.name)
+    accuracy, zero_shot = accuracies(result)
+    notes = {
+        "cell": cell.id,
+        "method": cell.method.name,
+        "track": cell.track,
+        "protocol": cell.protocol.name,
+        "shots": cell.shots,
+        "seed": cell.seed,
+        "dataset": cell.dataset.name,
+        "dataset_digest": cell.dataset.digest,
+        "accuracy": accuracy,
+        "accuracy_zero_shot": zero_shot,
+        "data_licence": entry.licence,
+        "sources": {source.dataset: source.digest for source in cell.sources},
+    }
+    names = class_names(loaded, cell.dataset, loaded.image_size(cell.backbone))
+    backbone = loaded.backbone(cell.backbone)
+    return Model.from_adapted(backbone, adapted, names, exif_rotation=entry.exif_rotation, notes=notes)

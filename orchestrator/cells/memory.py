@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import sys
 from pathlib import Path
-from types import TracebackType
+
+import torch
 
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 
@@ -20,58 +22,32 @@ def limit_gpu_memory(device: str, share: float) -> None:
     """
     if share >= 1.0 or not device.startswith("cuda"):
         return
-    import torch
-
     _, total = torch.cuda.mem_get_info()
     own = share - CONTEXT_MIB * 2**20 / total
     torch.cuda.set_per_process_memory_fraction(max(own, share / 4))
 
 
-class PeakMemory:
-    """Measures the most memory in use while the block runs.
+def reset_peak_memory(device: str) -> None:
+    """Start a new measurement of :func:`peak_memory_mib`."""
+    if device.startswith("cuda"):
+        torch.cuda.empty_cache()  # or memory of this worker's last cell would count
+        torch.cuda.reset_peak_memory_stats()
+        return
+    with contextlib.suppress(OSError):
+        _CLEAR_REFS.write_text("5")
 
-    On an accelerator this is what torch allocated. On the CPU it is the process's resident memory. Linux can reset its
-    mark; elsewhere it is the most since the process began.
 
-    Attributes:
-        mebibytes: the most memory in use, known when the block has ended.
-        reserved_mebibytes: the most that torch reserved on an accelerator, so that other processes cannot have it. It
-            is more than torch allocated and excludes CUDA's own context. 0 on the CPU.
+def peak_memory_mib(device: str) -> tuple[float, float]:
+    """The most memory since :func:`reset_peak_memory`, in MiB: in use, and reserved on an accelerator.
+
+    On an accelerator, memory in use is what torch allocated. Torch reserves more, so that other processes cannot have
+    it; CUDA's own context is not counted. On the CPU, memory in use is the process's resident memory, and nothing is
+    reserved. Systems other than Linux cannot reset its mark and give the most since the process began.
     """
-
-    def __init__(self, device: str) -> None:
-        self._cuda = device.startswith("cuda")
-        self.mebibytes = 0.0
-        self.reserved_mebibytes = 0.0
-
-    def __enter__(self) -> PeakMemory:
-        if self._cuda:
-            import torch
-
-            torch.cuda.empty_cache()  # or memory of this worker's last cell would count
-            torch.cuda.reset_peak_memory_stats()
-        else:
-            with contextlib.suppress(OSError):
-                _CLEAR_REFS.write_text("5")
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._cuda:
-            import torch
-
-            self.mebibytes = torch.cuda.max_memory_allocated() / 2**20
-            self.reserved_mebibytes = torch.cuda.max_memory_reserved() / 2**20
-        else:
-            self.mebibytes = _resident_peak_mebibytes()
-
-
-def _resident_peak_mebibytes() -> float:
+    if device.startswith("cuda"):
+        return torch.cuda.max_memory_allocated() / 2**20, torch.cuda.max_memory_reserved() / 2**20
     with contextlib.suppress(OSError, StopIteration):
         line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) / 1024
-    import resource
-
+        return int(line.split()[1]) / 1024, 0.0
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return used / 2**20 if sys.platform == "darwin" else used / 1024
+    return used / (2**20 if sys.platform == "darwin" else 1024), 0.0

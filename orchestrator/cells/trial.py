@@ -1,6 +1,6 @@
 """Runs one cell in this process and records how it ended.
 
-Heavy modules are imported when a cell runs: the driver imports this module too and runs none.
+Modules that import torchvision (2 s) are imported when a cell runs: the driver imports this module and runs none.
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ import time
 import traceback
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from orchestrator.artifacts.loaded import loaded_artifacts
+from orchestrator.artifacts.required import cell_artifacts
 from orchestrator.core.cell import Cell
 from orchestrator.core.gpu_memory import RESERVED_MEMORY
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Store
 from orchestrator.store.failure_kind import FailureKind, classify_error, retry_store, store_error
-from orchestrator.store.results import Failure
+from orchestrator.store.results import Failure, Result
 from orchestrator.util.errors import UserError
-
-if TYPE_CHECKING:
-    from orchestrator.cells.measure import Measurement
 
 
 @dataclass(frozen=True)
@@ -56,47 +55,38 @@ def run_and_record(cell: Cell, settings: RunSettings) -> CellOutcome:
     def outcome(status: Literal["finished", "failed"], error: str = "", **more: Any) -> CellOutcome:
         return CellOutcome(cell.id, status, time.perf_counter() - started, error, **more)
 
-    def store_failed(error: Exception, trace: str) -> CellOutcome:
-        return outcome("failed", store_error(error), problem="store", traceback=trace)
-
-    try:
-        measurement, adapter = _measure(cell, settings, store)
-    except Exception as error:  # a method may raise anything
-        line, trace = f"{type(error).__name__}: {error}".splitlines()[0], traceback.format_exc()
-        problem = classify_error(error)
-        if problem == "store":
-            return store_failed(error, trace)
-        if problem:
-            return outcome("failed", line, problem=problem, traceback=trace)
-        try:
-            again = bool(discard_damaged_inputs(cell, settings))
-            retry_store(store.files.is_local, lambda: record_failure(store, cell.id, line, trace, again=again))
-        except (OSError, UserError) as unusable:
-            return store_failed(unusable, trace)
-        return outcome("failed", line)
-
-    def record() -> None:
+    def record_result() -> None:
         if adapter is not None:
             store.write_adapter(cell.id, adapter)
-        store.write_result(measurement.result)
+        store.write_result(result)
 
     try:
-        retry_store(store.files.is_local, record)
+        try:
+            result, adapter = _measure(cell, settings, store)
+        except Exception as error:  # a method may raise anything
+            line, trace = f"{type(error).__name__}: {error}".splitlines()[0], traceback.format_exc()
+            problem = classify_error(error)
+            if problem:
+                line = store_error(error) if problem == "store" else line
+                return outcome("failed", line, problem=problem, traceback=trace)
+            again = bool(discard_damaged_inputs(cell, settings))
+            retry_store(store.files.is_local, lambda: record_failure(store, cell.id, line, trace, again=again))
+            return outcome("failed", line)
+        retry_store(store.files.is_local, record_result)
     except (OSError, UserError) as unusable:
-        return store_failed(unusable, traceback.format_exc())
-    return outcome("finished", gpu_mib=float(measurement.result.details.get(RESERVED_MEMORY, 0.0)))
+        return outcome("failed", store_error(unusable), problem="store", traceback=traceback.format_exc())
+    return outcome("finished", gpu_mib=float(result.details.get(RESERVED_MEMORY, 0.0)))
 
 
-def _measure(cell: Cell, settings: RunSettings, store: Store) -> tuple[Measurement, dict[str, bytes] | None]:
-    """The cell's measurement, and the files of its adapter if it is one to keep."""
-    from orchestrator.artifacts.loaded import loaded_artifacts
+def _measure(cell: Cell, settings: RunSettings, store: Store) -> tuple[Result, dict[str, bytes] | None]:
+    """The cell's result, and the files of its adapter if it is one to keep."""
     from orchestrator.cells.measure import adapter_to_keep, measure
     from orchestrator.cells.memory import limit_gpu_memory
 
     loaded = loaded_artifacts(settings)
     limit_gpu_memory(loaded.device, settings.gpu_share)
     measurement = retry_store(store.files.is_local, lambda: measure(cell, loaded))
-    return measurement, adapter_to_keep(measurement, loaded)
+    return measurement.result, adapter_to_keep(measurement, loaded)
 
 
 def discard_damaged_inputs(cell: Cell, settings: RunSettings) -> list[str]:
@@ -105,9 +95,6 @@ def discard_damaged_inputs(cell: Cell, settings: RunSettings) -> list[str]:
     Returns the addresses of artifacts that are damaged or missing; none if the cell's artifacts cannot be determined,
     for example because the catalog cannot be read.
     """
-    from orchestrator.artifacts.loaded import loaded_artifacts
-    from orchestrator.artifacts.required import cell_artifacts
-
     try:
         loaded = loaded_artifacts(settings)
         addresses = cell_artifacts(cell, loaded.catalog).addresses

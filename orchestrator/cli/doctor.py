@@ -39,7 +39,7 @@ def machine_view(store_url: str) -> RenderableType:
 
 def needs_view(workspace: Workspace) -> tuple[RenderableType, bool]:
     """A table of the grid's backbones, datasets and checkpoints with what is missing; and whether the grid can run."""
-    from orchestrator.planning.disk import bytes_to_build, free_bytes
+    from orchestrator.planning.checks import bytes_to_build, free_bytes
 
     grid, root = workspace.grid, workspace.data_root
     problems = {f"backbone {name}": missing_weights(entry) for name, entry in sorted(grid.backbones.items())}
@@ -76,7 +76,7 @@ def _accelerators() -> str:
 
 
 def _store_line(url: str) -> str:
-    from orchestrator.planning.disk import free_bytes
+    from orchestrator.planning.checks import free_bytes
 
     store = Store(url)
     try:

@@ -17,7 +17,7 @@ from orchestrator.util.errors import UserError, unknown_name
 if TYPE_CHECKING:
     from bolt.model.saving import Form
     from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.models.export import RestoredModel, SavedModel
+    from orchestrator.models.export import RestoredModel
     from orchestrator.store.results import Result
 
 FORMS = ("adapter", "state_dict", "huggingface")
@@ -60,8 +60,8 @@ def export(
     if folder.exists():
         raise UserError(f"{folder} is there already", where="-o", hint="name a folder that is not there yet")
     made = restore_model(result, loaded)
-    written = save_model(made, result, loaded, folder, cast("Form", form), with_basis=with_basis)
-    _print(made, written, result)
+    difference = save_model(made, result, loaded, folder, cast("Form", form), with_basis=with_basis)
+    _print(made, difference, folder, result)
     if register is not None:
         version = _register(made, result, loaded, register)
         print_line(f"  registered: models:/{register}/{version}")
@@ -73,10 +73,11 @@ def _register(made: RestoredModel, result: Result, loaded: LoadedArtifacts, name
 
     place = tracking_location(loaded.store)
     with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
-        written = save_model(made, result, loaded, Path(scratch, "model"), "state_dict")
+        folder = Path(scratch, "model")
+        save_model(made, result, loaded, folder, "state_dict")
         try:
             image = example_image(result, loaded)
-            return register_model(place.uri, result.cell.id, written.folder, name, image, place.artifacts)
+            return register_model(place.uri, result.cell.id, folder, name, image, place.artifacts)
         except LookupError as error:
             raise UserError(
                 f"{error} in {place.uri}",
@@ -85,16 +86,17 @@ def _register(made: RestoredModel, result: Result, loaded: LoadedArtifacts, name
             ) from None
 
 
-def _print(made: RestoredModel, written: SavedModel, result: Result) -> None:
+def _print(made: RestoredModel, difference: float, folder: Path, result: Result) -> None:
+    from orchestrator.models.export import COMPARED_IMAGES
     from orchestrator.tracking.runs import accuracies
 
     how = "from the stored adapter" if made.how == "kept" else "made by running the cell again"
     recorded = f"recorded {accuracies(result)[0]:.2f} %" if made.warnings else "equal to the recorded one"
-    logits = "equal bit for bit" if written.difference == 0 else f"within {written.difference:.1e}"
+    logits = "equal bit for bit" if difference == 0 else f"within {difference:.1e}"
     print_line(f"{result.cell.id}")
     print_line(f"  model: {how}")
     print_line(f"  accuracy: {made.accuracy:.2f} %, {recorded}")
-    print_line(f"  read back: logits of {written.compared} test images {logits}")
-    print_line(f"  written: {written.folder}")
+    print_line(f"  read back: logits of {COMPARED_IMAGES} test images {logits}")
+    print_line(f"  written: {folder}")
     for warning in made.warnings:
         print_line(f"  warning: {warning}", style="yellow")

@@ -15,11 +15,10 @@ from orchestrator.cli.grid_runs import GridRuns
 from orchestrator.cli.workspace import Workspace
 from orchestrator.core.events import CellEvent
 from orchestrator.execution.run import RunOptions, RunSummary, execute
-from orchestrator.planning.disk import check_disk_space
-from orchestrator.planning.estimate import CORE_TFLOPS, GPU_TFLOPS
-from orchestrator.planning.inputs import check_inputs
+from orchestrator.planning.checks import check_disk_space, check_inputs
+from orchestrator.planning.estimate import CORE_TFLOPS, GPU_TFLOPS, estimate_line
 from orchestrator.planning.plan import Plan
-from orchestrator.planning.plan_view import counts_line, estimate_line
+from orchestrator.planning.plan_view import counts_line
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.status_file import StatusFile

@@ -11,9 +11,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orchestrator.artifacts.build import build
 from orchestrator.artifacts.required import required_artifacts
-from orchestrator.artifacts.spec import ArtifactSpec
+from orchestrator.artifacts.spec import ArtifactSpec, build
 from orchestrator.cells.trial import record_failure
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, TaskEvent

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files, config_file
+from orchestrator.artifacts.examine_checkpoint import check_digest, examine_checkpoint
+from orchestrator.artifacts.loaded import loaded_artifacts
+from orchestrator.artifacts.source_model import accuracy_inputs, source_accuracy
+from orchestrator.artifacts.spec import build, with_inputs
 from orchestrator.catalog import (
     Catalog,
     CheckpointEntry,
@@ -24,15 +27,9 @@ from orchestrator.catalog.edit import replace_section
 from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.catalog.location import display_path
 from orchestrator.catalog.yaml_files import read_mapping
+from orchestrator.core.settings import RunSettings
 from orchestrator.models.hub import HUB, fetch_checkpoint
 from orchestrator.util.errors import UserError
-
-if TYPE_CHECKING:
-    from orchestrator.artifacts.examine_checkpoint import ExaminedCheckpoint
-    from orchestrator.core.settings import RunSettings
-
-Print = Callable[[str], None]
-"""Prints one line for the user."""
 
 GENERIC_NAMES = frozenset(
     {"model", "pytorch_model", "open_clip_model", "open_clip_pytorch_model", "finetuned", "checkpoint"}
@@ -57,7 +54,7 @@ def adopt_checkpoints(
     *,
     copy: bool = False,
     note: str = "",
-    say: Print,
+    say: Callable[[str], None],
 ) -> None:
     """Check checkpoints and add them to the last of the catalog files: all of them or none.
 
@@ -67,6 +64,7 @@ def adopt_checkpoints(
         dataset: key of the dataset they were fine-tuned on; ``None`` takes it from the name of each file or folder.
         copy: copy the files to a folder beside the catalog file.
         note: text for the catalog file; for a checkpoint from the hub it is the address by default.
+        say: prints one line for the user.
 
     Raises:
         UserError: a name is unknown, the dataset cannot be guessed, the checkpoint does not fit the backbone, or
@@ -82,16 +80,13 @@ def adopt_checkpoints(
     candidates = [_candidate(path, dataset, catalog, target, note) for path in paths]
     _check_duplicates(candidates, backbone, catalog, target)
 
-    from orchestrator.artifacts.examine_checkpoint import examine_checkpoint
-
     frozen = load_backbone(entry, "cpu").tower
     state = frozen.state_dict_open_clip()
     for candidate in candidates:
         examined = examine_checkpoint(candidate.path, state, frozen.shape)
         say(f"{candidate.dataset}: {candidate.path}")
-        say(f"  {_described(examined)}")
-        for remark in examined.notes:
-            say(f"  {remark}")
+        for line in (examined.summary, *examined.notes):
+            say(f"  {line}")
 
     section: dict[str, Any] = dict(read_mapping(target).get("checkpoints") or {}) if target.exists() else {}
     section[backbone] = dict(section.get(backbone) or {})
@@ -104,7 +99,7 @@ def adopt_checkpoints(
     say(f"written to {display_path(target)}; use them with: --catalog {target}")
 
 
-def verify_checkpoints(settings: RunSettings, backbone: str | None, *, say: Print) -> bool:
+def verify_checkpoints(settings: RunSettings, backbone: str | None, *, say: Callable[[str], None]) -> bool:
     """Check every adopted checkpoint again, and measure its accuracy where the dataset's images are on this machine.
 
     Returns whether every checkpoint is unchanged and fits. Raises ``UserError`` for an unknown backbone.
@@ -118,7 +113,7 @@ def verify_checkpoints(settings: RunSettings, backbone: str | None, *, say: Prin
     sound = True
     for entry in sorted(entries, key=lambda entry: (entry.backbone, entry.dataset)):
         try:
-            line = _verified(entry, catalog, settings)
+            line = _verified(entry, settings)
         except UserError as error:
             sound, line = False, f"WRONG: {error}"
         say(f"{entry.backbone} {entry.dataset}: {line}")
@@ -194,39 +189,19 @@ def _copied(path: Path, home: Path) -> Path:
     home.mkdir(parents=True, exist_ok=True)
     for file in (*files, *index, *([config] if config else [])):
         if file.parent != home:
-            _copy_whole(file, home / file.name)
+            shutil.copyfile(file, home / file.name)
     return home if in_parts else home / path.name
 
 
-def _copy_whole(file: Path, to: Path) -> None:
-    temporary = to.with_name(f".{to.name}.{os.getpid()}")
-    try:
-        shutil.copyfile(file, temporary)
-        os.replace(temporary, to)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _described(examined: ExaminedCheckpoint) -> str:
-    distance = f"{100 * examined.distance:.2f} % of the pre-trained tower's norm away from it"
-    return f"{examined.converted.layout}, {distance}"
-
-
-def _verified(entry: CheckpointEntry, catalog: Catalog, settings: RunSettings) -> str:
+def _verified(entry: CheckpointEntry, settings: RunSettings) -> str:
     """One line about an adopted checkpoint. Raises ``UserError`` when it has changed or does not fit."""
-    from orchestrator.artifacts.build import build
-    from orchestrator.artifacts.examine_checkpoint import check_digest, examine_checkpoint
-    from orchestrator.artifacts.loaded import loaded_artifacts
-    from orchestrator.artifacts.source_accuracy import accuracy_inputs, source_accuracy
-    from orchestrator.artifacts.spec import with_inputs
-
     check_digest(entry)
     loaded = loaded_artifacts(settings)
-    backbone = backbone_ref(catalog.backbone(entry.backbone))
+    backbone = backbone_ref(loaded.catalog.backbone(entry.backbone))
     tower = loaded.backbone(backbone).tower
     examined = examine_checkpoint(entry.path, tower.state_dict_open_clip(), tower.shape)
-    line = f"as adopted; {_described(examined)}"
-    wanted = catalog.dataset(entry.dataset)
+    line = f"as adopted; {examined.summary}"
+    wanted = loaded.catalog.dataset(entry.dataset)
     if missing_data(wanted, loaded.data_root) is not None:
         return f"{line}; not measured, its images are not here"
     dataset = dataset_ref(wanted, loaded.data_root)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import open_clip
 import torch
 
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
@@ -92,8 +93,6 @@ def tower_shape(config: dict[str, Any], name: str) -> TowerShape:
 
     Raises ``UserError`` for a tower that :mod:`bolt.clip.tower` cannot represent.
     """
-    import open_clip
-
     vision = dict(config.get("vision_cfg") or {})
     if vision.get("timm_model_name"):
         raise UserError(f"{name} cannot be adapted: its image tower is one of timm ({vision['timm_model_name']})")
@@ -134,8 +133,6 @@ def entry_fields(entry: BackboneEntry) -> dict[str, Any]:
 
 def _architecture(wanted: BackboneOptions) -> tuple[str, dict[str, Any]]:
     """The architecture as the entry states it (a name or a path), and its configuration."""
-    import open_clip
-
     name = wanted.architecture
     if name.endswith(".json"):
         path = Path(name).expanduser().absolute()
@@ -156,8 +153,6 @@ def _architecture(wanted: BackboneOptions) -> tuple[str, dict[str, Any]]:
 
 def _weights(wanted: BackboneOptions, architecture: str) -> tuple[dict[str, str], str, bool | None, str]:
     """The entry's ``weights``, a short name for them, whether they need QuickGELU (if known), and who says so."""
-    import open_clip
-
     if wanted.pretrained is not None:
         tags = open_clip.list_pretrained_tags_by_model(architecture)
         if wanted.pretrained not in tags:

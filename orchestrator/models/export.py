@@ -7,27 +7,29 @@ is read back and compared with the one in memory.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from PIL import Image
+import torch
+from torchvision.io import encode_png
 
+from bolt.model.loading import BackboneMismatch, UnreadableModel, load_model
+from bolt.model.model import Model
+from bolt.model.saving import Form
+from bolt.spectral.spectral_change import BasisMismatch
+from bolt.task.classifiers import UnknownClassifier
+from bolt.task.task import Adapted
+from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.cells.evaluation import evaluate
+from orchestrator.cells.manifest import make_manifest
+from orchestrator.cells.measure import measure, model_of
+from orchestrator.cells.task import cell_sources
+from orchestrator.core.cell import Cell
 from orchestrator.store import Store
-from orchestrator.store.results import Result
+from orchestrator.store.results import Evaluation, Result
 from orchestrator.tracking.runs import accuracies
 from orchestrator.util.errors import UserError, unknown_name
-
-if TYPE_CHECKING:
-    import torch
-
-    from bolt.model.model import Model
-    from bolt.model.saving import Form
-    from bolt.spectral.sources import Sources
-    from bolt.task.task import Adapted
-    from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.store.results import Evaluation
 
 COMPARED_IMAGES = 16
 """Test images whose logits are compared after a model is read back."""
@@ -50,15 +52,6 @@ class RestoredModel:
     how: str
     accuracy: float
     warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class SavedModel:
-    """A model on disk, how many images were compared after reading it back, and their largest difference."""
-
-    folder: Path
-    compared: int
-    difference: float
 
 
 def find_result(store: Store, wanted: str) -> Result:
@@ -91,7 +84,7 @@ def restore_model(result: Result, loaded: LoadedArtifacts) -> RestoredModel:
             hint="give the --catalog that its grid was run with",
         )
     try:
-        model, evaluations, how = _make(result, loaded)
+        model, evaluations, how = _restore(result, loaded)
     except FileNotFoundError as error:
         raise UserError(
             f"an input of {result.cell.id} is missing: {error}",
@@ -109,8 +102,11 @@ def save_model(
     form: Form = "adapter",
     *,
     with_basis: bool = False,
-) -> SavedModel:
-    """Save a model into a new folder, read it back and compare the logits of a few test images.
+) -> float:
+    """Save a model into a new folder and read it back; returns the largest difference of the logits of test images.
+
+    :data:`COMPARED_IMAGES` images are compared. Checksums guarantee equal weights; the last bit of a product can still
+    depend on where in memory they lie.
 
     Raises ``UserError`` when the folder exists, and when the logits differ by more than ``LOGIT_TOLERANCE``.
     """
@@ -120,93 +116,68 @@ def save_model(
         raise UserError(f"{folder} is there already", where="-o", hint="name a folder that is not there yet") from None
     except OSError as error:
         raise UserError(f"the model cannot be written: {error.strerror or error}", where=f"-o {folder}") from None
-    compared, difference = _read_back(made.model, folder, result, loaded)
-    return SavedModel(folder, compared, difference)
+    again = load_model(folder, loaded.backbone(result.cell.backbone), cell_sources(result.cell, loaded))
+    pixels = _some_images(result, loaded, COMPARED_IMAGES)
+    ours, theirs = made.model.logits(pixels), again.logits(pixels)
+    difference = float((ours - theirs).abs().max())
+    if not difference <= LOGIT_TOLERANCE * float(ours.abs().max()) or not torch.isfinite(theirs).all():
+        raise UserError(
+            f"the model read back from {folder} gives other logits: they differ by up to {difference:g}",
+            hint="do not use it; this is a bug of the project or a fault of the disk",
+        )
+    return difference
 
 
 def example_image(result: Result, loaded: LoadedArtifacts) -> bytes:
     """The first test image as the tower sees it, as a PNG file."""
-    (pixels_3SS,) = _some_images(result, loaded, 1)
-    stream = io.BytesIO()
-    Image.fromarray(pixels_3SS.permute(1, 2, 0).numpy()).save(stream, "PNG")
-    return stream.getvalue()
+    return bytes(encode_png(_some_images(result, loaded, 1)[0]).numpy())
 
 
-def _make(result: Result, loaded: LoadedArtifacts) -> tuple[Model, tuple[Evaluation, ...], str]:
+def _restore(result: Result, loaded: LoadedArtifacts) -> tuple[Model, tuple[Evaluation, ...], str]:
     """The model, its scores on the cell's test splits, and ``kept`` or ``again``."""
-    from bolt.task.task import Adapted
-    from orchestrator.cells.evaluation import evaluate
-    from orchestrator.cells.measure import measure
-    from orchestrator.cells.test_data import gather_test_data
-
-    kept = _kept(result, loaded)
-    if kept is None:
-        measured = measure(result.cell, loaded)
-        return _writable(result, measured.adapted, loaded), measured.result.evaluations, "again"
-    tower = None if kept.tower is kept.frozen else kept.tower
-    adapted = Adapted(kept.classifier, tower)
-    test_data = gather_test_data(result.cell, loaded)
-    scored = tuple(evaluate(test_data, dataset, adapted) for dataset in result.cell.evaluate_on)
-    return kept, scored, "kept"
-
-
-def _kept(result: Result, loaded: LoadedArtifacts) -> Model | None:
-    """The model of the adapter that the store keeps; ``None`` if there is no complete one."""
-    from bolt.model.loading import BackboneMismatch, UnreadableModel, load_model
-    from bolt.spectral.spectral_change import BasisMismatch
-
     cell = result.cell
+    kept = _load_kept(cell, loaded)
+    if kept is None:
+        measured = measure(cell, loaded)
+        try:
+            model = model_of(result, measured.adapted, loaded)
+        except UnknownClassifier as error:
+            raise UserError(f"what {cell.method.name} made cannot be exported: {error}") from None
+        return model, measured.result.evaluations, "again"
+    adapted = Adapted(kept.classifier, None if kept.tower is kept.frozen else kept.tower)
+    return kept, tuple(evaluate(cell, dataset, adapted, loaded) for dataset in cell.evaluate_on), "kept"
+
+
+def _load_kept(cell: Cell, loaded: LoadedArtifacts) -> Model | None:
+    """The model of the adapter that the store keeps; ``None`` if there is no complete one."""
     folder = loaded.store.adapter_folder(cell.id)
     if folder is None:
         return None
     try:
-        return load_model(folder, loaded.backbone(cell.backbone), _sources(result, loaded))
+        return load_model(folder, loaded.backbone(cell.backbone), cell_sources(cell, loaded))
     except (UnreadableModel, BackboneMismatch, BasisMismatch):
         return None  # damaged, or of another version of the format: the cell is run again instead
 
 
-def _sources(result: Result, loaded: LoadedArtifacts) -> Sources | None:
-    """The cell's source models; ``None`` for a method that uses none, or that uses datasets instead."""
-    from bolt.methods import METHODS
-    from orchestrator.cells.inputs import cell_sources
-
-    method = METHODS[result.cell.method.name]
-    return cell_sources(result.cell, loaded) if method.uses_sources and method.meta_recipe is None else None
-
-
-def _writable(result: Result, adapted: Adapted, loaded: LoadedArtifacts) -> Model:
-    from bolt.task.classifiers import UnknownClassifier
-    from orchestrator.cells.model import model_of
-
-    try:
-        return model_of(result, adapted, loaded)
-    except UnknownClassifier as error:
-        raise UserError(f"what {result.cell.method.name} made cannot be exported: {error}") from None
-
-
 def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: LoadedArtifacts) -> tuple[str, ...]:
     """Compare the model's scores with the recorded ones; warn if another machine may explain a difference."""
-    from orchestrator.cells.manifest import make_manifest
-
     found = [(scored.dataset, scored.correct, scored.total) for scored in evaluations]
     recorded = [(scored.dataset, scored.correct, scored.total) for scored in result.evaluations]
     if found == recorded:
         return ()
-    now, then = make_manifest(loaded, ()), result.manifest
     what = "; ".join(
         f"{name}: {correct} of {total} images correct, recorded {before}"
         for (name, correct, total), (_, before, _) in zip(found, recorded, strict=True)
         if correct != before
     )
-    packages = sorted({*then.versions, *now.versions})
+    then, now = (
+        {"device": manifest.device, "threads": str(manifest.threads), **manifest.versions}
+        for manifest in (result.manifest, make_manifest(loaded, ()))
+    )
     differing = [
-        f"{name} {before or '?'} then, {after or '?'} now"
-        for name, before, after in (
-            ("device", then.device, now.device),
-            ("threads", str(then.threads), str(now.threads)),
-            *((name, then.versions.get(name, ""), now.versions.get(name, "")) for name in packages),
-        )
-        if before != after
+        f"{name} {then.get(name, '?')} then, {now.get(name, '?')} now"
+        for name in {**then, **now}
+        if then.get(name) != now.get(name)
     ]
     if differing:
         return (f"{what} ({'; '.join(differing)})",)
@@ -216,34 +187,8 @@ def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: Loaded
     )
 
 
-def _read_back(model: Model, folder: Path, result: Result, loaded: LoadedArtifacts) -> tuple[int, float]:
-    """Read the model back and compare logits on a few test images: the number of images and the largest difference.
-
-    Raises ``UserError`` when they differ by more than ``LOGIT_TOLERANCE``. Checksums guarantee equal weights; the
-    last bit of a product can still depend on where in memory they lie.
-    """
-    import torch
-
-    from bolt.model.loading import load_model
-
-    cell = result.cell
-    backbone = loaded.backbone(cell.backbone)
-    again = load_model(folder, backbone, _sources(result, loaded))
-    pixels = _some_images(result, loaded)
-    ours, theirs = model.logits(pixels), again.logits(pixels)
-    difference = float((ours - theirs).abs().max())
-    if not difference <= LOGIT_TOLERANCE * float(ours.abs().max()) or not torch.isfinite(theirs).all():
-        raise UserError(
-            f"the model read back from {folder} gives other logits: they differ by up to {difference:g}",
-            hint="do not use it; this is a bug of the project or a fault of the disk",
-        )
-    return len(pixels), difference
-
-
-def _some_images(result: Result, loaded: LoadedArtifacts, count: int = COMPARED_IMAGES) -> torch.Tensor:
+def _some_images(result: Result, loaded: LoadedArtifacts, count: int) -> torch.Tensor:
     """The first test images, uint8 (B, 3, S, S)."""
-    from orchestrator.artifacts.images import Images
-
     cell = result.cell
     images = loaded.get(Images(cell.evaluate_on[0], "test", loaded.image_size(cell.backbone)))
     return images.batch(0, min(count, len(images)))

@@ -9,30 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from bolt.spectral.sources import build_basis
+from bolt.clip.tensor_names import matrix_names
+from bolt.model.model import Model
+from bolt.spectral.sources import Sources, build_basis
 from bolt.task.scoring import SCORING_BATCH, predict_classes
 from bolt.task.task import cosine_classifier
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.test_features import TestFeatures
-from orchestrator.cells.inputs import cell_sources
-from orchestrator.cells.test_data import target_labels
+from orchestrator.cells.evaluation import target_labels
+from orchestrator.cells.task import cell_sources
+from orchestrator.core.cell import Cell, DatasetRef
 from orchestrator.models.export import restore_model
 from orchestrator.store.results import Result
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from bolt.model.model import Model
-    from bolt.spectral.directions import Directions
-    from bolt.spectral.sources import Sources
-    from orchestrator.artifacts.loaded import LoadedArtifacts
 
 
 @dataclass(frozen=True)
@@ -99,7 +95,7 @@ def inspect_cell(result: Result, loaded: LoadedArtifacts) -> CellInspection:
         class_names=made.model.about.class_names,
         how=made.how,
         warnings=made.warnings,
-        predicted=tuple(_predicted(made.model, result, i, loaded) for i in range(len(result.cell.evaluate_on))),
+        predicted=tuple(_predicted(made.model, result.cell, dataset, loaded) for dataset in result.cell.evaluate_on),
         coefficients=_coefficients(made.model, loaded, result),
         sources=names,
         overlap=overlap_SS,
@@ -107,9 +103,8 @@ def inspect_cell(result: Result, loaded: LoadedArtifacts) -> CellInspection:
     )
 
 
-def _predicted(model: Model, result: Result, index: int, loaded: LoadedArtifacts) -> SplitPredictions:
-    cell = result.cell
-    dataset, size = cell.evaluate_on[index], loaded.image_size(cell.backbone)
+def _predicted(model: Model, cell: Cell, dataset: DatasetRef, loaded: LoadedArtifacts) -> SplitPredictions:
+    size = loaded.image_size(cell.backbone)
     images = loaded.get(Images(dataset, "test", size))
     labels_N = target_labels(cell.dataset, dataset, size, loaded)
     predicted, confidence, truth_probability = [], [], []
@@ -138,27 +133,24 @@ def _coefficients(
     if model.change is None:
         return {}
     settings, alpha = result.cell.method.settings_dict(), result.details.get("alpha")
-    plain = isinstance(alpha, int | float) and settings.get("pooling", "mean") == "mean"
+    mean_pooled = settings.get("pooling", "mean") == "mean"
     sources, found = cell_sources(result.cell, loaded), {}
     for name, s in model.change.coefficients.items():
         basis = model.change.bases[name]
         before = None
-        if plain:
+        if sources is not None and mean_pooled and isinstance(alpha, int | float):
             pooled = build_basis(sources, model.change.recipe, name, (len(basis.u), len(basis.v))).pooled
-            before = (float(alpha or 0) * pooled.double().cpu()).numpy()
+            before = (float(alpha) * pooled.double().cpu()).numpy()
         found[name] = (before, s.detach().double().cpu().numpy())
     return found
 
 
 def _overlap(model: Model, loaded: LoadedArtifacts, result: Result) -> tuple[tuple[str, ...], NDArray[np.float64], int]:
-    from bolt.clip.tensor_names import matrix_names
-    from bolt.methods import METHODS
-
-    method = METHODS[result.cell.method.name]
+    """Names of the sources, their overlap, and how many directions of each are compared."""
     top_k = result.cell.method.settings_dict().get("top_k")
-    if not method.uses_sources or method.meta_recipe is not None or not isinstance(top_k, int):
-        return (), np.zeros((0, 0)), 0
     sources = cell_sources(result.cell, loaded)
+    if sources is None or not isinstance(top_k, int):
+        return (), np.zeros((0, 0)), 0
     overlap_SS = source_overlap(sources, matrix_names(model.tower.state_dict_open_clip()), top_k)
     return sources.names, overlap_SS, top_k
 
@@ -172,14 +164,9 @@ def source_overlap(sources: Sources, matrices: Sequence[str], top_k: int) -> NDA
     total_SS = np.zeros((len(sources.names),) * 2)
     for matrix in matrices:
         found = sources.directions(matrix, top_k)
-        for part in ("u", "v"):
-            total_SS += _overlap_of([_span(directions, part) for directions in found])
+        total_SS += _overlap_of([directions.u.double() for directions in found])
+        total_SS += _overlap_of([directions.v.double() for directions in found])
     return total_SS / (2 * max(len(matrices), 1))
-
-
-def _span(directions: Directions, part: str) -> Tensor:
-    columns: Tensor = getattr(directions, part)
-    return columns.double()
 
 
 def _overlap_of(spans: Sequence[Tensor]) -> NDArray[np.float64]:

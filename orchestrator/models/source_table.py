@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,7 +10,7 @@ from rich.text import Text
 
 from orchestrator.catalog import BackboneEntry, Catalog, backbone_ref, missing_checkpoint
 from orchestrator.catalog.location import display_path
-from orchestrator.store import CorruptArtifact, Store
+from orchestrator.store import Artifact, CorruptArtifact, Store
 
 SHOWN_OPEN = 8
 
@@ -27,7 +26,7 @@ def source_table(catalog: Catalog, store: Store, backbone: str | None) -> Render
 
 
 def _of_one(
-    entry: BackboneEntry, catalog: Catalog, tuned: Mapping[tuple[str, str], list[Mapping[str, Any]]]
+    entry: BackboneEntry, catalog: Catalog, tuned: Mapping[tuple[str, str], list[Artifact]]
 ) -> list[RenderableType]:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("dataset", "source", "accuracy", "zero-shot", "from"):
@@ -42,9 +41,10 @@ def _of_one(
             table.add_row(dataset, "adopted", "", "", Text(file, "yellow" if gone else ""))
         for model in models:
             used = "fine-tuned" if checkpoint is None else "fine-tuned (the adopted one is used)"
-            recipe = model["recipe"]
+            recipe, meta = model.identity["recipe"], model.meta
             words = f"{recipe['epochs']} epochs of {recipe['batch_size']}, learning rate {recipe['learning_rate']:g}"
-            table.add_row(dataset, used, f"{model['tuned']:.2f} %", f"{model['zero_shot']:.2f} %", words)
+            tuned_accuracy, zero_shot = meta["accuracy_fine_tuned"], meta["accuracy_zero_shot"]
+            table.add_row(dataset, used, f"{tuned_accuracy:.2f} %", f"{zero_shot:.2f} %", words)
         if checkpoint is None and not models and catalog.datasets[dataset].has_training_images:
             left.append(dataset)
     parts: list[RenderableType] = [Text(f"{entry.name}: {entry.title}", style="bold")]
@@ -56,21 +56,15 @@ def _of_one(
     return [*parts, Text()]
 
 
-def _fine_tuned(store: Store) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
-    """``(backbone digest, dataset) -> recipe and accuracies`` of the models fine-tuned in a store."""
-    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+def _fine_tuned(store: Store) -> dict[tuple[str, str], list[Artifact]]:
+    """The models fine-tuned in a store, by the backbone's digest and the dataset."""
+    found: dict[tuple[str, str], list[Artifact]] = {}
     for address in store.addresses("sources"):
         try:
             artifact = store.artifact(address)
         except CorruptArtifact:
             continue  # a grid that needs it moves it aside and builds it again
-        if artifact is None or artifact.identity["kind"] != "SourceModel":
-            continue
-        identity, meta = artifact.identity, artifact.meta
-        facts = {
-            "recipe": identity["recipe"],
-            "tuned": meta["accuracy_fine_tuned"],
-            "zero_shot": meta["accuracy_zero_shot"],
-        }
-        found.setdefault((identity["backbone"]["digest"], identity["dataset"]["name"]), []).append(facts)
+        if artifact is not None and artifact.identity["kind"] == "SourceModel":
+            key = artifact.identity["backbone"]["digest"], artifact.identity["dataset"]["name"]
+            found.setdefault(key, []).append(artifact)
     return found

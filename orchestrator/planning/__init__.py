@@ -1,6 +1,6 @@
 """What a grid would do and what it takes, worked out before anything runs.
 
 Start with ``plan.py``: a plan compares a grid with a store. ``cost.py`` predicts seconds and memory from finished
-cells; ``estimate.py`` uses it for the plan's duration and ``packing.py`` for each cell's share of a GPU. ``disk.py``
-and ``inputs.py`` check that the plan can run here. ``plan_view.py`` is what the ``plan`` command prints.
+cells; ``estimate.py`` uses it for the plan's duration and ``packing.py`` for each cell's share of a GPU. ``checks.py``
+checks that the plan can run here. ``plan_view.py`` is what the ``plan`` command prints.
 """

@@ -1,4 +1,4 @@
-"""What a cell takes, in seconds and in accelerator memory, learned from finished cells.
+"""What a cell takes: its counted operations, and its seconds and accelerator memory learned from finished cells.
 
 A cell that was never measured borrows from its nearest relatives. The rungs of the ladder, nearest first:
 
@@ -26,9 +26,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
+from orchestrator.artifacts.required import configured_method
+from orchestrator.artifacts.spec import TRAINING_FACTOR
+from orchestrator.catalog import Catalog
 from orchestrator.core.cell import Cell
 from orchestrator.core.gpu_memory import RESERVED_MEMORY
 from orchestrator.store.results import Result
+from orchestrator.tracks import TRACKS
 
 WINDOW = 20
 """The mean duration of a group follows about this many of the last measurements, so that it notices a machine that
@@ -89,8 +93,6 @@ class CostModel:
         self._lock = threading.Lock()
         self._seconds: dict[Hashable, dict[int, _RecentMean]] = defaultdict(lambda: defaultdict(_RecentMean))
         self._memory: dict[Hashable, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-        self._known_seconds: dict[Work, float | None] = {}
-        self._known_memory: dict[Hashable, float | None] = {}
         for result in done:
             self.learn_seconds(self.work(result.cell), result.timings.total)
             self.learn_memory(result.cell, held_mib(result))
@@ -105,7 +107,6 @@ class CostModel:
         with self._lock:
             for group in work.groups:
                 self._seconds[group][work.shots].add(seconds, work.gflop)
-            self._known_seconds.clear()
 
     def learn_memory(self, cell: Cell, mebibytes: float) -> None:
         """Learn how much of an accelerator's memory a finished cell took at most; 0 for a cell on a CPU is ignored."""
@@ -113,27 +114,30 @@ class CostModel:
             return
         with self._lock:
             for group in _memory_groups(cell):
-                if mebibytes > self._memory[group][cell.shots]:
-                    self._memory[group][cell.shots] = mebibytes
-                    self._known_memory.clear()
+                self._memory[group][cell.shots] = max(mebibytes, self._memory[group][cell.shots])
 
     def seconds(self, work: Work) -> float | None:
         """How long a piece of work takes, by the mean of its nearest measured relatives; ``None`` without any."""
         with self._lock:
-            if work not in self._known_seconds:
-                mean = _nearest(self._seconds, work.groups, work.shots)
-                self._known_seconds[work] = mean.scaled_to(work.gflop) if mean else None
-            return self._known_seconds[work]
+            mean = _nearest(self._seconds, work.groups, work.shots)
+            return mean.scaled_to(work.gflop) if mean else None
 
     def memory_mib(self, cell: Cell) -> float | None:
         """MiB of an accelerator that a cell takes: the most that its nearest measured relatives took, else ``None``."""
         with self._lock:
-            key = same_but_seed(cell)
-            try:
-                return self._known_memory[key]
-            except KeyError:
-                found = self._known_memory[key] = _nearest(self._memory, _memory_groups(cell), cell.shots)
-                return found
+            return _nearest(self._memory, _memory_groups(cell), cell.shots)
+
+
+def cell_gflops(cell: Cell, catalog: Catalog) -> float:
+    """10^9 operations of a cell in the backbone, training included; 0 for a cell that only reads cached features."""
+    method, settings = configured_method(cell)
+    track, entry = TRACKS[cell.track], catalog.dataset(cell.dataset.name)
+    work = track.tower_passes(method, settings, cell.shots * entry.classes, entry.sizes.test)
+    images = work.forward + TRAINING_FACTOR * work.training
+    if method.changes_tower:
+        scorings = 1 + getattr(settings, "epochs", 0) * track.scored_after_epochs
+        images += scorings * sum(catalog.dataset(ref.name).sizes.test for ref in cell.evaluate_on)
+    return images * catalog.backbone(cell.backbone.name).gflops_per_image
 
 
 def same_but_seed(cell: Cell) -> Hashable:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from bolt.methods import METHODS
+from orchestrator.artifacts.required import configured_method
+from orchestrator.artifacts.spec import FLOAT_BYTES
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import Resources
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.core.settings import RunSettings
 from orchestrator.planning.cost import CostModel, same_but_seed
-from orchestrator.tracks import TRACKS
 from orchestrator.util.units import human_bytes
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
@@ -45,14 +45,9 @@ class Demand:
     mib: float | None = None
 
     @property
-    def per_gpu(self) -> int:
-        """How many such cells one GPU holds."""
-        return int(1 / self.share)
-
-    @property
     def summary(self) -> str:
         """How many such cells one GPU holds, and whether that is measured or assumed, as text."""
-        return f"{self.per_gpu} " + (f"({human_bytes(self.mib * 2**20)} measured)" if self.mib else "(assumed)")
+        return f"{int(1 / self.share)} " + (f"({human_bytes(self.mib * 2**20)} measured)" if self.mib else "(assumed)")
 
 
 class Packing:
@@ -70,7 +65,6 @@ class Packing:
         self.gpu_mib = gpu_mib
         self._catalog, self._costs = catalog, costs or CostModel()
         self._too_small: dict[Hashable, float] = {}
-        self._frozen_mib: dict[Hashable, float] = {}
 
     def learn(self, cell: Cell, mebibytes: float) -> None:
         """Learn how many MiB of its GPU a finished cell reserved in torch; 0 for a cell on a CPU is ignored."""
@@ -86,24 +80,13 @@ class Packing:
         held, gpu_mib = self._costs.memory_mib(cell), self.gpu_mib
         mib = None if held is None else held + CONTEXT_MIB
         if mib is None or gpu_mib is None:
-            share = self._assumed_share(cell, gpu_mib)
+            share = assumed_share(cell, self._catalog, gpu_mib)
         else:
             share = smallest_share(mib * HEADROOM, gpu_mib)
-        too_small = self._too_small.get(same_but_seed(cell), 0.0) if self._too_small else 0.0
+        too_small = self._too_small.get(same_but_seed(cell), 0.0)
         if share <= too_small:
             share = next((larger for larger in SHARES if larger > too_small), 1.0)
         return Demand(share, mib)
-
-    def _assumed_share(self, cell: Cell, gpu_mib: float | None) -> float:
-        """The share of a cell without measured relatives, or on GPUs of unknown size."""
-        if METHODS[cell.method.name].changes_tower:
-            return 1.0
-        if gpu_mib is None:
-            return FROZEN_SHARE
-        key = same_but_seed(cell)
-        if key not in self._frozen_mib:
-            self._frozen_mib[key] = frozen_mib(cell, self._catalog)
-        return max(FROZEN_SHARE, smallest_share(self._frozen_mib[key] * HEADROOM, gpu_mib))
 
     def resources(self, cell: Cell, settings: RunSettings, gpus: float) -> Resources:
         """The CPUs and the GPU share of a cell on a cluster that has, or can grow to, ``gpus`` GPUs."""
@@ -117,14 +100,23 @@ def smallest_share(mebibytes: float, gpu_mib: float) -> float:
     return next((share for share in SHARES if mebibytes <= share * gpu_mib), 1.0)
 
 
-def frozen_mib(cell: Cell, catalog: Catalog) -> float:
-    """Least memory of a cell that trains no tower: the tower, all features it may read, and CUDA's context."""
-    method = METHODS[cell.method.name]
-    settings = TRACKS[cell.track].configure(method, cell.method.settings_dict())
+def assumed_share(cell: Cell, catalog: Catalog, gpu_mib: float | None) -> float:
+    """The share of a cell without measured relatives, or on GPUs of unknown size.
+
+    A cell that trains no tower needs at least the tower, the features it may read of its target and of one test split
+    at a time, and CUDA's context.
+    """
+    method, settings = configured_method(cell)
+    if method.changes_tower:
+        return 1.0
+    if gpu_mib is None:
+        return FROZEN_SHARE
     views = method.support_feature_views(settings) or 0
     backbone, target = catalog.backbone(cell.backbone.name), catalog.dataset(cell.dataset.name)
-    rows = target.classes * (1 + cell.shots * (1 + views)) + target.sizes.test
-    return CONTEXT_MIB + 4 * (backbone.parameters + rows * backbone.embed_dim) / 2**20
+    tested = max(catalog.dataset(ref.name).sizes.test for ref in (cell.dataset, *cell.evaluate_on))
+    rows = target.classes * (1 + cell.shots * (1 + views)) + tested
+    mib = CONTEXT_MIB + FLOAT_BYTES * (backbone.parameters + rows * backbone.embed_dim) / 2**20
+    return max(FROZEN_SHARE, smallest_share(mib * HEADROOM, gpu_mib))
 
 
 def uses_gpus(settings: RunSettings, gpus: float) -> bool:

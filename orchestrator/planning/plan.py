@@ -15,8 +15,7 @@ from orchestrator.artifacts.spec import ArtifactSpec
 from orchestrator.catalog import Catalog, CheckpointEntry, backbone_ref, dataset_ref
 from orchestrator.core.cell import Cell, SourceRef
 from orchestrator.grid import Grid
-from orchestrator.planning.cost import CostModel
-from orchestrator.planning.estimate import Estimate, cell_gflops, estimate
+from orchestrator.planning.cost import CostModel, cell_gflops
 from orchestrator.store import Store
 from orchestrator.store.results import Failure, Result
 
@@ -78,12 +77,6 @@ class Plan:
     def costs(self) -> CostModel:
         """Predicts the seconds and memory of cells from the finished ones; learns more during a run."""
         return CostModel(lambda cell: cell_gflops(cell, self.catalog), self.done)
-
-    @cached_property
-    def estimate(self) -> Estimate:
-        """How long the cells to do and the missing artifacts will take."""
-        devices = {result.manifest.device for result in self.done}
-        return estimate(self.todo, self.missing, self.costs, devices, self.catalog)
 
     def updated(self, store: Store) -> Plan:
         """The plan with the results, failures and artifacts that the store has now, for example after a run.

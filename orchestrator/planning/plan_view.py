@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.core.gpu_memory import CONTEXT_MIB
-from orchestrator.planning.disk import check_disk_space, disk_line
-from orchestrator.planning.inputs import missing_inputs
+from orchestrator.planning.checks import bytes_to_build, check_disk_space, disk_line, missing_inputs
+from orchestrator.planning.estimate import estimate_line
 from orchestrator.planning.packing import ASSUMED_GPU_MIB, HEADROOM, Demand, Packing
 from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
@@ -32,8 +32,7 @@ def plan_view(plan: Plan, store: Store, disk_budget: int | None = None, gpu_byte
         disk_budget: bytes that the artifacts to build may take; ``None`` for the free space.
         gpu_bytes: memory of the GPUs to show the packing for; ``None`` for the GPUs of this machine.
     """
-    grid = plan.grid
-    parts: list[RenderableType] = [Text(f"{grid.name}: {grid.title}", style="bold"), Text(counts_line(plan))]
+    parts: list[RenderableType] = [Text(f"{plan.grid.name}: {plan.grid.title}", style="bold"), Text(counts_line(plan))]
     parts += [Text(), _cell_table(plan), Text(), _artifact_table(plan)]
     parts += [Text(disk_line(plan, store)), Text()]
     if plan.todo:
@@ -45,25 +44,17 @@ def plan_view(plan: Plan, store: Store, disk_budget: int | None = None, gpu_byte
         parts.append(Text(f"\n{error}", style="yellow"))
     if absent := list(missing_inputs(plan)):
         parts.append(Text(f"\nnot on this machine: {_listed(absent, SHOWN_MISSING)}", style="yellow"))
-        parts.append(Text(f"`doctor {grid.name}` says how to get each"))
+        parts.append(Text(f"`doctor {plan.grid.name}` says how to get each"))
     parts.append(Text(f"\nstore: {store.url}"))
     return Group(*parts)
 
 
 def counts_line(plan: Plan) -> str:
     """Counts of finished, remaining and failed cells in one line."""
-    open_cells = len(plan.todo)
-    line = f"{len(plan.cells)} cells: {len(plan.done)} done, {open_cells} to do, {len(plan.failed)} failed"
+    line = f"{len(plan.cells)} cells: {len(plan.done)} done, {len(plan.todo)} to do, {len(plan.failed)} failed"
     if plan.damaged:
         line += f" ({len(plan.damaged)} damaged result files were set aside and count as to do)"
     return line
-
-
-def estimate_line(plan: Plan) -> str:
-    """The estimated time of the remaining work in one line, with what it is based on."""
-    if not plan.todo:
-        return "nothing to do"
-    return f"estimate: {plan.estimate.summary}"
 
 
 def _cell_table(plan: Plan) -> Table:
@@ -88,17 +79,10 @@ def _cell_table(plan: Plan) -> Table:
 def _artifact_table(plan: Plan) -> Table:
     """Kinds of artifacts down, their counts and sizes across."""
     table = _table("artifacts the cells to do need", "in all", "to build", "size to build")
-    count = Counter(planned.spec.title for planned in plan.artifacts)
-    missing, size = Counter[str](), Counter[str]()
-    for planned in plan.artifacts:
-        if not planned.built:
-            missing[planned.spec.title] += 1
-            size[planned.spec.title] += planned.bytes
-    for title in count:
-        table.add_row(
-            title, str(count[title]), str(missing[title]), human_bytes(size[title]) if missing[title] else "-"
-        )
-    table.add_row("total", "", "", human_bytes(size.total()), style="dim")
+    for title, count in Counter(planned.spec.title for planned in plan.artifacts).items():
+        missing = [planned.bytes for planned in plan.artifacts if planned.spec.title == title and not planned.built]
+        table.add_row(title, str(count), str(len(missing)), human_bytes(sum(missing)) if missing else "-")
+    table.add_row("total", "", "", human_bytes(bytes_to_build(plan)), style="dim")
     return table
 
 

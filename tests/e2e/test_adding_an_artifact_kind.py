@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from orchestrator.artifacts.build import build
 from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.spec import with_inputs
+from orchestrator.artifacts.spec import build, with_inputs
 from orchestrator.catalog import backbone_ref, dataset_ref, load_catalog
 from orchestrator.core.settings import RunSettings
 

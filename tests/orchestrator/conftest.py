@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from bolt.methods import METHODS
-from orchestrator.artifacts.build import build
 from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.spec import build
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import RunSettings

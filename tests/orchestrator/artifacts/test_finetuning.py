@@ -16,11 +16,10 @@ import torch
 
 from bolt.training.meta import REPORT_INTERVAL
 from bolt.training.meta_recipe import MetaRecipe
-from orchestrator.artifacts.build import build
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.meta_start import MetaStart
 from orchestrator.artifacts.source_model import SourceModel
-from orchestrator.artifacts.spec import ArtifactSpec, with_inputs
+from orchestrator.artifacts.spec import ArtifactSpec, build, with_inputs
 from orchestrator.catalog import load_catalog
 from orchestrator.core.events import TaskEvent
 from orchestrator.core.settings import RunSettings

@@ -11,15 +11,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bolt.methods import METHODS
-from bolt.task.task import Adapted, Task
-from orchestrator.artifacts.build import build
+from bolt.task.task import Adapted
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.required import configured_method
 from orchestrator.artifacts.source_model import SourceModel
+from orchestrator.artifacts.spec import build
 from orchestrator.cells.evaluation import evaluate
-from orchestrator.cells.inputs import gather_inputs
-from orchestrator.cells.measure import CurveRecorder, make_task
-from orchestrator.cells.test_data import gather_test_data
+from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import RunSettings
 from orchestrator.planning.plan import make_plan
@@ -30,15 +29,10 @@ EVERY = sorted((name, track) for name, method in METHODS.items() for track in ("
                if track in method.tracks)  # fmt: skip
 
 
-def task_of(cell: Cell, loaded: LoadedArtifacts) -> Task:
-    inputs = gather_inputs(cell, loaded)
-    return make_task(inputs, CurveRecorder(inputs))
-
-
 def adapt(cell: Cell, loaded: LoadedArtifacts) -> tuple[Adapted, Tensor]:
     """The method's classifier, and its logits on the test split."""
-    inputs = gather_inputs(cell, loaded)
-    adapted = inputs.method.run(make_task(inputs, CurveRecorder(inputs)), inputs.settings)
+    method, settings = configured_method(cell)
+    adapted = method.run(make_task(cell, loaded), settings)
     images = loaded.get(Images(cell.dataset, "test", loaded.image_size(cell.backbone)))
     with torch.inference_mode():
         features = loaded.backbone(cell.backbone).encode_images(images.batch(0, len(images)), adapted.tower)
@@ -65,8 +59,8 @@ def test_poisoned_test_labels_change_the_accuracy_and_nothing_else(
     poisoned, again = adapt(cell, wrong_labels)
     assert torch.equal(logits, again)
     assert clean.details == poisoned.details
-    right = evaluate(gather_test_data(cell, world.loaded), cell.dataset, clean)
-    wrong = evaluate(gather_test_data(cell, wrong_labels), cell.dataset, poisoned)
+    right = evaluate(cell, cell.dataset, clean, world.loaded)
+    wrong = evaluate(cell, cell.dataset, poisoned, wrong_labels)
     assert right.accuracy > wrong.accuracy
 
 
@@ -106,7 +100,7 @@ def test_every_method_of_a_track_is_given_the_same_images(world: World, track: s
         if track not in method.tracks or not method.uses_support:
             continue
         cell = world.pick(name, track)
-        task = task_of(cell, world.loaded)
+        task = make_task(cell, world.loaded)
         assert task.oracle is None
         images = task.unlabelled if track == "tta" else task.support
         assert images is not None
@@ -121,7 +115,7 @@ def test_every_method_of_a_track_is_given_the_same_images(world: World, track: s
 @pytest.mark.parametrize("track", ["fewshot", "tta", "meta"])
 def test_the_only_labels_of_a_task_are_the_supports_and_nothing_tells_an_accuracy(world: World, track: str) -> None:
     cell = world.pick("bolt", track)
-    task = task_of(cell, world.loaded)
+    task = make_task(cell, world.loaded)
     assert len(task.support) == (0 if track == "tta" else cell.shots * len(task.head_CD))
     assert task.oracle is None
     assert (task.unlabelled is not None) == (track == "tta")

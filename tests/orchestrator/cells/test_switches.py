@@ -12,13 +12,12 @@ import torch
 from bolt.protocol import PUBLISHED, STRICT, SWITCHES
 from bolt.task.support import validation_tenth
 from bolt.task.task import Task
-from orchestrator.artifacts.build import build
 from orchestrator.artifacts.required import cell_artifacts, support_images
-from orchestrator.artifacts.spec import with_inputs
+from orchestrator.artifacts.spec import build, with_inputs
 from orchestrator.catalog import backbone_ref, dataset_ref
 from orchestrator.catalog.load_backbone import swap_activation
-from orchestrator.cells.inputs import gather_inputs
-from orchestrator.cells.measure import CurveRecorder, make_task, measure
+from orchestrator.cells.measure import measure
+from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell
 from orchestrator.grid.protocols import resolve_protocol
 from orchestrator.store.results import Result
@@ -37,8 +36,7 @@ def prepare(world: World, cell: Cell) -> None:
 
 def task_of(world: World, cell: Cell) -> Task:
     prepare(world, cell)
-    inputs = gather_inputs(cell, world.loaded)
-    return make_task(inputs, CurveRecorder(inputs))
+    return make_task(cell, world.loaded)
 
 
 def result_of(world: World, cell: Cell) -> Result:

@@ -15,15 +15,14 @@ import torch
 import bolt.methods
 from bolt.methods import METHODS, Method
 from bolt.task.task import Adapted, Task, cosine_classifier
-from orchestrator.artifacts.build import build
 from orchestrator.artifacts.domain_total import DomainTotal
 from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
 from orchestrator.artifacts.required import required_artifacts
-from orchestrator.artifacts.spec import ArtifactSpec
+from orchestrator.artifacts.spec import ArtifactSpec, build
 from orchestrator.artifacts.stored_sources import StoredSources
 from orchestrator.catalog import Catalog, load_catalog
-from orchestrator.cells.inputs import cell_sources, gather_inputs
 from orchestrator.cells.measure import measure
+from orchestrator.cells.task import cell_sources, make_task
 from orchestrator.cells.trial import run_and_record
 from orchestrator.core.cell import Cell, MethodRef
 from orchestrator.core.settings import RunSettings
@@ -147,9 +146,9 @@ def test_zero_shot_is_its_own_reference(grid: Grid, loaded: LoadedArtifacts) -> 
 
 
 def test_supports_are_the_same_for_all_methods_and_nested_in_k(grid: Grid, loaded: LoadedArtifacts) -> None:
-    small = gather_inputs(pick(grid, "bolt", shots=1), loaded).support
-    large = gather_inputs(pick(grid, "bolt", shots=2), loaded).support
-    other = gather_inputs(pick(grid, "tip_adapter", shots=2), loaded).support
+    small = make_task(pick(grid, "bolt", shots=1), loaded).support
+    large = make_task(pick(grid, "bolt", shots=2), loaded).support
+    other = make_task(pick(grid, "tip_adapter", shots=2), loaded).support
     assert torch.equal(large.indices_N, other.indices_N)
     assert set(small.indices_N.tolist()) < set(large.indices_N.tolist())
     assert torch.bincount(large.labels_N).tolist() == [2] * 8
@@ -157,7 +156,7 @@ def test_supports_are_the_same_for_all_methods_and_nested_in_k(grid: Grid, loade
 
 def test_cached_support_features_are_those_of_the_views(grid: Grid, loaded: LoadedArtifacts) -> None:
     cell = pick(grid, "tip_adapter")
-    support = gather_inputs(cell, loaded).support
+    support = make_task(cell, loaded).support
     backbone = loaded.backbone(cell.backbone)
     for view in (0, 1, 10):
         direct = backbone.encode_images(support.pixels(view, torch.arange(len(support))))
@@ -167,8 +166,9 @@ def test_cached_support_features_are_those_of_the_views(grid: Grid, loaded: Load
 def test_the_domain_total_gives_the_bits_of_the_direct_sum(grid: Grid, loaded: LoadedArtifacts) -> None:
     cell = pick(grid, "bolt")
     by_total = cell_sources(cell, loaded)
+    assert by_total is not None
     assert by_total._total is not None
-    direct = StoredSources(loaded.store, cell.backbone, by_total._pretrained, cell.sources)
+    direct = StoredSources(loaded, cell.backbone, cell.sources)
     direct._total = None
     for matrix in ("transformer.resblocks.0.attn.in_proj_weight", "proj"):
         assert torch.equal(by_total.mean_task_vector(matrix), direct.mean_task_vector(matrix))

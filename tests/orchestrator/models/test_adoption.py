@@ -24,20 +24,20 @@ from torch import Tensor
 from bolt.clip.checkpoint_reading import read_tensors
 from bolt.clip.huggingface import config_from_shape, to_huggingface
 from orchestrator.artifacts.adopted_source import AdoptedSource
-from orchestrator.artifacts.build import build
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.source_model import SourceModel
+from orchestrator.artifacts.spec import build
 from orchestrator.catalog import Catalog, checkpoint_digest, load_catalog
 from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.catalog.location import grids_folder
-from orchestrator.cells.inputs import cell_sources
 from orchestrator.cells.measure import measure
+from orchestrator.cells.task import cell_sources
 from orchestrator.core.settings import RunSettings
 from orchestrator.grid import Grid, load_grid
 from orchestrator.models.adoption import adopt_checkpoints, guess_dataset, verify_checkpoints
 from orchestrator.models.source_table import source_table
-from orchestrator.planning.inputs import check_inputs
+from orchestrator.planning.checks import check_inputs
 from orchestrator.planning.plan import make_plan
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
@@ -178,6 +178,8 @@ def test_adopted_sources_give_the_cell_of_fine_tuned_ones(
     for source in ours.sources:
         twin = next(ref for ref in theirs.sources if ref.dataset == source.dataset)
         mine, other = cell_sources(ours, adopted.loaded), cell_sources(theirs, tuned.loaded)
+        assert mine is not None
+        assert other is not None
         pair = mine.task_vector(source.dataset), other.task_vector(twin.dataset)
         assert all(torch.equal(pair[0][name], pair[1][name]) for name in pair[1])
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestrator.artifacts.build import build
 from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.spec import build
 from orchestrator.artifacts.support_images import SupportImages
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.settings import RunSettings
 from orchestrator.grid import load_grid
-from orchestrator.planning.disk import bytes_to_build, check_disk_space, disk_line, free_bytes
-from orchestrator.planning.estimate import cell_gflops
+from orchestrator.planning.checks import bytes_to_build, check_disk_space, disk_line, free_bytes
+from orchestrator.planning.cost import cell_gflops
 from orchestrator.planning.plan import Plan, PlannedArtifact, make_plan
 from orchestrator.planning.plan_view import plan_view
 from orchestrator.store import Store

@@ -13,8 +13,7 @@ from orchestrator.core.cell import Cell, MethodRef
 from orchestrator.core.events import Resources
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.core.settings import RunSettings
-from orchestrator.planning.cost import CostModel
-from orchestrator.planning.estimate import cell_gflops
+from orchestrator.planning.cost import CostModel, cell_gflops
 from orchestrator.planning.packing import Packing, smallest_share
 from orchestrator.tracks import TRACKS
 from tests.helpers import cells as samples

@@ -8,9 +8,9 @@ import pytest
 
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.grid import Grid, load_grid
-from orchestrator.planning.cost import CostModel
-from orchestrator.planning.estimate import cell_gflops, estimate
-from orchestrator.planning.plan import make_plan
+from orchestrator.planning.cost import cell_gflops
+from orchestrator.planning.estimate import estimate
+from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.store import Store
 from orchestrator.store.results import Failure
 from tests.helpers.synthetic_results import drawn
@@ -73,14 +73,13 @@ def test_the_estimate_is_measured_for_cells_with_finished_relatives_and_counted_
     by_method = {name: [cell for cell in grid.cells if cell.method.name == name] for name in ("bolt", "linear_probe")}
     done = [drawn(cell, grid.label(cell), catalog) for cell in by_method["bolt"][:2]]
     todo = [*by_method["bolt"][2:], *by_method["linear_probe"]]
-    costs = CostModel(lambda cell: cell_gflops(cell, catalog), done)
-    found = estimate(todo, [], costs, ["drawn"], catalog)
+    cells = tuple(result.cell for result in done) + tuple(todo)
+    found = estimate(Plan(grid, catalog, None, cells, {}, done=tuple(done)))
     assert (found.measured_cells, found.computed_cells) == (1, 3)
     seconds, gflop = sum(result.timings.total for result in done), sum(cell_gflops(r.cell, catalog) for r in done)
     assert found.measured_seconds == pytest.approx(seconds * cell_gflops(todo[0], catalog) / gflop)
-    assert found.measured_on == ("drawn",)
+    assert found.measured_on == (done[0].manifest.device,)
     assert found.computed_tflop == pytest.approx(
         sum(cell_gflops(cell, catalog) for cell in by_method["linear_probe"]) / 1e3
     )
-    unmeasured = CostModel(lambda cell: cell_gflops(cell, catalog))
-    assert estimate(by_method["bolt"], [], unmeasured, [], catalog).computed_tflop > 0
+    assert estimate(Plan(grid, catalog, None, tuple(by_method["bolt"]), {})).computed_tflop > 0

@@ -16,7 +16,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from orchestrator.artifacts.build import build as stage
+from orchestrator.artifacts.spec import build as stage
 from orchestrator.catalog import load_catalog
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.local import run_cells_locally

@@ -1,66 +1,36 @@
-"""Everything that one cell reads, gathered in one place.
+"""Makes the task of a cell from the store's artifacts: everything that its method may see.
 
 Shape legend: C classes, D embedding width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bolt.clip.augment import augmented_view
-from bolt.clip.backbone import Backbone
-from bolt.methods import METHODS, Method
+from bolt.methods import METHODS
 from bolt.seeds import torch_generator
 from bolt.task.support import batch_order, draw_support
-from bolt.task.task import EVALUATION_VIEW, Support, Unlabelled
+from bolt.task.task import EVALUATION_VIEW, Support, Task, Unlabelled
 from orchestrator.artifacts.images import Images, class_names
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import CellArtifacts, cell_artifacts
 from orchestrator.artifacts.stored_sources import StoredSources
 from orchestrator.artifacts.test_features import TestFeatures
-from orchestrator.cells.test_data import TestData, gather_test_data
+from orchestrator.cells.evaluation import evaluate
 from orchestrator.core.cell import Cell
-from orchestrator.tracks import TRACKS
 
 KEPT_SOURCES = 2
 """Sets of sources that a process keeps with their bases, which take longer to compute than many a cell."""
 
 
-@dataclass(frozen=True)
-class CellInputs:
-    """Everything that one cell reads. Large parts are read when they are first used.
+def make_task(cell: Cell, loaded: LoadedArtifacts) -> Task:
+    """Everything the method may see of its target. Large parts are read when they are first used.
 
-    Attributes:
-        method, settings: the method and its settings on the cell's track.
-        head_CD: the target's zero-shot head.
-        support: labelled images of the target; empty if the method is given none.
-        unlabelled: the target's test images without labels, on tracks that give these instead of a support.
-        sources: the source models, if the method reads them.
-        meta_start: the meta-learned tower that the method adapts from, if it asks for one.
-        test_data: the images and labels that the cell is scored on. The method never gets them.
-        addresses: of the artifacts that the cell reads, for the result's manifest.
-    """
-
-    cell: Cell
-    method: Method
-    settings: Any
-    backbone: Backbone
-    head_CD: Tensor
-    support: Support
-    unlabelled: Unlabelled | None
-    sources: StoredSources | None
-    meta_start: Mapping[str, Tensor] | None
-    test_data: TestData
-    addresses: tuple[str, ...]
-
-
-def gather_inputs(cell: Cell, loaded: LoadedArtifacts) -> CellInputs:
-    """Gather what a cell reads.
+    No test label is in it. There is one exception: a protocol that ``selects_on_test`` gives an oracle, which returns a
+    classifier's accuracy.
 
     Raises ``ValueError`` if the method's code has another version than the cell, ``FileNotFoundError`` for an artifact
     that is not built, :class:`bolt.task.support.TooFewImages` if a class has too few images for the protocol.
@@ -69,32 +39,32 @@ def gather_inputs(cell: Cell, loaded: LoadedArtifacts) -> CellInputs:
     if method.version != cell.method.version:
         raise ValueError(f"the cell asks for version {cell.method.version} of {method.name}, this is {method.version}")
     reads = cell_artifacts(cell, loaded.catalog)
-    return CellInputs(
-        cell=cell,
-        method=method,
-        settings=TRACKS[cell.track].configure(method, cell.method.settings_dict()),
+    return Task(
         backbone=loaded.backbone(cell.backbone),
         head_CD=loaded.get(reads.head),
         support=_support(cell, reads, loaded),
+        sources=cell_sources(cell, loaded),
+        protocol=cell.protocol,
+        dataset=cell.dataset.name,
+        seed=cell.seed,
         unlabelled=_unlabelled(cell, reads, loaded),
-        sources=cell_sources(cell, loaded) if method.uses_sources and reads.meta_start is None else None,
-        meta_start=loaded.get(reads.meta_start) if reads.meta_start else None,
-        test_data=gather_test_data(cell, loaded),
-        addresses=reads.addresses,
+        oracle=(lambda adapted: evaluate(cell, cell.dataset, adapted, loaded).accuracy)
+        if cell.protocol.selects_on_test
+        else None,
+        initial=loaded.get(reads.meta_start) if reads.meta_start else None,
     )
 
 
-def cell_sources(cell: Cell, loaded: LoadedArtifacts) -> StoredSources:
-    """The cell's source models: those of other datasets than its target."""
-
-    def make() -> StoredSources:
-        pretrained = loaded.backbone(cell.backbone).tower.state_dict_open_clip()
-        return StoredSources(loaded.store, cell.backbone, pretrained, cell.sources)
-
-    return loaded.cached(StoredSources, (cell.backbone, cell.sources), make, KEPT_SOURCES)
+def cell_sources(cell: Cell, loaded: LoadedArtifacts) -> StoredSources | None:
+    """The cell's source models, those of other datasets than its target; ``None`` if its method reads none."""
+    if not METHODS[cell.method.name].uses_source_models:
+        return None
+    key = cell.backbone, cell.sources
+    return loaded.cached(StoredSources, key, lambda: StoredSources(loaded, *key), KEPT_SOURCES)
 
 
 def _support(cell: Cell, reads: CellArtifacts, loaded: LoadedArtifacts) -> Support:
+    """The labelled images of the target; empty if the method is given none."""
     if reads.support_images is None:
         empty = torch.empty(0, dtype=torch.int64)
         return Support(empty, empty, pixels=_undeclared, features=_undeclared, order=_undeclared)
@@ -138,16 +108,13 @@ def _unlabelled(cell: Cell, reads: CellArtifacts, loaded: LoadedArtifacts) -> Un
     if reads.whole_test_images is None:
         return None
     name, seed, size = cell.dataset.name, cell.seed, reads.head.image_size
-    crop = reads.views.crop
     images = loaded.get(Images(cell.dataset, "test", size))
     whole = loaded.get(reads.whole_test_images)
 
     def pixels(view: int, rows: Tensor) -> Tensor:
         if view == EVALUATION_VIEW:
             return torch.stack([images.image(row) for row in rows.tolist()])
-        return torch.stack(
-            [augmented_view(whole.image(row), size, name, seed, view, row, crop) for row in rows.tolist()]
-        )
+        return reads.views.draw(whole, rows.tolist(), view, size=size, dataset=name, seed=seed)
 
     return Unlabelled(
         size=len(images),

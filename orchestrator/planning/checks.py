@@ -1,0 +1,92 @@
+"""Whether a plan can run here: its inputs are on this machine, and its artifacts fit on the store's disk."""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from pathlib import Path
+
+from orchestrator.artifacts.adopted_source import AdoptedSource
+from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.support_images import SupportImages
+from orchestrator.catalog import missing_checkpoint, missing_data, missing_weights
+from orchestrator.planning.plan import Plan
+from orchestrator.store import Store
+from orchestrator.util.errors import UserError
+from orchestrator.util.units import human_bytes
+
+SHOWN_KINDS = 4
+SHOWN_ERRORS = 4
+
+
+def missing_inputs(plan: Plan) -> dict[str, UserError]:
+    """The datasets, backbones and checkpoints that a run would miss: the name of each, and how to get it.
+
+    A dataset counts only while artifacts that are made from its images are still to be built.
+    """
+    catalog = plan.catalog
+    backbones = {cell.backbone.name for cell in plan.todo}
+    datasets = {spec.dataset.name for spec in plan.missing if isinstance(spec, Images | SupportImages)}
+    found = {name: missing_weights(catalog.backbone(name)) for name in sorted(backbones)}
+    found |= {name: missing_data(catalog.dataset(name), plan.data_root) for name in sorted(datasets)}
+    for spec in plan.missing:
+        if isinstance(spec, AdoptedSource):
+            entry = catalog.checkpoints[spec.backbone.name, spec.dataset]
+            found[f"checkpoint of {spec.dataset} for {spec.backbone.name}"] = missing_checkpoint(entry)
+    return {name: error for name, error in found.items() if error is not None}
+
+
+def check_inputs(plan: Plan) -> None:
+    """Raise ``UserError`` naming everything that a run of the plan would miss."""
+    errors = list(missing_inputs(plan).values())
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        shown = "\n".join(f"- {error}" for error in errors[:SHOWN_ERRORS])
+        more = f"\n- ... and {len(errors) - SHOWN_ERRORS} more" if len(errors) > SHOWN_ERRORS else ""
+        raise UserError(f"{len(errors)} inputs are missing; nothing was started:\n{shown}{more}")
+
+
+def free_bytes(store: Store) -> int | None:
+    """Free bytes on the disk where a local store is or will be; ``None`` for a remote store."""
+    if not store.files.is_local:
+        return None
+    folder = Path(store.files.root).absolute()
+    return shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free
+
+
+def bytes_to_build(plan: Plan) -> int:
+    """About how many bytes the missing artifacts will take."""
+    return sum(planned.bytes for planned in plan.artifacts if not planned.built)
+
+
+def disk_line(plan: Plan, store: Store) -> str:
+    """The size of the artifacts to build, and the free space."""
+    free = free_bytes(store)
+    space = "free space unknown: the store is remote" if free is None else f"{human_bytes(free)} free"
+    return f"disk: about {human_bytes(bytes_to_build(plan))} to build, {space}"
+
+
+def check_disk_space(plan: Plan, store: Store, budget: int | None = None) -> None:
+    """Raise ``UserError`` when the artifacts to build take more bytes than are free, or than ``budget``.
+
+    The error lists the kinds of artifacts that take most, and what would make them smaller.
+    """
+    needed, free = bytes_to_build(plan), free_bytes(store)
+    if budget is not None and needed > budget:
+        limit, where = f"more than the budget of {human_bytes(budget)}", "--disk-budget"
+    elif free is not None and needed > free:
+        limit, where = f"more than the {human_bytes(free)} that are free", store.url
+    else:
+        return
+    sizes: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for planned in plan.artifacts:
+        if not planned.built:
+            sizes[planned.spec.title, planned.spec.shrink_hint].append(planned.bytes)
+    largest = sorted(sizes.items(), key=lambda item: -sum(item[1]))[:SHOWN_KINDS]
+    lines = [f"{human_bytes(sum(each)):>10}  {len(each)} {title}: {hint}" for (title, hint), each in largest]
+    raise UserError(
+        f"the artifacts to build take about {human_bytes(needed)}, {limit}; nothing was started\n" + "\n".join(lines),
+        where=where,
+        hint="--only and --set make the plan smaller, --store puts it on another disk",
+    )
