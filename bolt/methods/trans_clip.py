@@ -1,0 +1,253 @@
+"""TransCLIP: all test images are classified together, by Gaussian classes and neighbours (Zanella et al., 2024).
+
+Paper: "Boosting Vision-Language Models with Transduction", NeurIPS 2024, arXiv:2406.01837, equation 5 and its block
+updates. Nothing is trained by gradients. Class probabilities z_i of the n test images, class means mu_c and one
+diagonal variance v are updated in turns, ``rounds`` times::
+
+    z_i ~ yhat_i^lambda exp(L_i / 50 + 1/6 sum_j (W_ij + W_ji) z_j),    L_ic = -1/2 sum_d (f_id - mu_cd)^2 / v_d
+    mu_c = normalise(sum_i z_ic f_i / sum_i z_ic),    v = sum_ic z_ic (f_i - mu_c)^2 / sum_ic z_ic
+
+yhat is the zero-shot softmax and does not change. W links every image to its 3 nearest others, with their cosine. z is
+updated 5 times per round, for all images at once. At the start z = yhat; mu_c is the mean of the 8 images of highest
+z_ic, weighted by it; v = 1 / D. No number depends on labels, and the official numbers are used for every dataset.
+
+Few-shot form: if the task has labelled images beside the test images, these keep their labels as z, mu_c starts at the
+mean of class c's images, lambda is 0.5, and mu and v count the support with the weight ``50 gamma`` in all, beside a
+weight of 1 for the test images. The tracks of the benchmark give a method either labelled or test images; the form is
+there for use as a library. The official code tries gamma = 0.002, 0.01, 0.02 and 0.2 on labelled validation images.
+Without them gamma is 0.02, with which both sets weigh the same.
+
+W links a support image to its 3 nearest test images, so it passes its label to them.
+
+The official code's few-shot form differs in three ways, which are mistakes:
+
+- Its four gammas run one after another, each from the last result.
+- Its W and z hold supports and test images in opposite orders. An image gets the probabilities of the wrong images.
+- It drops a support image's nearest test image, as if that were the image itself. ``skip_nearest`` does that too.
+
+The classifier returned gives an adapted image its z, and scores any other image by the same model. A class whose
+probabilities vanish keeps its mean. A variance is at least 1e-12.
+
+Shape legend: n test images, N support images, M = n + N, C classes, D joint embedding width, J neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bolt.methods.base import Method, register
+from bolt.methods.common.frozen_features import unit_support_features
+from bolt.task.classifiers import TransductiveClassifier
+from bolt.task.task import EVALUATION_VIEW, Adapted, Task
+
+_INNER_UPDATES = 5
+_START_IMAGES = 8
+_LIKELIHOOD_DIVISOR, _NEIGHBOUR_DIVISOR = 50.0, 6.0
+_MIN_VARIANCE, _MIN_WEIGHT = 1e-12, 1e-12
+_BLOCK = 1024
+"""Images whose cosines with all others are held at once."""
+
+
+@dataclass(frozen=True)
+class TransClipSettings:
+    """The weights of the text and of the support; the defaults are the official ones.
+
+    Attributes:
+        text_weight: lambda, the exponent of the zero-shot probabilities; by default 1, with a support 0.5.
+        gamma: weight of the support: it counts ``50 gamma`` times the test images.
+        neighbours: nearest images that an image is linked to.
+        rounds: of the updates of z, mu and v.
+        skip_nearest: link a support image to its second to fourth nearest test images, as the official code does.
+    """
+
+    text_weight: float | None = None
+    gamma: float = 0.02
+    neighbours: int = 3
+    rounds: int = 11
+    skip_nearest: bool = False
+
+    def __post_init__(self) -> None:
+        if self.neighbours < 1 or self.rounds < 1:
+            raise ValueError("neighbours and rounds are at least 1")
+        if self.gamma < 0 or (self.text_weight is not None and self.text_weight < 0):
+            raise ValueError("gamma and text_weight are not negative")
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """The support in the few-shot form.
+
+    Attributes:
+        unit_ND: unit features.
+        onehot_NC: labels.
+        weight: of one support image, where the test images together weigh 1.
+    """
+
+    unit_ND: Tensor
+    onehot_NC: Tensor
+    weight: float
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Class probabilities of the test images, and the Gaussian classes.
+
+    Attributes:
+        z_nC: class probabilities.
+        means_CD, variance_D: mu and v.
+    """
+
+    z_nC: Tensor
+    means_CD: Tensor
+    variance_D: Tensor
+
+
+def nearest_others(unit_nD: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
+    """The cosines and numbers (n, J) of the nearest other images of each; fewer where there are fewer images."""
+    count = min(neighbours, len(unit_nD) - 1)
+    cosines, numbers = [], []
+    for start in range(0, len(unit_nD), _BLOCK):
+        block = unit_nD[start : start + _BLOCK] @ unit_nD.T
+        rows = torch.arange(len(block), device=block.device)
+        block[rows, rows + start] = -torch.inf
+        found = block.topk(count, dim=-1)
+        cosines.append(found.values)
+        numbers.append(found.indices)
+    return torch.cat(cosines), torch.cat(numbers)
+
+
+def nearest_test_images(support_ND: Tensor, unit_nD: Tensor, neighbours: int, skipped: int) -> tuple[Tensor, Tensor]:
+    """The cosines and numbers of the test images nearest to each support image, without the first ``skipped``.
+
+    The result has as many columns as :func:`nearest_others` has.
+    """
+    count = min(neighbours, len(unit_nD) - 1)
+    found = (support_ND @ unit_nD.T).topk(min(count + skipped, len(unit_nD)), dim=-1)
+    kept = slice(found.values.shape[1] - count, None)
+    return found.values[:, kept], found.indices[:, kept]
+
+
+def log_likelihood(unit_nD: Tensor, means_CD: Tensor, variance_D: Tensor) -> Tensor:
+    """L (n, C): minus half the squared distance in units of the variance, without the normalising constant."""
+    scaled_CD = means_CD / variance_D
+    squares_n1 = (unit_nD.square() / variance_D).sum(dim=-1, keepdim=True)
+    return unit_nD @ scaled_CD.T - 0.5 * (squares_n1 + (scaled_CD * means_CD).sum(dim=-1))
+
+
+def _start_means(unit_nD: Tensor, z_nC: Tensor) -> Tensor:
+    weights, images = z_nC.topk(min(_START_IMAGES, len(z_nC)), dim=0)  # (8, C)
+    return F.normalize(torch.einsum("kc,kcd->cd", weights, unit_nD[images]), dim=-1)
+
+
+def _gaussians(unit_nD: Tensor, z_nC: Tensor, old_CD: Tensor, support: Labelled | None) -> tuple[Tensor, Tensor]:
+    """The new means and variance, in which the test images together weigh 1."""
+    unit_MD, weight_MC = unit_nD, z_nC / len(z_nC)
+    if support is not None:
+        unit_MD = torch.cat([unit_nD, support.unit_ND])
+        weight_MC = torch.cat([weight_MC, support.weight * support.onehot_NC])
+    mass_C = weight_MC.sum(dim=0)
+    sums_CD = weight_MC.T @ unit_MD
+    means_CD = torch.where((mass_C > _MIN_WEIGHT)[:, None], F.normalize(sums_CD, dim=-1, eps=1e-30), old_CD)
+    # The square is expanded, so that no (M, C, D) tensor is made.
+    squares_D = weight_MC.sum(dim=1) @ unit_MD.square() + mass_C @ means_CD.square()
+    variance_D = (squares_D - 2 * (sums_CD * means_CD).sum(dim=0)) / mass_C.sum()
+    return means_CD, variance_D.clamp_min(_MIN_VARIANCE)
+
+
+def transduce(
+    unit_nD: Tensor,
+    head_CD: Tensor,
+    scale: float,
+    settings: TransClipSettings,
+    support: Labelled | None = None,
+    start: Solution | None = None,
+) -> Solution:
+    """Class probabilities of the test images, in float64, because v is a difference of nearly equal numbers.
+
+    Args:
+        unit_nD, head_CD: unit features of the test images, and the text head.
+        support: the labelled images of the few-shot form.
+        start: continue from this solution; by default from the zero-shot probabilities.
+    """
+    unit_nD, head_CD = unit_nD.double(), head_CD.double()
+    text_weight = settings.text_weight
+    if text_weight is None:
+        text_weight = 1.0 if support is None else 0.5
+    log_prior_nC = (scale * unit_nD @ head_CD.T).log_softmax(dim=-1)
+    z_nC = log_prior_nC.exp()
+    means_CD = _start_means(unit_nD, z_nC)
+    if support is not None:
+        sums_CD = support.onehot_NC.T @ support.unit_ND
+        seen_C1 = support.onehot_NC.any(dim=0)[:, None]
+        means_CD = torch.where(seen_C1, F.normalize(sums_CD, dim=-1), means_CD)
+    variance_D = torch.full_like(unit_nD[0], 1 / unit_nD.shape[1])
+    if start is not None:
+        z_nC, means_CD, variance_D = start.z_nC, start.means_CD, start.variance_D
+    cosines_MJ, nearest_MJ = nearest_others(unit_nD, settings.neighbours)
+    if support is not None:
+        of_support = nearest_test_images(support.unit_ND, unit_nD, settings.neighbours, int(settings.skip_nearest))
+        cosines_MJ, nearest_MJ = (torch.cat(pair) for pair in zip((cosines_MJ, nearest_MJ), of_support, strict=True))
+    for number in range(settings.rounds):
+        own_nC = text_weight * log_prior_nC + log_likelihood(unit_nD, means_CD, variance_D) / _LIKELIHOOD_DIVISOR
+        for _ in range(_INNER_UPDATES):
+            z_MC = z_nC if support is None else torch.cat([z_nC, support.onehot_NC])
+            own_links = slice(len(unit_nD))
+            votes_nC = (cosines_MJ[own_links, :, None] * z_nC[nearest_MJ[own_links]]).sum(dim=1)
+            sent_MJC = cosines_MJ[:, :, None] * z_MC[:, None, :]
+            votes_nC.index_add_(0, nearest_MJ.flatten(), sent_MJC.flatten(0, 1))
+            z_nC = (own_nC + votes_nC / _NEIGHBOUR_DIVISOR).softmax(dim=-1)
+        if number + 1 < settings.rounds:
+            means_CD, variance_D = _gaussians(unit_nD, z_nC, means_CD, support)
+    return Solution(z_nC, means_CD, variance_D)
+
+
+def adapt(task: Task, settings: TransClipSettings) -> Adapted:
+    """Classify the unlabelled test images together. Raises ``ValueError`` if the task has none."""
+    if task.unlabelled is None:
+        raise ValueError("trans_clip adapts to unlabelled test images, and this task has none; use the tta track")
+    unit_nD = F.normalize(task.unlabelled.features().to(task.backbone.device, torch.float32), dim=-1)
+    if not bool(torch.isfinite(unit_nD).all()):
+        raise ValueError("features of the test images are NaN or infinite; encode them anew")
+    head_CD, scale, support = task.head_CD.to(unit_nD), task.backbone.logit_scale, None
+    if len(task.support):
+        onehot_NC = F.one_hot(task.support.labels_N.to(unit_nD.device), len(head_CD)).double()
+        weight = _LIKELIHOOD_DIVISOR * settings.gamma / len(onehot_NC)
+        support = Labelled(unit_support_features(task, EVALUATION_VIEW).double(), onehot_NC, weight)
+    solved = transduce(unit_nD, head_CD, scale, settings, support)
+    changed = (solved.z_nC.argmax(dim=-1) != (unit_nD @ head_CD.T).argmax(dim=-1)).double().mean()
+    classifier = _classifier(solved, unit_nD, head_CD, scale, settings, support)
+    return Adapted(classifier, details={"changed_predictions": 100 * float(changed)})
+
+
+def _classifier(
+    solved: Solution,
+    unit_nD: Tensor,
+    head_CD: Tensor,
+    scale: float,
+    settings: TransClipSettings,
+    support: Labelled | None,
+) -> TransductiveClassifier:
+    """The exponent of z as a linear function of f, without the square of f that all classes share."""
+    text_weight = settings.text_weight if settings.text_weight is not None else 0.5 if support else 1.0
+    scaled_CD = solved.means_CD / solved.variance_D / _LIKELIHOOD_DIVISOR
+    weight_CD = text_weight * scale * head_CD.double() + scaled_CD
+    bias_C = -0.5 * (scaled_CD * solved.means_CD).sum(dim=-1)
+    return TransductiveClassifier(
+        weight_CD.float(), bias_C.float(), unit_nD, solved.z_nC.float(), float(settings.neighbours)
+    )
+
+
+register(
+    Method(
+        name="trans_clip",
+        title="TransCLIP",
+        paper="https://arxiv.org/abs/2406.01837",
+        settings_class=TransClipSettings,
+        adapt=adapt,
+        tracks=frozenset({"tta"}),
+    )
+)
