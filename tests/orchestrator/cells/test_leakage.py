@@ -69,7 +69,7 @@ def test_the_targets_own_model_is_no_source_and_poisoning_it_changes_nothing(
     world: World, poisoned_model: LoadedArtifacts, name: str
 ) -> None:
     """Neither directly nor through the domain's total, which contains the target's own task vector."""
-    cell = world.pick(name)
+    cell = world.pick(name, "fewshot" if "fewshot" in METHODS[name].tracks else "tta")
     assert cell.dataset.name not in {source.dataset for source in cell.sources}
     _, logits = adapt(cell, world.loaded)
     _, again = adapt(cell, poisoned_model)
