@@ -17,9 +17,8 @@ from orchestrator.catalog.data_paths import (
     find_data_root,
     partial_folder,
 )
-from orchestrator.catalog.dataset_entry import DatasetEntry
+from orchestrator.catalog.dataset_entry import DatasetEntry, class_names_of, prompt_templates
 from orchestrator.catalog.load import Catalog, load_catalog
-from orchestrator.catalog.open_clip_lists import class_names_of, prompt_templates
 from orchestrator.catalog.references import backbone_ref, dataset_ref
 
 __all__ = [

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictInt, field_validator, model_validator
 
 from orchestrator.catalog.routes import Route
 from orchestrator.catalog.validation import OPEN_CLIP, Key, PositiveInt, StrictModel, Title, check_templates
+from orchestrator.util.errors import UserError
 
 
 class Sizes(StrictModel):
@@ -138,3 +141,22 @@ class DatasetEntry(StrictModel):
     def max_shots(self) -> int:
         """The largest k that every class can give. At most the average class size if the smallest is not known."""
         return self.smallest_class or self.sizes.train // self.classes
+
+
+def prompt_templates(entry: DatasetEntry) -> tuple[str, ...]:
+    """The prompt templates of a dataset, with ``{}`` for the class name."""
+    return _open_clip_list(entry.prompts) if isinstance(entry.prompts, str) else entry.prompts
+
+
+def class_names_of(entry: DatasetEntry) -> tuple[str, ...] | dict[str, str] | None:
+    """The class names that the catalog gives a dataset: in label order, by folder, or ``None`` for the data's own."""
+    return _open_clip_list(entry.class_names) if isinstance(entry.class_names, str) else entry.class_names
+
+
+@cache
+def _open_clip_list(name: str) -> tuple[str, ...]:
+    attribute = name.removeprefix(OPEN_CLIP)
+    found = getattr(importlib.import_module("open_clip"), attribute, None)
+    if found is None:
+        raise UserError(f"open_clip has no list {attribute!r}", where=name)
+    return tuple(item if isinstance(item, str) else item("{}") for item in found)

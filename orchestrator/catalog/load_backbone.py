@@ -45,11 +45,15 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False) -
         architecture = config.stem
     if entry.weights.pretrained is not None and not swapped:
         _check_tag(entry, architecture, entry.weights.pretrained)
-    with _without_warnings(), _loading_errors(entry, architecture):
-        model = open_clip.create_model(
-            architecture, pretrained=_weights(entry), force_quick_gelu=entry.quick_gelu, device="cpu"
-        )
-        tokenizer = open_clip.get_tokenizer(architecture)
+    weights = entry.weights.pretrained or str(weights_path(entry))
+    try:
+        with _without_warnings():
+            model = open_clip.create_model(
+                architecture, pretrained=weights, force_quick_gelu=entry.quick_gelu, device="cpu"
+            )
+            tokenizer = open_clip.get_tokenizer(architecture)
+    except (RuntimeError, OSError, ValueError, pickle.UnpicklingError) as error:
+        raise _loading_error(entry, architecture, " ".join(str(error).split())[:160]) from None
     backbone = Backbone.from_open_clip(model, tokenizer, entry.name)
     built, stated = backbone.activation, "quick_gelu" if entry.quick_gelu else "gelu"
     if built != stated:
@@ -85,46 +89,26 @@ def _check_tag(entry: BackboneEntry, architecture: str, tag: str) -> None:
 
 
 def _check_sizes(entry: BackboneEntry, shape: TowerShape) -> None:
-    sizes = {
-        "image_size": shape.image_size,
-        "patch": shape.patch_size,
-        "width": shape.width,
-        "layers": shape.layers,
-        "embed_dim": shape.embed_dim,
-    }
-    for name, size in sizes.items():
-        if getattr(entry, name) != size:
+    for name in ("image_size", "patch", "width", "layers", "embed_dim"):
+        stated, built = getattr(entry, name), getattr(shape, "patch_size" if name == "patch" else name)
+        if stated != built:
             raise UserError(
-                f"backbone {entry.name} has {name} {size}, its catalog entry says {getattr(entry, name)}",
+                f"backbone {entry.name} has {name} {built}, its catalog entry says {stated}",
                 hint="`backbones add` fills an entry from the model itself",
             )
 
 
-@contextlib.contextmanager
-def _loading_errors(entry: BackboneEntry, architecture: str) -> Iterator[None]:
-    """Raise errors of loading as ``UserError``: the weights are not on this machine, or do not fit."""
-    try:
-        yield
-    except (RuntimeError, OSError, ValueError, pickle.UnpicklingError) as error:
-        first = " ".join(str(error).split())[:160]
-        if entry.weights.file is not None:
-            raise UserError(
-                f"the weights of backbone {entry.name} do not fit {architecture}: {first}", where=_weights(entry)
-            ) from None
-        raise UserError(
-            f"the weights {entry.weights.pretrained} of backbone {entry.name} are not on this machine, and nothing is "
-            f"fetched while cells run: {first}",
-            hint=f"fetch them once: python -c \"import open_clip; open_clip.create_model('{architecture}', "
-            f"pretrained='{entry.weights.pretrained}')\"",
-        ) from None
-
-
-def _weights(entry: BackboneEntry) -> str:
-    """What open_clip takes as ``pretrained``: a file, or a tag whose weights are in the local cache."""
+def _loading_error(entry: BackboneEntry, architecture: str, reason: str) -> UserError:
+    """The error that weights are not on this machine, or do not fit the architecture."""
     if entry.weights.file is not None:
-        return str(weights_path(entry))
-    assert entry.weights.pretrained is not None, "the catalog admits a file or a tag"
-    return entry.weights.pretrained
+        what = f"the weights of backbone {entry.name} do not fit {architecture}: {reason}"
+        return UserError(what, where=str(weights_path(entry)))
+    return UserError(
+        f"the weights {entry.weights.pretrained} of backbone {entry.name} are not on this machine, and nothing is "
+        f"fetched while cells run: {reason}",
+        hint=f"fetch them once: python -c \"import open_clip; open_clip.create_model('{architecture}', "
+        f"pretrained='{entry.weights.pretrained}')\"",
+    )
 
 
 @contextlib.contextmanager

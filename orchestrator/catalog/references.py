@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
 from collections.abc import Iterable
@@ -29,8 +28,6 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
 
     The files of a folder dataset count by relative path and size if the folder exists. A plan made without the images
     therefore names other cells than a run with them. Images that are excluded on record count too.
-
-    Raises ``UserError`` for a drawn dataset in an installation without the drawn world.
     """
     content: dict[str, Any] = {
         "loader": LOADER_VERSION,
@@ -45,7 +42,9 @@ def dataset_ref(entry: DatasetEntry, data_root: Path | None) -> DatasetRef:
     if entry.exif_rotation:
         content["exif_rotation"] = True
     if entry.route.kind == "toy":
-        content["world"] = _world_version(entry)
+        from orchestrator.drawn_world.tasks import WORLD_VERSION
+
+        content["world"] = WORLD_VERSION
     if isinstance(entry.route, FolderRoute | ManifestRoute):
         content["files"] = None if data_root is None else _listing(data_root / entry.route.folder)
     if isinstance(entry.route, ManifestRoute):  # a table of the same size may hold other labels
@@ -98,32 +97,20 @@ def _architecture(entry: BackboneEntry) -> Any:
         raise UserError(message, where=display_path(path)) from None
 
 
-def _world_version(entry: DatasetEntry) -> Any:
-    try:
-        return importlib.import_module("orchestrator.drawn_world.tasks").WORLD_VERSION
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"dataset {entry.name} is a drawn one, and this installation has no drawn world ({error})",
-            hint="reinstall the project",
-        ) from None
-
-
 def _listing(folder: Path) -> list[tuple[str, int]] | None:
     """Relative path and size of every file below a folder, sorted; ``None`` if there is no such folder."""
     if not folder.is_dir():
         return None
-    found: list[tuple[str, int]] = []
-    pending = [folder]
-    while pending:
-        with os.scandir(pending.pop()) as entries:
-            for item in entries:
-                if item.name.startswith("."):
-                    continue
-                if item.is_dir():
-                    pending.append(Path(item.path))
-                else:
-                    found.append((Path(item.path).relative_to(folder).as_posix(), item.stat().st_size))
+    found = []
+    for place, folders, files in os.walk(folder, followlinks=True, onerror=_raise):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        paths = [Path(place, name) for name in files if not name.startswith(".")]
+        found += [(path.relative_to(folder).as_posix(), path.stat().st_size) for path in paths]
     return sorted(found)
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def file_digest(*paths: Path) -> str:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from orchestrator.datasets.routes.class_folders import class_folders, is_image
 from orchestrator.datasets.routes.manifest import read_table
@@ -25,14 +24,12 @@ COLUMNS = {
 """Accepted column names of a table; the first that exists is used."""
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """The layout of a folder or table of images.
 
     Attributes:
         data_root: the folder to pass as ``--data-root``.
-        route: the ``route`` field of the catalog entry.
-        recipe: the split recipe of the catalog entry.
+        route, recipe: the route and the split recipe of the catalog entry.
         names: class names in the data.
         notes: remarks about files that are not used.
     """
@@ -112,22 +109,19 @@ def _of_table(path: Path) -> Layout:
     if path.suffix not in TABLES:
         raise UserError(f"{path.name} is neither a folder nor a .csv or .parquet table", where=str(path))
     columns = read_table(path)
-    chosen = {key: next((name for name in names if name in columns), None) for key, names in COLUMNS.items()}
+    chosen = {key: name for key, names in COLUMNS.items() for name in reversed(names) if name in columns}
     for key in ("path", "label"):
-        if chosen[key] is None:
+        if key not in chosen:
             raise UserError(
                 f"has no column for the {key}, only {', '.join(columns)}",
                 where=str(path),
                 hint=f"call it {key}; a path is relative to the table's folder",
             )
-    label, split = chosen["label"], chosen["split"]
-    names = tuple(dict.fromkeys(columns[label])) if label else ()
-    if not names:
+    if not columns[chosen["label"]]:
         raise UserError("lists no images", where=str(path))
-    mapping = {key: name for key, name in chosen.items() if name is not None}
-    route = {"kind": "manifest", "folder": path.parent.name, "file": path.name, "columns": mapping}
-    recipe = "eighty_twenty" if split is None else "official"
-    return Layout(path.parent.parent, route, recipe, tuple(sorted(names)), ())
+    route = {"kind": "manifest", "folder": path.parent.name, "file": path.name, "columns": chosen}
+    recipe = "official" if "split" in chosen else "eighty_twenty"
+    return Layout(path.parent.parent, route, recipe, tuple(sorted(set(columns[chosen["label"]]))), ())
 
 
 def class_words(names: Iterable[str]) -> dict[str, str]:
@@ -135,18 +129,15 @@ def class_words(names: Iterable[str]) -> dict[str, str]:
 
     Raises ``UserError`` naming two classes that would get the same words.
     """
-    words: dict[str, str] = {}
     first: dict[str, str] = {}
     for name in names:
         word = class_word(name)
-        if word in first:
+        if first.setdefault(word, name) != name:
             raise UserError(
                 f"the classes {first[word]!r} and {name!r} would both be called {word!r}",
                 hint="their prompts would be equal; rename one of them, or merge them",
             )
-        first[word] = name
-        words[name] = word
-    return words
+    return {name: word for word, name in first.items()}
 
 
 def class_word(name: str) -> str:

@@ -28,7 +28,7 @@ def table_of(entries: Iterable[DatasetEntry], data_root: Path | None) -> Rendera
     rows = [_row(entry, data_root, state_of(entry, data_root)) for entry in entries]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for index, heading in enumerate(HEADINGS):
-        widest = max(len(heading), *(len(str(row[index])) for row in rows)) if rows and heading != "licence" else None
+        widest = max(len(str(row[index])) for row in [HEADINGS, *rows]) if heading != "licence" else None
         right = heading in ("classes", "images", "size")
         table.add_column(heading, justify="right" if right else "left", no_wrap=True, min_width=widest)
     for row in rows:
@@ -38,11 +38,8 @@ def table_of(entries: Iterable[DatasetEntry], data_root: Path | None) -> Rendera
 
 def _row(entry: DatasetEntry, data_root: Path | None, state: State) -> tuple[str | Text, ...]:
     images = f"{entry.sizes.train + entry.sizes.test:,}"
-    access = "" if state == "drawn" else entry.access
-    size = _size(entry, data_root, state)
-    return (
-        entry.name, entry.domain, str(entry.classes), images, Text(state, STYLES[state]), size, access, entry.licence,
-    )  # fmt: skip
+    access, size = "" if state == "drawn" else entry.access, _size(entry, data_root, state)
+    return entry.name, entry.domain, str(entry.classes), images, Text(state, STYLES[state]), size, access, entry.licence
 
 
 def _size(entry: DatasetEntry, data_root: Path | None, state: State) -> str:
@@ -59,50 +56,42 @@ def _size(entry: DatasetEntry, data_root: Path | None, state: State) -> str:
 
 def fetch_lines(entries: Iterable[DatasetEntry], data_root: Path | None, catalogs: Sequence[Path]) -> str:
     """Lines with the number of datasets on this machine, and the command that fetches the missing ones."""
-    states = {entry.name: (entry, state_of(entry, data_root)) for entry in entries}
-    missing = [entry for entry, state in states.values() if state in ("partial", "missing")]
-    lines = ["", f"{len(states) - len(missing)} of {len(states)} are on this machine"]
-    lines[-1] += f", looked for in {data_root}" if data_root else "; no data root is given (--data-root or BOLT_DATA)"
+    entries = list(entries)
+    missing = [entry for entry in entries if state_of(entry, data_root) in ("partial", "missing")]
+    where = f", looked for in {data_root}" if data_root else "; no data root is given (--data-root or BOLT_DATA)"
+    lines = ["", f"{len(entries) - len(missing)} of {len(entries)} are on this machine{where}"]
     fetch = [entry.name for entry in missing if entry.route.kind in FETCHERS]
     if fetch:
         options = [*catalog_options(catalogs), "--data-root", data_root or "PATH"]
         lines += ["fetch the missing ones:", f"  {command(['data', 'prepare', *fetch, *options])}"]
-    by_hand = [entry.name for entry in missing if entry.route.kind not in FETCHERS]
-    if by_hand:
+    if by_hand := [entry.name for entry in missing if entry.name not in fetch]:
         lines.append(f"to fetch by hand (`data prepare NAME` says how): {', '.join(by_hand)}")
     return "\n".join(lines)
 
 
 def verified_view(found: Verified) -> RenderableType:
     """Counts, differences from the catalog, unreadable images, and images that are in both parts."""
-    counts = found.manifest.counts
-    head = (
-        f"{found.entry.name}: {found.manifest.classes} classes, {counts['train']:,} train and {counts['test']:,} test"
-    )
-    parts: list[RenderableType] = [Text(head, "bold"), Text(f"  images per class in train: {_spread(found)}")]
+    counts, train = found.manifest.counts, [count for count, _ in found.per_class]
+    spread = f"{min(train)} to {max(train)}"
+    if len(train) <= SHOWN_CLASSES:
+        spread = ", ".join(f"{word} {count}" for word, count in zip(found.class_names, train, strict=True))
+    head = f"{found.entry.name}: {len(train)} classes, {counts['train']:,} train and {counts['test']:,} test"
+    lines = [Text(head, "bold"), Text(f"  images per class in train: {spread}")]
     if found.excluded:
-        parts.append(Text(f"  excluded before: {found.excluded}"))
-    parts += [Text(f"  differs from the catalog: {line}", "yellow") for line in found.differs]
+        lines.append(Text(f"  excluded before: {found.excluded}"))
+    lines += [Text(f"  differs from the catalog: {line}", "yellow") for line in found.differs]
     if found.duplicates:
         line = f"  test images with the same pixels as a training image: {len(found.duplicates)}"
-        parts.append(Text(line, "yellow"))
-        parts += [Text(f"    {test} = {train}") for test, train in found.duplicates[:SHOWN_NAMES]]
+        lines.append(Text(line, "yellow"))
+        lines += [Text(f"    {test} = {original}") for test, original in found.duplicates[:SHOWN_NAMES]]
     if found.turned and not found.entry.exif_rotation:
-        parts.append(Text(f"  images with an EXIF rotation, used without it: {found.turned}"))
+        lines.append(Text(f"  images with an EXIF rotation, used without it: {found.turned}"))
     if found.broken:
-        parts.append(Text(f"  images that cannot be decoded: {len(found.broken)}", "red"))
-        parts += [Text(f"    {broken.origin}: {broken.reason}") for broken in found.broken]
+        lines.append(Text(f"  images that cannot be decoded: {len(found.broken)}", "red"))
+        lines += [Text(f"    {broken.origin}: {broken.reason}") for broken in found.broken]
     else:
-        parts.append(Text("  every image can be decoded"))
-    return Group(*parts)
-
-
-def _spread(found: Verified) -> str:
-    """Images per class: of every class if there are few, else the range."""
-    train = [count for count, _ in found.per_class]
-    if len(train) <= SHOWN_CLASSES:
-        return ", ".join(f"{word} {count}" for word, count in zip(found.class_names, train, strict=True))
-    return f"{min(train)} to {max(train)}"
+        lines.append(Text("  every image can be decoded"))
+    return Group(*lines)
 
 
 def added_lines(added: Added, catalogs: Sequence[Path]) -> list[str]:

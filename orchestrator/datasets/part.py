@@ -94,18 +94,9 @@ def file_part(files: Sequence[Path], labels: Sequence[int], root: Path) -> Part:
 
 def concatenated(parts: Sequence[Part]) -> Part:
     """Several parts as one, in their order."""
-    starts = np.cumsum([0, *(len(part) for part in parts)])
-
-    def within(index: int) -> tuple[Part, int]:
-        number = int(np.searchsorted(starts, index, side="right")) - 1
-        return parts[number], index - int(starts[number])
-
-    def read(index: int) -> Image.Image:
-        part, position = within(index)
-        return part.read(position)
-
-    def origin(index: int) -> str:
-        part, position = within(index)
-        return part.origin(position)
-
-    return make_part(np.concatenate([part.labels for part in parts]), read, origin)
+    places = [(part, index) for part in parts for index in range(len(part))]
+    return make_part(
+        np.concatenate([part.labels for part in parts]),
+        lambda i: places[i][0].read(places[i][1]),
+        lambda i: places[i][0].origin(places[i][1]),
+    )

@@ -68,10 +68,10 @@ class FetchJob:
         """One line: the size, the origin and the licence."""
         size = human_bytes(self.size) if self.size is not None else "size unknown"
         begun = f" ({human_bytes(self.begun)} already fetched)" if self.begun else ""
-        lines = [f"{self.entry.name}: {size}{begun} from {image_origin(self.entry)}", f"licence: {self.entry.licence}"]
-        if self.entry.gated:
-            lines.append(f"before that: {self.entry.gated}")
-        return "\n  ".join(lines)
+        gated = f"\n  before that: {self.entry.gated}" if self.entry.gated else ""
+        return (
+            f"{self.entry.name}: {size}{begun} from {image_origin(self.entry)}\n  licence: {self.entry.licence}{gated}"
+        )
 
 
 @dataclass(frozen=True)

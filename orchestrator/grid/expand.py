@@ -16,9 +16,8 @@ from orchestrator.core.recipes import SourceRecipe
 from orchestrator.grid.methods import resolve_method
 from orchestrator.grid.overrides import FieldLocations, Overrides
 from orchestrator.grid.protocols import resolve_protocol
-from orchestrator.grid.references import References
 from orchestrator.grid.schema import Block
-from orchestrator.grid.sources import SourceResolver, draw_sources
+from orchestrator.grid.sources import References, SourceResolver, draw_sources
 from orchestrator.grid.targets import check_supports, find_scored, find_targets
 from orchestrator.tracks import TRACKS
 
@@ -86,7 +85,7 @@ class Expander:
                     cell = Cell(
                         track=track.name,
                         protocol=switches,
-                        backbone=self._references.backbone(backbone, switches),
+                        backbone=self._references.backbone(backbone, switches.activation),
                         domain=target.domain,
                         dataset=self._references.dataset(target),
                         evaluate_on=tuple(self._references.dataset(entry) for entry in scored),

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bolt.methods import Method
-from bolt.protocol import STRICT
 from bolt.seeds import numpy_generator
-from orchestrator.catalog import Catalog, CheckpointEntry, DatasetEntry
+from orchestrator.catalog import Catalog, CheckpointEntry, DatasetEntry, backbone_ref, dataset_ref
+from orchestrator.catalog.load_backbone import swap_activation
 from orchestrator.catalog.location import Location
-from orchestrator.core.cell import SourceRef
+from orchestrator.core.cell import BackboneRef, DatasetRef, SourceRef
 from orchestrator.core.recipes import SourceRecipe, adopted_source
-from orchestrator.grid.references import References
 from orchestrator.grid.schema import SourcesChoice
 
 Pool = tuple[DatasetEntry, ...]
@@ -26,6 +26,29 @@ class SourcePlan:
     backbone: str
     dataset: str
     recipe: SourceRecipe | CheckpointEntry
+
+
+class References:
+    """References to catalog entries, each made once: that of a folder dataset lists all its files."""
+
+    def __init__(self, catalog: Catalog, data_root: Path | None) -> None:
+        self._catalog, self._data_root = catalog, data_root
+        self._datasets: dict[str, DatasetRef] = {}
+        self._backbones: dict[tuple[str, str], BackboneRef] = {}
+
+    def dataset(self, entry: DatasetEntry) -> DatasetRef:
+        """The reference of a dataset."""
+        if entry.name not in self._datasets:
+            self._datasets[entry.name] = dataset_ref(entry, self._data_root)
+        return self._datasets[entry.name]
+
+    def backbone(self, name: str, activation: str) -> BackboneRef:
+        """The reference of a backbone with its activation ``as_trained``, or with the other one."""
+        if (name, activation) not in self._backbones:
+            entry = self._catalog.backbones[name]
+            swapped = entry if activation == "as_trained" else swap_activation(entry)
+            self._backbones[name, activation] = backbone_ref(swapped)
+        return self._backbones[name, activation]
 
 
 class SourceResolver:
@@ -92,8 +115,7 @@ class SourceResolver:
         return self._refs[key]
 
     def _model(self, backbone: str, entry: DatasetEntry, recipe: SourceRecipe, adopted: bool) -> SourceRef:
-        # Source models have the activation of their weights under every protocol.
-        as_trained = self._references.backbone(backbone, STRICT)
+        as_trained = self._references.backbone(backbone, "as_trained")  # under every protocol
         checkpoint = self._catalog.checkpoints.get((backbone, entry.name)) if adopted else None
         if checkpoint is not None:
             ref = adopted_source(as_trained, entry.name, checkpoint.sha256)

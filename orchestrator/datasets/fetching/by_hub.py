@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute
@@ -20,22 +19,10 @@ from orchestrator.datasets.routes.shards import shards_of
 from orchestrator.util.errors import UserError
 from orchestrator.util.hub_errors import explain_hub_error
 
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import RepoSibling
+
 FILES_AT_ONCE = 4
-
-
-@dataclass(frozen=True)
-class RemoteFile:
-    """A file of a repository.
-
-    Attributes:
-        path: inside the repository.
-        size: bytes, ``None`` if the hub does not say.
-        sha256: checksum of its content, for files that the hub stores as large files.
-    """
-
-    path: str
-    size: int | None
-    sha256: str | None
 
 
 def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | None = None) -> FetchResult:
@@ -44,53 +31,49 @@ def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | No
     Raises:
         UserError: the repository or a file cannot be fetched, or a file has the wrong checksum.
     """
-    assert isinstance(entry.route, HuggingFaceRoute)
-    staging.folder.mkdir(parents=True, exist_ok=True)
-    revision, files = needed_files(entry, endpoint)
-    staging.say(f"{entry.name}: {len(files)} files of {entry.route.repo} at {revision[:8]}")
-    _download_all(entry, staging.folder, revision, [file.path for file in files], endpoint)
-    checksums = {}
-    for file in files:
-        path = staging.folder / file.path
-        found = digest_of(path, "sha256")
-        if file.sha256 is not None and found != file.sha256:
-            path.unlink()
-            raise UserError(
-                f"{file.path} has the wrong sha256: {found}, where the hub says {file.sha256}",
-                hint="it was removed; the same command fetches it again",
-            )
-        checksums[file.path] = f"sha256:{found}"
-    shutil.rmtree(staging.folder / ".cache", ignore_errors=True)
-    return FetchResult(revision, checksums)
-
-
-def _download_all(entry: DatasetEntry, folder: Path, revision: str, paths: list[str], endpoint: str | None) -> None:
-    """Download a few files at a time. Raises ``UserError`` for the first that fails; running downloads are finished."""
     from huggingface_hub import hf_hub_download
 
     assert isinstance(entry.route, HuggingFaceRoute)
-    repo = entry.route.repo
+    repo, folder = entry.route.repo, staging.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    revision, files = needed_files(entry, endpoint)
+    staging.say(f"{entry.name}: {len(files)} files of {repo} at {revision[:8]}")
 
     def fetch(path: str) -> None:
         hf_hub_download(repo, path, repo_type="dataset", revision=revision, local_dir=folder, endpoint=endpoint)
 
     with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
         try:
-            list(pool.map(fetch, paths))  # an error cancels the downloads that have not begun
+            list(pool.map(fetch, files))  # an error cancels the downloads that have not begun
         except Exception as error:
             raise _explained(error, entry) from error
+    checksums = {}
+    for path, file in files.items():
+        found = digest_of(folder / path, "sha256")
+        if file.lfs and found != file.lfs.sha256:
+            (folder / path).unlink()
+            raise UserError(
+                f"{path} has the wrong sha256: {found}, where the hub says {file.lfs.sha256}",
+                hint="it was removed; the same command fetches it again",
+            )
+        checksums[path] = f"sha256:{found}"
+    shutil.rmtree(folder / ".cache", ignore_errors=True)
+    return FetchResult(revision, checksums)
 
 
 def hub_size(entry: DatasetEntry) -> int | None:
     """Bytes of the files that are needed; ``None`` where the hub cannot be asked."""
     try:
-        return sum(file.size or 0 for file in needed_files(entry, None)[1])
+        return sum(file.size or 0 for file in needed_files(entry, None)[1].values())
     except UserError:
         return None
 
 
-def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, list[RemoteFile]]:
-    """The commit, and its files that hold the entry's parts. Raises ``UserError`` when the hub cannot be asked."""
+def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, dict[str, RepoSibling]]:
+    """The commit, and path -> description of its files that hold the entry's parts.
+
+    Raises ``UserError`` when the hub cannot be asked, or has no such files.
+    """
     from huggingface_hub import HfApi
 
     route = entry.route
@@ -99,7 +82,7 @@ def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, list[R
         info = HfApi(endpoint=endpoint).dataset_info(route.repo, revision=route.revision, files_metadata=True)
     except Exception as error:
         raise _explained(error, entry) from error
-    there = {file.path: file for file in map(_remote_file, info.siblings or ())}
+    there = {file.rfilename: file for file in info.siblings or ()}
     if route.layout == "class_folders":
         wanted = [path for path in there if Path(path).suffix.lower() in IMAGE_SUFFIXES]
     else:
@@ -110,11 +93,7 @@ def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, list[R
             what = f"the hub names no commit of {route.repo} at revision {route.revision!r}"
         hint = "check repo, revision, layout and splits of the route"
         raise UserError(what, where=f"dataset {entry.name}, field route", hint=hint)
-    return info.sha, [there[path] for path in dict.fromkeys(wanted)]
-
-
-def _remote_file(sibling: Any) -> RemoteFile:
-    return RemoteFile(sibling.rfilename, sibling.size, sibling.lfs.sha256 if sibling.lfs else None)
+    return info.sha, {path: there[path] for path in wanted}
 
 
 def _explained(error: Exception, entry: DatasetEntry) -> Exception:

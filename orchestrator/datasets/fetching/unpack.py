@@ -48,18 +48,16 @@ class _Member(tarfile.TarInfo):
 class _Budget:
     """Limits the unpacked bytes by the archive's size and by the free disk space."""
 
-    def __init__(self, archive: Path, folder: Path, growth: int, allowed: int) -> None:
-        self._archive, self._folder, self._growth = archive, folder, growth
-        self._most = max(growth * archive.stat().st_size, allowed)
-        self._spent = 0
+    def __init__(self, archive: Path, folder: Path) -> None:
+        self._archive, self._folder = archive, folder
+        self._left = max(MAX_GROWTH * archive.stat().st_size, ALWAYS_ALLOWED)
 
     def spend(self, size: int, member: str) -> None:
         """Count ``size`` more bytes. Raises ``UserError`` when they are too many."""
-        self._spent += size
-        if self._spent > self._most:
-            raise _refused(
-                self._archive, member, f"it unpacks to more than {self._growth} times its size, as a zip bomb does"
-            )
+        self._left -= size
+        if self._left < 0:
+            why = f"it unpacks to more than {MAX_GROWTH} times its size, as a zip bomb does"
+            raise _refused(self._archive, member, why)
         free = shutil.disk_usage(self._folder).free
         if size + SPACE_KEPT > free:
             raise UserError(
@@ -69,29 +67,17 @@ class _Budget:
             )
 
 
-def unpack(
-    archive: Path,
-    folder: Path,
-    *,
-    growth: int = MAX_GROWTH,
-    allowed: int = ALWAYS_ALLOWED,
-) -> None:
+def unpack(archive: Path, folder: Path) -> None:
     """Unpack ``archive`` into ``folder``, which is created.
-
-    Args:
-        growth, allowed: an archive may unpack to ``growth`` times its size, or to ``allowed`` bytes if that is more.
 
     Raises:
         UserError: the archive is neither tar nor zip, damaged, truncated, or refused for the reasons above. Files
             written before that stay in ``folder``; the caller removes them.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    budget = _Budget(archive, folder, growth, allowed)
     try:
-        if zipfile.is_zipfile(archive):
-            _unpack_zip(archive, folder, budget)
-        else:
-            _unpack_tar(archive, folder, budget)
+        unpack_kind = _unpack_zip if zipfile.is_zipfile(archive) else _unpack_tar
+        unpack_kind(archive, folder, _Budget(archive, folder))
     except DAMAGED as error:
         raise UserError(
             f"{archive.name} is damaged, truncated or no archive: {error}",
@@ -137,13 +123,8 @@ def _check_path(archive: Path, folder: Path, name: str) -> Path:
     if path.is_absolute() or ".." in path.parts or (plain[1:2] == ":" and plain[:1].isalpha()):
         raise _refused(archive, name, "its path leaves the folder")
     target = folder / path
-    for above in target.parents:
-        if above == folder:
-            break
-        if above.is_symlink():
-            raise _refused(archive, name, "its path passes through a link")
-    if target.is_symlink():
-        raise _refused(archive, name, "it would write through a link")
+    if any(step.is_symlink() for step in (target, *target.parents) if step.is_relative_to(folder) and step != folder):
+        raise _refused(archive, name, "its path passes through a link")
     return target
 
 

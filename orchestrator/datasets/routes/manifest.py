@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ManifestRoute, is_inside
@@ -36,8 +35,7 @@ def read_manifest(entry: DatasetEntry, folder: Path) -> RouteContents:
     if not paths:
         raise UserError("lists no images", where=str(table))
     splits = _splits(entry, columns.get(split_column), len(paths), table)
-    _check_rows(paths, labels, table)
-    _check_files(paths, folder, table)
+    _check_rows(paths, labels, folder, table)
     names = sorted(set(labels), key=(lambda name: (int(name), name)) if all(map(str.isdecimal, labels)) else None)
     label_of = {name: label for label, name in enumerate(names)}
     parts = {}
@@ -58,9 +56,8 @@ def read_table(path: Path) -> Mapping[str, list[str]]:
         if path.suffix == ".parquet":
             import pyarrow.parquet as pq
 
-            return {
-                name: [_text(value) for value in values] for name, values in pq.read_table(path).to_pydict().items()
-            }
+            columns = pq.read_table(path).to_pydict().items()
+            return {name: ["" if text is None else str(text).strip() for text in texts] for name, texts in columns}
         with open(path, encoding="utf-8-sig", newline="") as stream:
             reader = csv.DictReader(stream, strict=True)
             rows = list(reader)
@@ -70,10 +67,6 @@ def read_table(path: Path) -> Mapping[str, list[str]]:
     if uneven is not None:
         raise UserError(f"row {uneven + 1} has not as many fields as the header", where=str(path))
     return {name: [row[name].strip() for row in rows] for name in reader.fieldnames or ()}
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value).strip()
 
 
 def _splits(entry: DatasetEntry, given: Sequence[str] | None, count: int, table: Path) -> Sequence[str]:
@@ -93,8 +86,9 @@ def _splits(entry: DatasetEntry, given: Sequence[str] | None, count: int, table:
     return given
 
 
-def _check_rows(paths: Sequence[str], labels: Sequence[str], table: Path) -> None:
+def _check_rows(paths: Sequence[str], labels: Sequence[str], folder: Path, table: Path) -> None:
     seen: set[str] = set()
+    missing = []
     for row, (path, label) in enumerate(zip(paths, labels, strict=True), start=1):
         if not is_inside(path):
             raise UserError(f"row {row}: the path {path!r} does not stay inside the folder", where=str(table))
@@ -103,11 +97,8 @@ def _check_rows(paths: Sequence[str], labels: Sequence[str], table: Path) -> Non
         if path in seen:
             raise UserError(f"row {row}: {path} is listed twice", where=str(table))
         seen.add(path)
-
-
-def _check_files(paths: Sequence[str], folder: Path, table: Path) -> None:
-    missing = [path for path in paths if not (folder / path).is_file()]
+        if not (folder / path).is_file():
+            missing.append(path)
     if missing:
-        more = f"\n  ... and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
-        listed = "\n  ".join(missing[:SHOWN]) + more
+        listed = "\n  ".join([*missing[:SHOWN], *(["..."] if len(missing) > SHOWN else [])])
         raise UserError(f"{len(missing)} of {len(paths)} images are not there:\n  {listed}", where=str(table))

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
 from orchestrator.catalog import DatasetEntry
@@ -117,15 +116,6 @@ def refuse_foreign_pickle(path: Path) -> None:
             raise ValueError(f"{path.name} is a pickle that calls {argument}; the original holds arrays only")
 
 
-def _labels(dataset: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The label of each image, (N,), from torchvision's own list, without decoding."""
-    for name in ("targets", "_labels", "labels"):
-        found = getattr(dataset, name, None)
-        if found is not None:
-            return np.asarray(found, dtype=np.int64)
-    return np.asarray([label for _, label in dataset._samples], dtype=np.int64)
-
-
 def _class_names(dataset: Any) -> list[str] | None:
     """Class names in label order; ``None`` if torchvision has none. The first name of ImageNet's classes is used."""
     names: Sequence[Any] | None = getattr(dataset, "classes", None)
@@ -133,29 +123,26 @@ def _class_names(dataset: Any) -> list[str] | None:
 
 
 def _piece(dataset: Any, route: TorchvisionRoute, folder: Path, arguments: Mapping[str, Any]) -> Part:
-    """The images of one argument set."""
-    files = _files(dataset)
+    """The images of one argument set, with labels and files from torchvision's own lists, without decoding."""
+    samples = _first_of(dataset, "samples", "_samples") or ()
+    labels = _first_of(dataset, "targets", "_labels", "labels")
+    files = _first_of(dataset, "_image_files", "_images") or [path for path, _ in samples]  # none: one array of images
 
     def read(index: int) -> Image.Image:
         image: Image.Image = dataset[index][0]
         return image.transpose(Image.Transpose.TRANSPOSE) if route.transpose else image
 
     def origin(index: int) -> str:
-        if files is None:
+        if not files:
             return f"{route.dataset}({_shown(arguments)})[{index}]"
         return Path(files[index]).relative_to(folder).as_posix()
 
-    return make_part(_labels(dataset), read, origin)
+    return make_part([label for _, label in samples] if labels is None else labels, read, origin)
 
 
-def _files(dataset: Any) -> Sequence[str | Path] | None:
-    """The file of each image; ``None`` if the images are one array."""
-    for name in ("_image_files", "_images"):
-        found: Sequence[str | Path] | None = getattr(dataset, name, None)
-        if found is not None:
-            return found
-    samples = getattr(dataset, "samples", None) or getattr(dataset, "_samples", None)
-    return None if samples is None else [path for path, _ in samples]
+def _first_of(dataset: Any, *names: str) -> Any:
+    """The first of these attributes that a dataset has; ``None`` if it has none."""
+    return next((getattr(dataset, name) for name in names if getattr(dataset, name, None) is not None), None)
 
 
 def _shown(arguments: Mapping[str, Any]) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.catalog import Catalog, load_catalog
-from orchestrator.catalog.markdown import BENCHMARK, markdown_notes, markdown_table
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.util.errors import UserError
 from tests.helpers import formats
+from tests.helpers.dataset_table import BENCHMARK, markdown_notes, markdown_table
 
 
 @cache
@@ -94,7 +94,7 @@ def test_labels_follow_the_sorted_class_names(tmp_path: Path) -> None:
 
 
 def test_the_docs_table_and_notes_match_the_catalog() -> None:
-    """``python -m orchestrator.catalog.markdown`` prints both."""
+    """``python -m tests.helpers.dataset_table`` prints both."""
     text = (Path(__file__).parents[3] / "docs" / "datasets.md").read_text(encoding="utf-8")
     entries = [catalog().dataset(name) for name in REAL]
     assert markdown_table(entries) in text

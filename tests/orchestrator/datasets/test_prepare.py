@@ -431,11 +431,11 @@ def test_only_the_needed_files_of_one_commit_are_fetched_from_the_hub(tmp_path: 
         entry = hub_entry(server.url)
         revision, needed = needed_files(entry, server.url)
         assert revision == COMMIT
-        assert [file.path for file in needed] == [f"data/train-0000{i}-of-00002.parquet" for i in range(2)]
+        assert list(needed) == [f"data/train-0000{i}-of-00002.parquet" for i in range(2)]
         staging = StagingArea(tmp_path / "pets", tmp_path / "downloads", QUIET)
         filled = fetch_from_hub(entry, staging, server.url)
     assert filled.revision == COMMIT
-    assert sorted(filled.files) == [file.path for file in needed]
+    assert sorted(filled.files) == list(needed)
     assert not (tmp_path / "pets" / ".cache").exists()
     raw = open_dataset(entry, tmp_path)
     assert (len(raw.train), len(raw.test), raw.class_names) == (7, 3, CLASSES)

@@ -1,4 +1,4 @@
-"""Prints the dataset table and notes of ``docs/datasets.md``: ``python -m orchestrator.catalog.markdown``."""
+"""Prints the dataset table and notes of ``docs/datasets.md``: ``python -m tests.helpers.dataset_table``."""
 
 from __future__ import annotations
 
