@@ -105,11 +105,6 @@ def test_splits_are_disjoint_and_repeatable(recipe: str) -> None:
         assert (len(first["train"]), len(first["test"])) == (152, 42)  # 168 less a tenth, and the other fifth
 
 
-def test_an_unknown_recipe_is_refused() -> None:
-    with pytest.raises(ValueError, match="no split recipe"):
-        split_indices(np.zeros(4, dtype=np.int64), "official", "x")
-
-
 def test_stored_images_equal_decoded_images(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"), n=3)
     part = open_dataset(folder_entry(), tmp_path).train
