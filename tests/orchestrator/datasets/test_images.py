@@ -265,7 +265,7 @@ def test_a_read_only_store_is_named() -> None:
 def test_an_empty_class_folder_is_an_error(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"))
     (tmp_path / "shapes/train/triangle").mkdir()
-    with pytest.raises(UserError, match="no images"):
+    with pytest.raises(UserError, match="triangle"):
         open_dataset(folder_entry(), tmp_path)
 
 
