@@ -1,6 +1,7 @@
-"""Statistics that name the best methods: pure functions on numbers, without a store or a report.
+"""From results to verdicts: rows, the statistics that name the best methods, and the recommendation.
 
-Start with ``best_set``, which compares methods over datasets, and ``comparison``, the record that it returns.
-``one_dataset`` makes the same record from the test images of a single dataset. ``recommendation`` names the cheapest of
-the best methods in one sentence. ``verdict`` is the record that pages, the terminal and ``verdict.json`` share.
+``rows`` has one row per cell and test split. ``verdict`` turns rows into the answers that pages, the terminal, MLflow
+and ``verdict.json`` share; start there. ``best_set`` compares methods over datasets and returns a ``comparison``;
+``one_dataset`` makes the same record from the test images of one dataset. ``recommendation`` names the cheapest of the
+best methods. ``comparable`` says which rows take part.
 """

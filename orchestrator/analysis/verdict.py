@@ -1,42 +1,61 @@
-"""The verdict at one place of a benchmark: the record behind pages, the terminal, MLflow and ``verdict.json``."""
+"""Verdicts: which methods may be the best at each place of a benchmark, and which of them to use.
+
+``answers_of`` makes them from rows. The page, tables, the terminal, MLflow and ``verdict.json`` only read them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
-from orchestrator.analysis.comparison import Comparison
+from orchestrator.analysis.best_set import best_set
+from orchestrator.analysis.comparable import ablations_of, comparable_rows, fixed_methods, methods_without_seeds
+from orchestrator.analysis.comparison import SMALLEST_DIFFERENCE, Comparison
+from orchestrator.analysis.recommendation import Choice, Cost, recommend, recommended_method
+from orchestrator.analysis.rows import LabelOf, Row, labels_of, row_list
+from orchestrator.core.cell import Cell
+from orchestrator.store.results import Result
+
+_MIB = 2**20
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A comparison with the place it belongs to.
+    """A comparison of methods, and the place it belongs to.
 
     Attributes:
-        domain: name of the domain; ``None`` for all domains together.
-        dataset: name of the dataset if the comparison is about one, else ``None``.
+        domain: name of the domain; empty for all domains together.
         k: images per class; 0 on a track without k.
+        comparison: the methods and which of them may be the best; methods are labels.
         recommended: the recommended method; ``None`` if no method was measured.
+        costs: what one run of each method costs, median over the cells of the comparison.
+        dataset: name of the dataset if the comparison is about one, else empty.
     """
 
     track: str
     protocol: str
-    domain: str | None
+    domain: str
     backbone: str
     k: int
     comparison: Comparison
     recommended: str | None
-    dataset: str | None = None
+    costs: Mapping[str, Cost]
+    dataset: str = ""
+
+    def statement(self, display_names: Mapping[str, str] | None = None) -> str:
+        """The outcome in a few words: ``best: bolt``."""
+        return self.comparison.statement(display_names)
 
     def record(self, display_names: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The verdict as JSON values, with the fields that docs/verdict.md describes."""
-        comparison = self.comparison
+        comparison, unknown = self.comparison, Cost()
         return {
             "track": self.track,
             "protocol": self.protocol,
-            "domain": self.domain,
-            "dataset": self.dataset,
+            "domain": self.domain or None,
+            "dataset": self.dataset or None,
             "backbone": self.backbone,
             "k": self.k,
             "scope": comparison.scope,
@@ -47,7 +66,7 @@ class Verdict:
             "best_set": list(comparison.best_set),
             "more": comparison.more,
             "recommended": self.recommended,
-            "statement": comparison.statement(display_names),
+            "statement": self.statement(display_names),
             "methods": [
                 {
                     "method": score.method,
@@ -58,6 +77,9 @@ class Verdict:
                     "seeds": score.seeds,
                     "in_best_set": score.in_best_set,
                     "beaten_by": score.beaten_by,
+                    "trained_numbers": self.costs.get(score.method, unknown).numbers,
+                    "seconds": self.costs.get(score.method, unknown).seconds,
+                    "memory": self.costs.get(score.method, unknown).memory,
                 }
                 for score in comparison.methods
             ],
@@ -74,3 +96,119 @@ class Verdict:
                 for pair in comparison.pairs
             ],
         }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The verdicts of one track, protocol, domain and backbone, by increasing k.
+
+    Attributes:
+        domain: name of the domain; empty for all domains together.
+        dataset: name of the dataset if the verdicts are about one, else empty.
+    """
+
+    track: str
+    protocol: str
+    domain: str
+    backbone: str
+    verdicts: tuple[Verdict, ...]
+    dataset: str = ""
+
+    def at(self, k: int) -> Verdict | None:
+        """The verdict at ``k``; ``None`` if nothing was measured there."""
+        return next((verdict for verdict in self.verdicts if verdict.k == k), None)
+
+    def recommendation(self, display_names: Mapping[str, str] | None = None) -> str:
+        """Which method to use at which k, in one sentence."""
+        choices = [Choice(verdict.k, verdict.comparison, verdict.costs) for verdict in self.verdicts]
+        return recommend(choices, display_names).sentence
+
+
+def make_verdict(
+    comparison: Comparison,
+    costs: Mapping[str, Cost],
+    *,
+    track: str,
+    protocol: str,
+    domain: str,
+    backbone: str,
+    k: int,
+    dataset: str = "",
+) -> Verdict:
+    """A comparison with its place and the recommended method."""
+    recommended = recommended_method(Choice(k, comparison, costs))
+    return Verdict(track, protocol, domain, backbone, k, comparison, recommended, costs, dataset)
+
+
+def answers_of(rows: Iterable[Row], *, smallest_difference: float = SMALLEST_DIFFERENCE) -> tuple[Answer, ...]:
+    """One answer for each track, protocol, backbone and domain, in the order of the rows.
+
+    Where several domains are measured, an answer about all of them together follows theirs, with ``domain`` empty.
+    Means over test splits leave out what a track's means leave out (``Row.averaged``).
+
+    Args:
+        rows: the rows to compare; :func:`comparable_rows` leaves out those that take no part.
+        smallest_difference: the smallest difference that matters, in points.
+    """
+    places: dict[tuple[str, str, str], dict[str, list[Row]]] = {}
+    for row in rows:
+        if row.averaged:
+            places.setdefault((row.track, row.protocol, row.backbone), {}).setdefault(row.domain, []).append(row)
+    answers = []
+    for (track, protocol, backbone), by_domain in places.items():
+        groups = dict(by_domain)
+        if len(by_domain) > 1:
+            groups[""] = [row for own in by_domain.values() for row in own]
+        for domain, own in groups.items():
+            verdicts = tuple(
+                make_verdict(comparison, costs, track=track, protocol=protocol, domain=domain, backbone=backbone, k=k)
+                for k, comparison, costs in _comparisons(own, smallest_difference)
+            )
+            answers.append(Answer(track, protocol, domain, backbone, verdicts))
+    return tuple(answers)
+
+
+def answers_of_results(
+    results: Sequence[Result],
+    planned: Iterable[Cell],
+    label_of: LabelOf,
+    *,
+    smallest_difference: float = SMALLEST_DIFFERENCE,
+) -> tuple[Answer, ...]:
+    """The answers of a grid. The plan decides which variants of methods are ablations, and so take no part.
+
+    Args:
+        results: one for each finished cell.
+        planned: the grid's cells.
+        label_of: gives the name of a cell's method with its settings.
+    """
+    cells = {cell.id: cell for cell in (*planned, *(result.cell for result in results))}
+    labels = labels_of(cells.values(), label_of)
+    rows = comparable_rows(row_list(results, labels), ablations_of(cells.values(), labels))
+    return answers_of(rows, smallest_difference=smallest_difference)
+
+
+def _comparisons(
+    rows: Sequence[Row], smallest_difference: float
+) -> Iterable[tuple[int, Comparison, Mapping[str, Cost]]]:
+    """The comparison at every k with what the methods cost. A fixed method has the same rows at every k."""
+    fixed, without_seeds = fixed_methods(rows), methods_without_seeds(rows)
+    for k in sorted({row.k for row in rows} - {0}) or [0]:
+        scores: dict[str, dict[tuple[str, int], float]] = {}
+        cells: dict[str, dict[str, Row]] = {}
+        for row in rows:
+            if row.k == k or row.method in fixed:
+                # A test split may have the same name in two domains.
+                scores.setdefault(row.method, {})[f"{row.domain}/{row.test}", row.seed] = row.accuracy
+                cells.setdefault(row.method, {})[row.cell_id] = row
+        comparison = best_set(scores, without_seeds=without_seeds, smallest_difference=smallest_difference)
+        yield k, comparison, {method: _cost(list(own.values())) for method, own in cells.items()}
+
+
+def _cost(cells: Sequence[Row]) -> Cost:
+    """The median cost over cells, each given by one of its rows."""
+    return Cost(
+        numbers=round(median(row.trainable_parameters for row in cells)),
+        seconds=median(row.fit_seconds for row in cells),
+        memory=round(median(row.peak_memory_mib for row in cells) * _MIB),
+    )

@@ -1,13 +1,13 @@
 """The report of a grid: tables, figures and one HTML page, made from the grid's results alone.
 
-Results become rows and panels in ``analysis/``. ``registry`` lists every kind of table and figure; ``tables/``,
+Rows (``orchestrator.analysis``) become panels in ``analysis/``. ``registry`` lists every kind of table and figure; ``tables/``,
 ``figures/`` and ``paper/`` (the paper's own tables and numbers) make them, and ``page/`` puts them on HTML pages.
 ``write`` writes everything into a folder. Start reading in ``registry.py``.
 """
 
 from __future__ import annotations
 
-from orchestrator.report.analysis.rows import Row, SourceRow, rows_of
+from orchestrator.analysis.rows import Row, SourceRow, rows_of
 from orchestrator.report.terminal import terminal_summary
 from orchestrator.report.write import ReportFiles, write_report
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from orchestrator.analysis.rows import NamesOf, PublishedOf, Row
 from orchestrator.catalog import Catalog
 from orchestrator.planning.plan import Plan
 from orchestrator.report import ReportFiles, SourceRow, write_report
-from orchestrator.report.analysis.rows import NamesOf, PublishedOf, Row
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.store import CorruptArtifact, Store
 from orchestrator.store.local_mirror import local_folder, upload_folder

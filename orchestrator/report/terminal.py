@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from orchestrator.analysis.rows import LabelOf
 from orchestrator.core.cell import Cell
-from orchestrator.report.analysis.rows import LabelOf
 from orchestrator.report.analysis.study import study_of
 from orchestrator.report.analysis.verdict import verdict_groups
 from orchestrator.report.notation import SELECTED_NOTE

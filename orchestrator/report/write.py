@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, SourceRow, frame_of
 from orchestrator.core.cell import Cell
-from orchestrator.report.analysis.rows import LabelOf, NamesOf, PublishedOf, SourceRow, frame_of
 from orchestrator.report.analysis.study import study_of
 from orchestrator.report.figure_pool import FigurePool
 from orchestrator.report.page.rendering import render

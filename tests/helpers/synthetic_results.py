@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from bolt.seeds import numpy_generator
+from orchestrator.analysis.rows import SourceRow
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell
 from orchestrator.grid import Grid, load_grid
-from orchestrator.report.analysis.rows import SourceRow
 from orchestrator.report.grid_report import published_names, published_of
 from orchestrator.report.paper.published import published_accuracy, published_datasets
 from orchestrator.store.results import Evaluation, Failure, Manifest, Result, Timings

@@ -1,4 +1,4 @@
-"""The numbers of a report: rows, panels of comparable rows, statistics and verdicts.
+"""The numbers of a report: panels of comparable rows, variants of methods, effects of protocol switches.
 
-Start with ``rows`` (one per cell and test split), then ``study`` and ``panel``, which arrange them.
+Start with ``study`` and ``panel``, which arrange the rows of ``orchestrator.analysis``.
 """

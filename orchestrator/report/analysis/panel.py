@@ -10,17 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from bolt.methods import METHODS
-from orchestrator.report.analysis.rows import Row
-from orchestrator.report.analysis.statistics import (
-    Pair,
-    Scores,
-    Summary,
-    average_ranks,
-    compare,
-    summarize,
-    summarize_seeds,
-)
+from orchestrator.analysis.comparable import fixed_methods, methods_without_seeds
+from orchestrator.analysis.rows import Row
+from orchestrator.analysis.seed_means import Summary, summarize, summarize_seeds
+from orchestrator.report.analysis.statistics import Pair, Scores, average_ranks, compare
 from orchestrator.report.notation import DASH
 from orchestrator.tracks import Track, stored_track
 from orchestrator.util.identity import slug
@@ -91,15 +84,12 @@ class Panel:
         self._rows: dict[tuple[str, int, str], dict[int, Row]] = defaultdict(dict)
         for row in rows:
             self._rows[row.method, row.k, row.test][row.seed] = row
-        drawn = {row.method for row in rows if row.k > 0 or row.seed > 0}
         present = {row.method for row in rows}
-        self.fixed = frozenset(present - drawn) if drawn else frozenset()
+        self.fixed = fixed_methods(rows)
         order = [m for m in methods if m in present]
         self.methods: tuple[str, ...] = tuple(sorted(order, key=lambda m: m not in self.fixed))
         self.seeds: tuple[int, ...] = tuple(sorted({row.seed for row in rows if row.method not in self.fixed}))
-        # If no row has a seed, only the methods' own declarations say which of them depend on one.
-        unseeded = {name for name, method in METHODS.items() if not method.uses_support}
-        self.seeded = frozenset({row.method for row in rows if row.method_name not in unseeded} - self.fixed)
+        self.seeded = frozenset(present - methods_without_seeds(rows))
         self.selects_on_test = any(row.selects_on_test for row in rows)
         self._pairs: dict[int, list[Pair]] = {}
         self._tests: dict[tuple[int, bool], tuple[str, ...]] = {}

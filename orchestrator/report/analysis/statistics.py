@@ -6,11 +6,12 @@ methods are compared by their accuracies on the same datasets, paired.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+
+from orchestrator.analysis.seed_means import summarize
 
 SIGNIFICANCE = 0.05
 MIN_DATASETS = 6
@@ -20,43 +21,6 @@ EXACT_UP_TO = 50
 """Up to this many differences, every sign assignment is counted; 2**50 is still exact in double precision."""
 _DIGITS = 9
 """Values are rounded to this many digits before they are ranked, so that rounding errors do not break ties."""
-
-
-@dataclass(frozen=True)
-class Summary:
-    """A mean over ``n`` repetitions and their sample standard deviation, which is ``None`` for one repetition."""
-
-    mean: float
-    std: float | None
-    n: int
-
-
-def summarize(values: Sequence[float]) -> Summary:
-    """Mean and sample standard deviation (ddof 1) of ``values``. Raises ``ValueError`` if there are none."""
-    n = len(values)
-    if n == 0:
-        raise ValueError("nothing to summarize")
-    mean = math.fsum(values) / n
-    if n == 1:
-        return Summary(mean, None, 1)
-    return Summary(mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1)), n)
-
-
-def seed_means(scores: Mapping[str, Mapping[int, float]], datasets: Sequence[str]) -> dict[int, float]:
-    """For each seed, the mean over ``datasets`` of ``scores[dataset][seed]``. Seeds that lack a dataset are left out.
-
-    A mean over fewer datasets is a mean over easier or harder ones, and cannot be compared with the other means.
-    """
-    if not datasets:
-        return {}
-    complete = set.intersection(*(set(scores.get(dataset, {})) for dataset in datasets))
-    return {seed: math.fsum(scores[d][seed] for d in datasets) / len(datasets) for seed in sorted(complete)}
-
-
-def summarize_seeds(scores: Mapping[str, Mapping[int, float]], datasets: Sequence[str]) -> Summary | None:
-    """Mean and deviation over seeds of :func:`seed_means`; ``None`` if no seed has every dataset."""
-    means = seed_means(scores, datasets)
-    return summarize(list(means.values())) if means else None
 
 
 def average_ranks(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:

@@ -6,9 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from orchestrator.analysis.comparable import Ablation, ablations_of, base_protocol, comparable_rows, is_ablation
+from orchestrator.analysis.comparison import SMALLEST_DIFFERENCE
+from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
+from orchestrator.analysis.verdict import Answer, answers_of
 from orchestrator.core.cell import Cell
 from orchestrator.report.analysis.panel import Panel, PanelKey
-from orchestrator.report.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
 from orchestrator.report.notation import SELECTED
 from orchestrator.report.styles import Styles, styles_of
 from orchestrator.store.results import Failure, Result
@@ -22,6 +25,7 @@ class Study:
     Attributes:
         methods: labels in the order of the plan; ``method_names`` maps each label to the method's identifier.
         cells: every planned or measured cell by its id; ``labels`` has their labels.
+        answers: which methods may be the best, by track, protocol, domain and backbone, ablations left out.
         missing: planned cells that have neither a result nor a failure.
         names_of: gives the paper's names of backbones and datasets; without it, the paper's tables are left out.
     """
@@ -36,6 +40,7 @@ class Study:
     methods: tuple[str, ...]
     method_names: Mapping[str, str]
     panels: tuple[Panel, ...]
+    answers: tuple[Answer, ...]
     missing: tuple[Cell, ...]
     names_of: NamesOf | None = None
 
@@ -64,12 +69,17 @@ def study_of(
     published_of: PublishedOf | None = None,
     names_of: NamesOf | None = None,
     sources: Sequence[SourceRow] = (),
+    smallest_difference: float = SMALLEST_DIFFERENCE,
 ) -> Study:
-    """Arrange results, failures and the plan. If a cell has several results, the last one counts."""
+    """Arrange results, failures and the plan. If a cell has several results, the last one counts.
+
+    ``smallest_difference``: the smallest difference in accuracy that matters, in points.
+    """
     by_id = {result.cell.id: result for result in results}
     cells = {cell.id: cell for cell in (*planned, *(result.cell for result in by_id.values()))}
     labels = labels_of(cells.values(), label_of)
     rows = row_list(list(by_id.values()), labels, published_of)
+    ablations = ablations_of(cells.values(), labels)
     failed = {failure.id for failure in failures}
     methods = _unique(labels[id_] for id_ in cells)
     curves = {
@@ -87,23 +97,10 @@ def study_of(
         labels=labels,
         methods=methods,
         method_names={labels[id_]: cell.method.name for id_, cell in cells.items()},
-        panels=_panels(rows, cells.values(), methods, curves, _ablations(cells.values(), labels)),
+        panels=_panels(rows, cells.values(), methods, curves, ablations),
+        answers=answers_of(comparable_rows(rows, ablations), smallest_difference=smallest_difference),
         missing=tuple(cell for cell in planned if cell.id not in by_id and cell.id not in failed),
         names_of=names_of,
-    )
-
-
-def _ablations(cells: Iterable[Cell], labels: Mapping[str, str]) -> frozenset[tuple[PanelKey, str]]:
-    """Labels that are planned on fewer datasets of a panel than another label of the same method."""
-    datasets: dict[tuple[PanelKey, str], dict[str, set[str]]] = {}
-    for cell in cells:
-        key = PanelKey(cell.track, cell.protocol.name, cell.backbone.name, cell.domain)
-        datasets.setdefault((key, cell.method.name), {}).setdefault(labels[cell.id], set()).add(cell.dataset.name)
-    return frozenset(
-        (key, label)
-        for (key, _), by_label in datasets.items()
-        for label, own in by_label.items()
-        if any(own < other for other in by_label.values())
     )
 
 
@@ -112,7 +109,7 @@ def _panels(
     cells: Iterable[Cell],
     methods: Sequence[str],
     curves: Mapping[str, Sequence[float]],
-    ablations: frozenset[tuple[PanelKey, str]],
+    ablations: frozenset[Ablation],
 ) -> tuple[Panel, ...]:
     """The panels that have rows, in the order of the plan.
 
@@ -125,7 +122,7 @@ def _panels(
     covered: dict[PanelKey, set[tuple[str, str, int, int]]] = {}
     for row in rows:
         key = PanelKey(row.track, row.protocol, row.backbone, row.domain)
-        if (key, row.method) in ablations:
+        if is_ablation(row, ablations):
             ablation_key = replace(key, ablations=True)
             by_key.setdefault(ablation_key, []).append(row)
             covered.setdefault(ablation_key, set()).add((row.method_name, row.test, row.k, row.seed))
@@ -164,19 +161,6 @@ def _title(key: PanelKey, keys: Sequence[PanelKey]) -> str:
     if key.ablations:
         parts.append("ablations")
     return " · ".join(parts)
-
-
-def base_protocol(name: str, present: Iterable[str]) -> str | None:
-    """The protocol in ``present`` that ``name`` changes: ``strict`` for ``strict+sigma_sign=relu``.
-
-    If ``name`` changes several of them, the one with the fewest differences.
-    """
-    known = set(present)
-    while "+" in name:
-        name = name.rpartition("+")[0]
-        if name in known:
-            return name
-    return None
 
 
 def _unique(values: Iterable[str]) -> tuple[str, ...]:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 
 from bolt.protocol import Protocol
+from orchestrator.analysis.comparable import base_protocol
 from orchestrator.core.cell import Cell
-from orchestrator.report.analysis.study import Study, base_protocol
+from orchestrator.report.analysis.study import Study
 from orchestrator.report.notation import DASH
 from orchestrator.store.results import Evaluation, Result
 

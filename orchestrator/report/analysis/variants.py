@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from orchestrator.analysis.seed_means import Summary, seed_means, summarize
 from orchestrator.core.cell import Cell
 from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.statistics import Summary, seed_means, summarize
 from orchestrator.report.analysis.study import Study
 
 SOURCES = "sources"

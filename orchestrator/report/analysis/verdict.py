@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from orchestrator.analysis.seed_means import Summary
 from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.statistics import MIN_SEEDS, SIGNIFICANCE, Pair, Summary
+from orchestrator.report.analysis.statistics import MIN_SEEDS, SIGNIFICANCE, Pair
 from orchestrator.report.notation import signed
 from orchestrator.util.units import pluralize
 

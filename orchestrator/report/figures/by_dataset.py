@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+from orchestrator.analysis.seed_means import summarize
 from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.statistics import summarize
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.figures.drawing import (
     INK,

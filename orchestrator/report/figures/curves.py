@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from orchestrator.analysis.seed_means import Summary
 from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.statistics import Summary
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.figures.drawing import FigureFile, canvas, legend_below, legend_label, panel_figure, plot_means
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from markupsafe import escape
 
+from orchestrator.analysis.seed_means import Summary
 from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.statistics import Summary
 from orchestrator.report.figures.fonts import FAMILY, families
 from orchestrator.report.notation import SELECTED, SELECTED_NOTE, at_k
 

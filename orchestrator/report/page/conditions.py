@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from bolt.protocol import Protocol
-from orchestrator.report.analysis.study import Study, base_protocol
+from orchestrator.analysis.comparable import base_protocol
+from orchestrator.report.analysis.study import Study
 from orchestrator.report.analysis.switch_effects import differing_switches
 from orchestrator.report.notation import SELECTED
 from orchestrator.store.results import Manifest

@@ -7,11 +7,12 @@ from dataclasses import replace
 from functools import cache, cached_property
 from itertools import product
 
+from orchestrator.analysis.comparable import base_protocol
+from orchestrator.analysis.rows import NamesOf, Row
+from orchestrator.analysis.seed_means import Summary, summarize_seeds
 from orchestrator.core.cell import Cell
 from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.rows import NamesOf, Row
-from orchestrator.report.analysis.statistics import Summary, summarize_seeds
-from orchestrator.report.analysis.study import Study, base_protocol
+from orchestrator.report.analysis.study import Study
 from orchestrator.report.paper.published import AVERAGE, Position, published_rows
 
 MEAN_BACKBONE = "mean"

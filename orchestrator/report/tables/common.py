@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from orchestrator.analysis.rows import Row
 from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.rows import Row
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.notation import at_k
 from orchestrator.report.tables.table import Entry, Table, measured, with_dagger

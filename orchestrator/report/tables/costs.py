@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from statistics import median
 
-from orchestrator.report.analysis.rows import Row
+from orchestrator.analysis.rows import Row
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.notation import DASH
 from orchestrator.report.tables.common import method_entry

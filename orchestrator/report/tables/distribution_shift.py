@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from orchestrator.analysis.seed_means import Summary, summarize_seeds
 from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.analysis.statistics import Summary, summarize_seeds
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.tables.common import method_entry, panel_table, with_warnings
 from orchestrator.report.tables.table import Entry, Table, highlighted_columns, measured

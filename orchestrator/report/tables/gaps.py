@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from orchestrator.analysis.rows import Row
 from orchestrator.core.cell import Cell
-from orchestrator.report.analysis.rows import Row
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.tables.table import Entry, Table, number, with_dagger, without_constant_columns
 

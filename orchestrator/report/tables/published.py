@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from orchestrator.report.analysis.rows import Row
-from orchestrator.report.analysis.statistics import summarize
+from orchestrator.analysis.rows import Row
+from orchestrator.analysis.seed_means import summarize
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.tables.table import (
     Entry,

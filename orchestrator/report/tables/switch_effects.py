@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from orchestrator.report.analysis.statistics import summarize
+from orchestrator.analysis.seed_means import summarize
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.analysis.switch_effects import SwitchEffect, switch_effects
 from orchestrator.report.notation import DASH, signed

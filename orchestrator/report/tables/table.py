@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from orchestrator.report.analysis.statistics import Summary
+from orchestrator.analysis.seed_means import Summary
 from orchestrator.report.notation import DASH, SELECTED, SELECTED_NOTE, signed
 
 Highlight = Literal["", "best", "second"]

@@ -108,7 +108,7 @@ def test_one_method_or_none_is_said() -> None:
 
 
 def test_a_verdict_becomes_json_with_its_comparison() -> None:
-    verdict = Verdict("fewshot", "strict", "aerial", "ViT-B/32", 16, LEVEL, recommended="bolt")
+    verdict = Verdict("fewshot", "strict", "aerial", "ViT-B/32", 16, LEVEL, "bolt", COSTS)
     record = json.loads(json.dumps(verdict.record({"bolt": "BOLT"})))
     assert (record["track"], record["domain"], record["dataset"], record["k"]) == ("fewshot", "aerial", None, 16)
     assert record["best_set"] == ["lora", "bolt", "atlas"]

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from bolt.protocol import PUBLISHED
+from orchestrator.analysis.rows import labels_of
 from orchestrator.core.cell import Cell, DatasetRef
 from orchestrator.report import rows_of
-from orchestrator.report.analysis.rows import labels_of
 from orchestrator.report.analysis.study import study_of
 from orchestrator.report.analysis.verdict import verdicts_of
 from orchestrator.report.notation import DASH

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.analysis.seed_means import summarize
 from orchestrator.catalog.location import grids_folder
-from orchestrator.report.analysis.statistics import summarize
 from orchestrator.report.analysis.study import Study, study_of
 from orchestrator.report.notation import DASH
 from orchestrator.report.paper.measured import measured_protocols

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from bolt.protocol import PUBLISHED, STRICT
+from orchestrator.analysis.comparable import base_protocol
 from orchestrator.report import terminal_summary
-from orchestrator.report.analysis.study import base_protocol
 from orchestrator.report.analysis.switch_effects import switch_effects
 from orchestrator.report.figures.by_dataset import dataset_bars
 from orchestrator.report.notation import DASH

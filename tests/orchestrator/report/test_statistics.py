@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from bolt.seeds import numpy_generator
+from orchestrator.analysis.seed_means import seed_means, summarize
 from orchestrator.report.analysis.critical_difference import (
     CriticalDifference,
     cliques,
@@ -24,8 +25,6 @@ from orchestrator.report.analysis.statistics import (
     average_ranks,
     compare,
     holm,
-    seed_means,
-    summarize,
     wilcoxon,
     wins_ties_losses,
 )

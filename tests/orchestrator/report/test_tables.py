@@ -7,7 +7,7 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.report.analysis.statistics import summarize
+from orchestrator.analysis.seed_means import summarize
 from orchestrator.report.analysis.study import study_of
 from orchestrator.report.notation import signed
 from orchestrator.report.tables.accuracy import dataset_table

@@ -1,0 +1,82 @@
+"""Which rows a comparison of methods is made of: ablations, changed protocols, and methods without a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from bolt.methods import METHODS
+from orchestrator.analysis.rows import Row
+from orchestrator.core.cell import Cell
+
+Ablation = tuple[str, str, str, str, str]
+"""Track, protocol, backbone, domain and label of a method that is planned on some of the domain's datasets only."""
+
+
+def ablations_of(cells: Iterable[Cell], labels: Mapping[str, str]) -> frozenset[Ablation]:
+    """The labels that are planned on fewer datasets of a domain than another label of the same method.
+
+    Args:
+        cells: every planned or measured cell.
+        labels: their labels by cell id.
+    """
+    datasets: dict[tuple[str, str, str, str, str], dict[str, set[str]]] = {}
+    for cell in cells:
+        place = (cell.track, cell.protocol.name, cell.backbone.name, cell.domain, cell.method.name)
+        datasets.setdefault(place, {}).setdefault(labels[cell.id], set()).add(cell.dataset.name)
+    return frozenset(
+        (*place[:4], label)
+        for place, by_label in datasets.items()
+        for label, own in by_label.items()
+        if any(own < other for other in by_label.values())
+    )
+
+
+def is_ablation(row: Row, ablations: Collection[Ablation]) -> bool:
+    """Whether the row belongs to one of the ablations."""
+    return (row.track, row.protocol, row.backbone, row.domain, row.method) in ablations
+
+
+def base_protocol(name: str, present: Iterable[str]) -> str | None:
+    """The protocol in ``present`` that ``name`` changes: ``strict`` for ``strict+sigma_sign=relu``.
+
+    If ``name`` changes several of them, the one with the fewest differences. ``None`` if it changes none.
+    """
+    known = set(present)
+    while "+" in name:
+        name = name.rpartition("+")[0]
+        if name in known:
+            return name
+    return None
+
+
+def comparable_rows(rows: Sequence[Row], ablations: Collection[Ablation]) -> list[Row]:
+    """The rows that verdicts are about: without ablations, and without protocols that change another one of the rows.
+
+    More methods in a comparison make every test in it stricter, so variants on a few datasets take no part.
+    """
+    protocols = {row.protocol for row in rows}
+    changed = {name for name in protocols if base_protocol(name, protocols) is not None}
+    return [row for row in rows if row.protocol not in changed and not is_ablation(row, ablations)]
+
+
+def fixed_methods(rows: Iterable[Row]) -> frozenset[str]:
+    """The labels that have one row for each test split, which counts at every k, while others have rows by k or seed.
+
+    Without any k or seed in the rows there are none.
+    """
+    drawn: set[str] = set()
+    present: set[str] = set()
+    for row in rows:
+        present.add(row.method)
+        if row.k > 0 or row.seed > 0:
+            drawn.add(row.method)
+    return frozenset(present - drawn) if drawn else frozenset()
+
+
+def methods_without_seeds(rows: Sequence[Row]) -> frozenset[str]:
+    """The labels whose accuracy does not depend on a seed.
+
+    If no row has a seed, only the methods' own declarations say which of them depend on one.
+    """
+    declared = {name for name, method in METHODS.items() if not method.uses_support}
+    return fixed_methods(rows) | {row.method for row in rows if row.method_name in declared}

@@ -1,0 +1,86 @@
+"""Verdicts from rows: which rows are compared, at which places, and what is recommended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.analysis.comparable import comparable_rows
+from orchestrator.analysis.rows import Row
+from orchestrator.analysis.verdict import Answer, answers_of, answers_of_results
+from tests.helpers.small_results import DATASETS, cell, grid, label, result
+
+
+def rows_of_grid(accuracies: dict[str, float], **changes: object) -> tuple[Answer, ...]:
+    results = grid(accuracies, **changes)  # type: ignore[arg-type]
+    return answers_of_results(results, [r.cell for r in results], label)
+
+
+def test_there_is_one_answer_for_each_domain_and_one_for_all_together() -> None:
+    accuracies = {"bolt": 60.0, "linear_probe": 55.0, "zero_shot": 0.0}
+    results = grid(accuracies, domain="general") + grid(accuracies, domain="aerial")
+    answers = answers_of_results(results, [r.cell for r in results], label)
+    assert [(answer.domain, [v.k for v in answer.verdicts]) for answer in answers] == [
+        ("general", [1, 4]),
+        ("aerial", [1, 4]),
+        ("", [1, 4]),
+    ]
+    # The domains have the same names of datasets, and each of them counts.
+    assert [answer.verdicts[0].comparison.n for answer in answers] == [8, 8, 16]
+    assert {v.comparison.best_set for answer in answers for v in answer.verdicts} == {("BOLT",)}
+
+
+def test_a_method_without_a_seed_is_compared_at_every_k() -> None:
+    (answer,) = rows_of_grid({"bolt": 60.0, "zero_shot": 0.0})
+    for verdict in answer.verdicts:
+        scores = {score.method: score for score in verdict.comparison.methods}
+        assert (scores["Zero-shot"].n, scores["Zero-shot"].seeds, scores["BOLT"].seeds) == (8, 0, 2)
+
+
+def test_the_best_set_is_recommended_and_its_cheapest_named() -> None:
+    (answer,) = rows_of_grid({"bolt": 60.0, "linear_probe": 55.0})
+    assert [verdict.recommended for verdict in answer.verdicts] == ["BOLT", "BOLT"]
+    assert "BOLT" in answer.recommendation()
+    assert "Linear probe" not in answer.recommendation()
+    assert answer.at(4) is answer.verdicts[1]
+    assert answer.at(16) is None
+
+
+def test_costs_are_medians_over_cells() -> None:
+    results = grid({"bolt": 60.0}, ks=(4,), datasets=DATASETS[:3], seeds=(0,))
+    results = [replace(r, trainable_parameters=n) for r, n in zip(results, (10, 20, 90), strict=True)]
+    (answer,) = answers_of_results(results, [], label)
+    cost = answer.verdicts[0].costs["BOLT"]
+    assert (cost.numbers, cost.seconds, cost.memory) == (20, 0.5, 100 * 2**20)
+
+
+def test_variants_planned_on_fewer_datasets_take_no_part() -> None:
+    results = grid({"bolt": 60.0, "linear_probe": 55.0}, ks=(4,))
+    variant = result(cell("bolt", "ants", settings=(("rank", 8),)), 99.0)
+
+    def label_of(one) -> str:  # type: ignore[no-untyped-def]
+        return label(one) + " (rank 8)" * bool(one.method.settings)
+
+    (answer,) = answers_of_results([*results, variant], [], label_of)
+    assert [score.method for score in answer.verdicts[0].comparison.methods] == ["BOLT", "Linear probe"]
+
+
+ROW = Row(
+    track="ood", protocol="strict", backbone="tiny", domain="general", dataset="ants", evaluated_on="ants", k=4,
+    method="bolt", method_name="bolt", seed=0, accuracy=90.0, accuracy_zero_shot=50.0, gain=40.0, total=100,
+    trainable_parameters=7, fit_seconds=1.0, eval_seconds=1.0, peak_memory_mib=1.0, cell_id="a",
+)  # fmt: skip
+
+
+def test_protocols_that_change_another_one_take_no_part() -> None:
+    changed = replace(ROW, protocol="strict+sigma_sign=relu")
+    assert comparable_rows([ROW, changed], ()) == [ROW]
+    assert comparable_rows([changed], ()) == [changed]
+
+
+def test_out_of_distribution_the_target_itself_does_not_count() -> None:
+    shifted = replace(ROW, evaluated_on="bees", accuracy=70.0)
+    (answer,) = answers_of([ROW, shifted])
+    (score,) = answer.verdicts[0].comparison.methods
+    assert (score.mean, score.n) == (pytest.approx(70.0), 1)
