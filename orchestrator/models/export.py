@@ -7,11 +7,12 @@ is read back and compared with the one in memory.
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torchvision.io import encode_png
+from PIL import Image
 
 from bolt.model.loading import BackboneMismatch, UnreadableModel, load_model
 from bolt.model.model import Model
@@ -130,7 +131,10 @@ def save_model(
 
 def example_image(result: Result, loaded: LoadedArtifacts) -> bytes:
     """The first test image as the tower sees it, as a PNG file."""
-    return bytes(encode_png(_some_images(result, loaded, 1)[0]).numpy())
+    (pixels_3SS,) = _some_images(result, loaded, 1)
+    stream = io.BytesIO()
+    Image.fromarray(pixels_3SS.permute(1, 2, 0).numpy()).save(stream, "PNG")
+    return stream.getvalue()
 
 
 def _restore(result: Result, loaded: LoadedArtifacts) -> tuple[Model, tuple[Evaluation, ...], str]:
