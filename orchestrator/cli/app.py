@@ -10,7 +10,7 @@ import os
 
 import typer
 
-from orchestrator.cli import backbones, data, doctor, export, grid, inspect, mlflow, report, sources, status
+from orchestrator.cli import backbones, cells, data, doctor, export, grid, inspect, mlflow, report, sources, status
 
 app = typer.Typer(
     add_completion=False,
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command("grid")(grid.grid)
 app.command("plan")(grid.plan)
 app.command("status")(status.status)
+app.command("cells")(cells.cells)
 app.command("report")(report.report)
 app.command("sync")(mlflow.sync)
 app.command("ui")(mlflow.ui)

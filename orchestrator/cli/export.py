@@ -47,7 +47,8 @@ def export(
     Its accuracy is compared with the recorded one, and the saved model is read back and compared.
     """
     from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.models.export import find_result, restore_model, save_model
+    from orchestrator.models.export import restore_model, save_model
+    from orchestrator.models.find_result import find_result
 
     if form not in FORMS:
         raise unknown_name("form", form, FORMS, where="--as")

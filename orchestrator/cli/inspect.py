@@ -34,7 +34,7 @@ def inspect(
     """
     from orchestrator.artifacts.images import Images
     from orchestrator.artifacts.loaded import LoadedArtifacts
-    from orchestrator.models.export import find_result
+    from orchestrator.models.find_result import find_result
     from orchestrator.models.inspection import inspect_cell
     from orchestrator.report.page.cell_page import render_inside
     from orchestrator.store.local_mirror import local_folder

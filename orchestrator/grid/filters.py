@@ -25,22 +25,30 @@ _KEYS: dict[str, Callable[[Cell, LabelOf], str]] = {
 """The keys of ``--only``, and what a cell has under each."""
 
 
-def select_cells(cells: tuple[Cell, ...], options: Sequence[str], label: LabelOf) -> tuple[Cell, ...]:
+def select_cells(
+    cells: tuple[Cell, ...], options: Sequence[str], label: LabelOf, option: str = "--only "
+) -> tuple[Cell, ...]:
     """The cells that match every key; the values of one key are alternatives.
 
     A method without a support has neither k nor seed. Its cells pass every filter on these, so that baselines stay
     beside the methods that they are compared with.
 
+    Args:
+        cells: what to select from.
+        options: ``key=value,value``, one for each option given.
+        label: a cell's label in the grid.
+        option: what stands before the key on the command line; errors begin with it.
+
     Raises:
         UserError: for an unknown key, for a value that no cell has, or if no cell matches.
     """
     wanted: dict[str, list[str]] = {}
-    for option in options:
-        key, equals, text = option.partition("=")
-        key, values = key.strip(), [value.strip() for value in text.split(",") if value.strip()]
-        where = f"--only {shorten(option)}"
+    for text in options:
+        key, equals, listed = text.partition("=")
+        key, values = key.strip(), [value.strip() for value in listed.split(",") if value.strip()]
+        where = f"{option}{shorten(text)}"
         if not equals or not values:
-            raise UserError("not of the form key=value,value", where=where, hint="for example --only method=bolt")
+            raise UserError("not of the form key=value,value", where=where, hint=f"for example {option}method=bolt")
         if key not in _KEYS:
             raise unknown_name("key", key, _KEYS, where=where)
         present = {_KEYS[key](cell, label) for cell in cells}
@@ -50,7 +58,7 @@ def select_cells(cells: tuple[Cell, ...], options: Sequence[str], label: LabelOf
         wanted.setdefault("shots" if key == "k" else key, []).extend(values)
     selected = tuple(cell for cell in cells if all(_matches(cell, key, wanted[key], label) for key in wanted))
     if not selected:
-        where = shorten(" ".join(f"--only {option}" for option in options))
+        where = shorten(" ".join(f"{option}{text}" for text in options))
         raise UserError("no cell of the grid matches all of these", where=where)
     return selected
 

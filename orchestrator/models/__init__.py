@@ -2,5 +2,5 @@
 
 Start with ``adoption.py``, which adopts fine-tuned checkpoints as sources (``hub.py`` downloads them), and with
 ``export.py``, which saves the model of a finished cell. ``backbone_entry.py`` adds a CLIP to a catalog file,
-``source_table.py`` lists the sources, and ``inspection.py`` examines a finished cell.
+``source_table.py`` lists the sources, ``find_result.py`` finds a finished cell, and ``inspection.py`` examines it.
 """

@@ -27,10 +27,9 @@ from orchestrator.cells.manifest import make_manifest
 from orchestrator.cells.measure import measure, model_of
 from orchestrator.cells.task import cell_sources
 from orchestrator.core.cell import Cell
-from orchestrator.store import Store
 from orchestrator.store.results import Evaluation, Result
 from orchestrator.tracking.runs import accuracies
-from orchestrator.util.errors import UserError, unknown_name
+from orchestrator.util.errors import UserError
 
 COMPARED_IMAGES = 16
 """Test images whose logits are compared after a model is read back."""
@@ -53,24 +52,6 @@ class RestoredModel:
     how: str
     accuracy: float
     warnings: tuple[str, ...]
-
-
-def find_result(store: Store, wanted: str) -> Result:
-    """The result of a finished cell, found by its id or by a prefix that only one id has.
-
-    Raises ``UserError`` for an unknown id (naming the nearest), an ambiguous prefix, and an unreadable result.
-    """
-    ids = sorted(store.result_ids())
-    found = [wanted] if wanted in ids else [name for name in ids if name.startswith(wanted)]
-    if not found:
-        raise unknown_name("cell", wanted, ids, where=store.url)
-    if len(found) > 1:
-        shown = "\n  ".join(found[:8]) + (f"\n  ... ({len(found)} in all)" if len(found) > 8 else "")
-        raise UserError(f"{len(found)} cells begin with {wanted!r}", where=store.url, hint=shown)
-    try:
-        return store.read_result(found[0])
-    except ValueError as error:
-        raise UserError(f"the result of {found[0]} cannot be read: {error}", hint="run its grid again") from None
 
 
 def restore_model(result: Result, loaded: LoadedArtifacts) -> RestoredModel:

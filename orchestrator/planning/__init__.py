@@ -2,5 +2,6 @@
 
 Start with ``plan.py``: a plan compares a grid with a store. ``cost.py`` predicts seconds and memory from finished
 cells; ``estimate.py`` uses it for the plan's duration and ``packing.py`` for each cell's share of a GPU. ``checks.py``
-checks that the plan can run here. ``plan_view.py`` is what the ``plan`` command prints.
+checks that the plan can run here. ``plan_view.py`` is what the ``plan`` command prints,
+and ``cell_list.py`` is what ``cells`` lists.
 """

@@ -26,7 +26,8 @@ from orchestrator.cells.task import cell_sources
 from orchestrator.cells.trial import run_and_record
 from orchestrator.cli.app import app
 from orchestrator.core.cell import Cell
-from orchestrator.models.export import example_image, find_result, restore_model, save_model
+from orchestrator.models.export import example_image, restore_model, save_model
+from orchestrator.models.find_result import find_result
 from orchestrator.store import Store
 from orchestrator.store.results import Result
 from orchestrator.tracking.model_registry import register_model
@@ -194,7 +195,7 @@ def test_the_output_of_the_command(world: World, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fewshot.tiny-clp.glyph-inks.k2.bolt.s1"], r"did you mean '[^']*fewshot\.tiny-clip\.glyph-inks\.k2\.bolt"),
+        (["fewshot.tiny-clp.glyph-inks.k2.bolt.s1"], r"\n  fewshot\.tiny-clip\.glyph-inks\.k2\.bolt\.s1--"),
         (["fewshot.tiny-clip.glyph-inks.k"], "cells begin with"),
         (["fewshot", "--as", "state-dict"], "did you mean 'state_dict'"),
         (["fewshot", "--as", "state_dict", "--with-basis"], "holds the merged tower"),

@@ -1,0 +1,94 @@
+"""``cells``: list the cells of a grid with their states and accuracies."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, GridName, StoreUrl, table_console
+from orchestrator.cli.workspace import open_workspace
+from orchestrator.util.units import pluralize
+
+if TYPE_CHECKING:
+    from orchestrator.planning.cell_list import ListedCell
+
+
+def _filter(help_text: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(metavar="A,B", help=f"{help_text}; several with commas")
+    return option
+
+
+Names = list[str] | None
+
+
+def cells(
+    grid: GridName,
+    method: Annotated[Names, _filter("cells of this method")] = None,
+    label: Annotated[Names, _filter("cells with this label in the grid, such as bolt[rank=8]")] = None,
+    dataset: Annotated[Names, _filter("cells that adapt to this dataset")] = None,
+    k: Annotated[Names, typer.Option("--k", metavar="A,B", help="cells with k labelled images a class")] = None,
+    seed: Annotated[Names, _filter("cells with this seed")] = None,
+    track: Annotated[Names, _filter("cells of this track")] = None,
+    backbone: Annotated[Names, _filter("cells of this backbone")] = None,
+    domain: Annotated[Names, _filter("cells of this domain")] = None,
+    protocol: Annotated[Names, _filter("cells of this protocol")] = None,
+    finished: Annotated[bool, typer.Option("--finished", help="cells with a result")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="cells whose last attempt failed")] = False,
+    open_: Annotated[bool, typer.Option("--open", help="cells with neither")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print a JSON list with all fields")] = False,
+    store: StoreUrl = DEFAULT_STORE,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+) -> None:
+    """List the cells of a grid.
+
+    Each line has a cell's state, accuracy and id, which `inspect` and `export` take. A cell is listed if it matches
+    every filter. Methods that use no support match every --k and --seed, as in `grid --only`.
+    """
+    from orchestrator.grid.filters import select_cells
+    from orchestrator.planning.cell_list import list_cells
+
+    wanted = {
+        "method": method, "label": label, "dataset": dataset, "k": k, "seed": seed, "track": track,
+        "backbone": backbone, "domain": domain, "protocol": protocol,
+    }  # fmt: skip
+    states = {state for state, asked in (("finished", finished), ("failed", failed), ("open", open_)) if asked}
+    workspace = open_workspace(grid, store, data_root, catalog)
+    filters = [f"{key}={value}" for key, values in wanted.items() for value in values or ()]
+    selected = select_cells(workspace.grid.cells, filters, workspace.grid.label, "--")
+    found = list_cells(workspace.grid, selected, workspace.store)
+    shown = [cell for cell in found if not states or cell.state in states]
+    if as_json:
+        typer.echo(json.dumps([cell.record() for cell in shown], indent=1))
+        return
+    if shown:
+        table_console().print(_table(shown))
+    typer.echo(f"{pluralize(len(shown), 'cell')} of {len(workspace.grid.cells):,} in {workspace.store.url}")
+
+
+def _table(shown: list[ListedCell]) -> Table:
+    """One line for each cell; errors have a column if a listed cell has failed."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("state")
+    table.add_column("accuracy", justify="right")
+    table.add_column("seconds", justify="right")
+    table.add_column("method", no_wrap=True)
+    table.add_column("cell", no_wrap=True, overflow="fold")
+    errors = any(one.failure for one in shown)
+    if errors:
+        table.add_column("error", no_wrap=True, overflow="ellipsis")
+    for one in shown:
+        result = one.result
+        table.add_row(
+            one.state,
+            f"{one.accuracy:.2f}" if one.accuracy is not None else "-",
+            f"{result.timings.total:.1f}" if result else "-",
+            one.label,
+            one.cell.id,
+            *([one.failure.error if one.failure else ""] if errors else []),
+            style={"failed": "red", "open": "dim"}.get(one.state),
+        )
+    return table

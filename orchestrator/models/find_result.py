@@ -1,0 +1,61 @@
+"""Finds the result of a finished cell by what a person types: the cell's id, or the beginning of it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from orchestrator.store import Store
+from orchestrator.store.results import Result
+from orchestrator.util.errors import UserError, one_line, short_repr, shorten
+
+NEAREST = 3
+"""Number of ids that are suggested for an unknown one."""
+
+
+def find_result(store: Store, wanted: str) -> Result:
+    """The result of a finished cell, found by its id or by a prefix that only one id has.
+
+    Raises ``UserError`` for an unknown id (naming the nearest three), an ambiguous prefix, a cell that has failed, and
+    an unreadable result.
+    """
+    ids = sorted(store.result_ids())
+    found = [wanted] if wanted in ids else [name for name in ids if name.startswith(wanted)]
+    if not found:
+        if failure := store.read_failure(wanted):
+            raise UserError(f"{wanted} has no result, because it failed: {one_line(failure.error)}", where=store.url)
+        lines = "\n  ".join(nearest_ids(wanted, ids))
+        hint = f"the nearest are\n  {lines}" if lines else "the store has no results"
+        what = f"unknown cell {short_repr(wanted)}"
+        raise UserError(what, where=store.url, hint=f"{hint}\n  `cells GRID` lists the cells of a grid")
+    if len(found) > 1:
+        shown = "\n  ".join(found[:8]) + (f"\n  ... ({len(found)} in all)" if len(found) > 8 else "")
+        raise UserError(f"{len(found)} cells begin with {wanted!r}", where=store.url, hint=shown)
+    try:
+        return store.read_result(found[0])
+    except ValueError as error:
+        raise UserError(f"the result of {found[0]} cannot be read: {error}", hint="run its grid again") from None
+
+
+def nearest_ids(wanted: str, ids: Iterable[str]) -> list[str]:
+    """The :data:`NEAREST` ids most like ``wanted``, the nearest first.
+
+    Ids that share most of its words (``bolt``, ``k16``, a dataset) come first; among these, the most similar text does.
+    """
+    words = set(_words(shorten(wanted)))
+    shared = {name: len(words.intersection(_words(name))) for name in ids}
+    least = min(sorted(shared.values())[-NEAREST:], default=0)
+    matcher = difflib.SequenceMatcher(b=shorten(wanted))
+
+    def similarity(name: str) -> float:
+        matcher.set_seq1(name)
+        return matcher.ratio()
+
+    near = (name for name, count in shared.items() if count >= least)
+    return sorted(near, key=lambda name: (-shared[name], -similarity(name), name))[:NEAREST]
+
+
+def _words(name: str) -> list[str]:
+    """The parts of an id: track, backbone, dataset, k, method, seed, fingerprint."""
+    return re.split(r"--|[.\s]+", name.lower())
