@@ -146,6 +146,7 @@ register(
     Method(
         name="adamerging",
         title="AdaMerging",
+        summary="learns a coefficient for every source and tensor by the entropy of predictions",
         paper="https://arxiv.org/abs/2310.02575",
         settings_class=AdaMergingSettings,
         adapt=adapt,

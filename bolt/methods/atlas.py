@@ -130,6 +130,7 @@ register(
     Method(
         name="atlas",
         title="aTLAS",
+        summary="trains a coefficient for every source and tensor",
         paper="https://arxiv.org/abs/2407.02880",
         settings_class=AtlasSettings,
         adapt=adapt,

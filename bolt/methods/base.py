@@ -39,6 +39,7 @@ class Method:
     Attributes:
         name: lower-case identifier, used in grids, results and tables.
         title: the name printed in tables and figures.
+        summary: what it does, in a few words that can follow the title.
         paper: address of the paper or of the reference implementation.
         settings_class: a frozen dataclass; its defaults are the recommended recipe. Settings are part of a cell's
             identity.
@@ -87,6 +88,7 @@ class Method:
     support_feature_views: Callable[[Any], int | None] = lambda settings: None
     tower_passes: Callable[[int, Any], TowerPasses] = lambda support_size, settings: TowerPasses()
     test_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    summary: str = ""
 
     @property
     def uses_source_models(self) -> bool:

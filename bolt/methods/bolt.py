@@ -101,6 +101,7 @@ register(
     Method(
         name="bolt",
         title="BOLT",
+        summary="trains coefficients of an orthonormal basis of the sources' singular directions",
         paper=PAPER,
         settings_class=BoltSettings,
         adapt=adapt,
@@ -118,6 +119,7 @@ register(
     Method(
         name="bolt_pooled",
         title="BOLT, training-free",
+        summary="pools coefficients of an orthonormal basis of the sources' singular directions; trains nothing",
         paper=PAPER,
         settings_class=BoltPooledSettings,
         adapt=adapt_pooled,

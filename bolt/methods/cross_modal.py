@@ -153,6 +153,7 @@ register(
     Method(
         name="cross_modal",
         title="Cross-modal probe",
+        summary="trains a linear head on images and text embeddings together",
         paper="https://arxiv.org/abs/2301.06267",
         settings_class=CrossModalSettings,
         adapt=adapt,

@@ -161,6 +161,7 @@ register(
     Method(
         name="gda",
         title="GDA",
+        summary="adds a Gaussian discriminant with one covariance to the text head",
         paper="https://arxiv.org/abs/2402.04087",
         settings_class=GdaSettings,
         adapt=adapt,

@@ -66,6 +66,7 @@ register(
     Method(
         name="iso_c",
         title="Iso-C",
+        summary="merges the sources' task vectors and equalises their singular values",
         paper="https://arxiv.org/abs/2502.04959",
         settings_class=IsoCSettings,
         adapt=adapt,

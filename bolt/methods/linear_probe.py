@@ -55,6 +55,7 @@ register(
     Method(
         name="linear_probe",
         title="Linear probe",
+        summary="trains a linear head on frozen features, from the text head",
         paper="https://arxiv.org/abs/2103.00020",
         settings_class=LinearProbeSettings,
         adapt=adapt,

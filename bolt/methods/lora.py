@@ -146,15 +146,16 @@ def _candidates(settings: LoraSettings) -> tuple[LoraSettings, ...]:
     return tuple(replace(settings, learning_rate=rate) for rate in rates)
 
 
-for _name, _title, _paper, _dora in (
-    ("lora", "LoRA", "https://arxiv.org/abs/2106.09685", False),
-    ("dora", "DoRA", "https://arxiv.org/abs/2402.09353", True),
+for _name, _title, _summary, _paper, _dora in (
+    ("lora", "LoRA", "trains low-rank changes of the tower's matrices", "https://arxiv.org/abs/2106.09685", False),
+    ("dora", "DoRA", "trains low-rank directions and magnitudes apart", "https://arxiv.org/abs/2402.09353", True),
 ):
     register(
         Method(
             name=_name,
             version=2,
             title=_title,
+            summary=_summary,
             paper=_paper,
             settings_class=LoraSettings,
             adapt=partial(adapt, dora=_dora),

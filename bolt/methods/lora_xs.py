@@ -103,6 +103,7 @@ register(
     Method(
         name="lora_xs",
         title="LoRA-XS",
+        summary="trains a small core between the singular directions of each weight",
         paper="https://arxiv.org/abs/2405.17604",
         settings_class=LoraXsSettings,
         adapt=adapt,

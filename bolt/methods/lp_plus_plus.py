@@ -214,6 +214,7 @@ register(
     Method(
         name="lp_plus_plus",
         title="LP++",
+        summary="blends a linear probe with the text head",
         paper="https://arxiv.org/abs/2404.02285",
         settings_class=LpPlusPlusSettings,
         adapt=adapt,

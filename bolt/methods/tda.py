@@ -169,6 +169,7 @@ register(
     Method(
         name="tda",
         title="TDA",
+        summary="keeps caches of confident and of uncertain test images beside the text head",
         paper="https://arxiv.org/abs/2403.18293",
         settings_class=TdaSettings,
         adapt=adapt,

@@ -132,6 +132,7 @@ register(
     Method(
         name="tent",
         title="Tent",
+        summary="trains the layer norms to minimise the entropy of the predictions",
         paper="https://arxiv.org/abs/2006.10726",
         settings_class=TentSettings,
         adapt=adapt,

@@ -113,6 +113,7 @@ register(
     Method(
         name="ties",
         title="TIES",
+        summary="trims the sources' task vectors, elects signs, and merges the rest",
         paper="https://arxiv.org/abs/2306.01708",
         settings_class=TiesSettings,
         adapt=adapt,

@@ -62,6 +62,7 @@ register(
     Method(
         name="tip_adapter_f",
         title="Tip-Adapter-F",
+        summary="adds a key-value cache with trained keys to the text head",
         paper="https://arxiv.org/abs/2207.09519",
         settings_class=TipAdapterFSettings,
         adapt=adapt,

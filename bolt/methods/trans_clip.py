@@ -245,6 +245,7 @@ register(
     Method(
         name="trans_clip",
         title="TransCLIP",
+        summary="classifies all test images together, by Gaussian classes and neighbours",
         paper="https://arxiv.org/abs/2406.01837",
         settings_class=TransClipSettings,
         adapt=adapt,

@@ -59,6 +59,7 @@ register(
     Method(
         name="tsv_merge",
         title="TSV-M",
+        summary="merges the singular vectors of the sources' task vectors",
         paper="https://arxiv.org/abs/2412.00081",
         settings_class=TsvMergeSettings,
         adapt=adapt,

@@ -121,6 +121,7 @@ register(
     Method(
         name="two_stage",
         title="2SFS",
+        summary="trains the layer norms, then the classifier",
         paper="https://arxiv.org/abs/2503.11609",
         settings_class=TwoStageSettings,
         adapt=adapt,

@@ -22,6 +22,7 @@ register(
     Method(
         name="zero_shot",
         title="Zero-shot CLIP",
+        summary="classifies by the text embeddings of the class names alone",
         paper="https://arxiv.org/abs/2103.00020",
         settings_class=ZeroShotSettings,
         adapt=adapt,

@@ -12,6 +12,7 @@ from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, Sourc
 from orchestrator.analysis.verdict import Answer, answers_of
 from orchestrator.core.cell import Cell
 from orchestrator.report.analysis.panel import Panel, PanelKey
+from orchestrator.report.display_names import display_names, summaries
 from orchestrator.report.notation import SELECTED
 from orchestrator.report.styles import Styles, styles_of
 from orchestrator.store.results import Failure, Result
@@ -58,6 +59,16 @@ class Study:
     def styles(self) -> Styles:
         """The colour, marker and line of every method label."""
         return styles_of(self.method_names)
+
+    @cached_property
+    def display_names(self) -> Mapping[str, str]:
+        """What pages, figures and the terminal call every method label: ``LP++``, ``BOLT (rank 3)``."""
+        return display_names(self.method_names)
+
+    @cached_property
+    def summaries(self) -> Mapping[str, str]:
+        """One line on the method of every label: what it does."""
+        return summaries(self.method_names)
 
 
 def study_of(

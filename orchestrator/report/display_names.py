@@ -1,0 +1,57 @@
+"""Display names: what pages, figures and the terminal call a method, such as ``LP++`` or ``BOLT (rank 3)``."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+from bolt.methods import METHODS
+
+_SHORT_SETTINGS = {"top_k": "rank"}
+"""Settings whose own names say less than the word of the papers."""
+
+
+def display_names(method_names: Mapping[str, str]) -> dict[str, str]:
+    """The display name of every label: the method's title, with what distinguishes a variant in brackets.
+
+    Different labels have different display names. Labels of methods that are not registered stay as they are.
+
+    Args:
+        method_names: label -> name of the method.
+    """
+    names = {label: _display_name(label, method) for label, method in method_names.items()}
+    counts = Counter(names.values())
+    return {label: name if counts[name] == 1 else label for label, name in names.items()}
+
+
+def summaries(method_names: Mapping[str, str]) -> dict[str, str]:
+    """One line on every label's method: what it does. Methods that are not registered have none."""
+    return {
+        label: METHODS[method].summary
+        for label, method in method_names.items()
+        if method in METHODS and METHODS[method].summary
+    }
+
+
+def _display_name(label: str, method: str) -> str:
+    if method not in METHODS:
+        return label
+    title = METHODS[method].title
+    # Equal labels get such endings: "bolt [leave_one_out]", "bolt #2".
+    plain, ending = re.fullmatch(r"(.*?)((?: \[[^\]]*\]| #\d+)*)", label, re.DOTALL).groups()  # type: ignore[union-attr]
+    if plain == method or plain.casefold() == title.casefold():
+        return title + ending
+    rest = plain.removeprefix(method)
+    if rest != plain and not rest[0].isalnum():
+        variant = _settings_text(rest[1:-1]) if rest.startswith("[") else rest.lstrip("_- ").replace("_", " ")
+    else:
+        variant = plain.replace("_", " ")
+    base = title.partition(" (")[0]
+    return f"{base} ({variant}){ending}" if variant else title + ending
+
+
+def _settings_text(settings: str) -> str:
+    """``top_k=3,learning_rate=0.01`` as ``rank 3, learning rate 0.01``."""
+    parts = (setting.partition("=") for setting in settings.split(","))
+    return ", ".join(f"{_SHORT_SETTINGS.get(key, key.replace('_', ' '))} {value}".rstrip() for key, _, value in parts)
