@@ -34,20 +34,29 @@ def summaries(method_names: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def title_of(method: str) -> str:
+    """The title of a method, or its name if it is not registered."""
+    return METHODS[method].title if method in METHODS else method
+
+
 def _display_name(label: str, method: str) -> str:
     if method not in METHODS:
         return label
     title = METHODS[method].title
     # Equal labels get such endings: "bolt [leave_one_out]", "bolt #2".
     plain, ending = re.fullmatch(r"(.*?)((?: \[[^\]]*\]| #\d+)*)", label, re.DOTALL).groups()  # type: ignore[union-attr]
-    if plain == method or plain.casefold() == title.casefold():
+    base = title.partition(" (")[0]
+    if plain == method:
         return title + ending
+    if title.casefold().startswith(plain.casefold()) or plain.casefold().startswith(
+        (base.casefold() + " ", base.casefold() + ",")
+    ):
+        return label  # the grid gives the method's title itself
     rest = plain.removeprefix(method)
     if rest != plain and not rest[0].isalnum():
         variant = _settings_text(rest[1:-1]) if rest.startswith("[") else rest.lstrip("_- ").replace("_", " ")
     else:
         variant = plain.replace("_", " ")
-    base = title.partition(" (")[0]
     return f"{base} ({variant}){ending}" if variant else title + ending
 
 

@@ -14,7 +14,7 @@ from orchestrator.analysis.comparable import fixed_methods, methods_without_seed
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.seed_means import Summary, summarize, summarize_seeds
 from orchestrator.report.analysis.statistics import Pair, Scores, average_ranks, compare
-from orchestrator.report.notation import DASH
+from orchestrator.report.notation import DASH, digits_of
 from orchestrator.tracks import Track, stored_track
 from orchestrator.util.identity import slug
 from orchestrator.util.units import pluralize
@@ -98,6 +98,11 @@ class Panel:
     def track(self) -> Track:
         """The track of all rows."""
         return stored_track(self.key.track)
+
+    @cached_property
+    def digits(self) -> int:
+        """Decimals of the panel's accuracies: as many as its smallest test split supports."""
+        return digits_of(min(row.total for row in self.rows))
 
     def rows_by_seed(self, method: str, k: int, test: str) -> Mapping[int, Row]:
         """The rows of one method on one test split, by seed. A fixed method has the same row at every k."""

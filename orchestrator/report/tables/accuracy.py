@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.notation import k_title
-from orchestrator.report.tables.common import mean_entry, method_entry, panel_table, with_warnings
+from orchestrator.report.tables.common import (
+    mean_entry,
+    method_entry,
+    names_in_header,
+    panel_table,
+    score_entry,
+    with_warnings,
+)
 from orchestrator.report.tables.table import (
     Entry,
     Table,
@@ -33,33 +40,37 @@ def main_table(study: Study, panel: Panel) -> Table:
     noun = "dataset" if panel.track.averages_target else "shifted test set"
     note = (
         f"Mean accuracy in per cent over {panel.dataset_count(noun)} per seed, then mean ± sample standard deviation "
-        f"over seeds ({panel.seeds_text}); after it the gain over zero-shot in points. A dash: no seed has every "
-        "dataset yet."
+        f"over seeds ({panel.seeds_text}); below it the gain over zero-shot in points."
     )
+    dash_note = "A dash: no seed has every dataset yet."
     title = "Accuracy by method and shots" if any(panel.ks) else "Mean accuracy by method"
     header = ("method", *map(k_title, panel.ks))
-    return panel_table(panel, "main", title, with_warnings(note, panel), header, highlighted_columns(rows))
+    note = with_warnings(note, panel, study.display_names)
+    return panel_table(panel, "main", title, note, header, highlighted_columns(rows), dash_note=dash_note)
 
 
 def dataset_table(study: Study, panel: Panel, k: int) -> Table:
     """Datasets x methods at one k; the last two rows are the mean over datasets and the average rank."""
     rows = []
     for test in panel.tests(k):
-        entries = [measured(panel.score(m, k, test), seeds=panel.expected_seeds(m)) for m in panel.methods]
+        entries = [score_entry(panel, method, k, test) for method in panel.methods]
         rows.append((Entry(test), *highlighted(entries)))
     means = []
     for method in panel.methods:
         mean, seeds = panel.mean(method, k), panel.expected_seeds(method)
-        means.append(measured(mean.accuracy, missing=f"({mean.available}/{mean.expected})", seeds=seeds))
+        missing = f"({mean.available}/{mean.expected})"
+        means.append(measured(mean.accuracy, missing=missing, seeds=seeds, digits=panel.digits))
     ranks, count = panel.ranks(k)
     rows.append((Entry("mean" if panel.track.averages_target else "mean of shifted"), *highlighted(means)))
     rows.append(
         (Entry(f"average rank ({pluralize(count, 'dataset')})"), *(number(ranks.get(m)) for m in panel.methods))
     )
     note = f"Accuracy in per cent, mean ± sample standard deviation over seeds ({panel.seeds_text})."
-    header = ("dataset", *panel.methods)
-    note = with_warnings(note, panel)
-    return panel_table(panel, "datasets", "Accuracy by dataset", note, header, rows, k=k, summary_rows=2)
+    header, codes = ("dataset", *names_in_header(study, panel.methods)), ("dataset", *panel.methods)
+    note = with_warnings(note, panel, study.display_names)
+    return panel_table(
+        panel, "datasets", "Accuracy by dataset", note, header, rows, k=k, summary_rows=2, header_codes=codes
+    )
 
 
 def epochs_table(study: Study, panel: Panel, k: int) -> Table | None:
@@ -72,14 +83,17 @@ def epochs_table(study: Study, panel: Panel, k: int) -> Table | None:
     for method in panel.methods:
         means = [panel.epoch_mean(method, k, epoch) for epoch in epochs]
         seeds = panel.expected_seeds(method)
-        rows.append([method_entry(study, method), *(measured(mean, seeds=seeds) for mean in means)])
+        rows.append(
+            [method_entry(study, method), *(measured(mean, seeds=seeds, digits=panel.digits) for mean in means)]
+        )
     note = (
         f"Accuracy in per cent on the targets' test splits, mean over {panel.dataset_count('target')} per seed, "
-        f"then mean ± sample standard deviation over seeds ({panel.seeds_text}). A dash: the method has no epochs, "
-        "fewer of them, or no seed with every target."
+        f"then mean ± sample standard deviation over seeds ({panel.seeds_text})."
     )
+    dash_note = "A dash: the method has no epochs, fewer of them, or no seed with every target."
     header = ("method", *(f"epoch {epoch}" for epoch in epochs))
-    return panel_table(panel, "epochs", "Accuracy after each epoch", note, header, highlighted_columns(rows), k=k)
+    rows = highlighted_columns(rows)
+    return panel_table(panel, "epochs", "Accuracy after each epoch", note, header, rows, k=k, dash_note=dash_note)
 
 
 def explorer_tables(study: Study) -> Iterator[Table]:
@@ -93,7 +107,8 @@ def explorer_tables(study: Study) -> Iterator[Table]:
             title=f"Every dataset, {stored_track(track).title}",
             note="Accuracy in per cent, mean ± sample standard deviation over seeds; the pointer over a number shows "
             "n.",
-            header=("dataset", "domain", "backbone", "protocol", "k", *methods),
+            header=("dataset", "domain", "backbone", "protocol", "k", *names_in_header(study, methods)),
+            header_codes=("dataset", "domain", "backbone", "protocol", "k", *methods),
             rows=tuple(
                 _explorer_row(panel, k, test, methods) for panel in panels for k in panel.ks for test in panel.tests(k)
             ),
@@ -104,6 +119,6 @@ def explorer_tables(study: Study) -> Iterator[Table]:
 
 def _explorer_row(panel: Panel, k: int, test: str, methods: list[str]) -> tuple[Entry, ...]:
     """One dataset at one k of a panel: what it is, and the accuracy of every method."""
-    scores = [measured(panel.score(m, k, test), seeds=panel.expected_seeds(m)) for m in methods]
+    scores = [score_entry(panel, method, k, test) for method in methods]
     texts = map(Entry, (test, panel.key.domain, panel.key.backbone, panel.key.protocol))
     return with_dagger((*texts, number(k, "d"), *highlighted(scores)), panel.selects_on_test)

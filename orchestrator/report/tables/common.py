@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from orchestrator.analysis.rows import Row
 from orchestrator.report.analysis.panel import Panel
@@ -22,6 +22,8 @@ def panel_table(
     k: int | None = None,
     text_columns: int = 1,
     summary_rows: int = 0,
+    header_codes: Iterable[str] = (),
+    dash_note: str = "",
 ) -> Table:
     """A table about one panel, or about one k of it.
 
@@ -35,12 +37,30 @@ def panel_table(
         rows=tuple(with_dagger(row, panel.selects_on_test) for row in rows),
         text_columns=text_columns,
         summary_rows=summary_rows,
+        header_codes=tuple(header_codes),
+        dash_note=dash_note,
     )
 
 
 def method_entry(study: Study, method: str) -> Entry:
-    """A method's label with its colour."""
-    return Entry(method, colour=study.styles[method].colour)
+    """A method's display name with its colour; the pointer over it shows what the method does."""
+    return Entry(
+        study.display_names.get(method, method),
+        code=method if method in study.display_names else "",
+        colour=study.styles[method].colour if method in study.styles else "",
+        tooltip=study.summaries.get(method, ""),
+    )
+
+
+def names_in_header(study: Study, methods: Iterable[str]) -> tuple[str, ...]:
+    """The display names of methods, as titles of columns."""
+    return tuple(study.display_names[method] for method in methods)
+
+
+def score_entry(panel: Panel, method: str, k: int, test: str) -> Entry:
+    """A method's accuracy on one test split, with its deviation over seeds and the cells that it is made of."""
+    cells = tuple(row.cell_id for row in panel.rows_by_seed(method, k, test).values())
+    return measured(panel.score(method, k, test), seeds=panel.expected_seeds(method), digits=panel.digits, cells=cells)
 
 
 def mean_entry(panel: Panel, method: str, k: int) -> Entry:
@@ -51,12 +71,13 @@ def mean_entry(panel: Panel, method: str, k: int) -> Entry:
         mean.accuracy,
         gain=gain.mean if gain else None,
         missing=f"({mean.available}/{mean.expected} datasets)",
+        digits=panel.digits,
         tooltip="does not depend on the support" if fixed else "",
         seeds=panel.expected_seeds(method),
     )
 
 
-def with_warnings(note: str, panel: Panel) -> str:
+def with_warnings(note: str, panel: Panel, display_names: Mapping[str, str]) -> str:
     """The note, followed by warnings: classes with fewer than k images, and methods scored on other images."""
     short: dict[tuple[int, str], Row] = {(row.k, row.dataset): row for row in panel.rows if row.short_classes}
     warnings = [
@@ -67,6 +88,6 @@ def with_warnings(note: str, panel: Panel) -> str:
         count = len(warnings)
         warnings = [f"{count} times a class has fewer than k training images (table short_classes); all were taken."]
     if panel.scored_on_other_images:
-        methods = ", ".join(panel.scored_on_other_images)
+        methods = ", ".join(display_names[method] for method in panel.scored_on_other_images)
         warnings.append(f"Scored on other images than the rest: {methods}; compare gains, not accuracies.")
     return " ".join([note, *warnings])

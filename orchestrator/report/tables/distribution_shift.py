@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.analysis.seed_means import Summary, summarize_seeds
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.tables.common import method_entry, panel_table, with_warnings
+from orchestrator.report.tables.common import method_entry, panel_table, score_entry, with_warnings
 from orchestrator.report.tables.table import Entry, Table, highlighted_columns, measured
 
 
@@ -31,7 +31,7 @@ def shift_table(study: Study, panel: Panel, k: int) -> Table:
             " Own classes: predictions among the classes that occur in the test set alone. The mean of them takes the "
             "test sets with every class as they are."
         )
-    note = with_warnings(note, panel)
+    note = with_warnings(note, panel, study.display_names)
     return panel_table(
         panel, "shift", "Accuracy under distribution shift", note, header, highlighted_columns(rows), k=k
     )
@@ -39,19 +39,19 @@ def shift_table(study: Study, panel: Panel, k: int) -> Table:
 
 def _entries(panel: Panel, k: int, method: str) -> list[Entry]:
     """The numbers of one method: the means, then the accuracy on each test set."""
-    seeds, partial = panel.expected_seeds(method), _partial_tests(panel, k)
+    seeds, digits, partial = panel.expected_seeds(method), panel.digits, _partial_tests(panel, k)
     mean = panel.mean(method, k)
     gain = None if panel.is_zero_shot(method) or mean.gain is None else mean.gain.mean
     missing = f"({mean.available}/{mean.expected})"
-    entries = [measured(mean.accuracy, gain=gain, missing=missing, seeds=seeds)]
+    entries = [measured(mean.accuracy, gain=gain, missing=missing, seeds=seeds, digits=digits)]
     if partial:
         own, zero_shot = _own_class_means(panel, k, method)
         own_gain = None if gain is None or own is None or zero_shot is None else own.mean - zero_shot.mean
-        entries.append(measured(own, gain=own_gain, seeds=seeds))
+        entries.append(measured(own, gain=own_gain, seeds=seeds, digits=digits))
     for test in panel.tests(k):
-        entries.append(measured(panel.score(method, k, test), seeds=seeds))
+        entries.append(score_entry(panel, method, k, test))
         if test in partial:
-            entries.append(measured(panel.score_own_classes(method, k, test), seeds=seeds))
+            entries.append(measured(panel.score_own_classes(method, k, test), seeds=seeds, digits=digits))
     return entries
 
 

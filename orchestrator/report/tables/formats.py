@@ -23,14 +23,18 @@ _LONG = 12
 def to_csv(table: Table) -> str:
     """The table as CSV, with all digits. A measured column is followed by columns for its deviation, n and gain.
 
+    Methods have their names in grids and records; a column of methods is followed by one of display names.
+
     If test labels may have chosen the numbers of any row, the last column says for which rows.
     """
     columns: list[list[str]] = []
-    for i, title in enumerate(table.full_header):
+    for i, title in enumerate(table.header_codes or table.full_header):
         entries = [row[i] for row in table.rows]
-        texts = [entry.text if i < table.text_columns else "" for entry in entries]
+        texts = [entry.code or entry.text if i < table.text_columns else "" for entry in entries]
         values = [_exact(e.value) if e.value is not None else text for e, text in zip(entries, texts, strict=True)]
         columns.append([title, *values])
+        if any(entry.code for entry in entries):
+            columns.append([f"{title} display name", *(entry.text if entry.code else "" for entry in entries)])
         extras: dict[str, list[float | None]] = {
             "std": [entry.std for entry in entries],
             "n": [entry.n or None for entry in entries],

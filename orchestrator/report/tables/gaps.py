@@ -7,6 +7,7 @@ from collections import defaultdict
 from orchestrator.analysis.rows import Row
 from orchestrator.core.cell import Cell
 from orchestrator.report.analysis.study import Study
+from orchestrator.report.tables.common import method_entry
 from orchestrator.report.tables.table import Entry, Table, number, with_dagger, without_constant_columns
 
 _LISTED = 8
@@ -53,7 +54,14 @@ def missing_table(study: Study) -> Table | None:
             listed = ", ".join(names) + (f" and {more} more" if more > 0 else "")
             failures = sum(cell.id in failed for cell in unfinished)
             counts = (k, len(cells), len(cells) - len(unfinished), failures, len(unfinished) - failures)
-            rows.append((*map(Entry, texts), Entry(listed), *(number(count, "d") for count in counts)))
+            rows.append(
+                (
+                    method_entry(study, texts[0]),
+                    *map(Entry, texts[1:]),
+                    Entry(listed),
+                    *(number(count, "d") for count in counts),
+                )
+            )
     titles = ("method", "track", "protocol", "domain", "backbone", "which")
     table = Table(
         name="missing",

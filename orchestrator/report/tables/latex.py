@@ -114,10 +114,10 @@ def _entry(entry: Entry, table: Table, fit: Fit) -> str:
     latex = {"best": rf"\textbf{{{latex}}}", "second": rf"\underline{{{latex}}}", "": latex}[entry.highlight]
     latex += _sup(entry.footnotes)
     small = r"\scriptsize" if fit.size == r"\small" else r"\tiny"
-    if entry.std is not None and not table.hide_std:
-        latex += rf"{{{small}$\,\pm\,${entry.std:.2f}}}"
+    if entry.deviation and not table.hide_std:
+        latex += rf"{{{small}$\,\pm\,${entry.deviation[2:]}}}"
     if entry.gain is not None:
-        latex += rf" {{{small}({latex_escape(signed(entry.gain))})}}"
+        latex += rf" {{{small}({latex_escape(signed(entry.gain, entry.digits))})}}"
     if entry.remark:
         latex += rf" {{{small}{latex_escape(f'[{entry.remark}]')}}}"
     return latex

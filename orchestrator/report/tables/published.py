@@ -7,6 +7,7 @@ from collections import defaultdict
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.seed_means import summarize
 from orchestrator.report.analysis.study import Study
+from orchestrator.report.tables.common import method_entry
 from orchestrator.report.tables.table import (
     Entry,
     Table,
@@ -36,7 +37,9 @@ def published_table(study: Study) -> Table | None:
         published = summarize([row.published for row in own if row.published is not None]).mean
         accuracy = summarize([row.accuracy for row in own])
         numbers = (number(k, "d"), measured(accuracy), number(published), difference(accuracy.mean - published))
-        rows.append(with_dagger((*map(Entry, map(str, texts)), *numbers), any(row.selects_on_test for row in own)))
+        test, method, *others = map(str, texts)
+        names = (Entry(test), method_entry(study, method), *map(Entry, others))
+        rows.append(with_dagger((*names, *numbers), any(row.selects_on_test for row in own)))
     titles = ("dataset", "method", "track", "protocol", "domain", "backbone")
     table = Table(
         name="published",

@@ -9,6 +9,7 @@ from orchestrator.analysis.seed_means import summarize
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.analysis.switch_effects import SwitchEffect, switch_effects
 from orchestrator.report.notation import DASH, signed
+from orchestrator.report.tables.common import method_entry
 from orchestrator.report.tables.table import Entry, Table, number, with_dagger, without_constant_columns
 from orchestrator.tracks import stored_track
 
@@ -28,7 +29,7 @@ def effects_table(study: Study) -> Table | None:
         if len(effects) > 1 and all(effect.differences and not effect.changed for effect in effects):
             differences = sum((effect.differences for effect in effects), ())
             effects = [replace(effects[0], method="every method", differences=differences)]
-        rows += [_row(effect) for effect in effects]
+        rows += [_row(study, effect) for effect in effects]
     table = Table(
         name="effects",
         title="Effects of single switches",
@@ -42,7 +43,7 @@ def effects_table(study: Study) -> Table | None:
     return without_constant_columns(table, 2, 3)
 
 
-def _row(effect: SwitchEffect) -> tuple[Entry, ...]:
+def _row(study: Study, effect: SwitchEffect) -> tuple[Entry, ...]:
     n = len(effect.differences)
     remark = f"{effect.other_images} on other images" if effect.other_images else ""
     if not n:
@@ -53,5 +54,7 @@ def _row(effect: SwitchEffect) -> tuple[Entry, ...]:
         mean = summarize(effect.differences)
         description = f"{effect.changed} of {n} differ"
         points = Entry(signed(mean.mean), value=mean.mean, std=mean.std, remark=remark)
-    texts = (effect.switches, effect.base, stored_track(effect.track).title, effect.method, description)
-    return with_dagger((*map(Entry, texts), points, number(n, "d")), effect.selects_on_test)
+    texts = map(Entry, (effect.switches, effect.base, stored_track(effect.track).title))
+    return with_dagger(
+        (*texts, method_entry(study, effect.method), Entry(description), points, number(n, "d")), effect.selects_on_test
+    )

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from orchestrator.analysis.seed_means import Summary
-from orchestrator.report.notation import DASH, SELECTED, SELECTED_NOTE, signed
+from orchestrator.report.notation import DASH, SELECTED, SELECTED_NOTE, deviation, signed
 
 Highlight = Literal["", "best", "second"]
 
@@ -19,15 +19,18 @@ class Entry:
 
     Attributes:
         text: what is printed, without deviation and gain.
+        code: the name of a method in grids and records, which CSV files print instead of its display name ``text``.
         value: the number that CSV files hold and that sorting uses; ``None`` for text and for a missing number.
         std, n: sample standard deviation and number of repetitions of a measured value.
         gain: difference to zero-shot, in points.
+        digits: decimals of the deviation and the gain.
         remark: printed beside the number, for example ``n = 1`` if it is a mean over fewer seeds than its neighbours.
         highlight: whether it is the best or second best of its group.
         tooltip: what the page shows while the pointer is on it.
         colour: colour of the square before a method's name.
         selected: whether test labels may have chosen the numbers of the row; printed as a dagger.
         footnotes: letters of its footnotes, separated by commas.
+        cells: ids of the cells that the number is made of.
     """
 
     text: str
@@ -41,14 +44,22 @@ class Entry:
     colour: str = ""
     selected: bool = False
     footnotes: str = ""
+    code: str = ""
+    digits: int = 2
+    cells: tuple[str, ...] = ()
+
+    @property
+    def deviation(self) -> str:
+        """``± 0.45``; empty without a deviation, or for one that rounds to zero."""
+        return deviation(self.std, self.digits)
 
     @property
     def plain(self) -> str:
         """Everything on one line: ``71.23 ± 0.45 (+3.10)``."""
         dagger = SELECTED if self.selected else ""
-        std = f" ± {self.std:.2f}" if self.std is not None else ""
-        gain = f" ({signed(self.gain)})" if self.gain is not None else ""
-        return self.text + dagger + std + gain + (f" [{self.remark}]" if self.remark else "")
+        gain = f"({signed(self.gain, self.digits)})" if self.gain is not None else ""
+        remark = f"[{self.remark}]" if self.remark else ""
+        return " ".join(filter(None, (self.text + dagger, self.deviation, gain, remark)))
 
     @property
     def without_std(self) -> str:
@@ -71,6 +82,9 @@ class Table:
         merged_columns: how many of the first columns print a text once where rows repeat it.
         ruled_rows: rows, counted from 0, with a rule above them.
         hide_std: whether deviations are printed in the CSV alone, to keep many columns narrow.
+        header_codes: titles of the columns in CSV files, with names of methods as in grids; empty for those of
+            ``header``.
+        dash_note: what a dash means; part of the caption if the table has one.
         upright_titles: whether titles of number columns may be turned upright, because they are wider than the numbers.
     """
 
@@ -88,6 +102,8 @@ class Table:
     ruled_rows: tuple[int, ...] = ()
     hide_std: bool = False
     upright_titles: bool = False
+    header_codes: tuple[str, ...] = ()
+    dash_note: str = ""
 
     @cached_property
     def selected(self) -> bool:
@@ -102,8 +118,11 @@ class Table:
 
     @property
     def caption(self) -> str:
-        """The note, followed by the meaning of the dagger if the table has one."""
-        return f"{self.note} {SELECTED_NOTE}".strip() if self.selected else self.note
+        """The note, followed by the meaning of dashes and of the dagger if the table has any."""
+        dashes = any(entry.text.startswith(DASH) for row in self.rows for entry in row)
+        return " ".join(
+            filter(None, (self.note, self.dash_note if dashes else "", SELECTED_NOTE if self.selected else ""))
+        )
 
 
 def number(value: float | None, form: str = ".2f", *, tooltip: str = "") -> Entry:
@@ -117,7 +136,14 @@ def difference(value: float | None) -> Entry:
 
 
 def measured(
-    summary: Summary | None, *, gain: float | None = None, missing: str = "", tooltip: str = "", seeds: int = 0
+    summary: Summary | None,
+    *,
+    gain: float | None = None,
+    missing: str = "",
+    tooltip: str = "",
+    seeds: int = 0,
+    digits: int = 2,
+    cells: tuple[str, ...] = (),
 ) -> Entry:
     """An entry of a mean over seeds with its deviation; for ``None``, a dash and the text ``missing``.
 
@@ -128,13 +154,15 @@ def measured(
         return Entry(f"{DASH} {missing}".rstrip(), tooltip=tooltip)
     count = f"n = {summary.n} seed{'s' if summary.n > 1 else ''}"
     return Entry(
-        f"{summary.mean:.2f}",
+        f"{summary.mean:.{digits}f}",
         value=summary.mean,
         std=summary.std,
         n=summary.n,
         gain=gain,
         remark=f"n = {summary.n}" if summary.n < seeds else "",
         tooltip=f"{count}; {tooltip}" if tooltip else count,
+        digits=digits,
+        cells=cells,
     )
 
 
@@ -143,12 +171,14 @@ def highlighted(entries: Sequence[Entry]) -> list[Entry]:
 
     Nothing is highlighted if there are fewer than two different numbers.
     """
-    values = sorted({round(entry.value, 2) for entry in entries if entry.value is not None}, reverse=True)
+    values = sorted({round(entry.value, entry.digits) for entry in entries if entry.value is not None}, reverse=True)
     if len(values) < 2:
         return list(entries)
     highlights: dict[float, Highlight] = {values[0]: "best", values[1]: "second"}
     return [
-        replace(entry, highlight=highlights.get(round(entry.value, 2), "")) if entry.value is not None else entry
+        replace(entry, highlight=highlights.get(round(entry.value, entry.digits), ""))
+        if entry.value is not None
+        else entry
         for entry in entries
     ]
 
@@ -172,6 +202,7 @@ def without_constant_columns(table: Table, start: int, stop: int) -> Table:
     return replace(
         table,
         header=tuple(table.header[i] for i in keep),
+        header_codes=tuple(table.header_codes[i] for i in keep) if table.header_codes else (),
         rows=tuple(tuple(row[i] for i in keep) for row in table.rows),
         text_columns=sum(i < table.text_columns for i in keep),
     )

@@ -8,6 +8,7 @@ from typing import Any
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.analysis.variants import variants_of
+from orchestrator.report.display_names import title_of
 from orchestrator.report.notation import DASH, k_title
 from orchestrator.report.tables.common import mean_entry, method_entry, panel_table, with_warnings
 from orchestrator.report.tables.table import Entry, Table, highlighted_columns
@@ -31,8 +32,8 @@ def variants_tables(study: Study, panel: Panel) -> Iterator[Table]:
         yield panel_table(
             panel,
             f"ablation_{name}",
-            f"Variants of {name}",
-            with_warnings(note, panel),
+            f"Variants of {title_of(name)}",
+            with_warnings(note, panel, study.display_names),
             header=("variant", *(key.replace("_", " ") for key in differing), *map(k_title, panel.ks)),
             rows=highlighted_columns(rows, 1 + len(differing)),
             text_columns=1 + len(differing),
