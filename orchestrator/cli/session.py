@@ -24,7 +24,7 @@ from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.status_file import StatusFile
 from orchestrator.report.grid_report import report_location, write_grid_report
 from orchestrator.store.lease import grid_lease
-from orchestrator.util.console import print_line
+from orchestrator.util.console import print_line, print_sentence
 from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
 from orchestrator.util.machine import local_gpus, usable_processors
 from orchestrator.util.units import pluralize
@@ -47,9 +47,9 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
         check_inputs(plan)
         check_disk_space(plan, workspace.store, options.disk_budget)
         print_line(f"{plan.grid.name}: {plan.grid.title}", console, "bold")
-        print_line(counts_line(plan), console)
+        print_sentence(counts_line(plan), console)
         if plan.todo:
-            print_line(estimate_line(plan), console)
+            print_sentence(estimate_line(plan), console)
         try:
             summary = _run(plan, runs, workspace, options, console) if plan.todo else RunSummary()
         except KeyboardInterrupt:  # the progress view has printed how to continue
@@ -89,7 +89,13 @@ def _run(plan: Plan, runs: GridRuns, workspace: Workspace, options: RunOptions, 
         runs.track_in_background(console) as tracker,
     ):
         summary = execute(
-            plan, settings, options, on_task=counter.on_task, on_event=on_event, on_slots=counter.set_slots
+            plan,
+            settings,
+            options,
+            on_task=counter.on_task,
+            on_event=on_event,
+            on_slots=counter.set_slots,
+            on_phase=counter.set_phase,
         )
         problem = tracker.close()
     if problem:

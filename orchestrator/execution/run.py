@@ -68,6 +68,7 @@ def execute(
     on_task: Callable[[TaskEvent], None],
     on_event: Callable[[CellEvent], None],
     on_slots: Callable[[int], None],
+    on_phase: Callable[[str], None] = lambda phase: None,
 ) -> RunSummary:
     """Build the plan's missing artifacts, then run its open cells. A failure does not stop the others.
 
@@ -75,6 +76,7 @@ def execute(
         on_task: called with every event of an artifact.
         on_event: called with every event of a cell; its result or failure is in the store by then.
         on_slots: called with the number of cells that can run at a time, before the first one starts.
+        on_phase: called with what the run waits for, such as ``starting Ray workers``. Not called with ``local``.
 
     Raises :class:`~orchestrator.store.failure_kind.RunStopped` when the store cannot be used any more. Nothing is
     recorded as failed for that reason.
@@ -91,7 +93,11 @@ def execute(
 
     store.remove_failures([cell.id for cell in plan.todo] + [spec.address for spec in plan.missing])
     on_ray = ray_backend(settings, options.address, packing, options.cell_limit)
+    if not options.local:
+        on_phase("joining the Ray cluster" if options.address else "starting Ray")
     with nullcontext(local_backend(settings)) if options.local else on_ray as backend:
+        if not options.local:
+            on_phase("starting Ray workers")
         failed = build_artifacts(plan.missing, backend, settings, store, on_task)
         blocked = find_blocked(plan, failed)
         for cell, cause in blocked.items():
@@ -100,6 +106,8 @@ def execute(
             on_event(CellEvent(cell, "failed", error=reason))
         cells = [cell for cell in plan.todo if cell not in blocked]
         on_slots(backend.slots(cells))
+        if not options.local:
+            on_phase("starting Ray workers for the cells")
         backend.run_cells(cells, on_cell)
     return RunSummary(built=len(plan.missing) - len(failed), trials=len(cells))
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.artifacts.adopted_source import AdoptedSource
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.support_images import SupportImages
-from orchestrator.catalog import missing_checkpoint, missing_data, missing_weights
+from orchestrator.catalog import DATA_VARIABLE, missing_checkpoint, missing_data, missing_weights
+from orchestrator.catalog.location import grids_folder
+from orchestrator.catalog.routes import FolderRoute, ManifestRoute
 from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
@@ -17,6 +21,8 @@ from orchestrator.util.units import human_bytes
 
 SHOWN_KINDS = 4
 SHOWN_ERRORS = 4
+SHOWN_NAMES = 8
+"""With more missing datasets than this, the command that fetches them names the grid."""
 
 
 def missing_inputs(plan: Plan) -> dict[str, UserError]:
@@ -38,13 +44,42 @@ def missing_inputs(plan: Plan) -> dict[str, UserError]:
 
 def check_inputs(plan: Plan) -> None:
     """Raise ``UserError`` naming everything that a run of the plan would miss."""
-    errors = list(missing_inputs(plan).values())
+    missing = missing_inputs(plan)
+    datasets = [name for name in missing if name in plan.grid.datasets and _has_common_remedy(plan, name)]
+    errors = [error for name, error in missing.items() if len(datasets) == 1 or name not in datasets]
+    if len(datasets) > 1:
+        errors.insert(0, _missing_datasets(plan, datasets))
     if len(errors) == 1:
         raise errors[0]
     if errors:
         shown = "\n".join(f"- {error}" for error in errors[:SHOWN_ERRORS])
         more = f"\n- ... and {len(errors) - SHOWN_ERRORS} more" if len(errors) > SHOWN_ERRORS else ""
-        raise UserError(f"{len(errors)} inputs are missing; nothing was started:\n{shown}{more}")
+        raise UserError(f"{len(missing)} inputs are missing; nothing was started:\n{shown}{more}")
+
+
+def _is_fetched(plan: Plan, name: str) -> bool:
+    """Whether ``data prepare`` fetches a dataset, or says how to; the folders of others are the user's own."""
+    return not isinstance(plan.catalog.dataset(name).route, FolderRoute | ManifestRoute)
+
+
+def _has_common_remedy(plan: Plan, name: str) -> bool:
+    """Whether one step for all missing datasets brings this one. What an own folder lacks is different for each."""
+    return plan.data_root is None or _is_fetched(plan, name)
+
+
+def _missing_datasets(plan: Plan, names: Sequence[str]) -> UserError:
+    """One error for several datasets that are missing: the cause, their names, and one command that fetches them."""
+    root, fetched = plan.data_root, [name for name in names if _is_fetched(plan, name)]
+    cause = f"are not in {root}" if root else "are missing because no data root is given"
+    shipped = (grids_folder() / f"{plan.grid.name}.yaml").is_file()
+    what = f"--grid {plan.grid.name}" if shipped and len(fetched) > SHOWN_NAMES else " ".join(fetched)
+    place = shlex.quote(str(root)) if root else "PATH"
+    hint = [", ".join(names)]
+    if fetched:
+        hint.append(f"python -m orchestrator data prepare {what} --data-root {place}")
+    if root is None:
+        hint.append(f"give --data-root PATH to this command{' too' * bool(fetched)}, or set {DATA_VARIABLE}=PATH")
+    return UserError(f"{len(names)} datasets {cause}; nothing was started", hint="\n  ".join(hint))
 
 
 def free_bytes(store: Store) -> int | None:

@@ -68,6 +68,7 @@ class ProgressCounter:
         self._ends: deque[float] = deque()
         self._overhead, self._used, self._first_end = 1.0, 0.0, 0.0
         self._failures: list[Failed] = []
+        self._phase = ""
         self._start = clock()
         self._first_cell: float | None = None
 
@@ -76,10 +77,16 @@ class ProgressCounter:
         with self._lock:
             self._slots = max(1, slots)
 
+    def set_phase(self, phase: str) -> None:
+        """Set what the run waits for now. It counts until a cell starts or an artifact ends."""
+        with self._lock:
+            self._phase = phase
+
     def on_event(self, event: CellEvent) -> None:
         """Count what happened to a cell."""
         now, name = self._clock(), event.cell.id
         with self._lock:
+            self._phase = ""
             self._waiting.pop(name, None)
             if event.kind == "started":
                 self._first_cell = now if self._first_cell is None else self._first_cell
@@ -101,6 +108,7 @@ class ProgressCounter:
             if event.kind == "started":
                 self._building[event.key] = self._clock()
                 return
+            self._phase = ""
             self._building.pop(event.key, None)
             work = self._unbuilt.pop(event.key)
             if event.kind == "finished":
@@ -147,6 +155,7 @@ class ProgressCounter:
                 eta=remaining.seconds,
                 measured=remaining.measured,
                 failures=tuple(self._failures[-SNAPSHOT_FAILURES:]),
+                phase=self._phase,
             )
 
     def _measure_overhead(self, now: float, seconds: float) -> None:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from orchestrator.util.machine import Gpu, Memory
 from orchestrator.util.units import human_duration
 
+MEASURED_SHARE = 0.5
+"""The estimate is shown when at least this share of it rests on measurements."""
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -59,6 +62,7 @@ class Snapshot:
         measured: the share of the estimate that rests on measurements, 0 to 1.
         failures: the last failures.
         memory, gpus: of the driver's machine.
+        phase: what the run waits for while nothing has ended yet, such as ``starting Ray workers``; empty otherwise.
     """
 
     elapsed: float = 0.0
@@ -75,6 +79,7 @@ class Snapshot:
     failures: tuple[Failed, ...] = ()
     memory: Memory | None = None
     gpus: tuple[Gpu, ...] = ()
+    phase: str = ""
 
     @property
     def total(self) -> int:
@@ -108,11 +113,14 @@ class Snapshot:
         return f"{self.rate:.1f} cells/s" if self.rate >= 2 else f"{60 * self.rate:.1f} cells/min"
 
     @property
+    def has_estimate(self) -> bool:
+        """Whether measurements support the estimate. An assumed speed can be wrong by a factor of ten."""
+        return self.left and self.measured >= MEASURED_SHARE
+
+    @property
     def eta_text(self) -> str:
-        """The remaining time as text, with a warning when most of it is assumed and not measured."""
-        if self.measured < 0.5:
-            return f"very roughly {human_duration(self.eta)} left (nothing like it was measured yet)"
-        return f"about {human_duration(self.eta)} left"
+        """The remaining time as text, or why it is not known yet."""
+        return f"about {human_duration(self.eta)} left" if self.has_estimate else "too little measured for an estimate"
 
     @property
     def line(self) -> str:
@@ -125,7 +133,8 @@ class Snapshot:
         if self.failed:
             parts.append(f"{self.failed} failed")
         if self.left:
-            parts += [self.rate_text, self.eta_text] if self.rate else [self.eta_text]
+            parts += [self.rate_text] if self.rate else []
+            parts.append(self.phase or self.eta_text)
         return ", ".join(parts)
 
     @property

@@ -99,7 +99,7 @@ def store_view(store: Store) -> RenderableType:
             status.label,
             f"{shot.done}/{shot.total}",
             Text(str(shot.failed), style="red" if shot.failed else ""),
-            human_duration(shot.eta) if status.is_running and shot.left else "-",
+            human_duration(shot.eta) if status.is_running and shot.has_estimate else "-",
             f"{human_duration(max(0.0, now - status.at))} ago",
         )
     return table

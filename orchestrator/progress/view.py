@@ -13,7 +13,6 @@ from rich.text import Text
 from orchestrator.progress.snapshot import InProgress, Snapshot
 from orchestrator.util.units import human_duration
 
-SHOWN_BUILDING = 4
 SHOWN_RUNNING = 16
 FEWEST_RUNNING = 2
 
@@ -40,11 +39,11 @@ class LiveView:
         fixed = Group(*self._head(), *self._cells())
         failures = list(self._failures())
         above = len(console.render_lines(fixed, options)) + len(console.render_lines(Group(*failures), options))
-        # The last line stays free for the cursor. On a low terminal fewer running cells are listed.
+        # The last line stays free for the cursor. On a low terminal less of the running work is listed.
         lines = max(FEWEST_RUNNING, min(SHOWN_RUNNING, console.size.height - above - 3))
         yield fixed
-        if self.shot.running:
-            yield in_progress_table(self.shot.running, lines)
+        if running := (*self.shot.building, *self.shot.running):
+            yield in_progress_table(running, lines)
         yield from failures
 
     def _head(self) -> list[RenderableType]:
@@ -62,14 +61,11 @@ class LiveView:
             failed = Text(f"{stage.failed} failed", style="red") if stage.failed else ""
             bars.add_row(stage.name, _bar(stage.built, stage.total), f"{stage.built}/{stage.total}", failed)
         bars.add_row("cells", _bar(shot.done, shot.total), f"{shot.done}/{shot.total}")
-        parts: list[RenderableType] = [title, Text(self.note, style="yellow"), bars] if self.note else [title, bars]
-        if shot.building:
-            parts.append(in_progress_table(shot.building, SHOWN_BUILDING))
-        return parts
+        return [title, Text(self.note, style="yellow"), bars] if self.note else [title, bars]
 
     def _cells(self) -> list[RenderableType]:
         shot = self.shot
-        counts = Text(f"{shot.done} done")
+        counts = Text(f"cells: {shot.done} done")
         if shot.before:
             counts.append(f" ({shot.before} of them before)")
         counts.append(f", {len(shot.running)} running, {shot.waiting} waiting, ")
@@ -77,7 +73,8 @@ class LiveView:
         lines = [counts]
         if shot.left:
             rate = f"{shot.rate_text}, " if shot.rate else ""
-            lines.append(Text(f"{rate}{shot.eta_text}, until {_time_text(self.now + shot.eta, self.now)}"))
+            until = f", until {_time_text(self.now + shot.eta, self.now)}" if shot.has_estimate else ""
+            lines.append(Text(f"{rate}{shot.phase or shot.eta_text + until}"))
         if shot.memory is not None:
             lines.append(Text(f"memory {shot.memory.summary}", style="dim"))
         lines += [Text(gpu.summary, style="dim") for gpu in shot.gpus]

@@ -25,7 +25,7 @@ def human_bytes(count: float) -> str:
 
 
 def human_duration(seconds: float | None) -> str:
-    """A duration for people: ``45 s``, ``12 min``, ``3 h 05 min``, ``2 d 4 h``; ``unknown`` for ``None``."""
+    """A duration for people: ``45 s``, ``3 h 05 min``, ``2 d 4 h``, ``20 d``, ``3 years``; ``unknown`` for ``None``."""
     if seconds is None:
         return "unknown"
     if seconds < 99.5:
@@ -37,7 +37,9 @@ def human_duration(seconds: float | None) -> str:
     if hours < 48:
         return f"{hours} h {minutes:02d} min"
     days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h"
+    if days < 14:
+        return f"{days} d {hours} h"
+    return f"{days} d" if days < 730 else f"{days / 365.25:,.0f} years"
 
 
 def parse_bytes(text: str, where: str) -> int:

@@ -8,11 +8,13 @@ import pytest
 
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.grid import Grid, load_grid
+from orchestrator.planning.checks import check_inputs
 from orchestrator.planning.cost import cell_gflops
 from orchestrator.planning.estimate import estimate
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.store import Store
 from orchestrator.store.results import Failure
+from orchestrator.util.errors import UserError
 from tests.helpers.synthetic_results import drawn
 
 
@@ -83,3 +85,21 @@ def test_the_estimate_is_measured_for_cells_with_finished_relatives_and_counted_
         sum(cell_gflops(cell, catalog) for cell in by_method["linear_probe"]) / 1e3
     )
     assert estimate(Plan(grid, catalog, None, tuple(by_method["bolt"]), {})).computed_tflop > 0
+
+
+@pytest.mark.parametrize("data_root", [None, "empty"])
+def test_missing_datasets_have_one_cause_one_list_and_one_command(
+    catalog: Catalog, tmp_path: Path, data_root: str | None
+) -> None:
+    root = tmp_path / data_root if data_root else None
+    own = load_grid("fewshot", catalog, set_=("seeds=[1]", "methods=[zero_shot]"), data_root=root)
+    with pytest.raises(UserError) as found:
+        check_inputs(make_plan(own, catalog, Store(tmp_path / "store"), data_root=root))
+    lines = str(found.value).splitlines()
+    (names,) = [line.strip().split(", ") for line in lines if line.count(", ") > 20]
+    assert set(names) == set(own.datasets)
+    place = root or "PATH"
+    assert [line.strip() for line in lines if "data prepare" in line] == [
+        f"python -m orchestrator data prepare --grid fewshot --data-root {place}"
+    ]
+    assert len(lines) <= 4

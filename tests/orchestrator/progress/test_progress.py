@@ -78,7 +78,8 @@ def test_artifacts_are_part_of_the_estimate_and_report_their_progress() -> None:
         build_progress=lambda address: told.get(address, ""), clock=lambda: now,
     )  # fmt: skip
     assert progress.snapshot().eta == 50.0
-    assert "very roughly 50 s left" in progress.snapshot().line
+    assert not progress.snapshot().has_estimate  # the assumed speed has been wrong by a factor of ten
+    assert "50 s" not in progress.snapshot().line
     progress.on_task(TaskEvent("sources/a", "started"))
     now = 2.0
     progress.on_task(TaskEvent("sources/a", "finished", seconds=2.0))
@@ -87,6 +88,32 @@ def test_artifacts_are_part_of_the_estimate_and_report_their_progress() -> None:
     shot = progress.snapshot()
     assert shot.eta == pytest.approx(1.0 + 4.0)  # a quarter of the second, and the third by its size
     assert shot.line == "artifacts 1/3, sources/b: 3 of 4, cells 0/0: 0 running, 0 waiting, about 5 s left"
+
+
+def test_the_phase_is_shown_until_a_cell_starts_or_an_artifact_ends() -> None:
+    progress = ProgressCounter([samples.cell(1)], {"images/a": 1.0})
+    progress.set_phase("starting Ray workers")
+    progress.on_task(TaskEvent("images/a", "started"))  # it waits for its worker
+    assert progress.snapshot().line.endswith("starting Ray workers")
+    progress.on_task(TaskEvent("images/a", "finished", seconds=1.0))
+    assert "starting" not in progress.snapshot().line
+    progress.set_phase("starting Ray workers for the cells")
+    assert "starting Ray workers for the cells" in view_text(progress.snapshot())
+    progress.on_event(CellEvent(samples.cell(1), "started"))
+    assert progress.snapshot().phase == ""
+
+
+def view_text(shot: Snapshot) -> str:
+    """The live view on a wide terminal, as text."""
+    console = Console(file=io.StringIO(), width=120, height=40, force_terminal=True, color_system=None)
+    console.print(LiveView("demo: Demo", shot, now=0.0))
+    return printed_on(console)
+
+
+def test_running_work_stands_in_one_list() -> None:
+    lines = view_text(FULL).splitlines()
+    first = next(number for number, line in enumerate(lines) if FULL.building[0].name in line)
+    assert FULL.running[0].name in lines[first + 1]
 
 
 def test_the_rate_counts_the_cells_of_the_last_minutes() -> None:

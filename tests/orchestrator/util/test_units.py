@@ -38,6 +38,8 @@ def test_a_message_shows_the_beginning_of_what_is_long() -> None:
         (3570.0, "1 h 00 min"),
         (11100.0, "3 h 05 min"),
         (187200.0, "2 d 4 h"),
+        (1.7e6, "19 d"),
+        (1.7e9, "54 years"),
     ],
 )
 def test_durations_in_words(seconds: float | None, words: str) -> None:
