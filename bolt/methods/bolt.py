@@ -118,7 +118,7 @@ register(
 register(
     Method(
         name="bolt_pooled",
-        title="BOLT, training-free",
+        title="BOLT (training-free)",
         summary="pools coefficients of an orthonormal basis of the sources' singular directions; trains nothing",
         paper=PAPER,
         settings_class=BoltPooledSettings,

@@ -73,7 +73,7 @@ register(
     Method(
         name="meta_init",
         version=2,
-        title="Meta-learned start (MAML)",
+        title="Meta-learned start",
         summary="fine-tunes the tower from a meta-learned start",
         paper="https://arxiv.org/abs/1703.03400",
         settings_class=MetaInitSettings,

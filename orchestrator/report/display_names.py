@@ -45,19 +45,18 @@ def _display_name(label: str, method: str) -> str:
     title = METHODS[method].title
     # Equal labels get such endings: "bolt [leave_one_out]", "bolt #2".
     plain, ending = re.fullmatch(r"(.*?)((?: \[[^\]]*\]| #\d+)*)", label, re.DOTALL).groups()  # type: ignore[union-attr]
-    base = title.partition(" (")[0]
     if plain == method:
         return title + ending
-    if title.casefold().startswith(plain.casefold()) or plain.casefold().startswith(
-        (base.casefold() + " ", base.casefold() + ",")
-    ):
+    if title.casefold().startswith(plain.casefold()) or plain.startswith(title):
         return label  # the grid gives the method's title itself
     rest = plain.removeprefix(method)
     if rest != plain and not rest[0].isalnum():
         variant = _settings_text(rest[1:-1]) if rest.startswith("[") else rest.lstrip("_- ").replace("_", " ")
     else:
         variant = plain.replace("_", " ")
-    return f"{base} ({variant}){ending}" if variant else title + ending
+    if title.endswith(")"):
+        return f"{title[:-1]}; {variant}){ending}"
+    return f"{title} ({variant}){ending}"
 
 
 def _settings_text(settings: str) -> str:

@@ -34,7 +34,7 @@ from orchestrator.report.tables.variants import variants_tables
 T = TypeVar("T", Table, FigureFile)
 
 PanelTableSection = Literal["lead", "variants", "datasets", "ranks", "pairs", "files"]
-PanelFigureSection = Literal["lead", "variants", "datasets", "costs", "ranks"]
+PanelFigureSection = Literal["lead", "variants", "datasets", "costs", "published", "ranks"]
 StudyTableSection = Literal[
     "datasets", "switches", "published", "paper", "sources", "costs", "short_classes", "missing", "files"
 ]
@@ -107,8 +107,8 @@ PANEL_FIGURES = [
     PanelFigure("variants", effects_of_variants, "variants"),
     PanelFigure("accuracy", accuracy_against_k, "lead"),
     PanelFigure("epochs", each_k(accuracy_after_epochs), "lead"),
-    PanelFigure("bars", each_k(accuracy_by_dataset, drawn_ks), "datasets"),
-    PanelFigure("radar", each_k(accuracy_radar, drawn_ks), "datasets"),
+    PanelFigure("dots", each_k(accuracy_by_dataset, drawn_ks), "datasets"),
+    PanelFigure("radar", each_k(accuracy_radar, drawn_ks), "published"),
     PanelFigure("costs", accuracy_against_costs, "costs"),
     PanelFigure("critical_difference", each_k(critical_difference_figure), "ranks"),
 ]
@@ -155,7 +155,7 @@ def panel_figures(study: Study, panel: Panel) -> PanelFigures:
     A panel of a changed protocol has none: a table shows its effect. A panel of ablations has only figures of variants,
     if there are any: the other figures would show the same numbers again.
     """
-    sections: PanelFigures = {"lead": [], "variants": [], "datasets": [], "costs": [], "ranks": []}
+    sections: PanelFigures = {"lead": [], "variants": [], "datasets": [], "costs": [], "published": [], "ranks": []}
     if panel.of_changed_protocol:
         return sections
     lead_names = panel.track.lead_figures

@@ -19,8 +19,8 @@ _MARKERS = "osD^vPX<>phd*"
 _LINES = ("-", "--", "-.", ":")
 
 _POSITION = {
-    "linear_probe": 0, "bolt": 1, "tip_adapter": 2, "lora": 3, "atlas": 4, "lp_plus_plus": 5, "layer_norm": 6,
-    "meta_init": 7, "logistic_probe": 8, "tip_adapter_f": 9, "dora": 10, "full_finetune": 11, "bolt_pooled": 12,
+    "linear_probe": 0, "bolt": 1, "tip_adapter": 2, "lora": 3, "atlas": 4, "lp_plus_plus": 5, "bolt_pooled": 6,
+    "meta_init": 7, "logistic_probe": 8, "tip_adapter_f": 9, "layer_norm": 10, "full_finetune": 11, "dora": 12,
     "task_arithmetic": 13, "tsv_merge": 14,
 }  # fmt: skip
 """Positions in the palette of this project's methods. The position of any other method is a hash of its name."""

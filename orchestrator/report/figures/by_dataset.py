@@ -1,20 +1,18 @@
-"""Accuracy by dataset at one k: bars, or a map of gains for many methods."""
+"""Accuracy by dataset at one k: dots, or a map of gains for many methods."""
 
 from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 from orchestrator.analysis.seed_means import summarize
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.figures.drawing import (
-    INK,
     FigureFile,
     canvas,
     heat_map,
-    legend_below,
-    legend_label,
     panel_figure,
 )
 from orchestrator.report.notation import DASH, signed
@@ -24,8 +22,8 @@ _DRAWN_KS = (4, 16)
 """The k whose accuracies by dataset are drawn, as in the literature."""
 _PER_LINE = 6
 """Datasets side by side."""
-MOST_BARS = 8
-"""With more methods, bars are too thin to tell apart, and a map of gains is drawn instead."""
+MOST_DOTTED = 12
+"""With more methods, a map of gains is drawn instead."""
 _LOSS_TO_GAIN = ("#f0a54a", "#f5f4f2", "#a79bd0")
 """Orange and purple differ for colour-blind readers too, and are pale enough to read numbers on them."""
 
@@ -36,8 +34,8 @@ def drawn_ks(panel: Panel) -> list[int]:
 
 
 def accuracy_by_dataset(study: Study, panel: Panel, k: int) -> FigureFile | None:
-    """Accuracy per dataset at one k as bars or, for many methods, the gain over zero-shot as a map."""
-    return dataset_bars(study, panel, k) if len(panel.methods) <= MOST_BARS else gain_map(panel, k)
+    """Accuracy per dataset at one k as dots or, for many methods, the gain over zero-shot as a map."""
+    return dataset_dots(study, panel, k) if len(panel.methods) <= MOST_DOTTED else gain_map(study, panel, k)
 
 
 def _methods(panel: Panel) -> list[str]:
@@ -45,7 +43,7 @@ def _methods(panel: Panel) -> list[str]:
     return [m for m in panel.methods if m not in panel.fixed or not panel.is_zero_shot(m)]
 
 
-def gain_map(panel: Panel, k: int) -> FigureFile | None:
+def gain_map(study: Study, panel: Panel, k: int) -> FigureFile | None:
     """Datasets x methods at one k: the gain over zero-shot in points, as coloured squares with numbers."""
     tests, methods = panel.tests(k), _methods(panel)
     gains = [[_gain(panel, k, test, method) for method in methods] for test in tests]
@@ -59,7 +57,7 @@ def gain_map(panel: Panel, k: int) -> FigureFile | None:
         values = [[math.nan if gain is None else gain for gain in line] for line in gains]
         heat_map(
             axes, values, colours=_LOSS_TO_GAIN, low=-strongest, high=strongest, edge=0.6, rows=tests,
-            columns=[legend_label(m) for m in methods], rotation=40,
+            columns=[study.display_names[method] for method in methods], rotation=40,
         )  # fmt: skip
         for y, line in enumerate(gains):
             for x, gain in enumerate(line):
@@ -67,8 +65,10 @@ def gain_map(panel: Panel, k: int) -> FigureFile | None:
                 axes.text(x, y, printed, ha="center", va="center", fontsize=6.5, color="#000000")
         caption = (
             f"Points over the frozen backbone on the same images, means over seeds ({panel.seeds_text}): "
-            f"purple is a gain, orange a loss, full colour from {strongest:.1f} points. A dash: no result."
+            f"purple is a gain, orange a loss, full colour from {strongest:.1f} points."
         )
+        if any(gain is None for line in gains for gain in line):
+            caption += " A dash: no result."
         return panel_figure(figure, panel, "gains", "Gain over zero-shot by dataset", caption, k=k, wide=True)
 
 
@@ -77,41 +77,49 @@ def _gain(panel: Panel, k: int, test: str, method: str) -> float | None:
     return summarize([row.gain for row in rows.values()]).mean if rows else None
 
 
-def dataset_bars(study: Study, panel: Panel, k: int) -> FigureFile | None:
-    """Accuracy per dataset at one k, a bar for each method; a dashed line is the zero-shot accuracy."""
+def dataset_dots(study: Study, panel: Panel, k: int) -> FigureFile | None:
+    """Accuracy per dataset at one k: a small plot for each dataset, with a line for each method in all of them."""
     tests, methods = panel.tests(k), _methods(panel) or list(panel.methods)
     if not tests:
         return None
-    lines = -(-len(tests) // _PER_LINE)
-    per_line = -(-len(tests) // lines)
-    with canvas(9.0, 0.7 + 1.9 * lines) as figure:
-        grid = figure.subplots(lines, 1, squeeze=False, sharey=True)[:, 0]
-        width = 0.8 / len(methods)
-        for line, axes in enumerate(grid):
-            shown = tests[line * per_line : (line + 1) * per_line]
-            for index, method in enumerate(methods):
-                scores = [panel.score(method, k, test) for test in shown]
-                xs = [i - 0.4 + width * (index + 0.5) for i in range(len(shown))]
-                means = [score.mean if score else 0.0 for score in scores]
-                axes.bar(
-                    xs, means, width=width * 0.92,
-                    color=study.styles[method].colour, label=legend_label(method),
-                )  # fmt: skip
-                stds = [score.std if score and score.std is not None else math.nan for score in scores]
-                axes.errorbar(xs, means, yerr=stds, fmt="none", ecolor=INK, elinewidth=0.8)
-            frozen = [(i, zero) for i, test in enumerate(shown) if (zero := panel.zero_shot(k, test)) is not None]
-            axes.hlines([y for _, y in frozen], [i - 0.44 for i, _ in frozen], [i + 0.44 for i, _ in frozen],
-                        color=NEUTRAL, linestyle="--", linewidth=1.4, label="zero-shot")  # fmt: skip
-            axes.set_xticks(range(len(shown)), [on_two_lines(test) for test in shown])
-            axes.set_xlim(-0.5, per_line - 0.5)
-            axes.grid(axis="y")
-            axes.set_ylim(0, 100)
-            axes.set_ylabel("accuracy (%)")
-        legend_below(figure, grid[0], columns=7)
+    per_line = min(len(tests), _PER_LINE)
+    lines = -(-len(tests) // per_line)
+    with canvas(9.0, lines * (0.65 + 0.17 * len(methods)) + 0.2) as figure:
+        grid = figure.subplots(lines, per_line, squeeze=False, sharey=True).ravel()
+        for test, axes in zip(tests, grid, strict=False):
+            for y, method in enumerate(methods):
+                rows, score = panel.rows_by_seed(method, k, test), panel.score(method, k, test)
+                if score is None:
+                    continue
+                colour, accuracies = study.styles[method].colour, [row.accuracy for row in rows.values()]
+                axes.plot([min(accuracies), max(accuracies)], [y, y], color=colour, linewidth=1.6, alpha=0.6)
+                axes.plot([score.mean], [y], marker="o", markersize=4.5, color=colour, zorder=3)
+            frozen = panel.zero_shot(k, test)
+            if frozen is not None:
+                axes.axvline(frozen, color=NEUTRAL, linestyle="--", linewidth=1.0, zorder=1)
+            axes.set_title(on_two_lines(test, 14), fontsize=8)
+            axes.set_ylim(len(methods) - 0.5, -0.5)
+            axes.tick_params(axis="x", labelsize=7)
+            axes.xaxis.set_major_locator(_few_ticks())
+            axes.grid(axis="x")
+            axes.margins(x=0.08)
+        grid[0].set_yticks(range(len(methods)), [study.display_names[method] for method in methods], fontsize=8)
+        for axes in grid[len(tests) :]:
+            axes.set_visible(False)
+        figure.supxlabel("accuracy (%), each dataset on its own scale", fontsize=8)
+        interval = "Lines: from the lowest to the highest seed. " if len(panel.seeds) > 1 else ""
         caption = (
-            f"{panel.deviation_text('Whiskers')} Dashed: the frozen backbone with its text head on the same images."
+            f"Means over seeds ({panel.seeds_text}). {interval}"
+            "Dashed: the frozen backbone with its text head on the same images."
         )
-        return panel_figure(figure, panel, "bars", "Accuracy by dataset", caption, k=k, wide=True)
+        return panel_figure(figure, panel, "dots", "Accuracy by dataset", caption, k=k, wide=True)
+
+
+def _few_ticks() -> Any:
+    """At most three round numbers on an axis."""
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(3, integer=True)
 
 
 def on_two_lines(name: str, width: int = 16) -> str:

@@ -1,75 +1,89 @@
-"""Accuracy against cost: trained parameters, time to adapt and memory."""
+"""Accuracy against cost: against the numbers that a method trains, and against its seconds to adapt."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
+from orchestrator.analysis.rows import Row
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.figures.by_dataset import drawn_ks
-from orchestrator.report.figures.drawing import FAINT, INK, FigureFile, canvas, legend_below, legend_label, panel_figure
+from orchestrator.report.figures.drawing import FAINT, FigureFile, canvas, panel_figure
+from orchestrator.report.figures.labels import PointLabel, label_points
 from orchestrator.report.styles import NEUTRAL
-
-_SMALLEST, _LARGEST = 12.0, 280.0
-"""Areas of bubbles, in square points."""
 
 _SHORTEST = 1e-3
 """Seconds. Shorter times are drawn at this place of the axis."""
 
 
-def accuracy_against_costs(study: Study, panel: Panel) -> FigureFile | None:
-    """Mean accuracy against trained parameters and against seconds to adapt; bubbles show the peak memory.
+def accuracy_against_costs(study: Study, panel: Panel) -> Iterator[FigureFile]:
+    """Mean accuracy against the numbers trained, and against seconds to adapt, at the largest k that is drawn.
 
-    ``None`` if fewer than two methods that draw a support have a mean.
+    Nothing if fewer than two methods that draw a support have a mean.
     """
     k = drawn_ks(panel)[-1]
     methods = [method for method in panel.methods if panel.mean(method, k).accuracy and panel.rows_at(method, k)]
     if sum(method not in panel.fixed for method in methods) < 2:
-        return None
-    rows = [panel.rows_at(method, k) for method in methods]
-    memories = [max(row.peak_memory_mib for row in own) for own in rows]
-    with canvas(9.0, 3.9 + 0.17 * -(-len(methods) // 6)) as figure:
-        left, right = figure.subplots(1, 2, sharey=True)
-        parameter_axis = _log_axis([median(row.trainable_parameters for row in own) for own in rows])
-        second_axis = _log_axis([max(median(row.fit_seconds for row in own), _SHORTEST) for own in rows])
-        for axes, (xs, ticks) in ((left, parameter_axis), (right, second_axis)):
-            for x, method, memory in zip(xs, methods, memories, strict=True):
-                style, mean = study.styles[method], panel.mean(method, k).accuracy
-                assert mean is not None
-                axes.errorbar(
-                    [x], [mean.mean], yerr=[mean.std or 0.0], fmt="none", ecolor=INK, elinewidth=0.9, zorder=4
-                )
-                axes.scatter(
-                    [x], [mean.mean], s=_area(memory, max(memories)), color=style.colour, alpha=0.75,
-                    marker=style.marker or "o", linewidth=0, label=legend_label(method),
-                )  # fmt: skip
-            axes.set_xticks([x for x, _ in ticks], [title for _, title in ticks])
-            axes.grid(color=FAINT)
-            axes.margins(0.1)
-        left.set_xlabel("numbers trained (median over cells)")
-        right.set_xlabel("seconds to adapt (median over cells)")
-        left.set_ylabel("mean accuracy over datasets (%)")
+        return
+    yield _figure(
+        study, panel, k, methods, lambda row: row.trainable_parameters,
+        name="costs_numbers", title="Accuracy against numbers trained", axis="numbers trained (median over cells)",
+    )  # fmt: skip
+    yield _figure(
+        study, panel, k, methods, lambda row: max(row.fit_seconds, _SHORTEST),
+        name="costs_seconds", title="Accuracy against time", axis="seconds to adapt (median over cells)",
+    )  # fmt: skip
+
+
+def _figure(
+    study: Study, panel: Panel, k: int, methods: Sequence[str], cost: Callable[[Row], float], *,
+    name: str, title: str, axis: str,
+) -> FigureFile:  # fmt: skip
+    best = best_set_at(study, panel, k)
+    costs = [median(cost(row) for row in panel.rows_at(method, k)) for method in methods]
+    xs, ticks = _log_axis(costs)
+    with canvas(5.6, 3.5) as figure:
+        axes = figure.add_subplot()
+        labels = []
+        for x, method in zip(xs, methods, strict=True):
+            style, mean = study.styles[method], panel.mean(method, k).accuracy
+            assert mean is not None
+            in_best_set = method in best
+            axes.errorbar(
+                [x], [mean.mean], yerr=[mean.std or 0.0], color=style.colour, marker=style.marker or "o", markersize=7,
+                markerfacecolor=style.colour if in_best_set else "none", markeredgewidth=1.4, elinewidth=1.0, zorder=4,
+            )  # fmt: skip
+            labels.append(PointLabel(study.display_names[method], x, mean.mean, style.colour))
+        axes.set_xticks([x for x, _ in ticks], [text for _, text in ticks])
+        axes.set_xlim(min(*xs, ticks[0][0]) - 0.4, max(*xs, ticks[-1][0]) + 0.6)
+        axes.grid(color=FAINT)
+        axes.margins(y=0.12)
+        axes.set_xlabel(axis)
+        axes.set_ylabel("mean accuracy (%)")
         zero_shot = [panel.zero_shot(k, test) for test in panel.tests(k, averaged=True)]
-        if zero_shot and None not in zero_shot:
+        if "zero_shot" not in map(study.method_names.get, methods) and zero_shot and None not in zero_shot:
             mean_zero_shot = math.fsum(value for value in zero_shot if value is not None) / len(zero_shot)
-            for axes in (left, right):
-                axes.axhline(mean_zero_shot, color=NEUTRAL, linestyle="--", linewidth=1.2, zorder=1)
-        legend_below(figure, left, columns=6)
-        for handle in figure.legends[0].legend_handles:
-            handle.set_sizes([36.0])
-        caption = (
-            f"Mean over {panel.dataset_count()}. {panel.deviation_text('Whiskers')} Areas are proportional to "
-            f"the largest peak memory, from {min(memories):,.0f} to {max(memories):,.0f} MiB. Dashed: the frozen "
-            "backbone. Seconds are wall-clock on the machines that ran the cells."
-        )
-        return panel_figure(figure, panel, "costs", "Accuracy against what it costs", caption, k=k, wide=True)
+            axes.axhline(mean_zero_shot, color=NEUTRAL, linestyle="--", linewidth=1.2, zorder=1)
+            labels.append(PointLabel("zero-shot", axes.get_xlim()[0], mean_zero_shot, NEUTRAL))
+        label_points(axes, labels)
+        filled = "Filled: may be the best, at 95 %. " if best else ""
+        caption = f"{filled}Mean over {panel.dataset_count()}. {panel.deviation_text('Whiskers')}"
+        if name == "costs_seconds":
+            caption += " Seconds are wall-clock on the machines that ran the cells."
+        return panel_figure(figure, panel, name, title, caption, k=k)
 
 
-def _area(memory: float, largest: float) -> float:
-    """The area of a bubble in square points: proportional to the memory, but never too small to see."""
-    return max(_SMALLEST, _LARGEST * memory / largest if largest else 0.0)
+def best_set_at(study: Study, panel: Panel, k: int) -> frozenset[str]:
+    """The methods that may be the best at one k of the panel; empty if the study has no verdict on it."""
+    place = (panel.key.track, panel.key.protocol, panel.key.domain, panel.key.backbone)
+    for answer in study.answers:
+        if (answer.track, answer.protocol, answer.domain, answer.backbone) == place and not answer.dataset:
+            verdict = answer.at(k)
+            if verdict is not None and not panel.key.ablations:
+                return frozenset(verdict.comparison.best_set)
+    return frozenset()
 
 
 def _log_axis(values: Sequence[float]) -> tuple[list[float], list[tuple[float, str]]]:

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from orchestrator.analysis.seed_means import Summary
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.figures.drawing import FigureFile, canvas, legend_below, legend_label, panel_figure, plot_means
-
-_MISSING_POINTS = "A point is missing where no seed has every dataset."
+from orchestrator.report.figures.drawing import FigureFile, canvas, panel_figure, plot_means
+from orchestrator.report.figures.labels import PointLabel, label_points
 
 
 def accuracy_against_k(study: Study, panel: Panel) -> FigureFile | None:
     """Mean accuracy over datasets against k, a line for each method; ``None`` if there are fewer than two k."""
     if len(panel.ks) < 2:
         return None
-    with canvas(5.6, _height(panel)) as figure:
+    with canvas(5.6, 3.75) as figure:
         axes = figure.add_subplot()
         axes.set_xscale("log", base=2)
+        labels: list[PointLabel] = []
         for method in panel.methods:
             means = [panel.mean(method, k).accuracy for k in panel.ks]
             zorder = 2 if method in panel.fixed else 3
             _plot_method(axes, study, panel, method, panel.ks, means, markersize=4.5, linewidth=1.8, zorder=zorder)
+            labels += _end_label(study, method, panel.ks, means)
         axes.set_xticks(panel.ks, [str(k) for k in panel.ks])
         axes.minorticks_off()
         axes.grid(axis="y")
         axes.set_xlabel("labelled images per class (k)")
         axes.set_ylabel("mean accuracy over datasets (%)")
-        legend_below(figure, axes, columns=3)
-        caption = f"Mean over {panel.dataset_count()}. {panel.deviation_text('Bands')} {_MISSING_POINTS}"
+        axes.set_xlim(panel.ks[0] / 1.15, panel.ks[-1] * (panel.ks[-1] / panel.ks[0]) ** 0.42)
+        label_points(axes, labels, only_right=True)
+        caption = (
+            f"Mean over {panel.dataset_count()}. {panel.deviation_text('Bands')} {_missing_points(panel)}".rstrip()
+        )
         return panel_figure(figure, panel, "accuracy", "Accuracy against k", caption)
 
 
@@ -39,25 +43,27 @@ def accuracy_after_epochs(study: Study, panel: Panel, k: int) -> FigureFile | No
     last = panel.last_epoch
     if last < 2:
         return None
-    with canvas(5.6, _height(panel)) as figure:
+    with canvas(5.6, 3.75) as figure:
         axes = figure.add_subplot()
         epochs = list(range(1, last + 1))
-        without_epochs = []
+        without_epochs: list[str] = []
+        labels: list[PointLabel] = []
         for method in panel.methods:
             means = [panel.epoch_mean(method, k, epoch) for epoch in epochs]
             if means[0] is None:
-                without_epochs.append(method)
+                without_epochs.append(study.display_names[method])
             if not any(means):
                 continue
             every = max(1, last // 10)
             _plot_method(axes, study, panel, method, epochs, means, markersize=4.0, markevery=every, linewidth=1.6)
+            labels += _end_label(study, method, epochs, means)
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.set_xlim(0.7, last + 0.3)
+        axes.set_xlim(0.7, last + 0.4 * last)
         axes.grid(axis="y")
         axes.set_xlabel("epochs of adaptation")
         axes.set_ylabel("mean accuracy over targets (%)")
-        legend_below(figure, axes, columns=3)
-        caption = f"Mean over {panel.dataset_count()}. {panel.deviation_text('Bands')} {_MISSING_POINTS}"
+        label_points(axes, labels, only_right=True)
+        caption = f"Mean over {panel.dataset_count()}. {panel.deviation_text('Bands')}"
         caption = caption + (f" Without epochs: {', '.join(without_epochs)}." if without_epochs else "")
         return panel_figure(figure, panel, "epochs", "Accuracy after each epoch", caption, k=k)
 
@@ -69,13 +75,22 @@ def _plot_method(
     style, band = study.styles[method], 0.0 if method in panel.fixed else band_opacity(panel)
     plot_means(
         axes, xs, means, band=band, colour=style.colour, linestyle=style.line, marker=style.marker or None,
-        label=legend_label(method), **line,
+        **line,
     )  # fmt: skip
 
 
-def _height(panel: Panel) -> float:
-    """Height in inches. The legend has a line for every three methods."""
-    return 3.75 + 0.17 * -(-len(panel.methods) // 3)
+def _end_label(study: Study, method: str, xs: Sequence[int], means: Sequence[Summary | None]) -> Iterator[PointLabel]:
+    """The method's name at the last point of its line, if it has any."""
+    known = [(x, mean) for x, mean in zip(xs, means, strict=True) if mean is not None]
+    if known:
+        x, mean = known[-1]
+        yield PointLabel(study.display_names[method], x, mean.mean, study.styles[method].colour)
+
+
+def _missing_points(panel: Panel) -> str:
+    """Why points are missing; empty if none is."""
+    complete = all(panel.mean(method, k).accuracy for method in panel.methods for k in panel.ks)
+    return "" if complete else "A point is missing where no seed has every dataset."
 
 
 def band_opacity(panel: Panel) -> float:

@@ -7,16 +7,19 @@ import math
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.figures.by_dataset import on_two_lines
-from orchestrator.report.figures.drawing import FigureFile, canvas, legend_below, legend_label, panel_figure
+from orchestrator.report.figures.drawing import FigureFile, canvas, legend_below, panel_figure
 
 MOST_SPOKES = 40
 """With more test splits, the names around a radar overlap."""
 
 
 def accuracy_radar(study: Study, panel: Panel, k: int) -> FigureFile | None:
-    """Accuracy per dataset at one k, one scale for all spokes; ``None`` for fewer than three test splits."""
+    """Accuracy per dataset at one k, one scale for all spokes, as the paper draws it.
+
+    ``None`` for fewer than three test splits, and where the paper prints no number of the panel.
+    """
     tests = panel.tests(k)
-    if not 3 <= len(tests) <= MOST_SPOKES:
+    if all(row.published is None for row in panel.rows) or not 3 <= len(tests) <= MOST_SPOKES:
         return None
     scores = {method: [panel.score(method, k, test) for test in tests] for method in panel.methods}
     known = [score.mean for own in scores.values() for score in own if score]
@@ -33,7 +36,7 @@ def accuracy_radar(study: Study, panel: Panel, k: int) -> FigureFile | None:
             style = study.styles[method]
             axes.plot(
                 [*angles, angles[0]], [*means, means[0]], color=style.colour, linestyle=style.line,
-                marker=style.marker or None, markersize=3.5, linewidth=1.5, label=legend_label(method),
+                marker=style.marker or None, markersize=3.5, linewidth=1.5, label=study.display_names[method],
                 zorder=2 if method in panel.fixed else 3,
             )  # fmt: skip
         axes.set_ylim(low, high)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.analysis.variants import SOURCES, numeric_settings, paired_difference, variants_of
+from orchestrator.report.display_names import title_of
 from orchestrator.report.figures.curves import band_opacity
 from orchestrator.report.figures.drawing import FigureFile, canvas, legend_below, panel_figure, plot_means
 from orchestrator.report.notation import at_k, k_title
@@ -46,13 +47,13 @@ def accuracy_against_settings(study: Study, panel: Panel) -> Iterator[FigureFile
             at = at_k(panel.ks[0]) if len(panel.ks) == 1 else ""
             caption = (
                 f"One setting at a time{at}, mean over {panel.dataset_count()}. "
-                f"{panel.deviation_text('Bands', 'those means')} Dotted: {base} as it is."
+                f"{panel.deviation_text('Bands', 'those means')} Dotted: {study.display_names[base]} as it is."
             )
             yield panel_figure(
                 figure,
                 panel,
                 f"settings_{name}",
-                f"Accuracy against the settings of {name}",
+                f"Accuracy against the settings of {title_of(name)}",
                 caption,
                 wide=len(settings) > 2,
             )
@@ -74,14 +75,14 @@ def effects_of_variants(study: Study, panel: Panel) -> Iterator[FigureFile]:
                         marker=study.styles[label].marker or "o", markersize=5, elinewidth=1.2, linestyle="none",
                     )  # fmt: skip
                 axes.axvline(0, color=NEUTRAL, linewidth=1.2, linestyle="--", zorder=1)
-                axes.set_yticks(range(len(effects)), [label for label, _ in effects])
+                axes.set_yticks(range(len(effects)), [study.display_names[label] for label, _ in effects])
                 axes.invert_yaxis()
                 axes.grid(axis="x")
-                axes.set_xlabel(f"accuracy minus that of {base} (points)")
+                axes.set_xlabel(f"accuracy minus that of {study.display_names[base]} (points)")
                 caption = (
                     f"For each seed the mean difference over {panel.dataset_count()} on the same "
                     f"supports, then the mean over seeds. {panel.deviation_text('Whiskers', 'those differences')}"
                 )
                 yield panel_figure(
-                    figure, panel, f"variants_{name}", f"What the variants of {name} change", caption, k=k
+                    figure, panel, f"variants_{name}", f"What the variants of {title_of(name)} change", caption, k=k
                 )

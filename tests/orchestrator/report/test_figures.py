@@ -13,11 +13,12 @@ from orchestrator.report.analysis.study import Study, study_of
 from orchestrator.report.analysis.variants import numeric_settings, paired_difference, variants_of
 from orchestrator.report.analysis.verdict import verdicts_of
 from orchestrator.report.figure_pool import FigurePool
-from orchestrator.report.figures.by_dataset import accuracy_by_dataset, dataset_bars
+from orchestrator.report.figures.by_dataset import accuracy_by_dataset, dataset_dots
 from orchestrator.report.figures.cell import coefficient_spectra, confusion_matrix, overlap_map, short_name
 from orchestrator.report.figures.costs import accuracy_against_costs, power_of_ten
 from orchestrator.report.figures.curves import accuracy_against_k
 from orchestrator.report.figures.drawing import canvas, finished, inline_svg
+from orchestrator.report.figures.labels import PointLabel, label_points
 from orchestrator.report.figures.radar import accuracy_radar
 from orchestrator.report.figures.variants import accuracy_against_settings, effects_of_variants
 from orchestrator.report.registry import panel_figures
@@ -39,7 +40,8 @@ def ablations() -> Study:
 @pytest.fixture(scope="module")
 def fewshot() -> Study:
     drawn = everything("fewshot", only=["backbone=vit-b-32", "domain=general", "k=4,16"]).arguments()
-    return study_of(**{key: drawn[key] for key in ("results", "failures", "planned", "label_of")})
+    drawn["published_of"] = lambda row: 50.0
+    return study_of(**{key: drawn[key] for key in ("results", "failures", "planned", "label_of", "published_of")})
 
 
 def test_a_radar_has_a_spoke_for_each_dataset_and_says_where_its_centre_is(fewshot: Study) -> None:
@@ -55,12 +57,34 @@ def test_a_radar_has_a_spoke_for_each_dataset_and_says_where_its_centre_is(fewsh
     assert b"CreationDate" not in figure.pdf
 
 
-def test_costs_say_what_whiskers_and_areas_are(fewshot: Study) -> None:
-    figure = accuracy_against_costs(fewshot, fewshot.panels[0])
-    assert figure is not None
-    assert "n = 3 seeds" in figure.caption
-    assert "MiB" in figure.caption
-    assert ">10 k<" in figure.svg
+def test_no_radar_is_drawn_where_the_paper_prints_nothing() -> None:
+    arranged = study(grid({"bolt": 60.0, "lora": 55.0}))
+    assert accuracy_radar(arranged, arranged.panels[0], 4) is None
+
+
+def test_costs_name_every_method_beside_its_point(fewshot: Study) -> None:
+    numbers, seconds = accuracy_against_costs(fewshot, fewshot.panels[0])
+    for figure in (numbers, seconds):
+        assert "n = 3 seeds" in figure.caption
+        for method in fewshot.panels[0].methods:
+            assert fewshot.display_names[method] in figure.svg
+    assert ">10 k<" in numbers.svg
+    assert "wall-clock" in seconds.caption
+
+
+@pytest.mark.parametrize("only_right", [False, True])
+def test_names_of_points_that_lie_together_do_not_overlap(only_right: bool) -> None:
+    with canvas(5.0, 4.0) as figure:
+        axes = figure.add_subplot()
+        axes.set_xlim(0, 2)
+        axes.set_ylim(0, 2)
+        points = [PointLabel(f"method {i}", 1.0, 1.0 + 0.01 * i, "#000000") for i in range(6)]
+        label_points(axes, points, only_right=only_right)
+        renderer = figure.canvas.get_renderer()
+        boxes = [text.get_window_extent(renderer) for text in axes.texts]
+    assert len(boxes) == 6
+    for i, box in enumerate(boxes):
+        assert not any(box.padded(-1).overlaps(other.padded(-1)) for other in boxes[:i])
 
 
 @pytest.mark.parametrize(
@@ -106,7 +130,7 @@ def test_a_variants_effect_is_paired_by_seed(ablations: Study) -> None:
     assert found.mean == pytest.approx(np.mean(by_seed))
     assert found.std == pytest.approx(np.std(by_seed, ddof=1))
     (figure,) = effects_of_variants(ablations, panel)
-    assert ">ReLU sign<" in figure.svg
+    assert ">BOLT (ReLU sign)<" in figure.svg
 
 
 def test_figures_drawn_in_another_process_are_the_same(ablations: Study) -> None:
@@ -167,9 +191,9 @@ def test_figures_are_the_same_each_time_and_take_the_pages_colours() -> None:
     assert "http" not in inline
     assert "currentColor" in inline
     assert not re.search(r'href="#(?!accuracy_)', inline)
-    bars = dataset_bars(arranged, panel, 4)
-    assert bars is not None
-    assert bars.png.startswith(b"\x89PNG")
+    dots = dataset_dots(arranged, panel, 4)
+    assert dots is not None
+    assert dots.png.startswith(b"\x89PNG")
 
 
 def test_one_seed_has_no_band_and_one_k_no_line() -> None:
@@ -195,4 +219,4 @@ def test_many_methods_get_a_map_of_gains_and_a_verdict() -> None:
     few_methods = study(grid({"bolt": 60.0}, ks=(4,)))
     few = accuracy_by_dataset(few_methods, few_methods.panels[0], 4)
     assert few is not None
-    assert few.name.startswith("bars_")
+    assert few.name.startswith("dots_")

@@ -15,7 +15,7 @@ from bolt.protocol import PUBLISHED, STRICT
 from orchestrator.analysis.comparable import base_protocol
 from orchestrator.report import terminal_summary
 from orchestrator.report.analysis.switch_effects import switch_effects
-from orchestrator.report.figures.by_dataset import dataset_bars
+from orchestrator.report.figures.by_dataset import dataset_dots
 from orchestrator.report.notation import DASH
 from orchestrator.report.tables.switch_effects import effects_table
 from tests.helpers.small_results import DATASETS, cell, grid, label, result, study, under, write
@@ -128,7 +128,7 @@ def test_what_test_labels_chose_is_marked_in_every_format(tmp_path: Path) -> Non
         for row in csv.DictReader(stream):
             assert row["selects_on_test"] == str(row["protocol"] == "published")
     arranged = study(chosen)
-    figure = dataset_bars(arranged, arranged.panels[0], 4)
+    figure = dataset_dots(arranged, arranged.panels[0], 4)
     assert figure is not None
     assert figure.title.endswith("†")
     assert "Selected on the test set" in figure.caption

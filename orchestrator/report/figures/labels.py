@@ -1,0 +1,120 @@
+"""Names of methods beside their points and lines, so that a figure needs no legend and no name covers another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.report.figures.drawing import INK
+
+_GAP = 5.0
+"""Distance of a name from its point, in points (1/72 inch)."""
+_STEPS = 9
+"""How many lines of text a name may move up or down."""
+
+
+@dataclass(frozen=True)
+class PointLabel:
+    """A name and the point that it belongs to, in the units of the axes."""
+
+    text: str
+    x: float
+    y: float
+    colour: str
+
+
+def label_points(axes: Any, labels: Sequence[PointLabel], *, only_right: bool = False, size: float = 8.0) -> None:
+    """Write every name beside its point, at the nearest place that is free; a thin line joins the two if it is far.
+
+    The limits of the axes must be final: this fixes the layout of the figure.
+
+    Args:
+        only_right: place names to the right of their points alone, as at the ends of lines.
+        size: of the letters, in points.
+    """
+    figure = axes.figure
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    renderer, scale = figure.canvas.get_renderer(), figure.dpi / 72
+    points = [axes.transData.transform((label.x, label.y)) for label in labels]
+    texts = [
+        axes.annotate(
+            label.text, (label.x, label.y), xytext=(0, 0), textcoords="offset points", va="center", fontsize=size,
+            color=INK, annotation_clip=False, zorder=6,
+        )
+        for label in labels
+    ]  # fmt: skip
+    sizes = [(extent.width, extent.height) for extent in (text.get_window_extent(renderer) for text in texts)]
+    place = _stacked if only_right else _nearest
+    boxes = place(points, sizes, _GAP * scale, figure.bbox.width)
+    for label, (x, y), text, box in zip(labels, points, texts, boxes, strict=True):
+        middle = (box.low + box.high) / 2
+        text.set_position(((box.left - x) / scale, (middle - y) / scale))
+        if box.distance > (box.high - box.low) * 0.8:
+            end = (box.left - 2 if box.left > x else box.right + 2, middle)
+            line = axes.transData.inverted().transform([(x, y), end])
+            axes.plot(line[:, 0], line[:, 1], color=label.colour, linewidth=0.6, zorder=1.5, clip_on=False)
+
+
+@dataclass(frozen=True)
+class _Box:
+    """A rectangle in pixels. ``distance``: how far it is from the place that a name would like best."""
+
+    left: float
+    low: float
+    right: float
+    high: float
+    distance: float = 0.0
+
+    def overlap(self, other: _Box) -> float:
+        """The area that both cover."""
+        width = min(self.right, other.right) - max(self.left, other.left)
+        height = min(self.high, other.high) - max(self.low, other.low)
+        return max(width, 0.0) * max(height, 0.0)
+
+
+_Points = Sequence[tuple[float, float]]
+
+
+def _nearest(points: _Points, sizes: _Points, gap: float, width: float) -> list[_Box]:
+    """The nearest free place beside each point, highest points first, within a figure of this width."""
+    taken = [_Box(x - 7, y - 7, x + 7, y + 7) for x, y in points]
+    boxes: dict[int, _Box] = {}
+    for i in sorted(range(len(points)), key=lambda i: -points[i][1]):
+        places = list(_places(*points[i], *sizes[i], gap))
+        inside = [place for place in places if place.left >= 0 and place.right <= width]
+        boxes[i] = min(
+            inside or places, key=lambda place: (sum(place.overlap(other) for other in taken), place.distance)
+        )
+        taken.append(boxes[i])
+    return [boxes[i] for i in range(len(points))]
+
+
+def _stacked(points: _Points, sizes: _Points, gap: float, width: float) -> list[_Box]:
+    """Places to the right of the points, in the order of their heights, moved apart until none covers another."""
+    order = sorted(range(len(points)), key=lambda i: points[i][1])
+    middles = [points[i][1] for i in order]
+    for _ in range(200):
+        for below in range(len(order) - 1):
+            lacking = sizes[order[below]][1] - (middles[below + 1] - middles[below])
+            if lacking > 0:
+                middles[below] -= lacking / 2
+                middles[below + 1] += lacking / 2
+    boxes = {}
+    for i, middle in zip(order, middles, strict=True):
+        (x, y), (own_width, height) = points[i], sizes[i]
+        left = x + gap * 1.6
+        boxes[i] = _Box(left, middle - height / 2, left + own_width, middle + height / 2, abs(middle - y))
+    return [boxes[i] for i in range(len(points))]
+
+
+def _places(x: float, y: float, width: float, height: float, gap: float) -> Iterator[_Box]:
+    """Where a name of this size may stand beside the point (x, y), in pixels."""
+    for step in (0, *(sign * n for n in range(1, _STEPS) for sign in (1, -1))):
+        move = step * height * 0.6
+        low, away = y - height / 2 + move, abs(move)
+        yield _Box(x + gap, low, x + gap + width, low + height, away)
+        yield _Box(x - gap - width, low, x - gap, low + height, away + 0.3 * height)
+        if abs(step) >= 2:
+            yield _Box(x - width / 2, low, x + width / 2, low + height, away)
