@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from orchestrator.analysis.comparable import Ablation, ablations_of, base_protocol
+from orchestrator.analysis.verdict import answers_of_results
 from orchestrator.planning.plan import Plan, in_running_order
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.tracking.background import BackgroundTracker
@@ -64,13 +66,32 @@ class GridRuns:
             self._catalog.dataset(cell.dataset.name).published_as,
         )
         name = self._grid.label(cell)
-        return Labels(name, self._catalog.domain(cell.domain).title, published, self._styles[name].colour)
+        styles, titles, ablations = self._method_looks
+        place = (cell.track, cell.protocol.name, cell.backbone.name, cell.domain, name)
+        return Labels(
+            name,
+            self._catalog.domain(cell.domain).title,
+            published,
+            styles[name].colour,
+            titles[name],
+            ablation=place in ablations or base_protocol(cell.protocol.name, self._protocols) is not None,
+        )
 
     @cached_property
-    def _styles(self) -> dict[str, Style]:
-        from orchestrator.report.styles import styles_of  # the report's packages take seconds to import
+    def _protocols(self) -> frozenset[str]:
+        return frozenset(cell.protocol.name for cell in self._grid.all_cells)
 
-        return styles_of({self._grid.label(cell): cell.method.name for cell in self._grid.all_cells})
+    @cached_property
+    def _method_looks(self) -> tuple[Mapping[str, Style], Mapping[str, str], frozenset[Ablation]]:
+        """The colours and display names of the grid's labels, and which of them are ablations."""
+        # The report's packages take seconds to import.
+        from orchestrator.report.display_names import display_names
+        from orchestrator.report.styles import styles_of
+
+        cells = self._grid.all_cells
+        methods = {self._grid.label(cell): cell.method.name for cell in cells}
+        ablations = ablations_of(cells, {cell.id: self._grid.label(cell) for cell in cells})
+        return styles_of(methods), display_names(methods), ablations
 
     def track_in_background(self, console: Console) -> BackgroundTracker:
         """A queue of finished cells, and the thread that writes their runs. The console shows what goes wrong."""
@@ -96,10 +117,16 @@ class GridRuns:
         later = f"`python -m orchestrator sync {self._grid.name}` continues later"
         every = self._grid.all_cells
         results = plan.done if every == self._grid.cells else self._store.read_results(in_running_order(every))[0]
+        answers = answers_of_results(results, every, self._grid.label)
 
         def attempt(on_progress: Callable[[int, int], None]) -> SyncReport:
             return self.open_tracker().sync(
-                results, self.label, report=report.page.parent, verify=verify, on_progress=on_progress
+                results,
+                self.label,
+                answers=answers,
+                report=report.page.parent,
+                verify=verify,
+                on_progress=on_progress,
             )
 
         try:

@@ -1,11 +1,14 @@
 """The content of tracked runs: names, parameters, metrics and tags, as plain data without MLflow.
 
-The tag ``kind`` distinguishes four kinds of runs; ``summaries.py`` makes all but the first:
+The tag ``kind`` distinguishes five kinds of runs; ``summaries.py`` and ``means.py`` make all but the first:
 
 ``cell``
     one finished cell.
 ``aggregate``
     the seeds of one (backbone, dataset, k, method): mean, sample standard deviation, n.
+``mean``
+    one (backbone, domain, k, method): the mean over datasets, and whether the method may be the best, as the verdict
+    has it. ``domain`` is ``all`` for all domains together.
 ``curve``
     one (backbone, domain, method): ``accuracy_by_shots`` with step = k, so that MLflow's comparison draws accuracy
     against k; the same numbers as ``mean_at_k/04`` and ``std_at_k/04``, so that the table below the chart has every
@@ -19,7 +22,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -46,12 +49,17 @@ class Labels:
         domain: the domain's title.
         published: the paper's accuracy, per cent, if it prints one.
         colour: the method's colour in the grid's report, as ``#rrggbb``; empty leaves it to MLflow.
+        title: the method's name for people, such as ``LP++``; empty for the same as ``method``.
+        ablation: whether the cell takes no part in verdicts: a variant that is measured on some datasets only, or a
+            changed protocol.
     """
 
     method: str
     domain: str
     published: float | None = None
     colour: str = ""
+    title: str = ""
+    ablation: bool = False
 
 
 Describe = Callable[[Result], Labels]
@@ -127,8 +135,8 @@ def cell_run(result: Result, labels: Labels, grid: str) -> TrackedRun:
         "accuracy_zero_shot": rounded(zero_shot),
         "gain_over_zero_shot": rounded(accuracy - zero_shot),
         "trainable_parameters": float(result.trainable_parameters),
-        "fit_seconds": result.timings.fit_seconds,
-        "eval_seconds": result.timings.eval_seconds,
+        "fit_seconds": rounded(result.timings.fit_seconds),
+        "eval_seconds": rounded(result.timings.eval_seconds),
         "peak_memory_mib": result.peak_memory_mib,
     }
     if labels.published is not None:
@@ -158,7 +166,9 @@ def cell_run(result: Result, labels: Labels, grid: str) -> TrackedRun:
     return TrackedRun(
         key=cell.id,
         kind="cell",
-        name=name_with_warning(f"{labels.method} {cell.dataset.name} k{cell.shots} s{cell.seed}", cell),
+        name=name_with_warning(
+            run_name(labels, cell.dataset.name, cell.track, cell.shots, f"seed {cell.seed}" if cell.seed else ""), cell
+        ),
         tags=tags_of(cell, labels, grid)
         | {"cell": cell.id, "dataset": cell.dataset.name, "k": str(cell.shots), "seed": str(cell.seed)}
         | ({"commit": result.manifest.commit} if result.manifest.commit else {}),
@@ -166,6 +176,34 @@ def cell_run(result: Result, labels: Labels, grid: str) -> TrackedRun:
         metrics=(*((name, value, 0) for name, value in metrics.items()), *curves),
         start=end - round(1000 * result.timings.total),
         end=end,
+    )
+
+
+def summary_run(
+    kind: str,
+    key: Iterable[str],
+    name: str,
+    *,
+    tags: Mapping[str, str],
+    params: Mapping[str, str],
+    metrics: tuple[Metric, ...],
+    group: Sequence[Result],
+    folder: Path | None = None,
+) -> TrackedRun:
+    """A run that is computed from the results in ``group``; it changes whenever one of them does."""
+    ends = [milliseconds(result.manifest.finished_at) for result in group]
+    cells = sorted(f"{result.cell.id} {result.manifest.finished_at}" for result in group)
+    return TrackedRun(
+        key=f"{kind}:{'/'.join(key)}",
+        kind=kind,
+        name=name,
+        tags=tags,
+        params=params,
+        metrics=metrics,
+        start=min(ends),
+        end=max(ends),
+        folder=folder,
+        inputs=hashlib.sha256("\n".join(cells).encode()).hexdigest(),
     )
 
 
@@ -178,7 +216,25 @@ def tags_of(cell: Cell, labels: Labels, grid: str) -> dict[str, str]:
     """The tags that runs are searched by."""
     selects = str(cell.protocol.selects_on_test).lower()
     colour = {"mlflow.runColor": labels.colour} if labels.colour else {}
-    return {"grid": grid, **grouping(cell, labels), "domain_title": labels.domain, "selects_on_test": selects, **colour}
+    titles = {"method_title": labels.title or labels.method, "domain_title": labels.domain}
+    ablation = str(labels.ablation).lower()
+    return {
+        "grid": grid,
+        **grouping(cell, labels),
+        **titles,
+        "selects_on_test": selects,
+        "ablation": ablation,
+        **colour,
+    }
+
+
+def run_name(labels: Labels, place: str, track: str, shots: int = 0, repeats: str = "") -> str:
+    """The name of a run, such as ``LP++ · glyph-digits · k 4 · seed 1 · few-shot``.
+
+    The method stands first, because MLflow cuts long names. Without a k (0) or repeats, these parts are left out.
+    """
+    k = f"k {shots}" if shots else ""
+    return " · ".join(filter(None, (labels.title or labels.method, place, k, repeats, stored_track(track).title)))
 
 
 def name_with_warning(name: str, cell: Cell) -> str:
@@ -199,7 +255,7 @@ def grouping(cell: Cell, labels: Labels) -> dict[str, str]:
 
 
 def rounded(value: float) -> float:
-    """A percentage or a difference of two, rounded to four decimals, as many as MLflow's tables show."""
+    """A number of percent, points or seconds, rounded to four decimals, as many as MLflow's tables show."""
     return round(value, 4)
 
 

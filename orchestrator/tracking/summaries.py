@@ -1,15 +1,16 @@
-"""The MLflow runs that summarise cells: means over seeds, curves over k and over epochs, and the grid as a whole."""
+"""The MLflow runs that summarise cells: means over seeds and over datasets, curves, and the grid as a whole."""
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
+from orchestrator.analysis.verdict import Answer, Verdict
 from orchestrator.core.cell import Cell
 from orchestrator.store.results import Result
+from orchestrator.tracking.means import Place, curve_tags, mean_runs, verdicts_by_place
 from orchestrator.tracking.runs import (
     SELECTED_ON_TEST,
     Describe,
@@ -18,20 +19,34 @@ from orchestrator.tracking.runs import (
     TrackedRun,
     accuracies,
     grouping,
-    milliseconds,
     name_with_warning,
     rounded,
+    run_name,
     safe_name,
     shifted_accuracy,
+    summary_run,
     tags_of,
 )
 from orchestrator.tracks import stored_track
+from orchestrator.util.units import pluralize
 
 
 def summary_runs(
-    results: Sequence[Result], describe: Describe, grid: str, report: Path | None = None
+    results: Sequence[Result],
+    describe: Describe,
+    grid: str,
+    report: Path | None = None,
+    answers: Sequence[Answer] = (),
 ) -> list[TrackedRun]:
-    """The aggregates, the curves and, last, the grid's own run; empty without results."""
+    """The aggregates, the means, the curves and, last, the grid's own run; empty without results.
+
+    Args:
+        results: every finished cell of the grid.
+        describe: labels of a cell's run.
+        grid: the grid's name.
+        report: folder to attach to the grid's own run.
+        answers: the grid's verdicts; their methods are the labels that ``describe`` gives.
+    """
     if not results:
         return []
     labels = {result.cell.id: describe(result) for result in results}
@@ -43,11 +58,13 @@ def summary_runs(
         lines[line].append(result)
         seeds[(*line, cell.dataset.name, str(cell.shots))].append(result)
     runs = [_aggregate(key, group, labels[group[0].cell.id], grid) for key, group in sorted(seeds.items())]
+    verdicts = verdicts_by_place(answers)
+    runs += mean_runs(results, labels, verdicts, grid)
     shots: dict[tuple[str, ...], set[int]] = defaultdict(set)
     for result in results:
         shots[_panel(result.cell)].add(result.cell.shots)
     runs += [
-        _curve(key, group, labels[group[0].cell.id], grid, sorted(shots[_panel(group[0].cell)] - {0}))
+        _curve(key, group, labels[group[0].cell.id], grid, sorted(shots[_panel(group[0].cell)] - {0}), verdicts)
         for key, group in sorted(lines.items())
     ]
     return [*runs, _grid(results, labels, grid, report)]
@@ -69,10 +86,13 @@ def _aggregate(key: tuple[str, ...], group: Sequence[Result], labels: Labels, gr
         shifted = [value for result in group if (value := shifted_accuracy(result)) is not None]
         metrics |= {f"accuracy_shifted_{name}": value for name, value in _mean_and_std(shifted).items()}
     where = {"dataset": cell.dataset.name, "k": str(cell.shots)}
-    return _summary(
+    return summary_run(
         "aggregate",
         key,
-        name_with_warning(f"{labels.method} {cell.dataset.name} k{cell.shots} mean", cell),
+        name_with_warning(
+            run_name(labels, cell.dataset.name, cell.track, cell.shots, f"mean of {pluralize(len(group), 'seed')}"),
+            cell,
+        ),
         tags=tags_of(cell, labels, grid) | where | {"accuracy": _mean_text(found, len(group))},
         params=grouping(cell, labels) | where,
         metrics=tuple((name, value, 0) for name, value in metrics.items()),
@@ -98,7 +118,12 @@ def _panel(cell: Cell) -> tuple[str, ...]:
 
 
 def _curve(
-    key: tuple[str, ...], group: Sequence[Result], labels: Labels, grid: str, panel_shots: Sequence[int]
+    key: tuple[str, ...],
+    group: Sequence[Result],
+    labels: Labels,
+    grid: str,
+    panel_shots: Sequence[int],
+    verdicts: Mapping[Place, Verdict],
 ) -> TrackedRun:
     """Accuracy against k: the mean over datasets for each seed, then mean and standard deviation over seeds.
 
@@ -119,11 +144,11 @@ def _curve(
         metrics += [(f"{name}_at_k/{shots:02d}", value, 0) for name, value in _mean_and_std(means).items()]
     if stored_track(cell.track).scored_after_epochs:
         metrics += _epoch_metrics(group)
-    return _summary(
+    return summary_run(
         "curve",
         key,
-        name_with_warning(f"{labels.method} {cell.domain} {cell.backbone.name}", cell),
-        tags=tags_of(cell, labels, grid),
+        name_with_warning(run_name(labels, f"{cell.domain} · {cell.backbone.name}", cell.track), cell),
+        tags=tags_of(cell, labels, grid) | curve_tags(cell, labels.method, verdicts),
         # Without sources_rule: it differs between methods with and without sources, so MLflow would show it beside
         # the method's name in every comparison.
         params={name: value for name, value in grouping(cell, labels).items() if name != "sources_rule"},
@@ -179,7 +204,7 @@ def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, re
             metrics.append((f"gain_over_zero_shot/{prefix}{safe_name(method)}", gain, 0))
     selects = any(result.cell.protocol.selects_on_test for result in results)
     methods = sorted({label.method for label in labels.values()})
-    return _summary(
+    return summary_run(
         "grid",
         (grid,),
         f"{grid} ({len(results)} cells)" + (f" (some {SELECTED_ON_TEST})" if selects else ""),
@@ -188,31 +213,4 @@ def _grid(results: Sequence[Result], labels: Mapping[str, Labels], grid: str, re
         metrics=tuple(metrics),
         group=results,
         folder=report if report is not None and report.is_dir() else None,
-    )
-
-
-def _summary(
-    kind: str,
-    key: Iterable[str],
-    name: str,
-    *,
-    tags: Mapping[str, str],
-    params: Mapping[str, str],
-    metrics: tuple[Metric, ...],
-    group: Sequence[Result],
-    folder: Path | None = None,
-) -> TrackedRun:
-    ends = [milliseconds(result.manifest.finished_at) for result in group]
-    cells = sorted(f"{result.cell.id} {result.manifest.finished_at}" for result in group)
-    return TrackedRun(
-        key=f"{kind}:{'/'.join(key)}",
-        kind=kind,
-        name=name,
-        tags=tags,
-        params=params,
-        metrics=metrics,
-        start=min(ends),
-        end=max(ends),
-        folder=folder,
-        inputs=hashlib.sha256("\n".join(cells).encode()).hexdigest(),
     )

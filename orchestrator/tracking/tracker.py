@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.analysis.verdict import Answer
 from orchestrator.store.results import Result
 from orchestrator.tracking.client import PROXY_SCHEME, as_url, attach_folder, open_client
 from orchestrator.tracking.experiment import open_experiment, set_tags
 from orchestrator.tracking.location import is_postgres, with_driver
 from orchestrator.tracking.runs import CONTENT, KEY, Describe, Labels, TrackedRun, cell_run, with_inputs
 from orchestrator.tracking.summaries import summary_runs
-from orchestrator.tracking.views import experiment_tags
+from orchestrator.tracking.views import experiment_tags, panels_of
 
 PAGE = 1000
 
@@ -96,6 +97,7 @@ class Tracker:
         results: Sequence[Result],
         describe: Describe,
         *,
+        answers: Sequence[Answer] = (),
         report: Path | None = None,
         verify: bool = False,
         on_progress: OnProgress = _ignore,
@@ -105,19 +107,19 @@ class Tracker:
         Args:
             results: every finished cell of the grid.
             describe: labels of a cell's run.
+            answers: the grid's verdicts.
             report: folder to attach to the grid's own run.
             verify: compare every run, even if the grid's own run, which is written last and has a fingerprint of all
                 others, says that nothing has changed.
             on_progress: called while runs are listed and while they are written.
         """
         wanted = [cell_run(result, describe(result), self.experiment) for result in results]
-        wanted += summary_runs(results, describe, self.experiment, report)
+        wanted += summary_runs(results, describe, self.experiment, report, answers)
         if wanted:
             wanted[-1] = with_inputs(wanted[-1], wanted[:-1])
             if not verify and self._has(wanted[-1]):
                 return SyncReport(0, len(wanted), 0)
-        domains = sorted({result.cell.domain for result in results})
-        set_tags(self._client, self.experiment_id, experiment_tags(domains))
+        set_tags(self._client, self.experiment_id, experiment_tags(panels_of(wanted)))
         existing = self.existing(on_progress)
         added = kept = removed = 0
         for count, run in enumerate(wanted):

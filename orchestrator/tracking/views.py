@@ -8,22 +8,22 @@ keys below are MLflow's.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from orchestrator.tracking.client import open_client
-
-if TYPE_CHECKING:
-    from mlflow.tracking import MlflowClient
+from orchestrator.tracking.runs import TrackedRun
+from orchestrator.tracks import TRACKS, stored_track
+from orchestrator.util.identity import slug
+from orchestrator.util.units import pluralize
 
 VIEW_TAG = "mlflow.sharedViewState."
 
-COMPARED_PANELS = 4
-"""With more panels than this no comparison is linked: a link names every run, and in MLflow the runs can be chosen."""
-
 _MAX_CURVES = 1000
+
+CURVES = "tags.kind = 'curve' and tags.ablation = 'false'"
+"""Filter of the runs that panels show: one for each method, without ablations."""
 
 _COMMON: dict[str, Any] = {
     "startTime": "ALL",
@@ -40,7 +40,13 @@ def _section(name: str, *, columns: int, height: int) -> dict[str, Any]:
     return {"uuid": name, "name": name, "columns": columns, "cardHeight": height, **flags}
 
 
-def _chart(section: str, metric: str) -> dict[str, Any]:
+def _bar_chart(section: str, metric: str) -> dict[str, Any]:
+    """One bar for each run; MLflow uses the metric's name as the title."""
+    chart = {"uuid": metric, "type": "BAR", "metricSectionId": section, "metricKey": metric}
+    return {**chart, "runsCountToCompare": 100, "deleted": False, "isGenerated": False}
+
+
+def _line_chart(section: str, metric: str) -> dict[str, Any]:
     """One metric over its steps; MLflow uses the metric's name as the title."""
     return {
         "uuid": metric,
@@ -62,68 +68,121 @@ def _chart(section: str, metric: str) -> dict[str, Any]:
     }
 
 
-_MEAN, _DEVIATION = "Accuracy against k (step = k)", "Standard deviation over seeds (step = k), epochs"
-
 _VIEWS: dict[str, dict[str, Any]] = {
+    "best": {
+        "searchFilter": "tags.kind = 'mean' and tags.in_best_set = 'yes' and tags.ablation = 'false'",
+        "orderByKey": "metrics.`accuracy_mean`",
+        "orderByAsc": False,
+        "selectedColumns": [
+            *("metrics.`accuracy_mean`", "metrics.`n`", "metrics.`trainable_parameters`", "metrics.`fit_seconds`"),
+            *("tags.`recommended`", "tags.`verdict`"),
+        ],
+        "groupBy": {
+            "aggregateFunction": "max",
+            "groupByKeys": [
+                {"mode": "param", "groupByData": name} for name in ("track", "protocol", "backbone", "domain", "k")
+            ],
+        },
+    },
+    "means": {
+        "searchFilter": "tags.kind = 'aggregate'",
+        "orderByKey": "params.`dataset`",
+        "orderByAsc": True,
+        "selectedColumns": [
+            *("metrics.`accuracy_mean`", "metrics.`accuracy_std`", "metrics.`n`", "metrics.`gain_over_zero_shot`"),
+            *("metrics.`delta_published`", "params.`dataset`", "params.`k`", "params.`method`", "params.`backbone`"),
+            *_CONDITIONS,
+        ],
+    },
     "cells": {
         "searchFilter": "tags.kind = 'cell'",
         "orderByKey": "attributes.start_time",
         "orderByAsc": False,
         "selectedColumns": [
-            *("params.`method`", "params.`dataset`", "params.`k`", "params.`seed`", "params.`backbone`", *_CONDITIONS),
             *("metrics.`accuracy`", "metrics.`gain_over_zero_shot`", "metrics.`delta_published`"),
             *("metrics.`trainable_parameters`", "metrics.`fit_seconds`"),
-        ],
-    },
-    "means": {
-        "searchFilter": "tags.kind = 'aggregate'",
-        "orderByKey": "metrics.`accuracy_mean`",
-        "orderByAsc": False,
-        "selectedColumns": [
-            *("params.`method`", "params.`dataset`", "params.`k`", "params.`backbone`", "tags.`accuracy`"),
-            *(*_CONDITIONS, "metrics.`accuracy_mean`", "metrics.`accuracy_std`", "metrics.`n`"),
-            *("metrics.`gain_over_zero_shot`", "metrics.`delta_published`"),
-        ],
-    },
-    "methods": {
-        "searchFilter": "tags.kind = 'cell'",
-        "orderByKey": "attributes.start_time",
-        "orderByAsc": False,
-        "selectedColumns": ["metrics.`accuracy`", "metrics.`gain_over_zero_shot`", "metrics.`fit_seconds`"],
-        "groupBy": {"aggregateFunction": "average", "groupByKeys": [{"mode": "param", "groupByData": "method"}]},
-    },
-    "curves": {
-        "searchFilter": "tags.kind = 'curve'",
-        "orderByKey": "metrics.`accuracy_by_shots`",
-        "orderByAsc": False,
-        "selectedColumns": [
-            *("params.`method`", "params.`domain`", "params.`backbone`", *_CONDITIONS),
-            *("metrics.`accuracy_by_shots`", "metrics.`accuracy_by_epoch`"),
-        ],
-        "compareRunSections": [_section(_MEAN, columns=1, height=480), _section(_DEVIATION, columns=2, height=320)],
-        "compareRunCharts": [
-            _chart(_MEAN, "accuracy_by_shots"),
-            _chart(_DEVIATION, "accuracy_by_shots_std"),
-            _chart(_DEVIATION, "accuracy_by_epoch"),
+            *("params.`method`", "params.`dataset`", "params.`k`", "params.`seed`", "params.`backbone`", *_CONDITIONS),
         ],
     },
 }
 
 VIEWS = {
-    "curves": "accuracy against k, one line per method",
-    "means": "mean and sample standard deviation over seeds",
-    "methods": "cells grouped by method",
+    "best": "the methods that may be the best, for each track, domain and k",
+    "means": "means over seeds, for each dataset",
     "cells": "every cell",
 }
-"""Name of a view -> what it shows."""
+"""Name of a view -> what it shows, without the views of panels."""
 
 
-def experiment_tags(domains: Iterable[str] = ()) -> dict[str, str]:
-    """The tags of an experiment: its kind, its views, and a view of the curves for each of ``domains``."""
-    views = dict(_VIEWS)
-    for domain in domains:
-        domain_filter = f"{views['curves']['searchFilter']} and params.domain = '{domain}'"
-        views[f"curves-{domain}"] = {**views["curves"], "searchFilter": domain_filter}
+@dataclass(frozen=True)
+class Panel:
+    """One track, protocol, backbone and domain. Its methods are compared with one another."""
+
+    track: str
+    protocol: str
+    backbone: str
+    domain: str
+
+    @classmethod
+    def of(cls, params: Mapping[str, str]) -> Panel:
+        """The panel of a run with these parameters."""
+        return cls(*(params[name] for name in ("track", "protocol", "backbone", "domain")))
+
+    @property
+    def view(self) -> str:
+        """The name of the panel's view."""
+        return slug("-".join((self.track, self.domain, self.backbone, self.protocol)))
+
+    @property
+    def order(self) -> tuple[int, str, str, str]:
+        """Sorts panels by track, in the order of the tracks, and then by name."""
+        tracks = list(TRACKS)
+        place = tracks.index(self.track) if self.track in tracks else len(tracks)
+        return place, self.protocol, self.backbone, self.domain
+
+    def state(self, shots: Iterable[int]) -> dict[str, Any]:
+        """The view of the panel: its methods by accuracy, as a table, lines over k and bars for each k."""
+        conditions = {"track": self.track, "domain": self.domain, "backbone": self.backbone, "protocol": self.protocol}
+        at_k = [f"mean_at_k/{k:02d}" for k in sorted(shots)]
+        lines, bars, deviation = "Accuracy against k (step = k)", "Accuracy at each k", "Standard deviation, epochs"
+        return {
+            "searchFilter": " and ".join(
+                [CURVES, *(f"params.{name} = '{value}'" for name, value in conditions.items())]
+            ),
+            "orderByKey": "metrics.`accuracy_by_shots`",
+            "orderByAsc": False,
+            "selectedColumns": [
+                *(f"metrics.`{name}`" for name in at_k),
+                *("tags.`in_best_set`", "tags.`recommended`", "tags.`selects_on_test`"),
+            ],
+            "compareRunSections": [
+                _section(lines, columns=1, height=480),
+                _section(bars, columns=min(3, len(at_k)), height=360),
+                _section(deviation, columns=2, height=320),
+            ],
+            "compareRunCharts": [
+                _line_chart(lines, "accuracy_by_shots"),
+                *(_bar_chart(bars, name) for name in at_k),
+                _line_chart(deviation, "accuracy_by_shots_std"),
+                _line_chart(deviation, "accuracy_by_epoch"),
+            ],
+        }
+
+
+def panels_of(runs: Iterable[TrackedRun]) -> dict[Panel, frozenset[int]]:
+    """The panels of tracked runs, without those of ablations alone, with the k at which methods were measured."""
+    found: dict[Panel, frozenset[int]] = {}
+    for run in runs:
+        if run.kind == "curve" and run.tags["ablation"] == "false":
+            panel = Panel.of(run.params)
+            shots = {step for name, _, step in run.metrics if name == "accuracy_by_shots"}
+            found[panel] = found.get(panel, frozenset()) | shots
+    return found
+
+
+def experiment_tags(panels: Mapping[Panel, Iterable[int]] | None = None) -> dict[str, str]:
+    """The tags of an experiment: its kind, its views, and a view for each of its panels with the panel's k."""
+    views = {**_VIEWS, **{panel.view: panel.state(shots) for panel, shots in (panels or {}).items()}}
     tags = {f"{VIEW_TAG}{name}": json.dumps({**_COMMON, **view}) for name, view in views.items()}
     return {"mlflow.experimentKind": "custom_model_development", **tags}
 
@@ -131,9 +190,8 @@ def experiment_tags(domains: Iterable[str] = ()) -> dict[str, str]:
 def ui_links(uri: str, experiment: str | None, base: str) -> dict[str, str]:
     """Title -> address of what is worth opening in MLflow's web interface.
 
-    These are the views of the experiment, one of the curves for each domain if there are several, and MLflow's
-    comparison of all methods for each panel if there are few. Without an experiment, or before it is tracked, it is
-    the list of experiments.
+    These are the comparison of all methods for each panel, and the views of the experiment. Without an experiment, or
+    before it is tracked, it is the list of experiments.
 
     Args:
         uri: of the tracking store.
@@ -144,37 +202,19 @@ def ui_links(uri: str, experiment: str | None, base: str) -> dict[str, str]:
     found = client.get_experiment_by_name(experiment) if experiment else None
     if found is None:
         return {"experiments": f"{base}/#/experiments"}
-    links = {title: _view_link(base, found.experiment_id, view) for view, title in VIEWS.items()}
-    prefix = f"{VIEW_TAG}curves-"
-    domains = sorted(tag.removeprefix(prefix) for tag in found.tags if tag.startswith(prefix))
-    if len(domains) > 1:
-        for domain in domains:
-            links[f"accuracy against k in {domain}"] = _view_link(base, found.experiment_id, f"curves-{domain}")
-    panels = _panels(client, found.experiment_id)
-    if len(panels) <= COMPARED_PANELS:
-        for panel, runs in panels.items():
-            if len(runs) > 1:
-                links[f"{len(runs)} methods compared, {panel}"] = _compare_link(base, found.experiment_id, runs)
-    return links
+    curves = client.search_runs([found.experiment_id], CURVES, max_results=_MAX_CURVES)
+    panels = [Panel.of(run.data.params) for run in curves]
+    start = f"{base}/#/experiments/{found.experiment_id}/runs?viewStateShareKey="
+    links = {}
+    for panel in sorted(set(panels), key=lambda panel: panel.order):
+        title = f"{_title(panel, panels)}: {pluralize(panels.count(panel), 'method')}"
+        links[title] = f"{start}{panel.view}&compareRunsMode=CHART"
+    return links | {title: f"{start}{view}" for view, title in VIEWS.items()}
 
 
-def _view_link(base: str, experiment_id: str, view: str) -> str:
-    mode = "&compareRunsMode=CHART" if view.startswith("curves") else ""
-    return f"{base}/#/experiments/{experiment_id}/runs?viewStateShareKey={view}{mode}"
-
-
-def _compare_link(base: str, experiment_id: str, run_ids: Sequence[str]) -> str:
-    runs, experiments = (quote(json.dumps(list(ids), separators=(",", ":"))) for ids in (run_ids, [experiment_id]))
-    return f"{base}/#/compare-runs?runs={runs}&experiments={experiments}"
-
-
-def _panels(client: MlflowClient, experiment_id: str) -> dict[str, list[str]]:
-    """Panel (track, protocol, backbone, domain) -> the ids of its methods' curves, the best method first."""
-    curves = client.search_runs(
-        [experiment_id], "tags.kind = 'curve'", max_results=_MAX_CURVES, order_by=["metrics.accuracy_by_shots DESC"]
-    )
-    panels: dict[str, list[str]] = defaultdict(list)
-    for run in curves:
-        params = run.data.params
-        panels[" ".join(params[name] for name in ("track", "protocol", "backbone", "domain"))].append(run.info.run_id)
-    return dict(sorted(panels.items()))
+def _title(panel: Panel, panels: Iterable[Panel]) -> str:
+    """The track and the domain; the backbone and the protocol where there are several."""
+    parts = [stored_track(panel.track).title, panel.domain]
+    parts += [panel.backbone] * (len({one.backbone for one in panels}) > 1)
+    parts += [panel.protocol] * (len({one.protocol for one in panels}) > 1)
+    return ", ".join(parts)

@@ -19,7 +19,7 @@ from orchestrator.tracking.client import move_aside, open_client
 from orchestrator.tracking.errors import classify_tracking_error
 from orchestrator.tracking.experiment import open_experiment
 from orchestrator.tracking.tracker import SyncReport, Tracker
-from orchestrator.tracking.views import experiment_tags
+from orchestrator.tracking.views import Panel, experiment_tags
 from tests.helpers.waiting import TIMEOUT, wait_for
 from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, some_results
 
@@ -64,7 +64,7 @@ def _at_once(count: int, act: Callable[[int], None]) -> None:
 def test_clients_that_open_an_experiment_at_once_share_one(sqlite_store: tuple[str, str], left: str) -> None:
     """Regression: one of two first sessions at once failed, as both set the same tag; CI met it once."""
     clients = [open_client(sqlite_store[0]) for _ in range(4)]
-    tags = experiment_tags(["digits"])
+    tags = experiment_tags({Panel("fewshot", "strict", "tiny", "glyphs"): (1, 4)})
     for experiment in ("a", "b", "c", "d", "e"):
         if left != "nothing":
             made = clients[0].create_experiment(experiment)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bolt.protocol import PUBLISHED
+from orchestrator.analysis.verdict import answers_of_results
 from orchestrator.store.results import Evaluation
 from orchestrator.tracking.runs import Labels, accuracies, cell_run
 from orchestrator.tracking.summaries import summary_runs
@@ -61,6 +62,37 @@ def test_aggregates_are_what_a_statistician_would_write() -> None:
     assert {name: value for name, value, _ in grid.metrics}["accuracy/bolt"] == pytest.approx(61.0)
 
 
+def test_means_and_curves_say_what_the_verdicts_say() -> None:
+    """Bolt leads by 20 points on six datasets at k = 4, and equals the other method at k = 1."""
+    results = [
+        samples.result(
+            samples.cell(seed, method=method, dataset=dataset, shots=shots),
+            accuracy=50.0 + number + 0.1 * seed + (20.0 + 0.5 * number) * (method == "bolt" and shots == 4),
+        )
+        for method in ("bolt", "tip_adapter")
+        for number, dataset in enumerate(("a", "b", "c", "d", "e", "f"))
+        for shots in (1, 4)
+        for seed in (1, 2)
+    ]
+    cells = [result.cell for result in results]
+    answers = answers_of_results(results, cells, lambda cell: cell.method.name)
+    (answer,) = answers
+    runs = summary_runs(results, describe, GRID, answers=answers)
+    means = {(run.params["method"], int(run.params["k"])): run for run in runs if run.kind == "mean"}
+    assert means.keys() == {(method, k) for method in ("bolt", "tip_adapter") for k in (1, 4)}
+    for verdict in answer.verdicts:
+        for score in verdict.comparison.methods:
+            run = means[score.method, verdict.k]
+            assert metrics_of(run)["accuracy_mean", 0] == pytest.approx(score.mean, abs=1e-4)
+            assert metrics_of(run)["n", 0] == 6
+            assert run.tags["in_best_set"] == ("yes" if score.in_best_set else "no")
+            assert run.tags["recommended"] == ("yes" if score.method == verdict.recommended else "no")
+            assert run.tags["verdict"] == verdict.statement()
+    assert means["tip_adapter", 4].tags["in_best_set"] == "no"
+    curves = {run.params["method"]: run.tags["in_best_set"] for run in runs if run.kind == "curve"}
+    assert curves == {"bolt": "k = 1, 4", "tip_adapter": "k = 1"}
+
+
 def test_one_seed_has_no_deviation() -> None:
     for run in summary_runs(some_results()[:1], describe, GRID):
         assert not [name for name, _, _ in run.metrics if name.endswith("_std")]
@@ -81,11 +113,11 @@ def test_a_curve_deviates_over_seeds_not_over_datasets_and_zero_shot_is_a_line()
     runs = {
         run.name: run for run in summary_runs([*easy, *hard, lone, samples.result(zero, accuracy=50.0)], describe, GRID)
     }
-    bolt = {(name, step): value for name, value, step in runs["bolt glyphs tiny"].metrics}
+    bolt = {(name, step): value for name, value, step in runs["bolt · glyphs · tiny · few-shot"].metrics}
     assert bolt["accuracy_by_shots", 4] == pytest.approx(61.5)
     assert bolt["accuracy_by_shots_std", 4] == pytest.approx(statistics.stdev([61.0, 62.0]), abs=1e-4)
     assert {step for name, step in bolt if name == "accuracy_by_shots"} == {1, 4}
-    fixed = {(name, step): value for name, value, step in runs["zero_shot glyphs tiny"].metrics}
+    fixed = {(name, step): value for name, value, step in runs["zero_shot · glyphs · tiny · few-shot"].metrics}
     assert fixed == {
         ("accuracy_by_shots", 1): 50.0,
         ("accuracy_by_shots", 4): 50.0,
@@ -142,10 +174,10 @@ def test_means_deviations_and_colours_are_there_to_be_read() -> None:
                for shots in (1, 16) for seed in (1, 2)]  # fmt: skip
     coloured = Labels("bolt", "Glyphs", None, "#d55e00")
     runs = {run.name: run for run in summary_runs(results, lambda result: coloured, GRID)}
-    mean = runs["bolt digits k16 mean"]
+    mean = runs["bolt · digits · k 16 · mean of 2 seeds · few-shot"]
     assert mean.tags["accuracy"] == "76.50 ± 0.24 (n = 2)"
     assert mean.tags["mlflow.runColor"] == "#d55e00"
-    curve = metrics_of(runs["bolt glyphs tiny"])
+    curve = metrics_of(runs["bolt · glyphs · tiny · few-shot"])
     assert (curve["mean_at_k/01", 0], curve["mean_at_k/16", 0]) == (61.5, 76.5)
     assert curve["std_at_k/16", 0] == pytest.approx(statistics.stdev([1 / 3, 2 / 3]), abs=1e-4)
     (alone,) = [run for run in summary_runs(results[:1], lambda result: coloured, GRID) if run.kind == "aggregate"]

@@ -14,6 +14,7 @@ import pytest
 
 from orchestrator.tracking.summaries import summary_runs
 from orchestrator.tracking.tracker import SyncReport, Tracker
+from orchestrator.tracks import TRACKS
 from tests.helpers import cells as samples
 from tests.helpers.waiting import wait_for
 from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, metrics_of, some_results
@@ -32,7 +33,7 @@ def test_a_cell_says_what_it_is_and_what_it_measured(tracker: Tracker) -> None:
     result = samples.result(samples.cell(2, shots=4), accuracy=62.5, epochs=3)
     tracker.log_result(result, describe(result))
     (run,) = runs_of(tracker, "cell")
-    assert run.info.run_name == "bolt digits k4 s2"
+    assert run.info.run_name == "bolt · digits · k 4 · seed 2 · few-shot"
     assert run.info.status == "FINISHED"
     assert run.info.end_time - run.info.start_time == 2400
     assert run.data.tags["cell"] == result.cell.id
@@ -154,7 +155,11 @@ def test_a_meta_curve_stands_beside_the_final_accuracy_and_is_averaged_over_targ
             curve = tuple(base + 4 * seed + epoch for epoch in (1, 2, 3))
             results.append(replace(samples.result(cell, accuracy=curve[-1]), curves={"accuracy": curve}))
     tracker.sync(results, describe)
-    run = next(run for run in runs_of(tracker, "cell") if run.info.run_name == "bolt easy k4 s1")
+    run = next(
+        run
+        for run in runs_of(tracker, "cell")
+        if run.info.run_name == "bolt · easy · k 4 · seed 1 · " + TRACKS["meta"].title
+    )
     assert run.data.metrics["accuracy"] == 87.0
     history = tracker._client.get_metric_history(run.info.run_id, "accuracy_by_epoch")
     assert [(point.step, point.value) for point in history] == [(1, 85.0), (2, 86.0), (3, 87.0)]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import socket
 from dataclasses import replace
-from urllib.parse import parse_qs
 
 import pytest
 
+from orchestrator.analysis.verdict import answers_of_results
 from orchestrator.store.results import Result
+from orchestrator.tracking.runs import Labels
 from orchestrator.tracking.tracker import Tracker
 from orchestrator.tracking.ui import serve_ui, ui_command
 from orchestrator.tracking.views import VIEWS, ui_links
@@ -59,37 +60,37 @@ def with_domains() -> list[Result]:
     ]
 
 
-def test_each_domain_has_a_view_of_its_own_curves(sqlite_store: tuple[str, str], tracker: Tracker) -> None:
-    tracker.sync(with_domains(), describe)
+def test_each_track_and_domain_has_one_link_to_all_its_methods(sqlite_store: tuple[str, str], tracker: Tracker) -> None:
+    results = with_domains()
+    ablation = samples.result(samples.cell(1, method="atlas", dataset="glyphs"))
+    test_time = [replace(result, cell=replace(result.cell, track="tta")) for result in results[:2]]
+
+    def describe_all(result: Result) -> Labels:
+        return replace(describe(result), ablation=result is ablation)
+
+    tracker.sync([*test_time, *results, ablation], describe_all)
     found = ui_links(sqlite_store[0], GRID, "http://127.0.0.1:5000")
-    assert found["accuracy against k in aerial"].endswith("viewStateShareKey=curves-aerial&compareRunsMode=CHART")
-    tags = tracker._client.get_experiment(tracker.experiment_id).tags
-    view = json.loads(tags["mlflow.sharedViewState.curves-aerial"])
-    shown = list(tracker._search(view["searchFilter"]))
-    assert {(run.data.tags["kind"], run.data.params["domain"]) for run in shown} == {("curve", "aerial")}
-    drawn = {chart["metricKey"] for chart in view["compareRunCharts"]}
-    assert drawn >= {name for name in shown[0].data.metrics if name.startswith("accuracy_by_shots")}
-
-
-def test_the_links_compare_the_methods_of_each_panel_best_first(
-    sqlite_store: tuple[str, str], tracker: Tracker
-) -> None:
-    results = [
-        replace(result, evaluations=(replace(result.evaluations[0], accuracy=90.0),))
-        if result.cell.method.name == "lora"
-        else result
-        for result in with_domains()
+    panels = list(found)[: -len(VIEWS)]
+    assert panels == [
+        "few-shot, aerial: 2 methods",
+        "few-shot, glyphs: 2 methods",
+        "test-time adaptation, aerial: 2 methods",
     ]
-    tracker.sync(results, describe)
-    found = ui_links(sqlite_store[0], GRID, "http://127.0.0.1:5000")
-    address = found["2 methods compared, fewshot strict tiny glyphs"]
-    runs = json.loads(parse_qs(address.partition("?")[2])["runs"][0])
-    names = [tracker._client.get_run(run).info.run_name for run in runs]
-    assert names == ["lora glyphs tiny", "bolt glyphs tiny"]
+    address = found["few-shot, glyphs: 2 methods"]
+    assert address.endswith("viewStateShareKey=fewshot-glyphs-tiny-strict&compareRunsMode=CHART")
+    tags = tracker._client.get_experiment(tracker.experiment_id).tags
+    view = json.loads(tags["mlflow.sharedViewState.fewshot-glyphs-tiny-strict"])
+    shown = list(tracker._search(view["searchFilter"]))
+    assert {run.data.params["method"] for run in shown} == {"bolt", "lora"}
+    assert {(run.data.tags["kind"], run.data.params["domain"]) for run in shown} == {("curve", "glyphs")}
+    drawn = {chart["metricKey"] for chart in view["compareRunCharts"]}
+    assert drawn >= set(shown[0].data.metrics)
 
 
 def test_views_order_and_filter_by_what_runs_have(tracker: Tracker) -> None:
-    tracker.sync(some_results(), describe)
+    results = some_results()
+    cells = [result.cell for result in results]
+    tracker.sync(results, describe, answers=answers_of_results(results, cells, lambda cell: cell.method.name))
     tags = tracker._client.get_experiment(tracker.experiment_id).tags
     views = {tag: json.loads(value) for tag, value in tags.items() if tag.startswith("mlflow.sharedViewState.")}
     assert len(views) == len(VIEWS) + 1
@@ -99,6 +100,6 @@ def test_views_order_and_filter_by_what_runs_have(tracker: Tracker) -> None:
         said = {f"metrics.`{name}`" for name in runs[0].data.metrics}
         said |= {f"params.`{name}`" for name in runs[0].data.params} | {f"tags.`{name}`" for name in runs[0].data.tags}
         missing = set(view["selectedColumns"]) - said
-        assert missing <= {"metrics.`delta_published`", "metrics.`accuracy_by_epoch`"}  # of some runs only
-        if view["orderByKey"].startswith("metrics."):
+        assert missing <= {"metrics.`delta_published`"}  # of some runs only
+        if view["orderByKey"].startswith(("metrics.", "params.")):
             assert view["orderByKey"] in said

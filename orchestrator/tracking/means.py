@@ -1,0 +1,109 @@
+"""The MLflow runs of verdicts: for each method and k its mean over datasets, and whether it may be the best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from orchestrator.analysis.verdict import Answer, Verdict
+from orchestrator.core.cell import Cell
+from orchestrator.store.results import Result
+from orchestrator.tracking.runs import (
+    Labels,
+    Metric,
+    TrackedRun,
+    grouping,
+    name_with_warning,
+    rounded,
+    run_name,
+    summary_run,
+    tags_of,
+)
+from orchestrator.util.units import pluralize
+
+ALL_DOMAINS = "all"
+"""The parameter ``domain`` of means over several domains."""
+
+Place = tuple[str, str, str, str, int]
+"""Track, protocol, backbone, domain and k of a verdict; the domain is empty for all domains together."""
+
+
+def verdicts_by_place(answers: Iterable[Answer]) -> dict[Place, Verdict]:
+    """Every verdict over datasets by its place; verdicts on a single dataset are left out."""
+    verdicts = [verdict for answer in answers if not answer.dataset for verdict in answer.verdicts]
+    return {(v.track, v.protocol, v.backbone, v.domain, v.k): v for v in verdicts}
+
+
+def mean_runs(
+    results: Sequence[Result], labels: Mapping[str, Labels], verdicts: Mapping[Place, Verdict], grid: str
+) -> Iterator[TrackedRun]:
+    """One run for each method of each verdict: the numbers and the words of the verdict."""
+    groups: dict[tuple[str, str, str, str, str], list[Result]] = {}
+    for result in results:
+        cell = result.cell
+        for domain in (cell.domain, ""):
+            key = (cell.track, cell.protocol.name, cell.backbone.name, domain, labels[cell.id].method)
+            groups.setdefault(key, []).append(result)
+    for place, verdict in verdicts.items():
+        *_, domain, k = place
+        for score in verdict.comparison.methods:
+            group = groups.get((*place[:4], score.method), [])
+            group = [result for result in group if result.cell.shots in (k, 0)]
+            if not group:
+                continue
+            cell, label = group[0].cell, labels[group[0].cell.id]
+            where = {"domain": domain or ALL_DOMAINS, "k": str(k)}
+            metrics: list[Metric] = [("accuracy_mean", rounded(score.mean), 0), ("n", float(score.n), 0)]
+            if score.difference is not None:
+                metrics.append(("difference", rounded(score.difference), 0))
+            if score.interval is not None:
+                metrics += [
+                    (f"difference_{end}", rounded(value), 0)
+                    for end, value in zip(("low", "high"), score.interval, strict=True)
+                ]
+            if (cost := verdict.costs.get(score.method)) is not None:
+                known = {"trainable_parameters": cost.numbers, "fit_seconds": cost.seconds}
+                metrics += [(name, rounded(value), 0) for name, value in known.items() if value is not None]
+            average = f"mean of {pluralize(score.n, 'dataset')}"
+            yield summary_run(
+                "mean",
+                (*place[:3], domain or ALL_DOMAINS, score.method, str(k)),
+                name_with_warning(run_name(label, domain or "all domains", cell.track, k, average), cell),
+                tags=tags_of(cell, label, grid)
+                | where
+                | {"domain_title": label.domain if domain else "all domains"}
+                | verdict_tags(verdict, score.method),
+                params=grouping(cell, label) | where,
+                metrics=tuple(metrics),
+                group=group,
+            )
+
+
+def verdict_tags(verdict: Verdict, method: str) -> dict[str, str]:
+    """Whether the verdict has the method in its best set, whether it recommends it, and what it says in words."""
+    return {
+        "in_best_set": _yes_no(method in verdict.comparison.best_set),
+        "recommended": _yes_no(method == verdict.recommended),
+        "verdict": verdict.statement(),
+    }
+
+
+def curve_tags(cell: Cell, method: str, verdicts: Mapping[Place, Verdict]) -> dict[str, str]:
+    """The k at which a method is in the best set and is recommended: ``k = 1, 4``; ``yes`` on a track without k.
+
+    Empty for a method that no verdict of this domain is about.
+    """
+    place = (cell.track, cell.protocol.name, cell.backbone.name, cell.domain)
+    about = [v for key, v in verdicts.items() if key[:4] == place and method in v.costs]
+    in_set = sorted(v.k for v in about if method in v.comparison.best_set)
+    recommended = sorted(v.k for v in about if method == v.recommended)
+    return {"in_best_set": _at(in_set), "recommended": _at(recommended)} if about else {}
+
+
+def _at(shots: Sequence[int]) -> str:
+    if list(shots) == [0]:
+        return "yes"
+    return f"k = {', '.join(map(str, shots))}" if shots else "no"
+
+
+def _yes_no(value: bool) -> str:
+    return "yes" if value else "no"
