@@ -90,8 +90,9 @@ def _print_links(uri: str, grid: str | None, base: str) -> None:
         if trouble.kind == "other":
             raise
         raise UserError(trouble.message, where=uri) from None
+    width = max(map(len, found))
     for shows, link in found.items():
-        print_line(f"  {shows}: {link}")
+        print_line(f"  {shows:{width}}  {link}")
 
 
 def _set_database_aside(place: TrackingLocation) -> None:

@@ -18,6 +18,7 @@ from orchestrator.tracking.runs import (
     summary_run,
     tags_of,
 )
+from orchestrator.tracks import stored_track
 from orchestrator.util.units import pluralize
 
 ALL_DOMAINS = "all"
@@ -72,10 +73,17 @@ def mean_runs(
                 | where
                 | {"domain_title": label.domain if domain else "all domains"}
                 | verdict_tags(verdict, score.method),
-                params=grouping(cell, label) | where,
+                params=grouping(cell, label) | where | {"place": _place_text(cell, domain, k)},
                 metrics=tuple(metrics),
                 group=group,
             )
+
+
+def _place_text(cell: Cell, domain: str, k: int) -> str:
+    """What a verdict is about, such as ``k 4 · glyphs · few-shot``. MLflow cuts the names of groups at their end."""
+    track = stored_track(cell.track).title
+    parts = (f"k {k}" if k else "", domain or "all domains", track, cell.backbone.name, cell.protocol.name)
+    return " · ".join(filter(None, parts))
 
 
 def verdict_tags(verdict: Verdict, method: str) -> dict[str, str]:

@@ -31,7 +31,9 @@ _COMMON: dict[str, Any] = {
     "runsHiddenMode": "SHOW_ALL",  # by default MLflow shows the ten latest
 }
 
-_CONDITIONS = ("params.`track`", "params.`protocol`", "tags.`selects_on_test`")
+_CONDITIONS = ("params.`track`", "params.`protocol`", "params.`backbone`", "tags.`selects_on_test`")
+"""Columns that stand behind the others. MLflow sorts columns: metrics, parameters, tags, and each kind by name. It
+cuts what does not fit, so every view has few columns."""
 
 
 def _section(name: str, *, columns: int, height: int) -> dict[str, Any]:
@@ -74,14 +76,12 @@ _VIEWS: dict[str, dict[str, Any]] = {
         "orderByKey": "metrics.`accuracy_mean`",
         "orderByAsc": False,
         "selectedColumns": [
-            *("metrics.`accuracy_mean`", "metrics.`n`", "metrics.`trainable_parameters`", "metrics.`fit_seconds`"),
+            *("metrics.`accuracy_mean`", "metrics.`n`", "metrics.`trainable_parameters`"),
             *("tags.`recommended`", "tags.`verdict`"),
         ],
         "groupBy": {
             "aggregateFunction": "max",
-            "groupByKeys": [
-                {"mode": "param", "groupByData": name} for name in ("track", "protocol", "backbone", "domain", "k")
-            ],
+            "groupByKeys": [{"mode": "param", "groupByData": "place"}],
         },
     },
     "means": {
@@ -89,9 +89,8 @@ _VIEWS: dict[str, dict[str, Any]] = {
         "orderByKey": "params.`dataset`",
         "orderByAsc": True,
         "selectedColumns": [
-            *("metrics.`accuracy_mean`", "metrics.`accuracy_std`", "metrics.`n`", "metrics.`gain_over_zero_shot`"),
-            *("metrics.`delta_published`", "params.`dataset`", "params.`k`", "params.`method`", "params.`backbone`"),
-            *_CONDITIONS,
+            *("metrics.`accuracy_mean`", "metrics.`accuracy_std`", "metrics.`n`"),
+            *("params.`dataset`", "params.`k`", "params.`method`", *_CONDITIONS),
         ],
     },
     "cells": {
@@ -99,9 +98,8 @@ _VIEWS: dict[str, dict[str, Any]] = {
         "orderByKey": "attributes.start_time",
         "orderByAsc": False,
         "selectedColumns": [
-            *("metrics.`accuracy`", "metrics.`gain_over_zero_shot`", "metrics.`delta_published`"),
-            *("metrics.`trainable_parameters`", "metrics.`fit_seconds`"),
-            *("params.`method`", "params.`dataset`", "params.`k`", "params.`seed`", "params.`backbone`", *_CONDITIONS),
+            *("metrics.`accuracy`", "metrics.`gain_over_zero_shot`"),
+            *("params.`dataset`", "params.`k`", "params.`method`", "params.`seed`", *_CONDITIONS),
         ],
     },
 }
@@ -153,7 +151,7 @@ class Panel:
             "orderByAsc": False,
             "selectedColumns": [
                 *(f"metrics.`{name}`" for name in at_k),
-                *("tags.`in_best_set`", "tags.`recommended`", "tags.`selects_on_test`"),
+                *("tags.`in_best_set`", "tags.`recommended`"),
             ],
             "compareRunSections": [
                 _section(lines, columns=1, height=480),
