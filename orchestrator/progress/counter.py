@@ -177,7 +177,10 @@ class ProgressCounter:
         return Prediction(work.gflop / self._gflops, 0.0) if seconds is None else Prediction(seconds, 1.0)
 
     def _eta(self, now: float, reported: Mapping[str, str]) -> Prediction:
-        """Time until the artifacts are built, plus time for the cells after them."""
+        """Time until the artifacts are built, plus time for the cells after them.
+
+        It is as measured as the less measured of the two: the assumed speed makes unmeasured cells look short.
+        """
         artifacts = eta(
             [work for address, work in self._unbuilt.items() if address not in self._building],
             [
@@ -194,9 +197,7 @@ class ProgressCounter:
             slots=self._slots,
             overhead=self._overhead,
         )
-        both = artifacts.seconds + cells.seconds
-        measured = artifacts.seconds * artifacts.measured + cells.seconds * cells.measured
-        return Prediction(both, measured / both if both else 1.0)
+        return Prediction(artifacts.seconds + cells.seconds, min(artifacts.measured, cells.measured))
 
     def _rate(self, now: float) -> float:
         """Cells ended per second, over the last :data:`RATE_SECONDS`."""

@@ -75,9 +75,10 @@ def eta(
     predict = cache(predict)  # many cells are alike: they differ in their seed only
     lengths = [predict(work) for work in waiting]
     remaining = [one.remaining(predict(one.work)) for one in running]
-    total = measured = 0.0
-    for piece in (*lengths, *remaining):
-        total += piece.seconds
-        measured += piece.seconds * piece.measured
+    pieces = [*lengths, *remaining]
+    total = sum(piece.seconds for piece in pieces)
+    share = sum(piece.seconds * piece.measured for piece in pieces) / total if total else 1.0
+    if not total and pieces:  # work of no counted operations, of which nothing was measured
+        share = min(piece.measured for piece in pieces)
     end = schedule((piece.seconds for piece in remaining), (piece.seconds for piece in lengths), slots)
-    return Prediction(overhead * end, measured / total if total else 1.0)
+    return Prediction(overhead * end, share)

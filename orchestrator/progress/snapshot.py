@@ -59,7 +59,8 @@ class Snapshot:
         running: cells that are running, the one that started first in front.
         rate: cells that ended per second over the last minutes.
         eta: estimated seconds until everything is done, artifacts included.
-        measured: the share of the estimate that rests on measurements, 0 to 1.
+        measured: the share of the estimate that rests on measurements, 0 to 1: of artifacts or of cells, whichever is
+            less.
         failures: the last failures.
         memory, gpus: of the driver's machine.
         phase: what the run waits for while nothing has ended yet, such as ``starting Ray workers``; empty otherwise.

@@ -90,6 +90,20 @@ def test_artifacts_are_part_of_the_estimate_and_report_their_progress() -> None:
     assert shot.line == "artifacts 1/3, sources/b: 3 of 4, cells 0/0: 0 running, 0 waiting, about 5 s left"
 
 
+def test_measured_artifacts_are_no_estimate_of_cells() -> None:
+    """Ten seconds were once announced while artifacts were built, and the cells then took two minutes."""
+    progress = ProgressCounter([samples.cell(1), samples.cell(2)], {"images/a": 1.0, "images/b": 1.0})
+    progress.on_task(TaskEvent("images/a", "started"))
+    progress.on_task(TaskEvent("images/a", "finished", seconds=2.0))
+    assert not progress.snapshot().has_estimate
+    progress.on_task(TaskEvent("images/b", "started"))
+    progress.on_task(TaskEvent("images/b", "finished", seconds=2.0))
+    progress.on_event(CellEvent(samples.cell(1), "started"))
+    progress.on_event(CellEvent(samples.cell(1), "finished", seconds=9.0))
+    assert progress.snapshot().has_estimate
+    assert "about 9 s left" in progress.snapshot().line
+
+
 def test_the_phase_is_shown_until_a_cell_starts_or_an_artifact_ends() -> None:
     progress = ProgressCounter([samples.cell(1)], {"images/a": 1.0})
     progress.set_phase("starting Ray workers")
