@@ -31,10 +31,6 @@ _COMMON: dict[str, Any] = {
     "runsHiddenMode": "SHOW_ALL",  # by default MLflow shows the ten latest
 }
 
-_CONDITIONS = ("params.`track`", "params.`protocol`", "params.`backbone`", "tags.`selects_on_test`")
-"""Columns that stand behind the others. MLflow sorts columns: metrics, parameters, tags, and each kind by name. It
-cuts what does not fit, so every view has few columns."""
-
 
 def _section(name: str, *, columns: int, height: int) -> dict[str, Any]:
     """A section with ``columns`` charts side by side, ``height`` pixels high."""
@@ -70,14 +66,16 @@ def _line_chart(section: str, metric: str) -> dict[str, Any]:
     }
 
 
+# MLflow sorts columns: metrics, parameters, tags, and each kind by name. It cuts what does not fit, so every view has
+# few columns; `experiment_tags` adds those that only some grids need.
 _VIEWS: dict[str, dict[str, Any]] = {
     "best": {
         "searchFilter": "tags.kind = 'mean' and tags.in_best_set = 'yes' and tags.ablation = 'false'",
         "orderByKey": "metrics.`accuracy_mean`",
         "orderByAsc": False,
         "selectedColumns": [
-            *("metrics.`accuracy_mean`", "metrics.`n`", "metrics.`trainable_parameters`"),
-            *("tags.`recommended`", "tags.`verdict`"),
+            *("metrics.`accuracy_mean`", "metrics.`n`", "params.`domain`", "params.`k`", "params.`method`"),
+            *("params.`track`", "tags.`recommended`"),
         ],
         "groupBy": {
             "aggregateFunction": "max",
@@ -90,7 +88,7 @@ _VIEWS: dict[str, dict[str, Any]] = {
         "orderByAsc": True,
         "selectedColumns": [
             *("metrics.`accuracy_mean`", "metrics.`accuracy_std`", "metrics.`n`"),
-            *("params.`dataset`", "params.`k`", "params.`method`", *_CONDITIONS),
+            *("params.`dataset`", "params.`k`", "params.`method`", "params.`track`"),
         ],
     },
     "cells": {
@@ -99,7 +97,7 @@ _VIEWS: dict[str, dict[str, Any]] = {
         "orderByAsc": False,
         "selectedColumns": [
             *("metrics.`accuracy`", "metrics.`gain_over_zero_shot`"),
-            *("params.`dataset`", "params.`k`", "params.`method`", "params.`seed`", *_CONDITIONS),
+            *("params.`dataset`", "params.`k`", "params.`method`", "params.`seed`", "params.`track`"),
         ],
     },
 }
@@ -180,7 +178,11 @@ def panels_of(runs: Iterable[TrackedRun]) -> dict[Panel, frozenset[int]]:
 
 def experiment_tags(panels: Mapping[Panel, Iterable[int]] | None = None) -> dict[str, str]:
     """The tags of an experiment: its kind, its views, and a view for each of its panels with the panel's k."""
-    views = {**_VIEWS, **{panel.view: panel.state(shots) for panel, shots in (panels or {}).items()}}
+    panels = panels or {}
+    several = [name for name in ("protocol", "backbone") if len({getattr(panel, name) for panel in panels}) > 1]
+    added = [f"params.`{name}`" for name in several]
+    views = {name: {**view, "selectedColumns": view["selectedColumns"] + added} for name, view in _VIEWS.items()}
+    views |= {panel.view: panel.state(shots) for panel, shots in panels.items()}
     tags = {f"{VIEW_TAG}{name}": json.dumps({**_COMMON, **view}) for name, view in views.items()}
     return {"mlflow.experimentKind": "custom_model_development", **tags}
 
