@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -53,6 +53,7 @@ def write_report(
     published_of: PublishedOf | None = None,
     names_of: NamesOf | None = None,
     sources: Sequence[SourceRow] = (),
+    inspected: Collection[str] = (),
     folder: Path,
 ) -> ReportFiles:
     """Write ``index.html``, ``rows.csv``, ``tables/*.{csv,md,tex}`` and ``figures/*.{png,svg,pdf}`` into ``folder``.
@@ -95,6 +96,8 @@ def write_report(
             panel_figures=figures,
             tables=of_study,
             files_beside=paths,
+            command=f"python -m orchestrator report {grid_name}",
+            inspected=inspected,
         )
         (build / "index.html").write_text(page, encoding="utf-8")
         return _move(build, folder, paths)

@@ -90,6 +90,11 @@ def column(page: Any, table: str, number: int) -> list[str]:
     return found
 
 
+def show_all_rows(page: Any, table: str) -> None:
+    """Show the rows of a long table that it leaves out at first."""
+    page.locator(f"figure:has(#{table}) .more button").click()
+
+
 def numbers(texts: list[str]) -> list[float | None]:
     """The leading number of each text, ``None`` for a dash."""
     return [float(text.split()[0]) if text[0].isdigit() else None for text in texts]
@@ -99,7 +104,8 @@ def test_a_click_or_the_enter_key_sorts_by_number_with_missing_values_last(open_
     page = open_page()
     heads = page.locator("#explorer_fewshot-table thead th")
     names = [name.strip() for name in heads.all_text_contents()]
-    place = names.index("zero_shot")  # one cell for each dataset, and some of them failed
+    show_all_rows(page, "explorer_fewshot-table")
+    place = names.index("Zero-shot CLIP")  # one cell for each dataset, and some of them failed
     button = heads.nth(place).locator("button")
     button.click()
     assert heads.nth(place).get_attribute("aria-sort") == "descending"
@@ -119,7 +125,12 @@ def test_search_and_filters_work_together_and_show_the_number_of_rows(open_page:
     page = open_page()
     figure = page.locator("figure:has(#explorer_fewshot-table)")
     count = figure.locator(".count")
+    first = len(column(page, "explorer_fewshot-table", 0))
+    more = figure.locator(".more").text_content()
+    show_all_rows(page, "explorer_fewshot-table")
     total = len(column(page, "explorer_fewshot-table", 0))
+    assert first < total
+    assert more.startswith(f"{total - first} more rows")
     assert count.text_content() == f"{total} of {total}"
     figure.get_by_label("search the table").fill("cifar")
     assert set(column(page, "explorer_fewshot-table", 0)) == {"cifar10", "cifar100"}
@@ -129,6 +140,28 @@ def test_search_and_filters_work_together_and_show_the_number_of_rows(open_page:
     figure.get_by_label("search the table").fill("")
     figure.get_by_label("k", exact=True).select_option("")
     assert count.text_content() == f"{total} of {total}"
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_first_screen_recommends_a_method_and_shows_the_matrix(open_page: Any, width: int) -> None:
+    page = open_page(width=width)
+    assert page.locator("#verdict .headline").first.bounding_box()["y"] < 400
+    assert page.locator("#verdict .matrix .in-best-set:visible").first.bounding_box()["y"] < 800
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    matrix = page.locator("#verdict .matrix:visible .scroll").first
+    hidden = matrix.evaluate("box => box.scrollWidth > box.clientWidth + 1")
+    assert matrix.locator("xpath=../p[@class='hint']").is_visible() == hidden
+
+
+def test_a_number_leads_to_the_command_that_looks_inside_its_cells(open_page: Any) -> None:
+    page = open_page()
+    number = page.locator("#explorer_fewshot-table td[data-c]").first
+    number.click()
+    ids = number.get_attribute("data-c").split()
+    commands = page.locator("dialog code").all_text_contents()
+    assert [command.split()[-1] for command in commands] == ids
+    page.locator("dialog button").click()
+    assert page.locator("dialog").count() == 0
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -69,7 +69,9 @@ def gain_map(study: Study, panel: Panel, k: int) -> FigureFile | None:
         )
         if any(gain is None for line in gains for gain in line):
             caption += " A dash: no result."
-        return panel_figure(figure, panel, "gains", "Gain over zero-shot by dataset", caption, k=k, wide=True)
+        return panel_figure(
+            figure, panel, "gains", "Gain over zero-shot by dataset", caption, k=k, wide=True, table="datasets"
+        )
 
 
 def _gain(panel: Panel, k: int, test: str, method: str) -> float | None:
@@ -112,7 +114,7 @@ def dataset_dots(study: Study, panel: Panel, k: int) -> FigureFile | None:
             f"Means over seeds ({panel.seeds_text}). {interval}"
             "Dashed: the frozen backbone with its text head on the same images."
         )
-        return panel_figure(figure, panel, "dots", "Accuracy by dataset", caption, k=k, wide=True)
+        return panel_figure(figure, panel, "dots", "Accuracy by dataset", caption, k=k, wide=True, table="datasets")
 
 
 def _few_ticks() -> Any:

@@ -72,7 +72,7 @@ def _figure(
         caption = f"{filled}Mean over {panel.dataset_count()}. {panel.deviation_text('Whiskers')}"
         if name == "costs_seconds":
             caption += " Seconds are wall-clock on the machines that ran the cells."
-        return panel_figure(figure, panel, name, title, caption, k=k)
+        return panel_figure(figure, panel, name, title, caption, k=k, table="main")
 
 
 def best_set_at(study: Study, panel: Panel, k: int) -> frozenset[str]:

@@ -35,7 +35,7 @@ def accuracy_against_k(study: Study, panel: Panel) -> FigureFile | None:
         caption = (
             f"Mean over {panel.dataset_count()}. {panel.deviation_text('Bands')} {_missing_points(panel)}".rstrip()
         )
-        return panel_figure(figure, panel, "accuracy", "Accuracy against k", caption)
+        return panel_figure(figure, panel, "accuracy", "Accuracy against k", caption, table="main")
 
 
 def accuracy_after_epochs(study: Study, panel: Panel, k: int) -> FigureFile | None:
@@ -65,7 +65,7 @@ def accuracy_after_epochs(study: Study, panel: Panel, k: int) -> FigureFile | No
         label_points(axes, labels, only_right=True)
         caption = f"Mean over {panel.dataset_count()}. {panel.deviation_text('Bands')}"
         caption = caption + (f" Without epochs: {', '.join(without_epochs)}." if without_epochs else "")
-        return panel_figure(figure, panel, "epochs", "Accuracy after each epoch", caption, k=k)
+        return panel_figure(figure, panel, "epochs", "Accuracy after each epoch", caption, k=k, table="epochs")
 
 
 def _plot_method(

@@ -30,7 +30,12 @@ _SETTINGS = Path(__file__).with_name("report.mplstyle")
 
 @dataclass(frozen=True)
 class FigureFile:
-    """A finished figure in three formats. A ``wide`` one is not shrunk to the width of a phone."""
+    """A finished figure in three formats.
+
+    Attributes:
+        wide: whether it keeps its width on a phone.
+        table: name of the table that has the same numbers; empty for none.
+    """
 
     name: str
     title: str
@@ -39,6 +44,7 @@ class FigureFile:
     png: bytes
     pdf: bytes
     wide: bool = False
+    table: str = ""
 
 
 @contextmanager
@@ -55,7 +61,7 @@ def canvas(width: float, height: float) -> Iterator[Any]:
 
 
 def finished(
-    figure: Any, *, name: str, title: str, caption: str, selected: bool = False, wide: bool = False
+    figure: Any, *, name: str, title: str, caption: str, selected: bool = False, wide: bool = False, table: str = ""
 ) -> FigureFile:
     """The figure in all formats. ``selected`` marks it, in the drawing and the caption, as selected on the test set."""
     if selected:
@@ -70,20 +76,33 @@ def finished(
     undated = {"CreationDate": None, "ModDate": None, "Creator": None, "Producer": None}
     figure.savefig(pdf, format="pdf", transparent=True, metadata=undated)
     text = svg.getvalue().replace(f"'{FAMILY}', ", "")
-    return FigureFile(name, title, caption, text, png.getvalue(), pdf.getvalue(), wide)
+    return FigureFile(name, title, caption, text, png.getvalue(), pdf.getvalue(), wide, table)
 
 
 def panel_figure(
-    figure: Any, panel: Panel, kind: str, title: str, caption: str, *, k: int | None = None, wide: bool = False
+    figure: Any,
+    panel: Panel,
+    kind: str,
+    title: str,
+    caption: str,
+    *,
+    k: int | None = None,
+    wide: bool = False,
+    table: str = "",
 ) -> FigureFile:
-    """The finished figure of one panel, or of one k of it. Its name is ``kind`` with the panel and k."""
+    """The finished figure of one panel, or of one k of it. Its name is ``kind`` with the panel and k.
+
+    ``table`` is the kind of the panel's table that has the same numbers.
+    """
+    ending = f"_{panel.key.slug}" + (f"_k{k}" if k is not None else "")
     return finished(
         figure,
-        name=f"{kind}_{panel.key.slug}" + (f"_k{k}" if k is not None else ""),
+        name=kind + ending,
         title=f"{title}{at_k(k or 0)}, {panel.title}",
         caption=caption,
         selected=panel.selects_on_test,
         wide=wide,
+        table=table and table + (ending if table != "main" else f"_{panel.key.slug}"),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.report.figures.drawing import INK
 
-_GAP = 5.0
+_GAP = 6.5
 """Distance of a name from its point, in points (1/72 inch)."""
 _STEPS = 9
 """How many lines of text a name may move up or down."""

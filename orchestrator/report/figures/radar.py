@@ -51,4 +51,4 @@ def accuracy_radar(study: Study, panel: Panel, k: int) -> FigureFile | None:
             f"Accuracy in per cent, means over seeds ({panel.seeds_text}); the centre is {low:.0f}, all "
             "spokes have one scale, and areas mean nothing. A line is open where a dataset is missing."
         )
-        return panel_figure(figure, panel, "radar", "Accuracy by dataset as a radar", caption, k=k)
+        return panel_figure(figure, panel, "radar", "Accuracy by dataset as a radar", caption, k=k, table="datasets")

@@ -8,11 +8,11 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from orchestrator.report.analysis.verdict import gain_text
 from orchestrator.report.figures.drawing import inline_svg
 from orchestrator.report.notation import k_title, signed
 from orchestrator.report.tables.formats import to_html
 from orchestrator.report.tables.variants import setting_text
+from orchestrator.util.identity import slug
 
 
 def render(template: str, **values: Any) -> str:
@@ -27,8 +27,8 @@ def render(template: str, **values: Any) -> str:
         svg=lambda figure: Markup(inline_svg(figure)),
         html=to_html,
         signed=signed,
-        gain=gain_text,
         setting=setting_text,
+        slug=slug,
         at=k_title,
     )
     css, script = (

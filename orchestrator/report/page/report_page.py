@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from orchestrator.report.analysis.critical_difference import critical_difference
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.analysis.verdict import SUPPORT_TEXTS, verdict_groups, verdicts_of
-from orchestrator.report.notation import SELECTED_NOTE, k_title
+from orchestrator.report.display_names import title_of
+from orchestrator.report.notation import SELECTED_NOTE
 from orchestrator.report.page.conditions import conditions
+from orchestrator.report.page.first_screen import answer_groups
 from orchestrator.report.page.rendering import render
 from orchestrator.report.registry import PanelFigures, PanelTables, StudyTables
+from orchestrator.util.units import pluralize
 
 
 def render_page(
@@ -25,11 +26,19 @@ def render_page(
     panel_figures: Mapping[Panel, PanelFigures],
     tables: StudyTables,
     files_beside: Sequence[str] = (),
+    command: str = "",
+    inspected: Collection[str] = (),
 ) -> str:
-    """The whole page. It depends on its arguments alone: the same results give the same bytes."""
+    """The whole page. It depends on its arguments alone: the same results give the same bytes.
+
+    Args:
+        command: the command that makes the page again.
+        inspected: ids of the cells that have a page of their own in ``../cells``.
+    """
     failed = {failure.id for failure in study.failures}
     finished = {result.cell.id for result in study.results}
     planned = {cell.id for cell in study.planned}
+    groups = answer_groups(study, panel_figures)
     return render(
         "report.html.j2",
         title=title or grid_name,
@@ -38,12 +47,14 @@ def render_page(
         study=study,
         panel_tables=panel_tables,
         panel_figures=panel_figures,
-        groups=verdict_groups(study.panels),
-        verdicts_of=verdicts_of,
-        unranked=_unranked,
+        groups=groups,
+        shown_above={answer.figure.name for group in groups for answer in group.answers if answer.figure},
+        methods_text=_methods_text(study),
+        method_summaries={title_of(study.method_names[label]): summary for label, summary in study.summaries.items()},
+        command=command,
+        script_data={"inspected": sorted(inspected)},
         selecting=sorted({panel.key.protocol for panel in study.panels if panel.selects_on_test}),
         selected_note=SELECTED_NOTE,
-        support_texts=SUPPORT_TEXTS,
         tables={section: [table for table in own if table.rows] for section, own in tables.items()},
         source_means=_source_means(study),
         finished=len(planned & finished) if planned else len(finished),
@@ -55,17 +66,11 @@ def render_page(
     )
 
 
-def _unranked(panel: Panel) -> list[str]:
-    """Why there is no critical difference, at the k that have none."""
-    reasons: dict[str, list[int]] = {}
-    for k in panel.ks:
-        result = critical_difference(panel, k)
-        if isinstance(result, str):
-            reasons.setdefault(result, []).append(k)
-    return [
-        reason if len(ks) == len(panel.ks) else f"At {', '.join(map(k_title, ks))}: {reason[0].lower()}{reason[1:]}"
-        for reason, ks in reasons.items()
-    ]
+def _methods_text(study: Study) -> str:
+    """How many methods there are, and how many variants beside them: ``11 methods, 8 variants``."""
+    methods = len(set(study.method_names.values()))
+    variants = len(study.methods) - methods
+    return pluralize(methods, "method") + (f", {pluralize(variants, 'variant')}" if variants else "")
 
 
 def _source_means(study: Study) -> list[dict[Any, Any]]:

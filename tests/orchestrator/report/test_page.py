@@ -104,7 +104,7 @@ def test_no_results_still_make_a_page(tmp_path: Path) -> None:
 
 def test_one_method_on_one_dataset_makes_a_page(tmp_path: Path) -> None:
     page = write(tmp_path, [result(cell("bolt"), 60.0)]).page.read_text(encoding="utf-8")
-    assert "no other complete method" in page
+    assert "one method only" in page
     assert "60.00" in page
 
 

@@ -3,7 +3,7 @@
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => { part.open = true; }));
 // Makes every table marked data-sortable sortable and, if it is long, searchable. The page is complete without it.
 // Rows of a long table that are shown until the reader asks for all. The layout of thousands of rows takes seconds.
-const FIRST_ROWS = 150;
+const FIRST_ROWS = 30;
 for (const table of document.querySelectorAll("table[data-sortable]")) {
   const body = table.tBodies[0], headers = [...[...table.tHead.rows].at(-1).cells], scroll = table.closest(".scroll");
   const number = (cell) => cell.dataset.v === undefined ? null : Number(cell.dataset.v);
@@ -20,7 +20,7 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
     if (count) count.textContent = `${matching.length} of ${entries.length}`;
     if (more) {
       more.hidden = matching.length <= limit;
-      more.firstChild.textContent = `The first ${limit} of ${matching.length} rows are shown. `;
+      more.firstChild.textContent = `${matching.length - limit} more rows. `;
     }
   };
 
@@ -44,7 +44,6 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
   });
 
   if (entries.length <= 12) continue;
-  scroll.classList.add("tall");
   const bar = document.createElement("div"), search = document.createElement("input");
   count = document.createElement("span");
   bar.className = "filters";
@@ -74,10 +73,50 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
     more = document.createElement("p");
     more.className = "more small";
     all.textContent = "show all";
-    all.addEventListener("click", () => { limit = Infinity; show(); });
+    all.addEventListener("click", () => { limit = Infinity; scroll.classList.add("tall"); show(); });
     more.append(document.createTextNode(""), all);
     scroll.after(more);
   }
   table.closest("figure").prepend(bar);
   show();
 }
+
+// A hint above every table and figure that is wider than its box.
+const watch = new ResizeObserver((boxes) => {
+  for (const { target: box } of boxes) box.previousElementSibling.style.display =
+    box.scrollWidth > box.clientWidth + 1 ? "block" : "none";
+});
+for (const box of document.querySelectorAll(".scroll")) {
+  const hint = document.createElement("p");
+  hint.className = "hint";
+  hint.textContent = "Scroll sideways for more \u2192";
+  box.before(hint);
+  watch.observe(box);
+}
+
+// A number made of cells leads to the page of each cell, or to the command that makes it.
+const stored = document.getElementById("data");
+const inspected = new Set(stored ? JSON.parse(stored.textContent).inspected : []);
+const part = (name, text) => Object.assign(document.createElement(name), { textContent: text });
+document.addEventListener("click", (event) => {
+  const number = event.target.closest("td[data-c]");
+  if (!number) return;
+  const dialog = document.createElement("dialog"), form = document.createElement("form");
+  dialog.setAttribute("aria-label", "cells of this number");
+  for (const id of number.dataset.c.split(" ")) {
+    if (inspected.has(id)) {
+      const link = part("a", id);
+      link.href = `../cells/${id}.html`;
+      dialog.append(link);
+    } else {
+      dialog.append(part("span", "To look inside this cell:"));
+    }
+    dialog.append(part("code", `python -m orchestrator inspect ${id}`));
+  }
+  form.method = "dialog";
+  form.append(part("button", "close"));
+  dialog.append(form);
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+});
