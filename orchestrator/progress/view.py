@@ -65,7 +65,7 @@ class LiveView:
 
     def _cells(self) -> list[RenderableType]:
         shot = self.shot
-        counts = Text(f"cells: {shot.done} done")
+        counts = Text(f"{shot.done} done")
         if shot.before:
             counts.append(f" ({shot.before} of them before)")
         counts.append(f", {len(shot.running)} running, {shot.waiting} waiting, ")
