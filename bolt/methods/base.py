@@ -11,10 +11,17 @@ import dataclasses
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from bolt.task.task import Adapted, Task
 from bolt.training.meta_recipe import MetaRecipe
+
+ADDED_LATER: Mapping[str, Any] = MappingProxyType({"omitted_at_default": True})
+"""Metadata of a setting that a method got later: at its default it is no part of a cell's identity.
+
+So results that were measured before the setting existed stay valid. The default has to be what the code did before.
+"""
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,15 @@ class Method:
                 raise UnknownName(key, known, f"method {self.name}")
             values[key] = _converted(f"{self.name}.{key}", value, getattr(defaults, key))
         return self.settings_class(**values)
+
+    @staticmethod
+    def identity_of(settings: Any) -> tuple[tuple[str, Any], ...]:
+        """The settings that are part of a cell's identity, sorted by name: see :data:`ADDED_LATER`."""
+        return tuple(
+            (field.name, getattr(settings, field.name))
+            for field in sorted(dataclasses.fields(settings), key=lambda field: field.name)
+            if not (field.metadata == ADDED_LATER and getattr(settings, field.name) == field.default)
+        )
 
     def run(self, task: Task, settings: Any) -> Adapted:
         """Adapt to the task with the given settings or, under ``config_selection: best_on_test``, the best candidate's.

@@ -67,6 +67,19 @@ def padded_basis(basis: Basis, width: int, generator: torch.Generator) -> Basis:
     return Basis(complete_columns(basis.u, wanted, generator), complete_columns(basis.v, wanted, generator))
 
 
+def pretrained_basis(weight: Tensor, width: int, trailing: bool = False) -> Basis:
+    """The leading (or trailing) ``width`` singular directions of a pre-trained weight matrix (m, n)."""
+    u, _, v_h = torch.linalg.svd(weight.double(), full_matrices=False)
+    first = u.shape[1] - width if trailing else 0
+    return Basis(*(part[:, first : first + width].to(weight.dtype).contiguous() for part in (u, v_h.mT)))
+
+
+def random_basis(matrix_shape: tuple[int, int], width: int, generator: torch.Generator) -> Basis:
+    """Random orthonormal columns for a matrix (m, n): two independent uniform draws, float32 on the CPU."""
+    u, v = (complete_columns(torch.zeros(rows, 0), width, generator) for rows in matrix_shape)
+    return Basis(u, v)
+
+
 def _stacked(directions: Sequence[Directions], matrix_shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
     """All sources' u (m, r), s (r,) and v (n, r), concatenated. Raises ``ValueError`` if a shape does not fit."""
     m, n = matrix_shape

@@ -13,8 +13,18 @@ from typing import Protocol as Interface
 from torch import Tensor
 
 from bolt.seeds import torch_generator
-from bolt.spectral.bases import Basis, diagonal_coefficients, orthonormal_basis, padded_basis, whitened_basis
+from bolt.spectral.bases import (
+    Basis,
+    diagonal_coefficients,
+    orthonormal_basis,
+    padded_basis,
+    pretrained_basis,
+    random_basis,
+    whitened_basis,
+)
 from bolt.spectral.directions import Directions, directions_per_source, truncate_directions
+
+BasisOf = Literal["sources", "pretrained", "pretrained_trailing", "random"]
 
 
 @dataclass(frozen=True)
@@ -64,12 +74,18 @@ class BasisRecipe:
         orthogonalisation: ``polar`` or ``whitening``; see :func:`bolt.spectral.bases.orthonormal_basis` and
             :func:`bolt.spectral.bases.whitened_basis`.
         whitening_epsilon: the epsilon of ``whitening``.
+        basis: whose directions the columns are. ``sources``: as above. The others have as many columns for every
+            matrix, but other ones: the leading (``pretrained``) or ``pretrained_trailing`` singular directions of the
+            pre-trained weight, or ``random`` ones.
+        seed: seed of the random directions.
     """
 
     top_k: int
     room: int
     orthogonalisation: Literal["polar", "whitening"] = "polar"
     whitening_epsilon: float = 1e-6
+    basis: BasisOf = "sources"
+    seed: int = 0
 
 
 def pooled_basis(sources: Sources, matrix: str, top_k: int) -> PooledBasis:
@@ -84,11 +100,27 @@ def pooled_basis(sources: Sources, matrix: str, top_k: int) -> PooledBasis:
     return PooledBasis(basis, diagonal_coefficients(basis, mean))
 
 
-def build_basis(sources: Sources, recipe: BasisRecipe, matrix: str, shape: Sequence[int]) -> PooledBasis:
-    """The basis of one matrix (m, n) by a recipe, and the sources' mean coefficients in it.
+def build_basis(sources: Sources, recipe: BasisRecipe, matrix: str, weight: Tensor) -> PooledBasis:
+    """The basis of one matrix by a recipe, and the sources' mean coefficients in it.
 
     The common case calls :meth:`Sources.pooled_basis`, which may be cached; the others are computed here.
+
+    Args:
+        weight: the pre-trained matrix, (m, n).
     """
+    m, n = weight.shape
+    found = _basis_of_sources(sources, recipe, matrix, (m, n))
+    if recipe.basis == "sources":
+        return found
+    width = min(found.basis.rank, m, n)
+    if recipe.basis == "random":
+        basis = random_basis((m, n), width, torch_generator("random basis", matrix, recipe.seed))
+    else:
+        basis = pretrained_basis(weight.detach().cpu(), width, trailing=recipe.basis == "pretrained_trailing")
+    return PooledBasis(basis, diagonal_coefficients(basis, sources.mean_task_vector(matrix)))
+
+
+def _basis_of_sources(sources: Sources, recipe: BasisRecipe, matrix: str, shape: tuple[int, int]) -> PooledBasis:
     m, n = shape
     count, limit = len(sources.names), min(m, n)
     padding, room = recipe.room > count, recipe.room

@@ -75,12 +75,12 @@ def rebuild_change(
         coefficients: s (r,) of each matrix by open_clip's name.
         probes: the saved result of :meth:`SpectralChange.probes`.
         recipe, sources: as the bases were computed.
-        state: the frozen tower's tensors by open_clip's names, for their shapes.
+        state: the frozen tower's tensors by open_clip's names.
 
     Raises:
         BasisMismatch: if these are not the sources that the coefficients were trained with.
     """
-    bases = {name: build_basis(sources, recipe, name, state[name].shape).basis for name in coefficients}
+    bases = {name: build_basis(sources, recipe, name, state[name]).basis for name in coefficients}
     for name, s in coefficients.items():
         if bases[name].rank != len(s):
             raise BasisMismatch(

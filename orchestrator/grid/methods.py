@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -65,10 +64,9 @@ def resolve_method(choice: MethodChoice, track: Track, overrides: Overrides, loc
     settings = _configure(method, choice.settings, track, location)
     if changes := overrides.methods.get(method.name):
         settings = _configure(method, {**choice.settings, **changes}, track, overrides.location(method.name))
-    values = sorted((field.name, getattr(settings, field.name)) for field in dataclasses.fields(settings))
     preset = choice.settings.get("preset")
     label = choice.label or (f"{choice.name}[{preset}]" if preset else None)
-    return ResolvedMethod(method, MethodRef(method.name, method.version, tuple(values)), label, location)
+    return ResolvedMethod(method, MethodRef(method.name, method.version, method.identity_of(settings)), label, location)
 
 
 def _configure(method: Method, changes: Mapping[str, Any], track: Track, location: Location) -> Any:

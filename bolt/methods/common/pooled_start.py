@@ -6,7 +6,7 @@ Shape legend: m, n a weight matrix's rows and columns, r its coefficients.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from bolt.clip.tensor_names import MATRIX_KINDS, check_matrix_kinds, matrix_names
 from bolt.clip.tower import ImageTower
+from bolt.methods.base import ADDED_LATER
 from bolt.methods.common.merging import mean_task_vectors, required_sources, with_update
 from bolt.methods.common.scale_selection import ScaleBy, choose_scale
 from bolt.spectral.bases import Basis, diagonal_coefficients
-from bolt.spectral.sources import BasisRecipe, PooledBasis, Sources, build_basis
+from bolt.spectral.sources import BasisOf, BasisRecipe, PooledBasis, Sources, build_basis
 from bolt.spectral.spectral_change import SpectralChange
 from bolt.spectral.spectral_linear import Sign, attach_coefficients, merge_coefficients
 from bolt.task.task import Task
@@ -43,6 +44,10 @@ class PooledStartSettings:
         other_tensors: what happens to the tensors without a basis that are no weight matrices: they stay
             ``pretrained``, or move by the sources' mean task vector (``averaged``), unscaled and not trained.
         padded_sources: under ``task_count_basis: padded``, for how many sources every basis has columns.
+        basis: whose directions the columns are: the ``sources``', the leading singular directions of the
+            ``pretrained`` weights, their trailing ones (``pretrained_trailing``), or ``random`` orthonormal ones, drawn
+            with the task's seed. The number of coefficients is the same for all, and so is the start: the sources' mean
+            task vector, projected onto the basis. Any other basis than the sources' is a control.
     """
 
     top_k: int = 12
@@ -55,6 +60,7 @@ class PooledStartSettings:
     matrices: tuple[str, ...] = tuple(MATRIX_KINDS)
     other_tensors: Literal["pretrained", "averaged"] = "pretrained"
     padded_sources: int = 16
+    basis: BasisOf = field(default="sources", metadata=ADDED_LATER)
 
     def __post_init__(self) -> None:
         if self.top_k < 1 or not self.alphas:
@@ -73,6 +79,7 @@ _ALLOWED_VALUES = {
     "pooling": ("mean", "sum", "max"),
     "sign": ("free", "relu"),
     "other_tensors": ("pretrained", "averaged"),
+    "basis": ("sources", "pretrained", "pretrained_trailing", "random"),
 }
 
 
@@ -129,7 +136,7 @@ def pooled_start(task: Task, settings: PooledStartSettings) -> PooledStart:
     matrices = matrix_names(state)
     recipe = _recipe(task, settings, len(sources.names))
     pooled_bases = {
-        name: build_basis(sources, recipe, name, state[name].shape) for name in matrix_names(state, settings.matrices)
+        name: build_basis(sources, recipe, name, state[name]) for name in matrix_names(state, settings.matrices)
     }
     if settings.pooling == "sum":
         count = len(sources.names)
@@ -161,7 +168,10 @@ def pooled_start(task: Task, settings: PooledStartSettings) -> PooledStart:
 def _recipe(task: Task, settings: PooledStartSettings, count: int) -> BasisRecipe:
     padding = task.protocol.task_count_basis == "padded" and settings.padded_sources > count
     room = settings.padded_sources if padding else count
-    return BasisRecipe(settings.top_k, room, settings.orthogonalisation, settings.whitening_epsilon)
+    seed = task.seed if settings.basis == "random" else 0
+    return BasisRecipe(
+        settings.top_k, room, settings.orthogonalisation, settings.whitening_epsilon, settings.basis, seed
+    )
 
 
 def _with_largest(sources: Sources, pooled_bases: Mapping[str, PooledBasis]) -> dict[str, PooledBasis]:

@@ -447,6 +447,34 @@ def test_whitening_equals_the_polar_form_on_well_conditioned_sources(backbone: B
         assert float(far[name].norm()) < 0.9 * float(values.norm())
 
 
+@pytest.mark.parametrize("basis", ["pretrained", "pretrained_trailing", "random"])
+def test_another_basis_has_as_many_coefficients_and_starts_at_the_projected_mean(
+    basis: str, backbone: Backbone
+) -> None:
+    task = make_task(backbone)
+    settings = PooledStartSettings(top_k=2, alphas=(1.0,), basis=basis)  # type: ignore[arg-type]
+    own, other = start_of(task), pooled_start(task, settings)
+    assert {name: len(s) for name, s in own.items()} == {name: len(s) for name, s in other.pooled.items()}
+    assert task.sources is not None
+    for name, coefficients in other.pooled.items():
+        expected = diagonal_coefficients(other.bases[name], task.sources.mean_task_vector(name))
+        torch.testing.assert_close(coefficients, expected)
+        assert not torch.equal(coefficients, own[name])
+
+
+def test_a_random_basis_is_another_for_every_seed(backbone: Backbone) -> None:
+    task = make_task(backbone)
+    first, again, second = (start_of(replace(task, seed=seed), basis="random")[MLP] for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)
+
+
+def test_the_basis_of_the_sources_is_no_part_of_a_cells_identity(backbone: Backbone) -> None:
+    method = METHODS["bolt"]
+    assert "basis" not in dict(method.identity_of(method.configure({})))
+    assert dict(method.identity_of(method.configure({"basis": "random"})))["basis"] == "random"
+
+
 def test_whitening_survives_duplicates_and_padding(backbone: Backbone) -> None:
     sources = RandomSources(backbone, count=2)
     sources.vectors["again"] = sources.vectors["source_0"]

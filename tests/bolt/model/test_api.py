@@ -263,8 +263,10 @@ def test_coefficients_find_their_basis_again_or_bring_it(
         {"sign": "relu"},
         {"other_tensors": "averaged"},
         {"matrices": ("projection",)},
+        {"basis": "pretrained"},
+        {"basis": "random"},
     ],
-    ids=lambda settings: next(iter(settings)),
+    ids=lambda settings: "-".join(map(str, *settings.items())),
 )
 def test_every_form_of_the_start_comes_back_from_its_coefficients(
     settings: dict[str, object], backbone: Backbone, sources: CheckpointSources, tmp_path: Path

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bolt.seeds import torch_generator
-from bolt.spectral.bases import Basis, diagonal_coefficients, orthonormal_basis, padded_basis, tsv_merge, whitened_basis
+from bolt.spectral.bases import (
+    Basis,
+    diagonal_coefficients,
+    orthonormal_basis,
+    padded_basis,
+    pretrained_basis,
+    random_basis,
+    tsv_merge,
+    whitened_basis,
+)
 from bolt.spectral.directions import Directions, directions_per_source, top_directions
 from bolt.spectral.orthogonal import complete_columns, polar_factor, whiten
 from bolt.spectral.sources import PooledBasis, Sources, pooled_basis
@@ -365,6 +374,26 @@ def test_padding_follows_its_generator() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- pooling
+
+
+def test_a_pretrained_basis_is_the_leading_or_the_trailing_singular_triplets() -> None:
+    weight = random_matrix(10, 6, 0)
+    u, s, _ = torch.linalg.svd(weight.double(), full_matrices=False)
+    for trailing, kept in ((False, slice(0, 2)), (True, slice(4, 6))):
+        basis = pretrained_basis(weight, 2, trailing)
+        torch.testing.assert_close(diagonal_coefficients(basis, weight), s[kept].float())
+        projector = u[:, kept] @ u[:, kept].mT
+        torch.testing.assert_close((basis.u @ basis.u.mT).double(), projector, atol=1e-5, rtol=0)
+
+
+def test_a_random_basis_is_orthonormal_and_follows_its_generator() -> None:
+    def drawn(seed: int) -> Basis:
+        return random_basis((10, 6), 6, torch.Generator().manual_seed(seed))
+
+    assert_orthonormal(drawn(1).u, 1e-6)
+    assert_orthonormal(drawn(1).v, 1e-6)
+    assert torch.equal(drawn(1).u, drawn(1).u)
+    assert not torch.equal(drawn(1).u, drawn(2).u)
 
 
 class Matrices(Sources):
