@@ -31,12 +31,12 @@ from scipy.special import stdtrit
 from orchestrator.analysis.comparison import (
     LARGEST_COUNT,
     POWER,
-    SMALLEST_DIFFERENCE,
     Comparison,
     MethodScore,
 )
 from orchestrator.analysis.paired_tests import CONFIDENCE, Floats, PairedTests, paired_t_tests, signed_rank_tests
 from orchestrator.analysis.pairwise import make_comparison, pairwise_tests, significance_per_test, square
+from orchestrator.core.settings import SMALLEST_DIFFERENCE
 
 MIN_DATASETS = 5
 """With fewer shared datasets, no method is excluded and no pair is called level."""

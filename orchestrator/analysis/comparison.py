@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from orchestrator.core.settings import SMALLEST_DIFFERENCE
 from orchestrator.util.units import pluralize
 
-SMALLEST_DIFFERENCE = 1.0
-"""The smallest difference that matters, in points of accuracy. Methods that differ by less are level."""
 POWER = 0.8
 """The probability with which the estimated number of further datasets or seeds settles a pair."""
 LARGEST_COUNT = 1000

@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.analysis.comparison import SMALLEST_DIFFERENCE, Comparison, MethodScore, Pair, Scope
+from orchestrator.analysis.comparison import Comparison, MethodScore, Pair, Scope
 from orchestrator.analysis.paired_tests import Floats, Ints, PairedTests
+from orchestrator.core.settings import SMALLEST_DIFFERENCE
 
 ERROR_RATE = 0.05
 """Probability, at most, that the best set misses the truly best method."""

@@ -12,10 +12,11 @@ from typing import Any
 
 from orchestrator.analysis.best_set import best_set
 from orchestrator.analysis.comparable import ablations_of, comparable_rows, fixed_methods, methods_without_seeds
-from orchestrator.analysis.comparison import SMALLEST_DIFFERENCE, Comparison
+from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.recommendation import Choice, Cost, recommend, recommended_method
 from orchestrator.analysis.rows import LabelOf, Row, labels_of, row_list
 from orchestrator.core.cell import Cell
+from orchestrator.core.settings import SMALLEST_DIFFERENCE
 from orchestrator.store.results import Result
 
 _MIB = 2**20
@@ -122,6 +123,11 @@ class Answer:
         """Which method to use at which k, in one sentence."""
         choices = [Choice(verdict.k, verdict.comparison, verdict.costs) for verdict in self.verdicts]
         return recommend(choices, display_names).sentence
+
+    def records(self, display_names: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        """The verdicts as JSON values, each with the sentence of the recommendation over all k."""
+        sentence = self.recommendation(display_names)
+        return [{**verdict.record(display_names), "recommendation": sentence} for verdict in self.verdicts]
 
 
 def make_verdict(

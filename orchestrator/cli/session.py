@@ -111,7 +111,13 @@ def _print_end(
 
     console.print()
     console.print(
-        terminal_summary(results=plan.done, failures=plan.failed, planned=plan.grid.cells, label_of=plan.grid.label)
+        terminal_summary(
+            results=plan.done,
+            failures=plan.failed,
+            planned=plan.grid.cells,
+            label_of=plan.grid.label,
+            smallest_difference=plan.grid.smallest_difference,
+        )
     )
     console.print()
     for line in (

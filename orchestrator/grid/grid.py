@@ -25,6 +25,7 @@ class Grid:
             are not adopted.
         backbones: by name.
         labels: what reports call the method of a cell: its ``as`` label, its name, or ``name[setting=value]``.
+        smallest_difference: the smallest difference between two methods that matters, in points of accuracy.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Grid:
     datasets: Mapping[str, DatasetEntry]
     backbones: Mapping[str, BackboneEntry]
     labels: Mapping[Cell, str]
+    smallest_difference: float
 
     def label(self, cell: Cell) -> str:
         """What reports call the method of a cell. Raises ``KeyError`` for a cell of another grid."""

@@ -81,6 +81,7 @@ def load_grid(
         datasets={name: catalog.datasets[name] for name in dict.fromkeys(datasets)},
         backbones={name: catalog.backbones[name] for name in dict.fromkeys(cell.backbone.name for cell in cells)},
         labels=labels,
+        smallest_difference=file.verdict.smallest_difference,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictInt, model_validator
 
 from orchestrator.catalog.validation import StrictModel, printable
+from orchestrator.core.settings import SMALLEST_DIFFERENCE
 from orchestrator.util.errors import short_repr, shorten
 
 
@@ -93,6 +94,16 @@ class Block(StrictModel):
     protocol: Any = None
 
 
+class VerdictChoice(StrictModel):
+    """How methods are compared.
+
+    Attributes:
+        smallest_difference: the smallest difference in accuracy that matters, in points.
+    """
+
+    smallest_difference: Annotated[float, Field(gt=0, le=100)] = SMALLEST_DIFFERENCE
+
+
 class GridFile(StrictModel):
     """A grid file. Its blocks are checked one by one later, so that messages can name them."""
 
@@ -101,6 +112,7 @@ class GridFile(StrictModel):
     include: Names = ()
     protocol: Any = "strict"
     fine_tuning: dict[str, Any] = Field(default={})
+    verdict: VerdictChoice = VerdictChoice()
     blocks: tuple[dict[str, Any], ...] = ()
 
     @model_validator(mode="after")

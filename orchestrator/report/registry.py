@@ -15,7 +15,6 @@ from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.figures.by_dataset import accuracy_by_dataset, drawn_ks
 from orchestrator.report.figures.costs import accuracy_against_costs
-from orchestrator.report.figures.critical_difference import critical_difference_figure
 from orchestrator.report.figures.curves import accuracy_after_epochs, accuracy_against_k
 from orchestrator.report.figures.drawing import FigureFile
 from orchestrator.report.figures.radar import accuracy_radar
@@ -26,15 +25,15 @@ from orchestrator.report.tables.costs import costs_tables, sources_table
 from orchestrator.report.tables.distribution_shift import shift_table
 from orchestrator.report.tables.gaps import cells_without_result_table, missing_table, short_classes_table
 from orchestrator.report.tables.published import published_table
-from orchestrator.report.tables.ranking import pairs_table, ranks_table
 from orchestrator.report.tables.switch_effects import effects_table
 from orchestrator.report.tables.table import Table
 from orchestrator.report.tables.variants import variants_tables
+from orchestrator.report.tables.verdict import verdict_tables, verdict_tables_over_domains
 
 T = TypeVar("T", Table, FigureFile)
 
-PanelTableSection = Literal["lead", "variants", "datasets", "ranks", "pairs", "files"]
-PanelFigureSection = Literal["lead", "variants", "datasets", "costs", "published", "ranks"]
+PanelTableSection = Literal["lead", "variants", "datasets", "verdict", "files"]
+PanelFigureSection = Literal["lead", "variants", "datasets", "costs", "published"]
 StudyTableSection = Literal[
     "datasets", "switches", "published", "paper", "sources", "costs", "short_classes", "missing", "files"
 ]
@@ -98,8 +97,7 @@ PANEL_TABLES = [
     PanelTable("shift", each_k(shift_table), "lead", always=False, includes="main"),
     PanelTable("epochs", each_k(epochs_table), "lead", always=False),
     PanelTable("ablation", variants_tables, "variants"),
-    PanelTable("ranks", ranks_table, "ranks"),
-    PanelTable("pairs", each_k(pairs_table), "pairs"),
+    PanelTable("verdict", verdict_tables, "verdict"),
 ]
 
 PANEL_FIGURES = [
@@ -110,10 +108,10 @@ PANEL_FIGURES = [
     PanelFigure("dots", each_k(accuracy_by_dataset, drawn_ks), "datasets"),
     PanelFigure("radar", each_k(accuracy_radar, drawn_ks), "published"),
     PanelFigure("costs", accuracy_against_costs, "costs"),
-    PanelFigure("critical_difference", each_k(critical_difference_figure), "ranks"),
 ]
 
 STUDY_TABLES = [
+    StudyTable("verdict", verdict_tables_over_domains, "files"),
     StudyTable("explorer", explorer_tables, "datasets"),
     StudyTable("effects", effects_table, "switches"),
     StudyTable("published", published_table, "published"),
@@ -137,7 +135,7 @@ def panel_tables(study: Study, panel: Panel) -> PanelTables:
     lines = [line for line in PANEL_TABLES if line.always or line.name in lead_names]
     made = {line.name: _listed(line.make(study, panel)) for line in lines}
     included = {line.includes for line in lines if line.name in lead_names and len(panel.ks) == 1}
-    sections: PanelTables = {"lead": [], "variants": [], "datasets": [], "ranks": [], "pairs": [], "files": []}
+    sections: PanelTables = {"lead": [], "variants": [], "datasets": [], "verdict": [], "files": []}
     for line in lines:
         hidden = line.section == "lead" and (line.name not in lead_names or line.name in included)
         sections["files" if hidden else line.section] += made[line.name]
@@ -155,7 +153,7 @@ def panel_figures(study: Study, panel: Panel) -> PanelFigures:
     A panel of a changed protocol has none: a table shows its effect. A panel of ablations has only figures of variants,
     if there are any: the other figures would show the same numbers again.
     """
-    sections: PanelFigures = {"lead": [], "variants": [], "datasets": [], "costs": [], "published": [], "ranks": []}
+    sections: PanelFigures = {"lead": [], "variants": [], "datasets": [], "costs": [], "published": []}
     if panel.of_changed_protocol:
         return sections
     lead_names = panel.track.lead_figures

@@ -1,8 +1,8 @@
-"""The summary that the terminal shows at the end of a run: methods x k for each domain, and what is missing."""
+"""The summary that the terminal shows at the end of a run: the verdicts, methods x k by domain, what is missing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rich.console import Group, RenderableType
@@ -10,10 +10,11 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from orchestrator.analysis.rows import LabelOf
+from orchestrator.analysis.verdict import Answer
 from orchestrator.core.cell import Cell
-from orchestrator.report.analysis.study import study_of
-from orchestrator.report.analysis.verdict import verdict_groups
-from orchestrator.report.notation import SELECTED_NOTE
+from orchestrator.core.settings import SMALLEST_DIFFERENCE
+from orchestrator.report.analysis.study import Study, study_of
+from orchestrator.report.notation import SELECTED_NOTE, k_title
 from orchestrator.report.tables.accuracy import main_table
 from orchestrator.report.tables.switch_effects import effects_table
 from orchestrator.report.tables.table import Table
@@ -24,11 +25,22 @@ _LISTED_FAILURES = 5
 
 
 def terminal_summary(
-    *, results: Sequence[Result], failures: Sequence[Failure] = (), planned: Sequence[Cell] = (), label_of: LabelOf
+    *,
+    results: Sequence[Result],
+    failures: Sequence[Failure] = (),
+    planned: Sequence[Cell] = (),
+    label_of: LabelOf,
+    smallest_difference: float = SMALLEST_DIFFERENCE,
 ) -> RenderableType:
-    """What the command line prints at the end of a grid."""
-    study = study_of(results=results, failures=failures, planned=planned, label_of=label_of)
-    parts: list[RenderableType] = []
+    """What the command line prints at the end of a grid: first which method to use, then the accuracies."""
+    study = study_of(
+        results=results,
+        failures=failures,
+        planned=planned,
+        label_of=label_of,
+        smallest_difference=smallest_difference,
+    )
+    parts = [part for answer in study.answers for part in _answer(study, answer)]
     for panel in study.main_panels:
         table = main_table(study, panel)
         parts += [Text(table.title, style="bold"), _rich_table(table)]
@@ -38,8 +50,6 @@ def terminal_summary(
         parts.append(Text(SELECTED_NOTE, style="yellow"))
     if study.panels:
         parts.append(Text("mean accuracy (%) over datasets ± sample standard deviation over seeds", style="dim"))
-        for group in verdict_groups(study.panels):
-            parts.append(Text(f"{group.title}: {group.headline}" if group.title else group.headline))
     else:
         parts.append(Text("no results yet"))
     if study.failures:
@@ -51,6 +61,15 @@ def terminal_summary(
     if study.missing:
         parts.append(Text(f"{len(study.missing)} of {len(study.planned)} planned cells were not run", style="yellow"))
     return Group(*parts)
+
+
+def _answer(study: Study, answer: Answer) -> Iterator[RenderableType]:
+    """The recommendation of one place, and a line for each k."""
+    yield Text.assemble((study.answer_title(answer), "bold"), f": {answer.recommendation(study.display_names)}")
+    lines = RichTable.grid(padding=(0, 2), pad_edge=True)
+    for verdict in answer.verdicts:
+        lines.add_row(k_title(verdict.k) if verdict.k else "", verdict.statement(study.display_names))
+    yield lines
 
 
 def _rich_table(table: Table, columns: Sequence[str] = ()) -> RichTable:

@@ -5,6 +5,7 @@ A crash leaves the old report there, never a part of the new one.
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, SourceRow, frame_of
 from orchestrator.core.cell import Cell
+from orchestrator.core.settings import SMALLEST_DIFFERENCE
 from orchestrator.report.analysis.study import study_of
 from orchestrator.report.figure_pool import FigurePool
 from orchestrator.report.page.rendering import render
@@ -37,6 +39,7 @@ class ReportFiles:
 
     page: Path
     rows: Path
+    verdict: Path
     tables: tuple[Path, ...]
     figures: tuple[Path, ...]
 
@@ -54,9 +57,13 @@ def write_report(
     names_of: NamesOf | None = None,
     sources: Sequence[SourceRow] = (),
     inspected: Collection[str] = (),
+    smallest_difference: float = SMALLEST_DIFFERENCE,
     folder: Path,
 ) -> ReportFiles:
-    """Write ``index.html``, ``rows.csv``, ``tables/*.{csv,md,tex}`` and ``figures/*.{png,svg,pdf}`` into ``folder``.
+    """Write ``index.html``, ``rows.csv``, ``verdict.json``, ``tables/`` and ``figures/`` into ``folder``.
+
+    Tables are CSV, Markdown and LaTeX, figures PNG, SVG and PDF. ``smallest_difference`` is the smallest difference in
+    accuracy that matters, in points.
 
     All files are written to a temporary folder first, and then moved to their places, the page last. Tables and figures
     of an earlier report that the new one does not have are removed.
@@ -69,6 +76,7 @@ def write_report(
         published_of=published_of,
         names_of=names_of,
         sources=sources,
+        smallest_difference=smallest_difference,
     )
     folder.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(folder)
@@ -77,6 +85,8 @@ def write_report(
         for kind in ("tables", "figures"):
             (build / kind).mkdir()
         frame_of(study.rows).to_csv(build / "rows.csv", index=False)
+        verdicts = [record for answer in study.answers for record in answer.records(study.display_names)]
+        (build / "verdict.json").write_text(json.dumps(verdicts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         of_panels = {panel: panel_tables(study, panel) for panel in study.panels}
         of_study = study_tables(study)
         tables = [table for sections in of_panels.values() for own in sections.values() for table in own]
@@ -140,6 +150,7 @@ def _move(build: Path, folder: Path, paths: Sequence[str]) -> ReportFiles:
     return ReportFiles(
         page=folder / "index.html",
         rows=folder / "rows.csv",
+        verdict=folder / "verdict.json",
         tables=tuple(folder / path for path in paths if path.startswith("tables/")),
         figures=tuple(folder / path for path in paths if path.startswith("figures/")),
     )

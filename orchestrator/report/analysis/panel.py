@@ -13,7 +13,6 @@ from functools import cached_property
 from orchestrator.analysis.comparable import fixed_methods, methods_without_seeds
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.seed_means import Summary, summarize, summarize_seeds
-from orchestrator.report.analysis.statistics import Pair, Scores, average_ranks, compare
 from orchestrator.report.notation import DASH, digits_of
 from orchestrator.tracks import Track, stored_track
 from orchestrator.util.identity import slug
@@ -91,7 +90,6 @@ class Panel:
         self.seeds: tuple[int, ...] = tuple(sorted({row.seed for row in rows if row.method not in self.fixed}))
         self.seeded = frozenset(present - methods_without_seeds(rows))
         self.selects_on_test = any(row.selects_on_test for row in rows)
-        self._pairs: dict[int, list[Pair]] = {}
         self._tests: dict[tuple[int, bool], tuple[str, ...]] = {}
 
     @property
@@ -180,48 +178,6 @@ class Panel:
                     expected=len(tests),
                 )
         return means
-
-    def ranking(self, k: int) -> list[tuple[str, Summary]]:
-        """Methods with a complete mean at ``k``, best first. Methods with equal means keep the panel's order."""
-        means = [(method, self.mean(method, k).accuracy) for method in self.methods]
-        return sorted(((m, s) for m, s in means if s is not None), key=lambda item: -round(item[1].mean, 9))
-
-    def common_scores(self, k: int) -> tuple[dict[str, list[float]], int]:
-        """Means over seeds of all ranked methods on the test splits that all of them have, best method first.
-
-        The second value is the smallest number of seeds of any of these means; 0 if no method depends on a seed.
-        """
-        methods = [method for method, _ in self.ranking(k)]
-        scores: dict[str, list[float]] = {method: [] for method in methods}
-        seeds: list[int] = []
-        for test in self.tests(k, averaged=True):
-            summaries = [summary for method in methods if (summary := self.score(method, k, test)) is not None]
-            if len(summaries) == len(methods):
-                for method, summary in zip(methods, summaries, strict=True):
-                    scores[method].append(summary.mean)
-                    seeds += [summary.n] if method in self.seeded else []
-        return scores, min(seeds, default=0)
-
-    def ranks(self, k: int) -> tuple[dict[str, float], int]:
-        """Average rank over the test splits that every ranked method has, and the number of these test splits."""
-        scores, _ = self.common_scores(k)
-        return average_ranks(scores), len(next(iter(scores.values()), ()))
-
-    def pairs(self, k: int) -> list[Pair]:
-        """Every pair of methods at ``k``, compared over the averaged test splits."""
-        if k not in self._pairs:
-            scores = {m: Scores(self.accuracies(m, k), fixed=m not in self.seeded) for m in self.methods}
-            self._pairs[k] = compare(scores)
-        return self._pairs[k]
-
-    def pair(self, k: int, first: str, second: str) -> Pair | None:
-        """The comparison of two methods, seen from ``first``."""
-        for pair in self.pairs(k):
-            if (pair.first, pair.second) == (first, second):
-                return pair
-            if (pair.first, pair.second) == (second, first):
-                return pair.reversed()
-        return None
 
     @cached_property
     def last_epoch(self) -> int:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from orchestrator.analysis.comparable import Ablation, ablations_of, base_protocol, comparable_rows, is_ablation
-from orchestrator.analysis.comparison import SMALLEST_DIFFERENCE
 from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
 from orchestrator.analysis.verdict import Answer, answers_of
 from orchestrator.core.cell import Cell
+from orchestrator.core.settings import SMALLEST_DIFFERENCE
 from orchestrator.report.analysis.panel import Panel, PanelKey
 from orchestrator.report.display_names import display_names, summaries
 from orchestrator.report.notation import SELECTED
@@ -54,6 +54,28 @@ class Study:
     def tracks(self) -> tuple[str, ...]:
         """The names of the tracks that have results, in the order of the panels."""
         return _unique(panel.key.track for panel in self.panels)
+
+    def answers_about(self, panel: Panel) -> tuple[Answer, ...]:
+        """The answers about a panel's place; none if its rows take no part in verdicts."""
+        if panel.key.ablations or panel.of_changed_protocol:
+            return ()
+        return tuple(answer for answer in self.answers if _place(answer) == panel.key)
+
+    def answer_title(self, answer: Answer) -> str:
+        """The title of an answer: that of its panel, with ``all domains`` where it is about all of them."""
+        place = _place(answer)
+        title = _title(replace(place, domain=answer.domain or "all domains"), [panel.key for panel in self.panels])
+        parts = (title, answer.dataset, SELECTED if self.selects_on_test(answer) else "")
+        return " ".join(part for part in parts if part)
+
+    def selects_on_test(self, answer: Answer) -> bool:
+        """Whether test labels may have chosen a setting of any number that the answer is made of."""
+        return any(
+            panel.selects_on_test
+            for panel in self.panels
+            if (panel.key.track, panel.key.protocol, panel.key.backbone)
+            == (answer.track, answer.protocol, answer.backbone)
+        )
 
     @cached_property
     def styles(self) -> Styles:
@@ -157,6 +179,10 @@ def _panels(
         )
         for key in keys
     )
+
+
+def _place(answer: Answer) -> PanelKey:
+    return PanelKey(answer.track, answer.protocol, answer.backbone, answer.domain)
 
 
 def _title(key: PanelKey, keys: Sequence[PanelKey]) -> str:

@@ -27,7 +27,6 @@ from orchestrator.report.tables.table import (
 )
 from orchestrator.tracks import stored_track
 from orchestrator.util.identity import slug
-from orchestrator.util.units import pluralize
 
 _EPOCHS = (1, 2, 5, 10, 20)
 
@@ -50,7 +49,7 @@ def main_table(study: Study, panel: Panel) -> Table:
 
 
 def dataset_table(study: Study, panel: Panel, k: int) -> Table:
-    """Datasets x methods at one k; the last two rows are the mean over datasets and the average rank."""
+    """Datasets x methods at one k; the last row is the mean over datasets."""
     rows = []
     for test in panel.tests(k):
         entries = [score_entry(panel, method, k, test) for method in panel.methods]
@@ -60,16 +59,12 @@ def dataset_table(study: Study, panel: Panel, k: int) -> Table:
         mean, seeds = panel.mean(method, k), panel.expected_seeds(method)
         missing = f"({mean.available}/{mean.expected})"
         means.append(measured(mean.accuracy, missing=missing, seeds=seeds, digits=panel.digits))
-    ranks, count = panel.ranks(k)
     rows.append((Entry("mean" if panel.track.averages_target else "mean of shifted"), *highlighted(means)))
-    rows.append(
-        (Entry(f"average rank ({pluralize(count, 'dataset')})"), *(number(ranks.get(m)) for m in panel.methods))
-    )
     note = f"Accuracy in per cent, mean ± sample standard deviation over seeds ({panel.seeds_text})."
     header, codes = ("dataset", *names_in_header(study, panel.methods)), ("dataset", *panel.methods)
     note = with_warnings(note, panel, study.display_names)
     return panel_table(
-        panel, "datasets", "Accuracy by dataset", note, header, rows, k=k, summary_rows=2, header_codes=codes
+        panel, "datasets", "Accuracy by dataset", note, header, rows, k=k, summary_rows=1, header_codes=codes
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import io
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -91,6 +93,33 @@ def test_every_failure_and_every_missing_cell_is_shown(tmp_path: Path) -> None:
     listed = (tmp_path / "tables" / "cells_without_result.csv").read_text(encoding="utf-8")
     assert all(c.id in listed for c in lacking)
     assert "features--0badf00d" in listed
+
+
+def test_page_terminal_and_json_say_the_same(tmp_path: Path) -> None:
+    accuracies = {"bolt": 60.0, "linear_probe": 55.0, "zero_shot": 0.0}
+    results = grid(accuracies) + grid(accuracies, domain="aerial", datasets=DATASETS[:4])
+    files = write(tmp_path, results, smallest_difference=2.5)
+    records = json.loads(files.verdict.read_text(encoding="utf-8"))
+    places = [(record["domain"], record["k"], record["n"]) for record in records]
+    assert places == [
+        ("general", 1, 8),
+        ("general", 4, 8),
+        ("aerial", 1, 4),
+        ("aerial", 4, 4),
+        (None, 1, 12),
+        (None, 4, 12),
+    ]
+    assert {record["outcome"] for record in records} == {"best", "undecided"}
+    assert {record["smallest_difference"] for record in records} == {2.5}
+    console = Console(width=500, file=io.StringIO(), force_terminal=False)
+    console.print(terminal_summary(results=results, label_of=label, smallest_difference=2.5))
+    terminal = console.file.getvalue()  # type: ignore[attr-defined]
+    page = html.unescape(files.page.read_text(encoding="utf-8"))
+    for record in records:
+        for text in (terminal, page):
+            assert record["statement"] in text
+            assert record["recommendation"][1:] in text  # the page begins with a capital letter
+    assert terminal.index(records[0]["recommendation"]) < terminal.index("Accuracy by method")
 
 
 def test_no_results_still_make_a_page(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_the_page_on_adding_a_table_holds_a_table_that_the_report_shows(
     assert f"tables/{path.name}" in page
 
 
-@pytest.mark.parametrize("section", ["variants", "datasets", "ranks", "pairs"])
+@pytest.mark.parametrize("section", ["variants", "datasets", "verdict"])
 def test_another_table_with_a_row_for_each_method_stands_beside_the_main_table(
     section: registry.PanelTableSection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Tables: their formats, and the tables by dataset, of pairs and of variants."""
+"""Tables: their formats, and the tables by dataset, of verdicts and of variants."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from orchestrator.analysis.seed_means import summarize
 from orchestrator.report.analysis.study import study_of
 from orchestrator.report.notation import signed
 from orchestrator.report.tables.accuracy import dataset_table
 from orchestrator.report.tables.formats import to_csv, to_html, to_markdown
 from orchestrator.report.tables.latex import latex_escape, to_latex
-from orchestrator.report.tables.ranking import pairs_table
 from orchestrator.report.tables.table import Entry, Table, highlighted, measured
 from orchestrator.report.tables.variants import variants_tables
+from orchestrator.report.tables.verdict import verdict_tables, verdict_tables_over_domains
 from tests.helpers.small_results import cell, grid, is_cell, result, study, write
 
 
@@ -69,18 +71,33 @@ def test_marks_follow_the_printed_digits() -> None:
     assert [e.highlight for e in highlighted([Entry("", value=1.0), Entry("", value=1.0)])] == ["", ""]
 
 
-def test_dataset_table_closes_with_mean_and_rank() -> None:
+def test_dataset_table_closes_with_the_mean() -> None:
     arranged = study(grid({"bolt": 60.0, "linear_probe": 55.0}))
     table = dataset_table(arranged, arranged.panels[0], 4)
-    assert table.summary_rows == 2
-    assert [row[0].text for row in table.rows[-2:]] == ["mean", "average rank (8 datasets)"]
-    assert [entry.text for entry in table.rows[-1][1:]] == ["1.00", "2.00"]
+    assert table.summary_rows == 1
+    assert table.rows[-1][0].text == "mean"
 
 
-def test_pairs_are_sorted_from_the_winner_down() -> None:
-    arranged = study(grid({"linear_probe": 55.0, "bolt": 60.0}))
-    row = pairs_table(arranged, arranged.panels[0], 4).rows[0]
-    assert [entry.text for entry in row[:4]] == ["BOLT", "Linear probe", "significant", "+5.00"]
+def test_the_verdict_table_compares_every_method_with_the_first() -> None:
+    arranged = study(grid({"linear_probe": 55.0, "bolt": 60.0, "zero_shot": 0.0}))
+    table = list(verdict_tables(arranged, arranged.panels[0]))[1]
+    (bolt, probe, zero_shot) = table.rows
+    assert [row[0].text for row in table.rows] == ["BOLT", "Linear probe", "Zero-shot"]
+    assert "out" not in bolt[1].text
+    assert "BOLT" in probe[1].text
+    assert [entry.value for entry in probe[2:]] == [pytest.approx(v) for v in (63.85, -5.0, -5.0, -5.0, 8, 2)]
+    assert zero_shot[-1].value is None
+    assert arranged.answers[0].verdicts[1].statement() in table.note
+    assert list(verdict_tables_over_domains(arranged)) == []
+
+
+def test_all_domains_together_have_their_own_verdict_tables() -> None:
+    accuracies = {"bolt": 60.0, "linear_probe": 55.0}
+    arranged = study(grid(accuracies) + grid(accuracies, domain="aerial"))
+    tables = list(verdict_tables_over_domains(arranged))
+    assert [len(table.rows) for table in tables] == [2, 2]
+    assert {row[6].value for table in tables for row in table.rows} == {16}
+    assert len({table.name for panel in arranged.panels for table in verdict_tables(arranged, panel)}) == 4
 
 
 def test_variants_of_a_method_stand_in_the_order_of_the_grid() -> None:

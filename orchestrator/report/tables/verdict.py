@@ -1,0 +1,62 @@
+"""Which methods may be the best: every method of a comparison beside the first one, over datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orchestrator.analysis.verdict import Answer, Verdict
+from orchestrator.report.analysis.panel import Panel
+from orchestrator.report.analysis.study import Study
+from orchestrator.report.notation import at_k
+from orchestrator.report.tables.common import method_entry
+from orchestrator.report.tables.table import Entry, Table, difference, number, with_dagger
+from orchestrator.util.identity import slug
+from orchestrator.util.units import pluralize
+
+
+def verdict_tables(study: Study, panel: Panel) -> Iterator[Table]:
+    """One table for each k of a panel; none for ablations and for a changed protocol, which have no verdict."""
+    return (table for answer in study.answers_about(panel) for table in _tables(study, answer))
+
+
+def verdict_tables_over_domains(study: Study) -> Iterator[Table]:
+    """One table for each k over all domains together."""
+    return (table for answer in study.answers if not answer.domain for table in _tables(study, answer))
+
+
+def _tables(study: Study, answer: Answer) -> Iterator[Table]:
+    return (_verdict_table(study, answer, verdict) for verdict in answer.verdicts)
+
+
+def _verdict_table(study: Study, answer: Answer, verdict: Verdict) -> Table:
+    """Methods, the best set first: mean, difference to the first method with its interval, n and seeds."""
+    comparison, selected = verdict.comparison, study.selects_on_test(answer)
+    rows = []
+    for score in comparison.methods:
+        lower, upper = score.interval or (None, None)
+        row = (
+            method_entry(study, score.method),
+            Entry(f"out: {study.display_names[score.beaten_by]} is better" if score.beaten_by else "may be the best"),
+            number(score.mean),
+            difference(score.difference),
+            difference(lower),
+            difference(upper),
+            number(score.n, "d"),
+            number(score.seeds, "d") if score.seeds else Entry("any", tooltip="does not depend on a seed"),
+        )
+        rows.append(with_dagger(row, selected))
+    unit = "seed" if answer.dataset else "dataset"
+    note = (
+        f"{verdict.statement(study.display_names)}. At 95 per cent, over {pluralize(comparison.n, unit)}. Difference: "
+        "points against the first method, on what both were measured on, with the ends of its 95 per cent interval. "
+        f"The smallest difference that matters: {comparison.smallest_difference:g} points."
+    )
+    place = "_".join((answer.track, answer.domain or "all-domains", answer.backbone, answer.protocol, answer.dataset))
+    return Table(
+        name=f"verdict_{slug(place.strip('_'))}_k{verdict.k}",
+        title=f"Which methods may be the best{at_k(verdict.k)}, {study.answer_title(answer)}",
+        note=note,
+        header=("method", "verdict", "mean", "difference", "from", "to", f"{unit}s", "seeds"),
+        rows=tuple(rows),
+        text_columns=2,
+    )
