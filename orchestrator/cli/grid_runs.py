@@ -117,7 +117,9 @@ class GridRuns:
         later = f"`python -m orchestrator sync {self._grid.name}` continues later"
         every = self._grid.all_cells
         results = plan.done if every == self._grid.cells else self._store.read_results(in_running_order(every))[0]
-        answers = answers_of_results(results, every, self._grid.label)
+        answers = answers_of_results(
+            results, every, self._grid.label, smallest_difference=self._grid.smallest_difference
+        )
 
         def attempt(on_progress: Callable[[int, int], None]) -> SyncReport:
             return self.open_tracker().sync(
