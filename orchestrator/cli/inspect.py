@@ -1,7 +1,8 @@
-"""``inspect``: write a page about one finished cell: its mistakes, coefficients and sources."""
+"""``inspect``: write a page about one finished cell: rivals, mistakes, training, coefficients and sources."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,11 @@ from orchestrator.util.console import print_line
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from orchestrator.report.page.cell_page import PageLinks
+
+CELL_PAGES = "reports/cells"
+"""Folder of the pages in the store."""
 
 
 def inspect(
@@ -30,13 +36,14 @@ def inspect(
 ) -> None:
     """Write a page about one finished cell.
 
-    It shows accuracy by class, confusions, the worst mistakes, coefficients and the overlap of the sources.
+    It shows all methods in the cell's place, images that only this one classifies correctly, its most confident
+    mistakes, accuracy by class, the training, coefficients and the overlap of the sources.
     """
     from orchestrator.artifacts.images import Images
     from orchestrator.artifacts.loaded import LoadedArtifacts
     from orchestrator.models.find_result import find_result
     from orchestrator.models.inspection import inspect_cell
-    from orchestrator.report.page.cell_page import render_inside
+    from orchestrator.report.page.cell_page import render_cell_page
     from orchestrator.store.local_mirror import local_folder
 
     settings = run_settings(store, data_root, catalog, threads, device)
@@ -45,12 +52,14 @@ def inspect(
     loaded = LoadedArtifacts(settings)
     refs = {dataset.name: dataset for dataset in result.cell.evaluate_on}
 
-    def image_of(dataset: str, place: int) -> NDArray[np.uint8]:
+    def image_of(dataset: str, row: int) -> NDArray[np.uint8]:
         images = Images(refs[dataset], "test", loaded.image_size(result.cell.backbone))
-        return loaded.get(images).image(place).numpy()
+        return loaded.get(images).image(row).numpy()
 
-    page = render_inside(inspect_cell(result, loaded), image_of).encode()
-    name, where = f"reports/cells/{result.cell.id}.html", ""
+    found = inspect_cell(result, loaded)
+    links = _links(opened, result.cell.id, [rival.cell.id for rival in found.rivals], output)
+    page = render_cell_page(found, image_of, links).encode()
+    name, where = f"{CELL_PAGES}/{result.cell.id}.html", ""
     path = output or local_folder(opened.files, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(page)
@@ -58,3 +67,30 @@ def inspect(
         opened.files.write(name, page)
         where = f", and in the store {opened.files.location(name)}"
     print_line(f"page: {path}{where}")
+
+
+def _links(store: Store, cell_id: str, rivals: list[str], output: Path | None) -> PageLinks:
+    """Where the page leads: the reports that have the cell, and the pages of its rivals.
+
+    A page outside the store links to pages of a store on this machine only.
+    """
+    from orchestrator.report.page.cell_page import PageLinks
+
+    if output is not None and not store.files.is_local:
+        return PageLinks()
+    start = CELL_PAGES if output is None else str(output.parent.absolute())
+
+    def href(name: str) -> str:
+        return Path(os.path.relpath(name if output is None else store.files.local_path(name), start)).as_posix()
+
+    grids = [name for name in store.files.names("reports") if f"reports/{name}" != CELL_PAGES]
+    contents = store.files.read_many([f"reports/{grid}/rows.csv" for grid in grids])
+    pages = set(store.files.names(CELL_PAGES))
+    return PageLinks(
+        reports={
+            grid: href(f"reports/{grid}/index.html")
+            for grid, rows in zip(grids, contents, strict=True)
+            if rows is not None and cell_id.encode() in rows
+        },
+        cells={name: href(f"{CELL_PAGES}/{name}.html") for name in rivals if f"{name}.html" in pages},
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,18 +34,25 @@ def cell_labels(planned: Mapping[Cell, PlannedCell]) -> dict[Cell, str]:
 
 def _default_labels(planned: Mapping[Cell, PlannedCell]) -> dict[tuple[str, MethodRef], str]:
     """(track, method) -> label of the cells that the grid gives no label."""
-    variants: dict[tuple[str, str], dict[MethodRef, dict[str, Any]]] = {}
+    methods: dict[str, list[MethodRef]] = {}
     for one in planned.values():
         if one.label is None:
-            method = one.cell.method
-            variants.setdefault((one.cell.track, method.name), {})[method] = method.settings_dict()
+            methods.setdefault(one.cell.track, []).append(one.cell.method)
+    return {(track, ref): label for track, refs in methods.items() for ref, label in method_labels(refs).items()}
+
+
+def method_labels(methods: Iterable[MethodRef]) -> dict[MethodRef, str]:
+    """The name of each method; of methods with one name, ``name[setting=value]`` with the settings that differ."""
+    variants: dict[str, dict[MethodRef, dict[str, Any]]] = {}
+    for method in methods:
+        variants.setdefault(method.name, {})[method] = method.settings_dict()
     labels = {}
-    for (track, name), settings_of in variants.items():
+    for name, settings_of in variants.items():
         some = next(iter(settings_of.values()))
         varying = [key for key in some if len({repr(settings.get(key)) for settings in settings_of.values()}) > 1]
         for ref, settings in settings_of.items():
             values = ",".join(f"{key}={_short(settings[key])}" for key in varying)
-            labels[track, ref] = f"{name}[{values}]" if values else name
+            labels[ref] = f"{name}[{values}]" if values else name
     return labels
 
 

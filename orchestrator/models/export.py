@@ -8,6 +8,8 @@ is read back and compared with the one in memory.
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -60,20 +62,27 @@ def restore_model(result: Result, loaded: LoadedArtifacts) -> RestoredModel:
     Raises ``UserError`` when an artifact of the cell is missing, its classifier cannot be saved, or the accuracy
     differs from the recorded one on the same device and package versions.
     """
+    with readable_inputs(result, loaded):
+        model, evaluations, how = _restore(result, loaded)
+    warnings = _compare(result, evaluations, loaded)
+    return RestoredModel(model, how, accuracies(replace(result, evaluations=evaluations))[0], warnings)
+
+
+@contextmanager
+def readable_inputs(result: Result, loaded: LoadedArtifacts) -> Iterator[None]:
+    """Raise ``UserError`` if the catalog does not have the cell's dataset, or if the store lacks an artifact of it."""
     if result.cell.dataset.name not in loaded.catalog.datasets:
         raise UserError(
             f"the cell's dataset {result.cell.dataset.name} is in no catalog file",
             hint="give the --catalog that its grid was run with",
         )
     try:
-        model, evaluations, how = _restore(result, loaded)
+        yield
     except FileNotFoundError as error:
         raise UserError(
             f"an input of {result.cell.id} is missing: {error}",
-            hint="run its grid on an empty --store, which builds it again, and export from there",
+            hint="run its grid on an empty --store, which builds it again, and use that store",
         ) from None
-    warnings = _compare(result, evaluations, loaded)
-    return RestoredModel(model, how, accuracies(replace(result, evaluations=evaluations))[0], warnings)
 
 
 def save_model(
@@ -121,7 +130,7 @@ def example_image(result: Result, loaded: LoadedArtifacts) -> bytes:
 def _restore(result: Result, loaded: LoadedArtifacts) -> tuple[Model, tuple[Evaluation, ...], str]:
     """The model, its scores on the cell's test splits, and ``kept`` or ``again``."""
     cell = result.cell
-    kept = _load_kept(cell, loaded)
+    kept = load_kept(cell, loaded)
     if kept is None:
         measured = measure(cell, loaded)
         try:
@@ -133,7 +142,7 @@ def _restore(result: Result, loaded: LoadedArtifacts) -> tuple[Model, tuple[Eval
     return kept, tuple(evaluate(cell, dataset, adapted, loaded) for dataset in cell.evaluate_on), "kept"
 
 
-def _load_kept(cell: Cell, loaded: LoadedArtifacts) -> Model | None:
+def load_kept(cell: Cell, loaded: LoadedArtifacts) -> Model | None:
     """The model of the adapter that the store keeps; ``None`` if there is no complete one."""
     folder = loaded.store.adapter_folder(cell.id)
     if folder is None:

@@ -1,14 +1,14 @@
-"""Inspect a finished cell: its wrong predictions, its trained coefficients, and the overlap of its sources.
+"""Inspect a finished cell: its predictions beside other methods', its trained coefficients, its sources' overlap.
 
-Results do not keep predictions. The cell's model is restored (:mod:`orchestrator.models.export`) and predicts again.
+The cell's model is restored (:mod:`orchestrator.models.export`) and predicts again.
 
 Shape legend: N test images, B batch, C classes, S sources, r coefficients, m, n a weight matrix's rows and columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -21,31 +21,37 @@ from bolt.spectral.sources import Sources, build_basis
 from bolt.task.scoring import SCORING_BATCH, predict_classes
 from bolt.task.task import cosine_classifier
 from orchestrator.artifacts.head import Head
-from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.images import Images, class_names
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.test_features import TestFeatures
 from orchestrator.cells.evaluation import target_labels
 from orchestrator.cells.task import cell_sources
 from orchestrator.core.cell import Cell, DatasetRef
-from orchestrator.models.export import restore_model
+from orchestrator.models.export import readable_inputs, restore_model
+from orchestrator.models.rivals import find_rivals, labels_in_place
 from orchestrator.store.results import Result
+
+Classes = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class SplitPredictions:
-    """The predictions of a model on a whole test split.
+    """The predictions of a cell on one test split.
 
     Attributes:
+        rows: positions of the images in the test split, (N,).
         labels, predicted, frozen: the true class, the model's and the zero-shot classifier's prediction, (N,).
-        confidence, truth_probability: the model's probability of the predicted and of the true class, (N,).
+        confidence: the model's probability of the predicted class, (N,).
+        rivals: cell id -> what another method predicted for the same images, (N,); only cells with predictions.
     """
 
     dataset: str
-    labels: NDArray[np.int64]
-    predicted: NDArray[np.int64]
-    frozen: NDArray[np.int64]
+    rows: Classes
+    labels: Classes
+    predicted: Classes
+    frozen: Classes
     confidence: NDArray[np.float64]
-    truth_probability: NDArray[np.float64]
+    rivals: Mapping[str, Classes] = field(default_factory=dict)
 
     def confusion(self, classes: int) -> NDArray[np.int64]:
         """Confusion matrix (C, C): images of each true class (row) by predicted class (column)."""
@@ -53,12 +59,42 @@ class SplitPredictions:
         np.add.at(counts_CC, (self.labels, self.predicted), 1)
         return counts_CC
 
-    def worst(self, count: int) -> list[int]:
-        """Rows of the wrong predictions with the largest log-ratio of confidence to the true class's probability."""
-        margin_N = np.log(self.confidence + 1e-12) - np.log(self.truth_probability + 1e-12)
-        wrong = np.flatnonzero(self.predicted != self.labels)
-        order = np.lexsort((wrong, -margin_N[wrong]))
-        return [int(i) for i in wrong[order][:count]]
+    def mistakes(self) -> list[int]:
+        """Indices of the wrong predictions, the most confident first."""
+        return self._by_confidence(self.predicted != self.labels)
+
+    def right_alone(self, others: Sequence[str]) -> list[int]:
+        """Indices of the images that the cell classifies correctly and none of the rivals ``others`` does."""
+        alone_N = self.predicted == self.labels
+        for name in others:
+            alone_N = alone_N & (self.rivals[name] != self.labels)
+        return self._by_confidence(alone_N)
+
+    def only_one_right(self, rival: str) -> tuple[int, int]:
+        """Numbers of images that this cell alone, and that the rival alone, of these two classifies correctly."""
+        ours_N, theirs_N = self.predicted == self.labels, self.rivals[rival] == self.labels
+        return int((ours_N & ~theirs_N).sum()), int((theirs_N & ~ours_N).sum())
+
+    def _by_confidence(self, chosen_N: NDArray[np.bool_]) -> list[int]:
+        chosen = np.flatnonzero(chosen_N)
+        return [int(i) for i in chosen[np.lexsort((chosen, -self.confidence[chosen]))]]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How much the spans of the sources' leading directions overlap.
+
+    Attributes:
+        sources: their names.
+        values: mean squared cosine between the spans of two sources, averaged over weight matrices, (S, S).
+        random: its expectation for random spans.
+        directions: number of directions of each source that are compared.
+    """
+
+    sources: tuple[str, ...]
+    values: NDArray[np.float64]
+    random: float
+    directions: int
 
 
 @dataclass(frozen=True)
@@ -67,63 +103,68 @@ class CellInspection:
 
     Attributes:
         how, warnings: as in :class:`orchestrator.models.export.RestoredModel`.
-        predicted: the predictions on each test split of the cell.
+        splits: the predictions on each test split of the cell.
+        rivals: results of the other methods in the cell's place, the most accurate first.
+        labels: cell id -> the method's label, of the cell and its rivals.
         coefficients: per weight matrix, the pooled coefficients before training (``None`` if unknown) and the
             trained ones, (r,); empty for methods without coefficients.
-        sources, overlap: names, and the mean squared cosine between the spans of two sources' leading directions,
-            averaged over weight matrices, (S, S); empty for methods without sources.
-        directions: directions of each source that are compared.
+        overlap: ``None`` for methods without sources.
     """
 
     result: Result
     class_names: tuple[str, ...]
     how: str
     warnings: tuple[str, ...]
-    predicted: tuple[SplitPredictions, ...]
-    coefficients: dict[str, tuple[NDArray[np.float64] | None, NDArray[np.float64]]]
-    sources: tuple[str, ...]
-    overlap: NDArray[np.float64]
-    directions: int
+    splits: tuple[SplitPredictions, ...]
+    rivals: tuple[Result, ...]
+    labels: Mapping[str, str]
+    coefficients: Mapping[str, tuple[NDArray[np.float64] | None, NDArray[np.float64]]]
+    overlap: Overlap | None
 
 
 def inspect_cell(result: Result, loaded: LoadedArtifacts) -> CellInspection:
-    """Restore the cell's model, predict its test splits, and compare its sources. Raises as ``restore_model``."""
-    made = restore_model(result, loaded)
-    names, overlap_SS, top_k = _overlap(made.model, loaded, result)
-    return CellInspection(
-        result=result,
-        class_names=made.model.about.class_names,
-        how=made.how,
-        warnings=made.warnings,
-        predicted=tuple(_predicted(made.model, result.cell, dataset, loaded) for dataset in result.cell.evaluate_on),
-        coefficients=_coefficients(made.model, loaded, result),
-        sources=names,
-        overlap=overlap_SS,
-        directions=top_k,
-    )
+    """Collect a cell's predictions, rivals, coefficients and sources. Raises as ``restore_model``."""
+    cell = result.cell
+    rivals = find_rivals(result, loaded.store)
+    with readable_inputs(result, loaded):
+        restored = restore_model(result, loaded)
+        model = restored.model
+        return CellInspection(
+            result=result,
+            class_names=class_names(loaded, cell.dataset, loaded.image_size(cell.backbone)),
+            how=restored.how,
+            warnings=restored.warnings,
+            splits=tuple(_split(cell, dataset, model, loaded) for dataset in cell.evaluate_on),
+            rivals=tuple(rivals),
+            labels=labels_in_place([result, *rivals]),
+            coefficients=_coefficients(model, loaded, result),
+            overlap=_overlap(loaded, result),
+        )
 
 
-def _predicted(model: Model, cell: Cell, dataset: DatasetRef, loaded: LoadedArtifacts) -> SplitPredictions:
+def _split(cell: Cell, dataset: DatasetRef, model: Model, loaded: LoadedArtifacts) -> SplitPredictions:
+    """The predictions of ``model`` for all images of one test split."""
     size = loaded.image_size(cell.backbone)
-    images = loaded.get(Images(dataset, "test", size))
-    labels_N = target_labels(cell.dataset, dataset, size, loaded)
-    predicted, confidence, truth_probability = [], [], []
-    for start in range(0, len(labels_N), SCORING_BATCH):
-        stop = min(start + SCORING_BATCH, len(labels_N))
-        probabilities_BC = model.logits(images.batch(start, stop)).double().softmax(-1).cpu()
-        top_B = probabilities_BC.max(-1)
+    labels_N = target_labels(cell.dataset, dataset, size, loaded).numpy()
+    predicted, confidence = _predict(model, loaded.get(Images(dataset, "test", size)).batch, len(labels_N))
+    frozen = loaded.get(TestFeatures(cell.backbone, dataset, size))
+    head = cosine_classifier(
+        loaded.get(Head(cell.backbone, cell.dataset, size)), loaded.backbone(cell.backbone).logit_scale
+    )
+    zero_shot = predict_classes(len(labels_N), lambda start, stop: frozen[start:stop].to(loaded.device), head)
+    rows = np.arange(len(labels_N))
+    return SplitPredictions(dataset.name, rows, labels_N, predicted, zero_shot.all_classes.numpy(), confidence)
+
+
+def _predict(model: Model, batch: Callable[[int, int], Tensor], total: int) -> tuple[Classes, NDArray[np.float64]]:
+    """Predicted classes and their probabilities, (N,), of the images ``batch(start, stop)``."""
+    predicted, confidence = [], []
+    for start in range(0, total, SCORING_BATCH):
+        logits_BC = model.logits(batch(start, min(start + SCORING_BATCH, total)))
+        top_B = logits_BC.double().softmax(-1).cpu().max(-1)
         predicted.append(top_B.indices)
         confidence.append(top_B.values)
-        truth_probability.append(probabilities_BC.gather(1, labels_N[start:stop, None])[:, 0])
-    frozen = loaded.get(TestFeatures(cell.backbone, dataset, size))
-    head_CD = loaded.get(Head(cell.backbone, cell.dataset, size))
-    head = cosine_classifier(head_CD, loaded.backbone(cell.backbone).logit_scale)
-    zero_shot = predict_classes(len(labels_N), lambda start, stop: frozen[start:stop].to(loaded.device), head)
-    return SplitPredictions(
-        dataset.name,
-        *(tensor.numpy() for tensor in (labels_N, torch.cat(predicted), zero_shot.all_classes)),
-        *(torch.cat(parts).numpy() for parts in (confidence, truth_probability)),
-    )
+    return torch.cat(predicted).numpy(), torch.cat(confidence).numpy()
 
 
 def _coefficients(
@@ -145,28 +186,29 @@ def _coefficients(
     return found
 
 
-def _overlap(model: Model, loaded: LoadedArtifacts, result: Result) -> tuple[tuple[str, ...], NDArray[np.float64], int]:
-    """Names of the sources, their overlap, and how many directions of each are compared."""
+def _overlap(loaded: LoadedArtifacts, result: Result) -> Overlap | None:
     top_k = result.cell.method.settings_dict().get("top_k")
     sources = cell_sources(result.cell, loaded)
     if sources is None or not isinstance(top_k, int):
-        return (), np.zeros((0, 0)), 0
-    overlap_SS = source_overlap(sources, matrix_names(model.tower.state_dict_open_clip()), top_k)
-    return sources.names, overlap_SS, top_k
+        return None
+    tower = loaded.backbone(result.cell.backbone).tower
+    return source_overlap(sources, matrix_names(tower.state_dict_open_clip()), top_k)
 
 
-def source_overlap(sources: Sources, matrices: Sequence[str], top_k: int) -> NDArray[np.float64]:
-    """(S, S): mean squared cosine of the principal angles between two sources' leading directions, over matrices.
+def source_overlap(sources: Sources, matrices: Sequence[str], top_k: int) -> Overlap:
+    """Mean squared cosine of the principal angles between two sources' leading directions, over matrices.
 
-    ``(|Ui^T Uj|_F^2 + |Vi^T Vj|_F^2) / 2k``: 1 for equal spans of U and of V, about k / m for random spans in m
+    ``(|Ui^T Uj|_F^2 + |Vi^T Vj|_F^2) / 2k``: 1 for equal spans of U and of V, on average k / m for random spans in m
     dimensions.
     """
-    total_SS = np.zeros((len(sources.names),) * 2)
+    total_SS, random = np.zeros((len(sources.names),) * 2), 0.0
     for matrix in matrices:
         found = sources.directions(matrix, top_k)
-        total_SS += _overlap_of([directions.u.double() for directions in found])
-        total_SS += _overlap_of([directions.v.double() for directions in found])
-    return total_SS / (2 * max(len(matrices), 1))
+        for spans in ([directions.u.double() for directions in found], [directions.v.double() for directions in found]):
+            total_SS += _overlap_of(spans)
+            random += spans[0].shape[1] / spans[0].shape[0]
+    count = 2 * max(len(matrices), 1)
+    return Overlap(sources.names, total_SS / count, random / count, top_k)
 
 
 def _overlap_of(spans: Sequence[Tensor]) -> NDArray[np.float64]:

@@ -64,7 +64,7 @@ def result(of: Cell, *accuracies: float, zero_shot: float = ZERO_SHOT) -> Result
     )
     evaluations = tuple(
         Evaluation(
-            ref.name, accuracy, round(accuracy * TOTAL / 100), TOTAL, zero_shot, ((round(accuracy), 100),), None, None
+            ref.name, accuracy, hits := round(accuracy * TOTAL / 100), TOTAL, zero_shot, ((hits, TOTAL),), None, None
         )
         for ref, accuracy in zip(of.evaluate_on, accuracies, strict=True)
     )

@@ -1,6 +1,6 @@
-"""Figures of one finished cell: its confusion matrix, its coefficients, and the overlap of its sources.
+"""Figures of one finished cell: confusion matrix, training curves, coefficients, and the overlap of its sources.
 
-Shape legend: C classes, S sources, r coefficients.
+Shape legend: C classes, r coefficients.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from orchestrator.models.inspection import Overlap
+
 MOST_CLASSES = 60
 """A larger confusion matrix is not drawn; a table lists its largest entries."""
 _PALE_TO_PURPLE = ("#f5f4f2", "#3b2a7d")
 _TRAINED = "#d55e00"
+_CURVE_TITLES = {"train_loss": "training loss", "accuracy": "test accuracy (%)"}
 
 
 def confusion_matrix(counts_CC: NDArray[np.int64], names: Sequence[str], dataset: str) -> FigureFile | None:
@@ -39,6 +42,27 @@ def confusion_matrix(counts_CC: NDArray[np.int64], names: Sequence[str], dataset
             title=f"Confusion matrix, {dataset}",
             caption="Per cent of the images of each true class (rows) that the model assigns to each class (columns).",
             wide=classes > 24,
+        )
+
+
+def training_curves(curves: Mapping[str, Sequence[float]]) -> FigureFile | None:
+    """Every recorded number of the training against epochs, side by side; ``None`` for fewer than two epochs."""
+    longest = max(map(len, curves.values()), default=0)
+    if longest < 2:
+        return None
+    with canvas(0.4 + 3.0 * len(curves), 2.5) as figure:
+        for axes, (name, values) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
+            marker = "o" if len(values) <= 30 else ""
+            axes.plot(range(1, len(values) + 1), values, color=_TRAINED, linewidth=1.5, marker=marker, markersize=3)
+            axes.set_title(_CURVE_TITLES.get(name, name.replace("_", " ")), fontsize=8.5)
+            axes.set_xlabel("epoch")
+            axes.xaxis.get_major_locator().set_params(integer=True)
+            axes.grid(axis="y")
+        return finished(
+            figure,
+            name="curves",
+            title="Training curves",
+            caption="The mean training loss of each epoch, and the other numbers that the method recorded.",
         )
 
 
@@ -71,22 +95,32 @@ def coefficient_spectra(
         )
 
 
-def overlap_map(overlap_SS: NDArray[np.float64], names: Sequence[str], directions: int) -> FigureFile | None:
-    """Sources x sources: how much the spaces of their leading directions overlap; ``None`` for one source."""
-    if len(names) < 2:
+def overlap_map(overlap: Overlap | None) -> FigureFile | None:
+    """Sources x sources: how much the spaces of their leading directions overlap; ``None`` for one source.
+
+    The colours span the range between different sources. Its diagonal, which is 1 everywhere, stays empty.
+    """
+    if overlap is None or len(overlap.sources) < 2:
         return None
-    side = 2.4 + 0.3 * len(names)
-    with canvas(side, side) as figure:
+    values, names = overlap.values, overlap.sources
+    different = [values[i][j] for i in range(len(names)) for j in range(i)]
+    low, high = min(different), max(different)
+    shown = [[value if i != j else float("nan") for j, value in enumerate(row)] for i, row in enumerate(values)]
+    side = 2.6 + 0.3 * len(names)
+    with canvas(side + 0.6, side) as figure:
         axes = figure.add_subplot()
-        largest = max(overlap_SS[i, j] for i in range(len(names)) for j in range(i))
-        _heat_map(axes, overlap_SS, names, 0.0, largest, "{:.2f}" if len(names) <= 20 else "")
+        _heat_map(axes, shown, names, low, high, "{:.2f}" if len(names) <= 20 else "")
+        bar = figure.colorbar(axes.collections[0], ax=axes, shrink=0.7, pad=0.02)
+        bar.ax.tick_params(labelsize=6.5)
+        bar.outline.set_visible(False)
         return finished(
             figure,
             name="overlap",
             title="Overlap between the sources' subspaces",
-            caption=f"Mean squared cosine of the principal angles between the leading {directions} directions of two "
-            "sources, over both sides of all weight matrices: 1 for the same space, 0 for orthogonal spaces. Full "
-            f"colour is the largest overlap of two different sources, {largest:.2f}.",
+            caption="Mean squared cosine of the principal angles between the leading "
+            f"{overlap.directions} directions of two sources, over both sides of all weight matrices: 1 for the same "
+            f"space, 0 for orthogonal spaces, {overlap.random:.2f} on average for random spaces. The colours go from "
+            f"the smallest overlap of two sources, {low:.2f}, to the largest, {high:.2f}.",
         )
 
 
@@ -102,15 +136,19 @@ def _sorted(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _heat_map(axes: Any, values: Any, names: Sequence[str], low: float, high: float, form: str) -> None:
-    """A square heat map with names on both sides; ``form`` is the format of the numbers in it, empty for none."""
-    count, strongest = len(names), high or 1.0
+    """A square heat map with names on both sides; ``form`` is the format of the numbers in it, empty for none.
+
+    Values that are not numbers stay empty.
+    """
+    count, span = len(names), (high - low) or 1.0
     size = 6.5 if count <= 30 else 4.5
     heat_map(
-        axes, values, colours=_PALE_TO_PURPLE, low=low, high=strongest, edge=0.4, rows=names, columns=names,
+        axes, values, colours=_PALE_TO_PURPLE, low=low, high=low + span, edge=0.4, rows=names, columns=names,
         rotation=60, fontsize=size,
     )  # fmt: skip
     axes.set_aspect("equal")
     for y in range(count if form else 0):
         for x in range(count):
-            ink = "#ffffff" if values[y][x] > 0.5 * strongest else "#000000"
-            axes.text(x, y, form.format(values[y][x]), ha="center", va="center", fontsize=size - 0.5, color=ink)
+            if (value := values[y][x]) == value:
+                ink = "#ffffff" if value > low + 0.5 * span else "#000000"
+                axes.text(x, y, form.format(value), ha="center", va="center", fontsize=size - 0.5, color=ink)

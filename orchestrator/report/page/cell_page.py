@@ -1,16 +1,20 @@
-"""The HTML page about one finished cell: its classes, confusions, worst mistakes, coefficients and sources."""
+"""The HTML page about one finished cell: all methods in its place, its mistakes, classes, training and sources."""
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.report.figures.cell import coefficient_spectra, confusion_matrix, overlap_map
+from orchestrator.report.display_names import display_names, summaries
+from orchestrator.report.figures.cell import coefficient_spectra, confusion_matrix, overlap_map, training_curves
 from orchestrator.report.figures.drawing import FigureFile
+from orchestrator.report.notation import digits_of
 from orchestrator.report.page.rendering import render
+from orchestrator.report.styles import styles_of
 from orchestrator.report.tables.cell import class_table, confused_table
 from orchestrator.report.tables.table import Table
 
@@ -19,51 +23,172 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from orchestrator.models.inspection import CellInspection, SplitPredictions
-    from orchestrator.store.results import Evaluation
+    from orchestrator.store.results import Evaluation, Result
 
 MOST_MISTAKES = 24
+MOST_RIGHT_ALONE = 12
 
 ImageOf = Callable[[str, int], "NDArray[np.uint8]"]
-"""``(dataset, index) -> image``: an image of the test split as the tower sees it, (3, S, S)."""
+"""``(dataset, row) -> image``: an image of the test split as the tower sees it, (3, S, S)."""
+
+
+@dataclass(frozen=True)
+class PageLinks:
+    """Addresses of other pages, as they stand in ``href``.
+
+    Attributes:
+        reports: grid -> its report, of the grids that have the cell.
+        cells: cell id -> its page, of the cells that have one.
+    """
+
+    reports: Mapping[str, str] = field(default_factory=dict)
+    cells: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Competitor:
+    """A line of the table of methods: the cell of the page, or a rival.
+
+    Attributes:
+        name, summary, colour: of the method.
+        accuracy, ahead: per cent, and points ahead of the page's cell.
+        only_here, only_there: images that only the page's cell, and only this one, of these two classifies correctly;
+            ``None`` without predictions.
+        own: whether it is the page's cell.
+    """
+
+    name: str
+    summary: str
+    colour: str
+    result: Result
+    accuracy: float
+    ahead: float
+    only_here: int | None
+    only_there: int | None
+    own: bool
+
+
+@dataclass(frozen=True)
+class Example:
+    """A test image with a sentence about it. ``confidence`` is in per cent."""
+
+    row: int
+    truth: str
+    predicted: str
+    confidence: float
+    others: str
 
 
 @dataclass(frozen=True)
 class SplitView:
-    """What the page shows of one test split. ``recorded`` is its evaluation in the cell's result."""
+    """What the page shows of one test split.
+
+    Attributes:
+        recorded: the evaluation in the cell's result.
+        compared: number of methods that ``right_alone`` compares with; 0 if their predictions are not stored.
+        right_alone, right_alone_total: images that no other method classifies correctly, and how many there are.
+        mistakes, mistakes_total: wrong predictions, the most confident first, and how many there are.
+    """
 
     predictions: SplitPredictions
     recorded: Evaluation
+    digits: int
+    competitors: Sequence[Competitor]
+    compared: int
+    right_alone: Sequence[Example]
+    right_alone_total: int
+    mistakes: Sequence[Example]
+    mistakes_total: int
     classes: Table
     pairs: Table
     confusion: FigureFile | None
 
 
-def render_inside(inside: CellInspection, image_of: ImageOf) -> str:
+def render_cell_page(found: CellInspection, image_of: ImageOf, links: PageLinks | None = None) -> str:
     """The whole page, which needs no network and no other file."""
-    cell = inside.result.cell
+    cell = found.result.cell
+    names = _names(found)
     return render(
         "cell.html.j2",
         cell=cell,
-        result=inside.result,
-        inside=inside,
+        name=names[cell.id],
+        result=found.result,
+        found=found,
         settings=sorted(cell.method.settings_dict().items()),
-        class_names=inside.class_names,
-        splits=[_split(inside, i) for i in range(len(inside.predicted))],
-        most_mistakes=MOST_MISTAKES,
-        image=lambda dataset, index: data_uri(image_of(dataset, index)),
-        spectra=coefficient_spectra(inside.coefficients),
-        overlap=overlap_map(inside.overlap, inside.sources, inside.directions),
+        splits=[_split(found, i, names) for i in range(len(found.splits))],
+        image=lambda dataset, row: data_uri(image_of(dataset, row)),
+        curves=training_curves(found.result.curves),
+        spectra=coefficient_spectra(found.coefficients),
+        overlap=overlap_map(found.overlap),
+        links=links or PageLinks(),
     )
 
 
-def _split(inside: CellInspection, index: int) -> SplitView:
-    predictions, names = inside.predicted[index], inside.class_names
+def _names(found: CellInspection) -> dict[str, str]:
+    """Cell id -> display name of its method."""
+    shown = display_names(_methods(found))
+    return {id_: shown[label] for id_, label in found.labels.items()}
+
+
+def _methods(found: CellInspection) -> dict[str, str]:
+    """Label -> method."""
+    return {found.labels[result.cell.id]: result.cell.method.name for result in (found.result, *found.rivals)}
+
+
+def _split(found: CellInspection, index: int, names: Mapping[str, str]) -> SplitView:
+    predictions, classes, recorded = found.splits[index], found.class_names, found.result.evaluations[index]
+    method = found.result.cell.method.name
+    others = [r.cell.id for r in found.rivals if r.cell.method.name != method and r.cell.id in predictions.rivals]
+    alone, mistakes = predictions.right_alone(others) if others else [], predictions.mistakes()
     return SplitView(
         predictions=predictions,
-        recorded=inside.result.evaluations[index],
-        classes=class_table(predictions, names, f"classes-{index}"),
-        pairs=confused_table(predictions, names, f"confused-{index}"),
-        confusion=confusion_matrix(predictions.confusion(len(names)), names, predictions.dataset),
+        recorded=recorded,
+        digits=digits_of(recorded.total),
+        competitors=_competitors(found, index, names),
+        compared=len(others),
+        right_alone=[_example(predictions, i, classes, others) for i in alone[:MOST_RIGHT_ALONE]],
+        right_alone_total=len(alone),
+        mistakes=[_example(predictions, i, classes, others) for i in mistakes[:MOST_MISTAKES]],
+        mistakes_total=len(mistakes),
+        classes=class_table(predictions, classes, f"classes-{index}"),
+        pairs=confused_table(predictions, classes, f"confused-{index}"),
+        confusion=confusion_matrix(predictions.confusion(len(classes)), classes, predictions.dataset),
+    )
+
+
+def _competitors(found: CellInspection, index: int, names: Mapping[str, str]) -> list[Competitor]:
+    """The cell and its rivals on one test split, the most accurate first."""
+    methods, predictions = _methods(found), found.splits[index]
+    styles, summary_of = styles_of(methods), summaries(methods)
+    own = found.result.evaluations[index].accuracy
+    lines = []
+    for result in (found.result, *found.rivals):
+        id_ = result.cell.id
+        label = found.labels[id_]
+        here, there = predictions.only_one_right(id_) if id_ in predictions.rivals else (None, None)
+        accuracy = result.evaluations[index].accuracy
+        lines.append(
+            Competitor(
+                names[id_], summary_of.get(label, ""), styles[label].colour, result, accuracy, accuracy - own, here,
+                there, result is found.result,
+            )
+        )  # fmt: skip
+    return sorted(lines, key=lambda line: -line.accuracy)
+
+
+def _example(predictions: SplitPredictions, i: int, classes: Sequence[str], others: Sequence[str]) -> Example:
+    """Image ``i`` of the predictions, with what the rivals ``others`` predict for it."""
+    votes = Counter(int(predictions.rivals[id_][i]) for id_ in others)
+    right = votes.pop(int(predictions.labels[i]), 0)
+    text = f"{right} of {len(others)} others right" if others else ""
+    if votes and not right:
+        text = "others: " + ", ".join(f"{classes[c]} ({count})" for c, count in votes.most_common(2))
+    return Example(
+        row=int(predictions.rows[i]),
+        truth=classes[predictions.labels[i]],
+        predicted=classes[predictions.predicted[i]],
+        confidence=100 * float(predictions.confidence[i]),
+        others=text,
     )
 
 

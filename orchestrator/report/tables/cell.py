@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.report.tables.table import Entry, Table, difference, number
+from orchestrator.report.notation import signed
+from orchestrator.report.tables.table import Entry, Table, number
 
 if TYPE_CHECKING:
     from orchestrator.models.inspection import SplitPredictions
@@ -29,7 +30,7 @@ def class_table(predictions: SplitPredictions, class_names: tuple[str, ...], nam
         wrong_C[i] = 0
         other = int(wrong_C.argmax())
         taken_for = Entry(f"{class_names[other]} ({wrong_C[other]})" if wrong_C[other] else "")
-        accuracy, gain = number(100 * correct / total), difference(100 * (correct - correct_zero_shot) / total)
+        accuracy, gain = number(100 * correct / total, ".1f"), _points(100 * (correct - correct_zero_shot) / total)
         rows.append((Entry(class_name), taken_for, number(total, "d"), accuracy, gain))
     return Table(
         name=name,
@@ -53,7 +54,7 @@ def confused_table(predictions: SplitPredictions, class_names: tuple[str, ...], 
             Entry(class_names[i]),
             Entry(class_names[j]),
             number(count, "d"),
-            number(100 * count / int(counts_CC[i].sum())),
+            number(100 * count / int(counts_CC[i].sum()), ".1f"),
         )
         for count, i, j in pairs[:_MOST_PAIRS]
     ]
@@ -65,3 +66,8 @@ def confused_table(predictions: SplitPredictions, class_names: tuple[str, ...], 
         rows=tuple(rows),
         text_columns=2,
     )
+
+
+def _points(value: float) -> Entry:
+    """A difference of accuracies. A class has few test images, so it has one decimal."""
+    return Entry(signed(value, 1), value=value)

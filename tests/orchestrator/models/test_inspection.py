@@ -17,30 +17,38 @@ from orchestrator.report.tables.cell import class_table, confused_table
 
 FOUND = SplitPredictions(
     "pets",
+    rows=np.array([0, 1, 2, 4, 5, 6]),
     labels=np.array([0, 0, 0, 1, 1, 2]),
     predicted=np.array([0, 1, 1, 1, 2, 2]),
     frozen=np.array([0, 0, 0, 0, 0, 2]),
     confidence=np.array([0.9, 0.6, 0.8, 0.7, 0.9, 0.5]),
-    truth_probability=np.array([0.9, 0.3, 0.1, 0.7, 0.05, 0.5]),
+    rivals={"lora": np.array([1, 0, 1, 1, 1, 0]), "zero": np.array([1, 1, 1, 0, 2, 1])},
 )
 NAMES = ("cat", "dog", "owl")
 
 
-def test_confusion_matrix_and_worst_predictions() -> None:
+def test_the_confusion_matrix_and_the_most_confident_mistakes() -> None:
     assert FOUND.confusion(3).tolist() == [[1, 2, 0], [0, 1, 1], [0, 0, 1]]
-    assert FOUND.worst(9) == [4, 2, 1]  # 0.9 against 0.05, 0.8 against 0.1, 0.6 against 0.3
-    assert FOUND.worst(1) == [4]
+    assert FOUND.mistakes() == [4, 2, 1]  # of confidence 0.9, 0.8 and 0.6
+
+
+def test_images_that_no_other_method_classifies_correctly() -> None:
+    assert FOUND.right_alone(["lora"]) == [0, 5]
+    assert FOUND.right_alone(["zero"]) == [0, 3, 5]
+    assert FOUND.right_alone(["lora", "zero"]) == [0, 5]
+    assert FOUND.only_one_right("lora") == (2, 2)
+    assert FOUND.only_one_right("zero") == (3, 0)
 
 
 def test_the_class_table_names_confusions_and_gains() -> None:
     rows = [[entry.text for entry in row] for row in class_table(FOUND, NAMES, "classes").rows]
     assert rows == [
-        ["cat", "dog (2)", "3", "33.33", "\N{MINUS SIGN}66.67"],
-        ["dog", "owl (1)", "2", "50.00", "+50.00"],
-        ["owl", "", "1", "100.00", "0.00"],
+        ["cat", "dog (2)", "3", "33.3", "\N{MINUS SIGN}66.7"],
+        ["dog", "owl (1)", "2", "50.0", "+50.0"],
+        ["owl", "", "1", "100.0", "0.0"],
     ]
     pairs = [[entry.text for entry in row] for row in confused_table(FOUND, NAMES, "pairs").rows]
-    assert pairs == [["cat", "dog", "2", "66.67"], ["dog", "owl", "1", "50.00"]]
+    assert pairs == [["cat", "dog", "2", "66.7"], ["dog", "owl", "1", "50.0"]]
 
 
 class Spans(Sources):
@@ -69,7 +77,9 @@ def test_overlap_is_one_for_equal_spans_and_zero_for_orthogonal_ones() -> None:
     sources = Spans({"a": eye[:, :2], "turned": eye[:, :2] @ turn, "other": eye[:, 2:4], "half": eye[:, [1, 4]]})
     found = source_overlap(sources, ["w"], 2)
     expected = [[1, 1, 0, 0.5], [1, 1, 0, 0.5], [0, 0, 1, 0], [0.5, 0.5, 0, 1]]
-    np.testing.assert_allclose(found, np.array(expected), atol=1e-6)
+    np.testing.assert_allclose(found.values, np.array(expected), atol=1e-6)
+    assert found.sources == ("a", "turned", "other", "half")
+    assert found.random == pytest.approx(2 / 6)  # 2 directions in 6 dimensions
 
 
 @pytest.mark.parametrize(("side", "form"), [(32, "png"), (224, "jpeg")])

@@ -9,11 +9,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from orchestrator.models.inspection import Overlap
 from orchestrator.report.analysis.study import Study, study_of
 from orchestrator.report.analysis.variants import numeric_settings, paired_difference, variants_of
 from orchestrator.report.figure_pool import FigurePool
 from orchestrator.report.figures.by_dataset import accuracy_by_dataset, dataset_dots
-from orchestrator.report.figures.cell import coefficient_spectra, confusion_matrix, overlap_map, short_name
+from orchestrator.report.figures.cell import (
+    coefficient_spectra,
+    confusion_matrix,
+    overlap_map,
+    short_name,
+    training_curves,
+)
 from orchestrator.report.figures.costs import accuracy_against_costs, power_of_ten
 from orchestrator.report.figures.curves import accuracy_against_k
 from orchestrator.report.figures.drawing import canvas, finished, inline_svg
@@ -171,10 +178,25 @@ def test_spectra_and_overlaps_are_drawn_where_there_are_any() -> None:
     assert short_name(name) == "3 mlp.c_fc"
     assert ">3 mlp.c_fc<" in figure.svg
     assert coefficient_spectra({}) is None
-    overlap = overlap_map(np.array([[1.0, 0.25], [0.25, 1.0]]), ("mnist", "svhn"), 12)
-    assert overlap is not None
-    assert "0.25" in overlap.caption
-    assert overlap_map(np.ones((1, 1)), ("mnist",), 12) is None
+
+
+def test_an_overlap_map_spans_the_values_between_different_sources() -> None:
+    values = np.array([[1.0, 0.25, 0.31], [0.25, 1.0, 0.4], [0.31, 0.4, 1.0]])
+    figure = overlap_map(Overlap(("mnist", "svhn", "usps"), values, random=0.07, directions=12))
+    assert figure is not None
+    assert all(number in figure.caption for number in ("0.25", "0.40", "0.07", "12 directions"))
+    assert ">0.31<" in figure.svg
+    assert ">1.00<" not in figure.svg  # every source overlaps with itself
+    assert overlap_map(Overlap(("mnist",), np.ones((1, 1)), 0.07, 12)) is None
+    assert overlap_map(None) is None
+
+
+def test_training_curves_show_every_recorded_number() -> None:
+    figure = training_curves({"train_loss": (2.0, 1.0, 0.5), "learning_rate": (0.01, 0.005, 0.0)})
+    assert figure is not None
+    assert all(f">{title}<" in figure.svg for title in ("training loss", "learning rate"))
+    assert training_curves({}) is None
+    assert training_curves({"train_loss": (2.0,)}) is None
 
 
 def test_figures_are_the_same_each_time_and_take_the_pages_colours() -> None:

@@ -1,0 +1,52 @@
+"""The rivals of a cell: the other methods on the same images, support and backbone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from bolt.protocol import PUBLISHED
+from orchestrator.models.rivals import find_rivals, labels_in_place
+from orchestrator.store import Store
+from tests.helpers.small_results import cell, result
+
+
+def test_rivals_share_everything_but_the_method(tmp_path: Path) -> None:
+    own = result(cell("bolt", "ants", 4, 1), 70.0)
+    rivals = [
+        result(cell("lora", "ants", 4, 1), 75.0),
+        result(cell("bolt", "ants", 4, 1, settings=(("top_k", 3),)), 65.0),
+        result(cell("zero_shot", "ants"), 50.0),
+    ]
+    others = [
+        cell("lora", "bees", 4, 1),
+        cell("lora", "ants", 16, 1),
+        cell("lora", "ants", 4, 2),
+        cell("lora", "ants", 4, 1, track="meta"),
+        cell("lora", "ants", 4, 1, protocol=PUBLISHED),
+        cell("lora", "ants", 4, 1, backbone="large"),
+        cell("lora", "ants", 4, 1, evaluate_on=("bees",)),
+        cell("lora", "ants", 4, 1, domain="other"),
+    ]
+    store = Store(tmp_path)
+    for one in (own, *rivals, *(result(other, 60.0) for other in others)):
+        store.write_result(one)
+    assert [rival.cell for rival in find_rivals(own, store)] == [rival.cell for rival in rivals]
+    assert find_rivals(rivals[2], store) == []  # every cell with a support is in another place
+
+
+def test_a_damaged_rival_is_left_out(tmp_path: Path) -> None:
+    own, rival = result(cell("bolt", "ants", 4, 1), 70.0), cell("lora", "ants", 4, 1)
+    store = Store(tmp_path)
+    store.write_result(own)
+    store.files.write(f"results/{rival.id}.json", b"{")
+    assert find_rivals(own, store) == []
+
+
+def test_cells_of_one_method_are_labelled_by_what_differs() -> None:
+    three, five = (cell("bolt", k=4, seed=1, settings=(("alpha", 1.0), ("top_k", k))) for k in (3, 5))
+    other = replace(three, sources_rule="leave_group_out")
+    found = labels_in_place([result(one, 60.0) for one in (three, five, other, cell("lora"))])
+    assert found[five.id] == "bolt[top_k=5]"
+    assert found[cell("lora").id] == "lora"
+    assert len(set(found.values())) == 4
