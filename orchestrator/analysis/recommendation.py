@@ -108,7 +108,7 @@ def _advantage(choice: Choice, method: str, rivals: Sequence[str]) -> str:
         (own.memory, other.memory, "needs no memory", "needs {} times less memory"),
     )
     for mine, theirs, nothing, ratio in kinds:
-        if mine is not None and theirs is not None and mine < theirs:
+        if mine is not None and theirs is not None and 1.05 * mine < theirs:  # less would read "1.0 times"
             times = theirs / mine if mine else 0.0
             return ratio.format(f"{times:,.0f}" if times >= 9.95 else f"{times:.1f}") if mine else nothing
     return "costs no more"

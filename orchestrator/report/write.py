@@ -9,12 +9,14 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from bolt.methods import METHODS
 from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, SourceRow, frame_of
+from orchestrator.analysis.verdict import Answer
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import SMALLEST_DIFFERENCE
 from orchestrator.report.analysis.study import study_of
@@ -22,6 +24,7 @@ from orchestrator.report.figure_pool import FigurePool
 from orchestrator.report.page.rendering import render
 from orchestrator.report.page.report_page import render_page
 from orchestrator.report.paper.paper_tables import published_tables
+from orchestrator.report.paper.published_verdicts import published_answers, published_verdict_table
 from orchestrator.report.registry import panel_tables, study_tables
 from orchestrator.report.tables.formats import FILE_FORMATS, to_html
 from orchestrator.report.tables.latex import to_latex_document
@@ -85,8 +88,7 @@ def write_report(
         for kind in ("tables", "figures"):
             (build / kind).mkdir()
         frame_of(study.rows).to_csv(build / "rows.csv", index=False)
-        verdicts = [record for answer in study.answers for record in answer.records(study.display_names)]
-        (build / "verdict.json").write_text(json.dumps(verdicts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        _write_verdicts(study.answers, study.display_names, build)
         of_panels = {panel: panel_tables(study, panel) for panel in study.panels}
         of_study = study_tables(study)
         tables = [table for sections in of_panels.values() for own in sections.values() for table in own]
@@ -116,19 +118,27 @@ def write_report(
 def write_published(folder: Path) -> Path:
     """Write the paper's tables alone, from ``grids/published``, and return the path of their page.
 
-    The files are ``tables/paper_*.{csv,md,tex,html}``, ``tables.tex`` (all in one document) and ``index.html``. Raises
-    ``UserError`` if ``folder`` is a file.
+    The files are ``tables/paper_*.{csv,md,tex,html}``, ``tables.tex`` (all in one document) ``verdict.json`` and
+    ``index.html``. Raises ``UserError`` if ``folder`` is a file.
     """
-    tables = list(published_tables())
+    tables = [published_verdict_table(), *published_tables()]
     try:
         (folder / "tables").mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise UserError(f"{folder} is not a folder", where="--output", hint="give a folder, or a new name") from None
     _write_tables({table.name: table for table in tables}, folder / "tables", {**FILE_FORMATS, "html": to_html})
     (folder / "tables.tex").write_text(to_latex_document(tables), encoding="utf-8")
+    titles = {name: method.title for name, method in METHODS.items()}
+    _write_verdicts(published_answers(), titles, folder)
     page = folder / "index.html"
     page.write_text(render("published.html.j2", tables=tables), encoding="utf-8")
     return page
+
+
+def _write_verdicts(answers: Iterable[Answer], display_names: Mapping[str, str], folder: Path) -> None:
+    """Write ``verdict.json``; docs/verdict.md describes its fields."""
+    records = [record for answer in answers for record in answer.records(display_names)]
+    (folder / "verdict.json").write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _write_tables(tables: Mapping[str, Table], folder: Path, formats: Mapping[str, Callable[[Table], str]]) -> None:

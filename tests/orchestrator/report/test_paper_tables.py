@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import shutil
 import subprocess
@@ -377,7 +378,8 @@ def test_every_table_compiles(alone: dict[str, Table], small: list[Table], tmp_p
 def test_the_published_tables_are_written_without_a_grid(tmp_path: Path) -> None:
     page = write_published(tmp_path)
     names = {path.name for path in (tmp_path / "tables").iterdir()}
-    assert len(names) == 9 * 4
+    assert len(names) == 10 * 4
+    assert len(json.loads((tmp_path / "verdict.json").read_text(encoding="utf-8"))) == 30
     assert (tmp_path / "tables.tex").is_file()
     text = page.read_text(encoding="utf-8")
     assert text.count("<table") == 9

@@ -12,6 +12,7 @@ from orchestrator.report.paper.published import (
     published_rows,
     rows_of_table,
 )
+from orchestrator.report.paper.published_verdicts import published_answers, published_verdict_table
 
 
 def test_every_printed_accuracy_is_there() -> None:
@@ -61,3 +62,22 @@ def test_every_dataset_and_backbone_of_the_catalog_is_found_in_the_few_shot_tabl
                 for k in (1, 2, 4, 8, 16):
                     assert published_accuracy("fewshot", name, domain, k, "bolt", entry.published_as) is not None
                 assert (name, entry.published_as) in fine_tuned
+
+
+def test_the_best_sets_of_the_printed_few_shot_tables() -> None:
+    """SciPy's Wilcoxon test at 0.05 / (m - 1) gives the same sets."""
+    undecided = {
+        ("general", "ViT-B/16"): {2, 4, 8, 16},
+        ("general", "ViT-L/14"): {16},
+        ("remote_sensing", "ViT-B/16"): {8, 16},
+        ("remote_sensing", "ViT-B/32"): {16},
+        ("remote_sensing", "ViT-L/14"): {8, 16},
+    }
+    answers = published_answers()
+    assert sum(len(answer.verdicts) for answer in answers) == 30
+    for answer in answers:
+        for verdict in answer.verdicts:
+            both = verdict.k in undecided.get((answer.domain, answer.backbone), set())
+            assert set(verdict.comparison.best_set) == ({"bolt", "lora"} if both else {"bolt"})
+            assert verdict.comparison.n == (17 if answer.domain == "general" else 15)
+    assert len(published_verdict_table().rows) == 30
