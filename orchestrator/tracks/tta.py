@@ -11,15 +11,19 @@ if TYPE_CHECKING:
 
 
 def _tower_passes(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
-    """The images that :mod:`bolt.training.test_time` takes through the tower.
+    """The images that a method takes through the tower.
 
-    One forward pass over the test images selects the trusted ones. In each epoch a batch is half unlabelled images,
-    each once, and half trusted ones. Each image has two strong views with a gradient and a weak view without one.
+    A method of this track alone counts them itself, from the number of test images. The others train by
+    :mod:`bolt.training.test_time`: one forward pass over the test images selects the trusted ones. In each epoch a
+    batch is half unlabelled images, each once, and half trusted ones. Each image has two strong views with a gradient
+    and a weak view without one.
     """
     from bolt.methods import TowerPasses
 
     if not method.uses_support:
         return method.tower_passes(support_size, settings)
+    if method.tracks == {"tta"}:
+        return method.tower_passes(test_size, settings)
     epochs = getattr(settings, "epochs", 0) if method.changes_tower else 0
     return TowerPasses(forward=test_size * (1 + epochs), training=2 * test_size * epochs)
 

@@ -46,6 +46,10 @@ def test_a_track_can_take_the_methods_of_another_with_their_defaults_there() -> 
         ("zero_shot", TowerPasses()),
         ("bolt_pooled", TowerPasses(forward=100, training=0)),  # it selects the trusted images and trains nothing
         ("bolt", TowerPasses(forward=300, training=400)),
+        ("tent", TowerPasses(forward=0, training=100)),
+        ("tda", TowerPasses()),
+        ("trans_clip", TowerPasses()),
+        ("adamerging", TowerPasses(forward=0, training=500 * 32)),
     ],
 )
 def test_at_test_time_every_test_image_is_encoded(method: str, passes: TowerPasses) -> None:
