@@ -382,7 +382,7 @@ def test_the_published_tables_are_written_without_a_grid(tmp_path: Path) -> None
     assert len(json.loads((tmp_path / "verdict.json").read_text(encoding="utf-8"))) == 30
     assert (tmp_path / "tables.tex").is_file()
     text = page.read_text(encoding="utf-8")
-    assert text.count("<table") == 9
+    assert text.count("<table") == 10
     assert "http" not in text.replace("http-equiv", "")
 
 
