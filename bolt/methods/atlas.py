@@ -138,6 +138,7 @@ register(
         track_defaults={"tta": {"epochs": 1, "learning_rate": 1e-2}},
         uses_sources=True,
         changes_tower=True,
+        names_new_classes=True,
         tower_passes=_tower_passes,
         test_settings={"epochs": 2, "batch_size": 8},
     )

@@ -63,6 +63,9 @@ class Method:
         uses_sources: whether it reads the source datasets: their fine-tuned models or, with ``meta_recipe``, their
             images. If not, its result is the same for every set of sources.
         changes_tower: whether it returns an image tower of its own, so that the test images must be encoded again.
+        names_new_classes: whether what it makes can classify classes that it was not adapted to, given their names.
+            Its classifier then has :meth:`bolt.task.classifiers.Classifier.add_classes`. A method that learns
+            something of each class cannot.
         source_directions: ``source_directions(settings, width, sources)`` -> how many leading singular directions of
             each source and matrix it reads, for a tower of that width and that many sources; 0 for none. By default
             the setting ``top_k``.
@@ -89,6 +92,7 @@ class Method:
     uses_support: bool = True
     uses_sources: bool = False
     changes_tower: bool = False
+    names_new_classes: bool = False
     source_directions: Callable[[Any, int, int], int] = lambda settings, width, sources: getattr(settings, "top_k", 0)
     uses_mean_task_vector: bool = False
     meta_recipe: Callable[[Any], MetaRecipe] | None = None

@@ -111,6 +111,7 @@ register(
         uses_sources=True,
         uses_mean_task_vector=True,
         changes_tower=True,
+        names_new_classes=True,
         tower_passes=_tower_passes,
         test_settings={"top_k": 2, "alphas": (1.0, 3.0), "epochs": 2, "batch_size": 8},
     )
@@ -128,6 +129,7 @@ register(
         uses_sources=True,
         uses_mean_task_vector=True,
         changes_tower=True,
+        names_new_classes=True,
         tower_passes=_tower_passes,
         test_settings={"top_k": 2, "alphas": (1.0, 3.0)},
     )

@@ -110,6 +110,7 @@ register(
         paper="https://arxiv.org/abs/2110.04544",
         settings_class=ClipAdapterSettings,
         adapt=adapt,
+        names_new_classes=True,
         support_feature_views=lambda settings: min(settings.views, settings.epochs),
         test_settings={"epochs": 3, "views": 3},
     )

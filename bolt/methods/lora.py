@@ -163,6 +163,7 @@ for _name, _title, _summary, _paper, _dora in (
             candidates=_candidates,
             baseline_crop=True,
             changes_tower=True,
+            names_new_classes=True,
             tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
             test_settings={"epochs": 2, "batch_size": 8, "rank": 2},
         )

@@ -108,6 +108,7 @@ register(
         settings_class=LoraXsSettings,
         adapt=adapt,
         changes_tower=True,
+        names_new_classes=True,
         tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
         test_settings={"epochs": 2, "batch_size": 8, "rank": 4, "alpha": 4.0},
     )

@@ -134,6 +134,7 @@ register(
         adapt=adapt,
         tracks=frozenset({"fewshot", "ood"}),
         changes_tower=True,
+        names_new_classes=True,
         tower_passes=lambda support_size, settings: TowerPasses(forward=settings.views * support_size),
         test_settings={"steps": 4, "views": 2},
     )

@@ -120,6 +120,7 @@ register(
         tracks=frozenset({"fewshot", "ood"}),
         uses_sources=True,
         changes_tower=True,
+        names_new_classes=True,
         tower_passes=lambda support_size, settings: TowerPasses(forward=images_scored(settings.alphas, support_size)),
         test_settings={"alphas": (0.3, 1.0)},
     )

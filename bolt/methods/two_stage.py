@@ -126,6 +126,7 @@ register(
         settings_class=TwoStageSettings,
         adapt=adapt,
         changes_tower=True,
+        names_new_classes=True,
         tower_passes=_tower_passes,
         test_settings={"epochs": 3, "batch_size": 8},
     )

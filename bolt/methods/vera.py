@@ -121,6 +121,7 @@ register(
         settings_class=VeraSettings,
         adapt=adapt,
         changes_tower=True,
+        names_new_classes=True,
         tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
         test_settings={"epochs": 2, "batch_size": 8, "rank": 4},
     )

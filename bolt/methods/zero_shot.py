@@ -28,5 +28,6 @@ register(
         adapt=adapt,
         tracks=frozenset({"fewshot", "ood", "tta", "meta"}),
         uses_support=False,
+        names_new_classes=True,
     )
 )

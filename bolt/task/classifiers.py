@@ -30,6 +30,10 @@ class UnknownClassifier(ValueError):
     """A classifier that cannot be saved, or saved data that describe no classifier."""
 
 
+class NoNewClasses(TypeError):
+    """A classifier that has learned something of each class, and cannot classify others by their names."""
+
+
 @dataclass(frozen=True, eq=False)
 class Classifier(ABC):
     """Base class: raw features (B, D) -> logits (B, C). The fields of a subclass are tensors and numbers.
@@ -47,6 +51,13 @@ class Classifier(ABC):
     @abstractmethod
     def class_count(self) -> int:
         """Number of classes, C."""
+
+    def add_classes(self, head_CD: Tensor) -> Self:
+        """The classifier of more classes: those it has, then new ones with the given unit text embeddings.
+
+        Raises ``NoNewClasses`` unless a class is nothing but its text embedding for this kind of classifier.
+        """
+        raise NoNewClasses(f"a {self.kind} classifier cannot classify classes that it was not adapted to")
 
     def tensors(self) -> dict[str, Tensor]:
         """The fields that are tensors, detached; a field that is ``None`` has no entry."""
@@ -82,6 +93,9 @@ class CosineClassifier(Classifier):
     @property
     def class_count(self) -> int:
         return len(self.head_CD)
+
+    def add_classes(self, head_CD: Tensor) -> Self:
+        return replace(self, head_CD=torch.cat([self.head_CD, head_CD.to(self.head_CD)]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,6 +208,9 @@ class AdapterClassifier(Classifier):
     @property
     def class_count(self) -> int:
         return len(self.head_CD)
+
+    def add_classes(self, head_CD: Tensor) -> Self:
+        return replace(self, head_CD=torch.cat([self.head_CD, head_CD.to(self.head_CD)]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,9 @@ from torch import Tensor
 
 from bolt.seeds import numpy_generator, torch_generator
 
+SupportDraw = Literal["nested", "fresh", "imbalanced"]
+"""How the images of a support are drawn, see :func:`draw_support`."""
+
 
 class TooFewImages(ValueError):
     """A class has fewer training images than the number of shots."""
@@ -28,7 +31,7 @@ def draw_support(
     seed: int,
     short_classes: Literal["refuse", "take_all"] = "refuse",
     class_count: int | None = None,
-    draw: Literal["nested", "fresh"] = "nested",
+    draw: SupportDraw = "nested",
     pool: Literal["train", "less_validation"] = "train",
 ) -> NDArray[np.int64]:
     """Draw ``shots`` images of every class; returns their positions in ``labels``, int64.
@@ -45,12 +48,15 @@ def draw_support(
         class_count: the classes are 0 ... class_count - 1. Without it they are the labels that occur.
         draw: ``nested`` permutes each class with a generator of its own, so its images do not depend on other classes
             or on ``shots``. ``fresh`` is the authors' way: one generator, seeded by ``seed`` alone, for all classes in
-            order, so that a draw of fewer shots has other images.
+            order, so that a draw of fewer shots has other images. ``imbalanced`` draws ``shots * class_count`` images
+            of the whole pool at random, whatever their classes are: a class has as many as its frequency gives, which
+            may be none. A draw of fewer shots is a prefix here too.
         pool: draw from the whole split (``train``), or without the images of :func:`validation_tenth`
             (``less_validation``).
 
     Raises:
-        TooFewImages: if a class has no image, or fewer than ``shots`` under ``short_classes="refuse"``.
+        TooFewImages: if a class has no image, or fewer than ``shots`` under ``short_classes="refuse"``. An
+            ``imbalanced`` draw raises it if the whole pool has too few images.
         ValueError: if ``shots`` is below 1.
     """
     if shots < 1:
@@ -60,6 +66,12 @@ def draw_support(
     drawable = np.ones(len(labels_N), dtype=bool)
     if pool == "less_validation":
         drawable[validation_tenth(len(labels_N))] = False
+    if draw == "imbalanced":
+        members, wanted = np.flatnonzero(drawable), shots * len(classes)
+        if len(members) < (wanted if short_classes == "refuse" else 1):
+            raise TooFewImages(f"{dataset} has {len(members)} training images, fewer than {wanted} to draw")
+        order = numpy_generator("imbalanced support", dataset, seed).permutation(members)
+        return np.asarray(order[:wanted], dtype=np.int64)
     shared_generator = np.random.RandomState(seed)  # draws what the authors draw after ``np.random.seed(seed)``
     by_class = []
     for label in classes.tolist():

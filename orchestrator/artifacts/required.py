@@ -113,9 +113,9 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
 
 def support_images(cell: Cell) -> SupportImages:
     """The support images of a cell; all smaller k, all methods and all backbones share them."""
-    draw = cell.protocol.support_draw
-    shots = round_up(cell.shots, SHOTS_STEP) if draw == "nested" else cell.shots
-    split = TRACKS[cell.track].support_split(cell.protocol)
+    track = TRACKS[cell.track]
+    draw, split = track.support_draw(cell.protocol), track.support_split(cell.protocol)
+    shots = cell.shots if draw == "fresh" else round_up(cell.shots, SHOTS_STEP)
     return SupportImages(cell.dataset, cell.seed, shots, draw, cell.protocol.support_pool, split)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bolt.clip.preprocess import rgb_pixels
-from bolt.task.support import draw_support
+from bolt.task.support import SupportDraw, draw_support
 from bolt.task.task import EVALUATION_VIEW
 from orchestrator.artifacts.images import TYPICAL_SIDE
 from orchestrator.artifacts.loaded import LoadedArtifacts
@@ -86,7 +86,7 @@ class SupportImages(ArtifactSpec):
     dataset: DatasetRef
     seed: int
     shots: int
-    draw: Literal["nested", "fresh"] = "nested"
+    draw: SupportDraw = "nested"
     pool: Literal["train", "less_validation"] = "train"
     split: Literal["train", "test"] = "train"
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bolt.clip.augment import evaluation_view
 from bolt.methods import METHODS
-from bolt.task.scoring import accuracy, predict_classes
+from bolt.task.scoring import Predictions, accuracy, predict_classes
 from bolt.task.support import validation_tenth
 from bolt.task.task import Adapted, cosine_classifier
 from orchestrator.artifacts.head import Head
@@ -51,7 +51,7 @@ def evaluate(cell: Cell, dataset: DatasetRef, adapted: Adapted, loaded: LoadedAr
     """
     backbone = loaded.backbone(cell.backbone)
     head_CD = loaded.get(Head(cell.backbone, cell.dataset, loaded.image_size(cell.backbone)))
-    split = _validation_split(cell, loaded) if scored_on_validation(cell) else _test_split(cell, dataset, loaded)
+    split = _validation_split(cell, loaded) if scored_on_validation(cell) else test_split(cell, dataset, loaded)
     labels = split.labels_N
     total_C = torch.bincount(labels, minlength=len(head_CD))
     partial = bool((total_C == 0).any()) and cell.protocol.ood_label_space == "both"
@@ -64,9 +64,25 @@ def evaluate(cell: Cell, dataset: DatasetRef, adapted: Adapted, loaded: LoadedAr
 
     found = predict_classes(len(labels), adapted_features, adapted.classify, own_C)
     zero_shot = predict_classes(len(labels), split.frozen, cosine_classifier(head_CD, backbone.logit_scale), own_C)
-    correct_C = torch.bincount(labels[found.all_classes == labels], minlength=len(head_CD))
+    return counted(dataset.name, labels, found, zero_shot, len(head_CD), partial=partial)
+
+
+def counted(
+    name: str, labels: Tensor, found: Predictions, zero_shot: Predictions, classes: int, *, partial: bool = False
+) -> Evaluation:
+    """The evaluation that predictions give.
+
+    Args:
+        name: of the test split, for reports.
+        labels: the true class of each image, (N,).
+        found, zero_shot: predictions of the adapted classifier and of the frozen backbone.
+        classes: how many classes there are.
+        partial: whether to give the accuracies among the split's own classes too.
+    """
+    total_C = torch.bincount(labels, minlength=classes)
+    correct_C = torch.bincount(labels[found.all_classes == labels], minlength=classes)
     return Evaluation(
-        dataset=dataset.name,
+        dataset=name,
         accuracy=accuracy(found.all_classes, labels),
         correct=int(correct_C.sum()),
         total=len(labels),
@@ -94,7 +110,7 @@ def target_labels(target: DatasetRef, dataset: DatasetRef, image_size: int, load
     return torch.tensor([number[name] for name in names])[labels]
 
 
-def _test_split(cell: Cell, dataset: DatasetRef, loaded: LoadedArtifacts) -> TestSplit:
+def test_split(cell: Cell, dataset: DatasetRef, loaded: LoadedArtifacts) -> TestSplit:
     """The test split of a dataset, without the support if that was drawn from it."""
     size = loaded.image_size(cell.backbone)
     images = loaded.get(Images(dataset, "test", size))

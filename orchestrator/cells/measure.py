@@ -18,6 +18,7 @@ from bolt.task.task import Adapted, Task
 from orchestrator.artifacts.images import class_names
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import cell_artifacts, configured_method
+from orchestrator.cells.base_to_new import evaluate_cell, group_details, name_new_classes
 from orchestrator.cells.evaluation import evaluate
 from orchestrator.cells.manifest import make_manifest
 from orchestrator.cells.memory import peak_memory_mib, reset_peak_memory
@@ -52,9 +53,9 @@ def measure(cell: Cell, loaded: LoadedArtifacts) -> Measurement:
     task = replace(make_task(cell, loaded), report=recorder.report, after_epoch=recorder.after_epoch)
     method, settings = configured_method(cell)
     clock.append(time.perf_counter())
-    adapted = method.run(task, settings)
+    adapted = name_new_classes(cell, method.run(task, settings), loaded)
     clock.append(time.perf_counter())
-    evaluations = tuple(evaluate(cell, dataset, adapted, loaded) for dataset in cell.evaluate_on)
+    evaluations = evaluate_cell(cell, adapted, loaded)
     clock.append(time.perf_counter())
     prepare, fit, score = (after - before for before, after in pairwise(clock))
     used, reserved = peak_memory_mib(loaded.device)
@@ -67,7 +68,12 @@ def measure(cell: Cell, loaded: LoadedArtifacts) -> Measurement:
         support_size=len(task.support),
         manifest=make_manifest(loaded, cell_artifacts(cell, loaded.catalog).addresses),
         curves={name: tuple(values) for name, values in recorder.curves.items()},
-        details={**adapted.details, **_short_classes(cell, task), **({RESERVED_MEMORY: reserved} if reserved else {})},
+        details={
+            **adapted.details,
+            **_short_classes(cell, task),
+            **group_details(evaluations),
+            **({RESERVED_MEMORY: reserved} if reserved else {}),
+        },
     )
     result.check()  # a result that cannot be stored is the cell's failure, not the store's
     return Measurement(result, adapted)
@@ -102,10 +108,13 @@ class CurveRecorder:
 
 
 def _short_classes(cell: Cell, task: Task) -> dict[str, int]:
-    """How many classes have fewer support images than k, if any has."""
+    """How many classes have fewer support images than k, or none at all on the imbalanced track, if any has."""
     if not len(task.support):
         return {}
     counts_C = task.support.labels_N.bincount(minlength=len(task.head_CD))
+    if TRACKS[cell.track].support_draw(cell.protocol) == "imbalanced":
+        empty = int((counts_C == 0).sum())
+        return {"classes_without_images": empty} if empty else {}
     short = int((counts_C < cell.shots).sum())
     return {"short_classes": short} if short else {}
 

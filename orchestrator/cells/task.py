@@ -13,14 +13,17 @@ from torch import Tensor
 from bolt.methods import METHODS
 from bolt.seeds import torch_generator
 from bolt.task.support import batch_order, draw_support
-from bolt.task.task import EVALUATION_VIEW, Support, Task, Unlabelled
-from orchestrator.artifacts.images import Images, class_names
+from bolt.task.task import EVALUATION_VIEW, Adapted, Support, Task, Unlabelled
+from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import CellArtifacts, cell_artifacts
 from orchestrator.artifacts.stored_sources import StoredSources
 from orchestrator.artifacts.test_features import TestFeatures
+from orchestrator.cells.base_to_new import adapted_classes, evaluate_group
 from orchestrator.cells.evaluation import evaluate
 from orchestrator.core.cell import Cell
+from orchestrator.tracks import TRACKS
+from orchestrator.tracks.base_to_new import BASE_CLASSES
 
 KEPT_SOURCES = 2
 """Sets of sources that a process keeps with their bases, which take longer to compute than many a cell."""
@@ -39,20 +42,27 @@ def make_task(cell: Cell, loaded: LoadedArtifacts) -> Task:
     if method.version != cell.method.version:
         raise ValueError(f"the cell asks for version {cell.method.version} of {method.name}, this is {method.version}")
     reads = cell_artifacts(cell, loaded.catalog)
+    head_CD = loaded.get(reads.head)
+    count = adapted_classes(cell, len(head_CD))
     return Task(
         backbone=loaded.backbone(cell.backbone),
-        head_CD=loaded.get(reads.head),
-        support=_support(cell, reads, loaded),
+        head_CD=head_CD[:count],
+        support=_support(cell, reads, loaded, count),
         sources=cell_sources(cell, loaded),
         protocol=cell.protocol,
         dataset=cell.dataset.name,
         seed=cell.seed,
         unlabelled=_unlabelled(cell, reads, loaded),
-        oracle=(lambda adapted: evaluate(cell, cell.dataset, adapted, loaded).accuracy)
-        if cell.protocol.selects_on_test
-        else None,
+        oracle=(lambda adapted: _accuracy(cell, adapted, loaded, count)) if cell.protocol.selects_on_test else None,
         initial=loaded.get(reads.meta_start) if reads.meta_start else None,
     )
+
+
+def _accuracy(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts, count: int) -> float:
+    """Accuracy on the target's test images of the first ``count`` classes, those that the method is adapted to."""
+    if TRACKS[cell.track].base_classes is None:
+        return evaluate(cell, cell.dataset, adapted, loaded).accuracy
+    return evaluate_group(cell, adapted, loaded, range(count), BASE_CLASSES).accuracy
 
 
 def cell_sources(cell: Cell, loaded: LoadedArtifacts) -> StoredSources | None:
@@ -63,8 +73,8 @@ def cell_sources(cell: Cell, loaded: LoadedArtifacts) -> StoredSources | None:
     return loaded.cached(StoredSources, key, lambda: StoredSources(loaded, *key), KEPT_SOURCES)
 
 
-def _support(cell: Cell, reads: CellArtifacts, loaded: LoadedArtifacts) -> Support:
-    """The labelled images of the target; empty if the method is given none."""
+def _support(cell: Cell, reads: CellArtifacts, loaded: LoadedArtifacts, class_count: int) -> Support:
+    """The labelled images of the target's first ``class_count`` classes; empty if the method is given none."""
     if reads.support_images is None:
         empty = torch.empty(0, dtype=torch.int64)
         return Support(empty, empty, pixels=_undeclared, features=_undeclared, order=_undeclared)
@@ -76,8 +86,8 @@ def _support(cell: Cell, reads: CellArtifacts, loaded: LoadedArtifacts) -> Suppo
         dataset=name,
         seed=cell.seed,
         short_classes=cell.protocol.short_classes,
-        class_count=len(class_names(loaded, cell.dataset, size)),
-        draw=cell.protocol.support_draw,
+        class_count=class_count,
+        draw=TRACKS[cell.track].support_draw(cell.protocol),
         pool=cell.protocol.support_pool,
     )
     features_spec = reads.support_features

@@ -71,6 +71,9 @@ def check_supports(
     at: FieldLocations,
 ) -> None:
     """Raises ``UserError`` if a support that the block asks for cannot be drawn."""
+    for entry in targets if track.base_classes else ():
+        if entry.classes < 2:
+            raise at.block.error(f"{entry.name} has one class; the {track.name} track needs base and new classes")
     if block.shots is not None and not track.gives_support:
         raise at("shots").error(f"the {track.name} track reads no labels, so it takes no shots")
     for index, k in enumerate(block.shots or ()):
@@ -93,7 +96,13 @@ def check_supports(
     for entry in targets:
         if not entry.has_training_images:
             raise at.block.error(f"{entry.name} has no training images; it can only be evaluated on")
-        if protocol.short_classes == "refuse" and max(block.shots) > entry.max_shots:
+        if protocol.short_classes == "refuse" and track.support_draw(protocol) == "imbalanced":
+            if max(block.shots) * entry.classes > entry.sizes.train:
+                raise at("shots").error(
+                    f"k is {max(block.shots)} for {entry.classes} classes, "
+                    f"but {entry.name} has {entry.sizes.train} training images in all"
+                )
+        elif protocol.short_classes == "refuse" and max(block.shots) > entry.max_shots:
             raise at("shots").error(
                 f"k is {max(block.shots)}, but the smallest class of {entry.name} has at most "
                 f"{entry.max_shots} training images",

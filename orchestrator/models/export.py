@@ -24,7 +24,7 @@ from bolt.task.classifiers import UnknownClassifier
 from bolt.task.task import Adapted
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.cells.evaluation import evaluate
+from orchestrator.cells.base_to_new import evaluate_cell
 from orchestrator.cells.manifest import make_manifest
 from orchestrator.cells.measure import measure, model_of
 from orchestrator.cells.task import cell_sources
@@ -139,7 +139,7 @@ def _restore(result: Result, loaded: LoadedArtifacts) -> tuple[Model, tuple[Eval
             raise UserError(f"what {cell.method.name} made cannot be exported: {error}") from None
         return model, measured.result.evaluations, "again"
     adapted = Adapted(kept.classifier, None if kept.tower is kept.frozen else kept.tower)
-    return kept, tuple(evaluate(cell, dataset, adapted, loaded) for dataset in cell.evaluate_on), "kept"
+    return kept, evaluate_cell(cell, adapted, loaded), "kept"
 
 
 def load_kept(cell: Cell, loaded: LoadedArtifacts) -> Model | None:

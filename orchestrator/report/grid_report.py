@@ -42,7 +42,12 @@ def report_location(files: ReportFiles, grid: str, store: Store) -> str:
 
 def published_names(catalog: Catalog) -> NamesOf:
     """``(backbone, dataset) -> names in the paper's tables``, ``None`` for what the paper does not have."""
-    return lambda backbone, dataset: (catalog.backbone(backbone).published_as, catalog.dataset(dataset).published_as)
+
+    def names_of(backbone: str, dataset: str) -> tuple[str | None, str | None]:
+        known = catalog.datasets.get(dataset)  # a group of a dataset's classes has a name too, but no entry
+        return catalog.backbone(backbone).published_as, known.published_as if known else None
+
+    return names_of
 
 
 def published_of(catalog: Catalog) -> PublishedOf:

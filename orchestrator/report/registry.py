@@ -21,6 +21,7 @@ from orchestrator.report.figures.radar import accuracy_radar
 from orchestrator.report.figures.variants import accuracy_against_settings, effects_of_variants
 from orchestrator.report.paper.paper_tables import paper_tables
 from orchestrator.report.tables.accuracy import dataset_table, epochs_table, explorer_tables, main_table
+from orchestrator.report.tables.base_to_new import base_to_new_table
 from orchestrator.report.tables.costs import costs_tables, sources_table
 from orchestrator.report.tables.distribution_shift import shift_table
 from orchestrator.report.tables.gaps import cells_without_result_table, missing_table, short_classes_table
@@ -95,6 +96,7 @@ PANEL_TABLES = [
     PanelTable("main", main_table, "lead"),
     PanelTable("datasets", each_k(dataset_table), "lead"),
     PanelTable("shift", each_k(shift_table), "lead", always=False, includes="main"),
+    PanelTable("base_to_new", each_k(base_to_new_table), "lead", always=False),
     PanelTable("epochs", each_k(epochs_table), "lead", always=False),
     PanelTable("ablation", variants_tables, "variants"),
     PanelTable("verdict", verdict_tables, "verdict"),

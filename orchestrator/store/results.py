@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, PlainValidator, TypeAdapter, ValidationError
 
 from orchestrator.core.cell import Cell
+from orchestrator.tracks import stored_track
 
 RESULT_FORMAT: Literal[2] = 2
 """The format that is written and read."""
@@ -36,7 +37,7 @@ class Evaluation:
     """The score on one dataset's test split.
 
     Attributes:
-        dataset: name of the dataset.
+        dataset: name of the dataset, or of a group of the target's classes.
         accuracy: top-1, per cent.
         correct, total: images classified correctly, and all images.
         accuracy_zero_shot: of the frozen backbone with its text head on the same images, per cent.
@@ -188,8 +189,8 @@ class Result:
 
 
 def _check_scored(found: Result) -> Result:
-    """Raise ``ValueError`` unless the result is scored on the datasets that its cell asks for, in that order."""
-    asked = tuple(ref.name for ref in found.cell.evaluate_on)
+    """Raise ``ValueError`` unless the result is scored on what its cell asks for: datasets, then groups of classes."""
+    asked = (*(ref.name for ref in found.cell.evaluate_on), *stored_track(found.cell.track).class_groups)
     scored = tuple(evaluation.dataset for evaluation in found.evaluations)
     if scored != asked:
         raise ValueError(f"evaluations: it is scored on {scored}, but the cell asks for {asked}")

@@ -121,9 +121,9 @@ def accuracies(result: Result) -> tuple[float, float]:
 
 
 def shifted_accuracy(result: Result) -> float | None:
-    """The mean over the shifted test sets, the target itself left out; ``None`` on tracks that average the target."""
+    """The mean over the shifted test sets, the target itself left out; ``None`` on tracks without shifted test sets."""
     shifted = [e.accuracy for e in result.evaluations if e.dataset != result.cell.dataset.name]
-    return fmean(shifted) if shifted and not stored_track(result.cell.track).averages_target else None
+    return fmean(shifted) if shifted and stored_track(result.cell.track).scores_variants else None
 
 
 def cell_run(result: Result, labels: Labels, grid: str) -> TrackedRun:

@@ -82,7 +82,7 @@ def _aggregate(key: tuple[str, ...], group: Sequence[Result], labels: Labels, gr
     }
     if labels.published is not None:
         metrics |= {"accuracy_published": labels.published, "delta_published": rounded(mean - labels.published)}
-    if not stored_track(cell.track).averages_target:
+    if stored_track(cell.track).scores_variants:
         shifted = [value for result in group if (value := shifted_accuracy(result)) is not None]
         metrics |= {f"accuracy_shifted_{name}": value for name, value in _mean_and_std(shifted).items()}
     where = {"dataset": cell.dataset.name, "k": str(cell.shots)}

@@ -6,7 +6,9 @@ adds one.
 """
 
 from orchestrator.tracks.base import Track
+from orchestrator.tracks.base_to_new import BASE_TO_NEW
 from orchestrator.tracks.fewshot import FEWSHOT
+from orchestrator.tracks.imbalanced import IMBALANCED
 from orchestrator.tracks.meta import META
 from orchestrator.tracks.ood import OOD
 from orchestrator.tracks.tta import TTA
@@ -18,6 +20,8 @@ TRACKS: dict[str, Track] = {
         OOD,
         TTA,
         META,
+        BASE_TO_NEW,
+        IMBALANCED,
     )
 }
 """Every track by its name, in the order of reports. A new track is two lines here: its import, and one in this list."""

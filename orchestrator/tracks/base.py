@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from bolt.methods import Method, TowerPasses
     from bolt.protocol import Protocol
+    from bolt.task.support import SupportDraw
 
 SupportSplit = Literal["train", "test"]
 
@@ -31,6 +32,12 @@ class Track:
         gives_support: true if a method gets a labelled support, k images a class. False if it gets the target's test
             images without labels; such a track has seeds, but no k.
         support_split: ``support_split(protocol)`` is the split of the target that supports are drawn from.
+        support_draw: ``support_draw(protocol)`` is the way in which supports are drawn, see
+            :func:`bolt.task.support.draw_support`.
+        base_classes: ``base_classes(C)`` is how many of the target's C classes, from the first on, a method is adapted
+            to. The others are new: the method gets none of their images and has to classify them by their names.
+            ``None``: it is adapted to all classes.
+        class_groups: names of the groups of the target's classes that are scored one by one, after the datasets.
         scores_variants: whether a block may say in ``evaluate_on`` which datasets are scored instead of the target.
         averages_target: whether a mean over test sets counts the target itself. False for a mean over shifted ones.
         scored_after_epochs: whether the classifier is scored after every epoch of training too.
@@ -46,6 +53,9 @@ class Track:
     method_track: str = ""
     gives_support: bool = True
     support_split: Callable[[Protocol], SupportSplit] = lambda protocol: "train"
+    support_draw: Callable[[Protocol], SupportDraw] = lambda protocol: protocol.support_draw
+    base_classes: Callable[[int], int] | None = None
+    class_groups: tuple[str, ...] = ()
     scores_variants: bool = False
     averages_target: bool = True
     scored_after_epochs: bool = False
@@ -57,6 +67,8 @@ class Track:
 
     def takes(self, method: Method) -> bool:
         """Whether a method can be measured on this track."""
+        if self.base_classes is not None and not method.names_new_classes:
+            return False
         return (self.method_track or self.name) in method.tracks
 
     def configure(self, method: Method, changes: Mapping[str, Any]) -> Any:

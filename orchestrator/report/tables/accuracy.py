@@ -36,7 +36,8 @@ def main_table(study: Study, panel: Panel) -> Table:
     rows = [
         [method_entry(study, method), *(mean_entry(panel, method, k) for k in panel.ks)] for method in panel.methods
     ]
-    noun = "dataset" if panel.track.averages_target else "shifted test set"
+    noun = "class group" if panel.track.class_groups else "shifted test set"
+    noun = "dataset" if panel.track.averages_target else noun
     note = (
         f"Mean accuracy in per cent over {panel.dataset_count(noun)} per seed, then mean ± sample standard deviation "
         f"over seeds ({panel.seeds_text}); below it the gain over zero-shot in points."
@@ -59,7 +60,7 @@ def dataset_table(study: Study, panel: Panel, k: int) -> Table:
         mean, seeds = panel.mean(method, k), panel.expected_seeds(method)
         missing = f"({mean.available}/{mean.expected})"
         means.append(measured(mean.accuracy, missing=missing, seeds=seeds, digits=panel.digits))
-    rows.append((Entry("mean" if panel.track.averages_target else "mean of shifted"), *highlighted(means)))
+    rows.append((Entry("mean of shifted" if panel.track.scores_variants else "mean"), *highlighted(means)))
     note = f"Accuracy in per cent, mean ± sample standard deviation over seeds ({panel.seeds_text})."
     header, codes = ("dataset", *names_in_header(study, panel.methods)), ("dataset", *panel.methods)
     note = with_warnings(note, panel, study.display_names)

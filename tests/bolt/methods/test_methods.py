@@ -15,7 +15,9 @@ from bolt.methods.base import Method, Registry
 from bolt.methods.bolt import BoltSettings
 from bolt.methods.linear_probe import LinearProbeSettings
 from bolt.protocol import PUBLISHED, STRICT, Protocol
-from bolt.task.task import Adapted, Task, cosine_classifier
+from bolt.task.classifiers import Classifier
+from bolt.task.support import batch_order
+from bolt.task.task import Adapted, Support, Task, cosine_classifier
 from bolt.training.finetune import finetune_source
 from bolt.training.loop import TrainingRecipe
 from tests.helpers.towers import make_task
@@ -74,6 +76,34 @@ def test_the_late_schedule_is_bolts_alone(name: str, track: str, backbone: Backb
         run(name, make_task(backbone, protocol=protocol, unlabelled=track == "tta"))[1] for protocol in (STRICT, late)
     )
     assert torch.equal(one, other) == (name != "bolt")
+
+
+@pytest.mark.parametrize("name", FEW_SHOT)
+def test_a_class_without_images_leaves_the_logits_finite(name: str, backbone: Backbone) -> None:
+    """As on the imbalanced track."""
+    task = make_task(backbone)
+    rows = torch.nonzero(task.support.labels_N != 1).flatten()[1:]  # unequal numbers of the other classes, too
+    support = Support(
+        labels_N=task.support.labels_N[rows],
+        indices_N=task.support.indices_N[rows],
+        pixels=lambda view, own: task.support.pixels(view, rows[own.cpu()]),
+        features=lambda view: task.support.features(view)[rows],
+        order=lambda epoch: batch_order(len(rows), dataset="blobs", seed=1, epoch=epoch),
+    )
+    _, logits = run(name, replace(task, support=support))
+    assert logits.shape == (7, 3)
+    assert torch.isfinite(logits).all()
+
+
+@pytest.mark.parametrize("name", [name for name in FEW_SHOT if METHODS[name].names_new_classes])
+def test_methods_that_name_new_classes_return_a_classifier_that_takes_them(name: str, backbone: Backbone) -> None:
+    task = make_task(backbone)
+    adapted, _ = run(name, task)
+    assert isinstance(adapted.classify, Classifier)
+    new = backbone.zero_shot_head(["something else"], ["{}"])
+    logits = logits_of(task, replace(adapted, classify=adapted.classify.add_classes(new)))
+    assert logits.shape == (12, 4)
+    assert torch.equal(logits[:, :3].argmax(dim=1), logits_of(task, adapted).argmax(dim=1))
 
 
 @pytest.mark.parametrize("name", ["linear_probe", "bolt", "full_finetune"])

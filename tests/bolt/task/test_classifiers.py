@@ -20,6 +20,7 @@ from bolt.task.classifiers import (
     Classifier,
     CosineClassifier,
     LinearClassifier,
+    NoNewClasses,
     TransductiveClassifier,
     UnknownClassifier,
     build_classifier,
@@ -90,6 +91,18 @@ def test_a_classifier_made_of_its_parts_gives_the_same_bits(kind: str) -> None:
     assert type(again) is type(of)
     assert torch.equal(again(QUERIES), of(QUERIES))
     assert torch.equal(of.to("cpu")(QUERIES), of(QUERIES))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_new_classes_get_logits_of_their_own_or_are_refused(kind: str) -> None:
+    of, new = EXAMPLES[kind], F.normalize(normal(2, 8), dim=-1)
+    if not isinstance(of, CosineClassifier | AdapterClassifier):
+        with pytest.raises(NoNewClasses, match=kind):
+            of.add_classes(new)
+        return
+    more = of.add_classes(new)
+    torch.testing.assert_close(more(QUERIES)[:, :3], of(QUERIES))
+    torch.testing.assert_close(more(QUERIES)[:, 3:], replace(of, head_CD=new)(QUERIES))
 
 
 def test_an_adapted_image_keeps_its_class_probabilities() -> None:

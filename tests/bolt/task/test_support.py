@@ -97,3 +97,21 @@ def test_batch_orders_are_permutations_keyed_by_epoch() -> None:
     for order in orders:
         assert torch.equal(order.sort().values, torch.arange(50))
     assert len({tuple(order.tolist()) for order in orders}) == 3
+
+
+def test_an_imbalanced_draw_has_the_frequencies_of_the_pool_and_k_images_a_class_in_all() -> None:
+    labels = np.repeat(np.arange(4), [700, 200, 90, 10])
+    drawn = draw_support(labels, 50, dataset="d", seed=0, draw="imbalanced")
+    counts = np.bincount(labels[drawn], minlength=4)
+    assert (len(drawn), len(set(drawn.tolist()))) == (200, 200)
+    assert counts == pytest.approx([140, 40, 18, 2], abs=15)
+    fewer = draw_support(labels, 3, dataset="d", seed=0, draw="imbalanced")
+    assert fewer.tolist() == drawn[:12].tolist()
+    assert fewer.tolist() != draw_support(labels, 3, dataset="d", seed=1, draw="imbalanced").tolist()
+
+
+def test_an_imbalanced_draw_is_refused_if_the_whole_pool_is_too_small() -> None:
+    with pytest.raises(TooFewImages, match="60 training images, fewer than 65"):
+        draw_support(LABELS, 13, dataset="d", seed=0, draw="imbalanced")
+    drawn = draw_support(LABELS, 13, dataset="d", seed=0, draw="imbalanced", short_classes="take_all")
+    assert sorted(drawn.tolist()) == list(range(60))

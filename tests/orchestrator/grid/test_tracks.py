@@ -53,3 +53,19 @@ def test_variants_may_hold_some_of_the_targets_classes_but_no_others(load: LoadG
     assert load(text.replace("    shots:", "    evaluate_on: [aerial-land, aerial-land-cloudy]\n    shots:"))
     with pytest.raises(UserError, match=r"glyph-kinds has the class '.*', which aerial-land with its 12 does not have"):
         load(text.replace("    shots:", "    evaluate_on: [aerial-land, glyph-kinds]\n    shots:"))
+
+
+def test_a_method_that_cannot_name_new_classes_is_refused_on_base_to_new(load: LoadGrid) -> None:
+    text = GRID.replace("fewshot", "base_to_new").replace("- plain", "- zero_shot")
+    with pytest.raises(UserError, match=r"linear_probe cannot be measured on the base_to_new track.*not adapted to"):
+        load(text.replace("- trained", "- linear_probe"))
+    assert {cell.track for cell in load(text.replace("- trained", "- lora")).cells} == {"base_to_new"}
+
+
+def test_an_imbalanced_support_may_take_as_many_images_as_the_training_split_has(load: LoadGrid) -> None:
+    """Of aerial-land, with 12 classes and 1,000 training images, 83 a class."""
+    text = GRID.replace("[one, two, four]", "[aerial-land]").replace("- trained", "- lora")
+    text = text.replace("fewshot", "imbalanced")
+    assert load(text.replace("[1, 4]", "[83]"))
+    with pytest.raises(UserError, match="84 for 12 classes, but aerial-land has 1000"):
+        load(text.replace("[1, 4]", "[84]"))

@@ -12,7 +12,8 @@ from orchestrator.tracks import TRACKS, Track, stored_track
 
 def test_tracks_are_registered_under_their_names() -> None:
     assert {name: track.name for name, track in TRACKS.items()} == {name: name for name in TRACKS}
-    assert set().union(*(method.tracks for method in METHODS.values())) == set(TRACKS)
+    declared = set().union(*(method.tracks for method in METHODS.values()))
+    assert declared == {track.method_track or name for name, track in TRACKS.items()}
 
 
 def test_lead_tables_and_figures_are_in_the_reports_registry() -> None:
@@ -38,6 +39,14 @@ def test_a_track_can_take_the_methods_of_another_with_their_defaults_there() -> 
     assert not variation.takes(METHODS["linear_probe"])
     assert variation.configure(METHODS["atlas"], {}) == METHODS["atlas"].configure({}, "tta")
     assert not Track("new", "new").takes(METHODS["atlas"])
+
+
+def test_base_to_new_takes_the_few_shot_methods_that_can_name_classes() -> None:
+    track = TRACKS["base_to_new"]
+    assert track.takes(METHODS["lora"])
+    assert not track.takes(METHODS["linear_probe"])  # it learns a row of each class
+    assert not track.takes(METHODS["tent"])  # it has no support
+    assert [track.base_classes(count) for count in (2, 5, 10)] == [1, 3, 5] if track.base_classes else False
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,101 @@
+"""Tracks with base and new classes: names the new classes after adaptation, and scores both groups.
+
+Shape legend: N test images, B batch, C classes, D embedding width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from bolt.task.classifiers import Classifier, NoNewClasses
+from bolt.task.scoring import SCORING_BATCH, predict_classes
+from bolt.task.task import Adapted, cosine_classifier
+from orchestrator.artifacts.head import Head
+from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.cells.evaluation import counted, evaluate, test_split
+from orchestrator.core.cell import Cell
+from orchestrator.store.results import Evaluation
+from orchestrator.tracks import TRACKS
+from orchestrator.tracks.base_to_new import BASE_CLASSES, NEW_CLASSES, harmonic_mean
+
+
+def adapted_classes(cell: Cell, classes: int) -> int:
+    """How many of the target's classes the cell's method is adapted to: all, or the base classes."""
+    base_classes = TRACKS[cell.track].base_classes
+    return classes if base_classes is None else base_classes(classes)
+
+
+def name_new_classes(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts) -> Adapted:
+    """What the method made, with the target's new classes behind the base classes; as it is without new classes.
+
+    A new class is its embedding of the zero-shot head.
+    Raises :class:`bolt.task.classifiers.NoNewClasses` if the classifier cannot take them.
+    """
+    head_CD = _head(cell, loaded)
+    base = adapted_classes(cell, len(head_CD))
+    if base == len(head_CD):
+        return adapted
+    if not isinstance(adapted.classify, Classifier):
+        raise NoNewClasses(f"{cell.method.name} made a function, which cannot classify new classes")
+    return replace(adapted, classify=adapted.classify.add_classes(head_CD[base:]))
+
+
+def evaluate_cell(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts) -> tuple[Evaluation, ...]:
+    """Score a cell on its test splits. ``adapted`` is what :func:`name_new_classes` returned.
+
+    With base and new classes, the target's test split comes first, among all classes. The images of the base classes
+    follow, predicted among the base classes, and those of the new classes, predicted among the new ones.
+    """
+    if TRACKS[cell.track].base_classes is None:
+        return tuple(evaluate(cell, dataset, adapted, loaded) for dataset in cell.evaluate_on)
+    classes = len(_head(cell, loaded))
+    base = adapted_classes(cell, classes)
+    return (
+        evaluate(cell, cell.dataset, adapted, loaded),
+        evaluate_group(cell, adapted, loaded, range(base), BASE_CLASSES),
+        evaluate_group(cell, adapted, loaded, range(base, classes), NEW_CLASSES),
+    )
+
+
+def evaluate_group(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts, group: range, name: str) -> Evaluation:
+    """Score on the test images of a group of classes, predicted among the classes of this group alone.
+
+    ``adapted`` classifies at least the classes up to the group's last one.
+    """
+    backbone, head_CD = loaded.backbone(cell.backbone), _head(cell, loaded)
+    split = test_split(cell, cell.dataset, loaded)
+    rows_N = ((split.labels_N >= group.start) & (split.labels_N < group.stop)).nonzero().flatten()
+    zero_shot = cosine_classifier(head_CD, backbone.logit_scale)
+
+    def frozen(start: int, stop: int) -> Tensor:
+        return torch.cat([split.frozen(row, row + 1) for row in rows_N[start:stop].tolist()])
+
+    def features(start: int, stop: int) -> Tensor:
+        if adapted.tower is None:
+            return frozen(start, stop)
+        pixels = torch.cat([split.pixels(row, row + 1) for row in rows_N[start:stop].tolist()])
+        return backbone.encode_images(pixels, adapted.tower, batch_size=SCORING_BATCH)
+
+    return counted(
+        name,
+        split.labels_N[rows_N] - group.start,
+        predict_classes(len(rows_N), features, lambda x_BD: adapted.classify(x_BD)[:, group.start : group.stop]),
+        predict_classes(len(rows_N), frozen, lambda x_BD: zero_shot(x_BD)[:, group.start : group.stop]),
+        len(group),
+    )
+
+
+def group_details(evaluations: tuple[Evaluation, ...]) -> dict[str, float]:
+    """``harmonic_mean`` of the accuracies on base and on new classes, per cent; nothing without such groups."""
+    accuracy = {found.dataset: found.accuracy for found in evaluations}
+    if NEW_CLASSES not in accuracy:
+        return {}
+    return {"harmonic_mean": harmonic_mean(accuracy[BASE_CLASSES], accuracy[NEW_CLASSES])}
+
+
+def _head(cell: Cell, loaded: LoadedArtifacts) -> Tensor:
+    """The zero-shot head of all classes of the target, (C, D)."""
+    return loaded.get(Head(cell.backbone, cell.dataset, loaded.image_size(cell.backbone)))

@@ -1,0 +1,48 @@
+"""Base to new: adapt to the first half of the classes, score on that half, on the other half and on all of them.
+
+Zhou et al., "Conditional prompt learning for vision-language models" (CVPR 2022, https://arxiv.org/abs/2203.05557).
+The first ceil(C / 2) classes in label order are the base classes. A method gets the images and the text embeddings of
+these alone; afterwards it has to classify the new classes by their names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.tracks.base import Track, support_passes
+
+if TYPE_CHECKING:
+    from bolt.methods import Method, TowerPasses
+
+
+BASE_CLASSES = "base classes"
+NEW_CLASSES = "new classes"
+"""Names of the two groups of classes as test splits of a result."""
+
+
+def harmonic_mean(base: float, new: float) -> float:
+    """The harmonic mean of two accuracies; 0 if both are 0."""
+    return 2 * base * new / (base + new) if base + new else 0.0
+
+
+def _base_classes(classes: int) -> int:
+    """The number of base classes: the larger half."""
+    return (classes + 1) // 2
+
+
+def _tower_passes(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
+    """The images that a method takes through the tower; the support has half of the classes."""
+    return support_passes(method, settings, _base_classes(support_size), test_size)
+
+
+BASE_TO_NEW = Track(
+    name="base_to_new",
+    title="base to new classes",
+    method_track="fewshot",
+    base_classes=_base_classes,
+    class_groups=(BASE_CLASSES, NEW_CLASSES),
+    averages_target=False,
+    tower_passes=_tower_passes,
+    published_shots=lambda shots: None,
+    lead_tables=("base_to_new",),
+)

@@ -1,0 +1,15 @@
+"""Imbalanced few-shot adaptation: k images a class on average, with the class frequencies of the training split.
+
+Silva-Rodriguez et al., "Few-Shot, Now for Real" (MICCAI 2025, https://arxiv.org/abs/2506.17500): nobody who labels a
+few images has equally many of every class.
+"""
+
+from orchestrator.tracks.base import Track
+
+IMBALANCED = Track(
+    name="imbalanced",
+    title="imbalanced few-shot",
+    method_track="fewshot",
+    support_draw=lambda protocol: "imbalanced",
+    published_shots=lambda shots: None,
+)

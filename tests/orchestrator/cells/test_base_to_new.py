@@ -1,0 +1,86 @@
+"""Cells of the tracks ``base_to_new`` and ``imbalanced``: what methods are given, and how they are scored."""
+
+from __future__ import annotations
+
+from statistics import harmonic_mean
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from orchestrator.artifacts.head import Head
+from orchestrator.artifacts.images import Images
+from orchestrator.cells.measure import measure, model_of
+from orchestrator.cells.task import make_task
+from orchestrator.core.cell import Cell
+from tests.orchestrator.conftest import World, build_world, tiny
+
+TARGET = "glyph-digits"
+"""Ten classes."""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    block = {"backbones": ["tiny-clip"], "datasets": [TARGET], "shots": [2], "seeds": [1]}
+    methods = {"base_to_new": ["zero_shot", "lora", "clip_adapter"], "imbalanced": ["lora"], "fewshot": ["lora"]}
+    blocks = [{**block, "track": track, "methods": [tiny(name) for name in names]} for track, names in methods.items()]
+    folder = tmp_path_factory.mktemp("tracks")
+    return build_world(folder, yaml.safe_dump({"title": "Tracks", "blocks": blocks}))
+
+
+def pick(world: World, method: str, track: str = "base_to_new") -> Cell:
+    return world.pick(method, track, TARGET)
+
+
+def test_a_method_sees_images_and_embeddings_of_the_base_classes_alone(world: World) -> None:
+    task = make_task(pick(world, "lora"), world.loaded)
+    few_shot = make_task(pick(world, "lora", "fewshot"), world.loaded)
+    assert len(task.head_CD) == 5
+    assert torch.bincount(task.support.labels_N).tolist() == [2] * 5
+    base_N = few_shot.support.labels_N < 5
+    assert torch.equal(task.support.indices_N, few_shot.support.indices_N[base_N])
+    assert torch.equal(task.head_CD, few_shot.head_CD[:5])
+
+
+@pytest.mark.parametrize("method", ["zero_shot", "lora", "clip_adapter"])
+def test_each_group_is_predicted_among_its_own_classes(world: World, method: str) -> None:
+    cell, loaded = pick(world, method), world.loaded
+    measured = measure(cell, loaded)
+    everything, base, new = measured.result.evaluations
+    assert (everything.dataset, everything.total) == (TARGET, base.total + new.total)
+    assert [len(scored.per_class) for scored in (everything, base, new)] == [10, 5, 5]
+
+    images = loaded.get(Images(cell.dataset, "test", loaded.image_size(cell.backbone)))
+    model = model_of(measured.result, measured.adapted, loaded)
+    logits_NC, labels_N = model.logits(images.batch(0, len(images))), torch.from_numpy(images.labels)
+    assert logits_NC.shape[1] == 10
+    for scored, start in ((base, 0), (new, 5)):
+        own_N = (labels_N >= start) & (labels_N < start + 5)
+        right = logits_NC[own_N, start : start + 5].argmax(dim=1) + start == labels_N[own_N]
+        assert scored.correct == int(right.sum())
+    expected = harmonic_mean([base.accuracy, new.accuracy])
+    assert measured.result.details["harmonic_mean"] == pytest.approx(expected)
+    assert (base.accuracy == base.accuracy_zero_shot) == (method == "zero_shot")
+
+
+def test_new_classes_are_told_apart_by_the_adapted_tower_and_the_text_embeddings(world: World) -> None:
+    cell = pick(world, "lora")
+    adapted = measure(cell, world.loaded).adapted
+    head_CD = world.loaded.get(Head(cell.backbone, cell.dataset, world.loaded.image_size(cell.backbone)))
+    classifier = adapted.classify
+    assert torch.equal(classifier.head_CD, head_CD)  # type: ignore[attr-defined]
+
+
+def test_an_imbalanced_support_has_as_many_images_as_a_balanced_one(world: World) -> None:
+    cell = pick(world, "lora", "imbalanced")
+    task = make_task(cell, world.loaded)
+    assert (len(task.support), len(task.head_CD)) == (20, 10)
+    counts = torch.bincount(task.support.labels_N, minlength=10)
+    assert len(set(counts.tolist())) > 1
+    result = measure(cell, world.loaded).result
+    assert result.details.get("classes_without_images", 0) == int((counts == 0).sum())
+    assert "short_classes" not in result.details
+    pixels = task.support.pixels(0, torch.arange(3))
+    assert pixels.shape[0] == 3
+    assert np.unique(task.support.indices_N).size == 20
