@@ -43,4 +43,4 @@ def test_the_method_of_the_page_runs(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "runs" / "results").glob("*prototype*.json"))) == 1
-    assert "prototype" in done.stdout
+    assert "Prototypes" in done.stdout
