@@ -1,4 +1,4 @@
-"""Predicted classes and accuracy of a classifier on a test split.
+"""Predicted classes, their probabilities and the accuracy of a classifier on a test split.
 
 Shape legend: N test images, B batch, C classes, D embedding width.
 """
@@ -25,10 +25,12 @@ class Predictions:
 
     Attributes:
         all_classes: argmax over all classes of the head, (N,).
+        probability: softmax probability of that class, float32 (N,).
         own_classes: argmax over the classes that occur in the split, (N,).
     """
 
     all_classes: Tensor
+    probability: Tensor
     own_classes: Tensor
 
 
@@ -49,18 +51,21 @@ def predict_classes(
     Raises:
         NonFiniteLogits: if a logit is NaN or infinite.
     """
-    all_classes, own_classes = [], []
+    all_classes, probability, own_classes = [], [], []
     with torch.inference_mode():
         for start in range(0, total, SCORING_BATCH):
             logits_BC = classify(features_of(start, min(start + SCORING_BATCH, total)))
             if not torch.isfinite(logits_BC).all():
                 raise NonFiniteLogits(f"NaN or infinite logits among images {start} to {start + len(logits_BC)}")
             all_classes.append(logits_BC.argmax(-1).cpu())
+            probability.append(logits_BC.float().softmax(-1).amax(-1).cpu())
             if own_C is not None:
                 own_logits_BC = logits_BC.masked_fill(~own_C.to(logits_BC.device), -torch.inf)
                 own_classes.append(own_logits_BC.argmax(-1).cpu())
     predicted_N = torch.cat(all_classes)
-    return Predictions(predicted_N, torch.cat(own_classes) if own_C is not None else predicted_N)
+    return Predictions(
+        predicted_N, torch.cat(probability), torch.cat(own_classes) if own_C is not None else predicted_N
+    )
 
 
 def accuracy(predicted_N: Tensor, labels_N: Tensor) -> float:

@@ -15,7 +15,7 @@ from bolt.task.scoring import SCORING_BATCH, predict_classes
 from bolt.task.task import Adapted, cosine_classifier
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.cells.evaluation import counted, evaluate, test_split
+from orchestrator.cells.evaluation import Scored, counted, evaluate, test_split
 from orchestrator.core.cell import Cell
 from orchestrator.store.results import Evaluation
 from orchestrator.tracks import TRACKS
@@ -43,7 +43,7 @@ def name_new_classes(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts) -> A
     return replace(adapted, classify=adapted.classify.add_classes(head_CD[base:]))
 
 
-def evaluate_cell(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts) -> tuple[Evaluation, ...]:
+def evaluate_cell(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts) -> tuple[Scored, ...]:
     """Score a cell on its test splits. ``adapted`` is what :func:`name_new_classes` returned.
 
     With base and new classes, the target's test split comes first, among all classes. The images of the base classes
@@ -60,7 +60,7 @@ def evaluate_cell(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts) -> tupl
     )
 
 
-def evaluate_group(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts, group: range, name: str) -> Evaluation:
+def evaluate_group(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts, group: range, name: str) -> Scored:
     """Score on the test images of a group of classes, predicted among the classes of this group alone.
 
     ``adapted`` classifies at least the classes up to the group's last one.
@@ -79,12 +79,14 @@ def evaluate_group(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts, group:
         pixels = torch.cat([split.pixels(row, row + 1) for row in rows_N[start:stop].tolist()])
         return backbone.encode_images(pixels, adapted.tower, batch_size=SCORING_BATCH)
 
+    positions_N = rows_N if split.rows_N is None else split.rows_N[rows_N]
     return counted(
         name,
-        split.labels_N[rows_N] - group.start,
+        split.labels_N[rows_N],
+        positions_N,
         predict_classes(len(rows_N), features, lambda x_BD: adapted.classify(x_BD)[:, group.start : group.stop]),
         predict_classes(len(rows_N), frozen, lambda x_BD: zero_shot(x_BD)[:, group.start : group.stop]),
-        len(group),
+        group,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +23,7 @@ from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import scored_on_validation, support_images
 from orchestrator.artifacts.test_features import TestFeatures
 from orchestrator.core.cell import Cell, DatasetRef
+from orchestrator.store.predictions import FULL_PROBABILITY, MAX_CLASSES, StoredPredictions
 from orchestrator.store.results import Evaluation
 from orchestrator.tracks import TRACKS
 from orchestrator.util.errors import UserError
@@ -33,20 +35,31 @@ class TestSplit:
 
     Attributes:
         labels_N: classes of the target's head.
+        rows_N: positions of the images in the dataset's split; ``None`` for the whole test split.
         pixels: ``pixels(start, stop)`` -> uint8 (B, 3, S, S).
         frozen: ``frozen(start, stop)`` -> the frozen tower's features (B, D).
     """
 
     labels_N: Tensor
+    rows_N: Tensor | None
     pixels: Callable[[int, int], Tensor]
     frozen: Callable[[int, int], Tensor]
 
 
-def evaluate(cell: Cell, dataset: DatasetRef, adapted: Adapted, loaded: LoadedArtifacts) -> Evaluation:
+@dataclass(frozen=True)
+class Scored:
+    """The score of a classifier on one dataset, and its predictions for the same images."""
+
+    evaluation: Evaluation
+    predictions: StoredPredictions
+
+
+def evaluate(cell: Cell, dataset: DatasetRef, adapted: Adapted, loaded: LoadedArtifacts) -> Scored:
     """Score a cell's classifier on one dataset, and the frozen backbone on the same images.
 
     If the dataset has fewer classes than the head, and the protocol asks for it, the score among its own classes is
-    given too. Raises :class:`bolt.task.scoring.NonFiniteLogits` for logits that are not numbers, and
+    given too. Raises :class:`bolt.task.scoring.NonFiniteLogits` for logits that are not numbers, ``ValueError`` for more
+    than ``MAX_CLASSES`` classes, and
     ``FileNotFoundError`` for an artifact that is not built.
     """
     backbone = loaded.backbone(cell.backbone)
@@ -64,33 +77,52 @@ def evaluate(cell: Cell, dataset: DatasetRef, adapted: Adapted, loaded: LoadedAr
 
     found = predict_classes(len(labels), adapted_features, adapted.classify, own_C)
     zero_shot = predict_classes(len(labels), split.frozen, cosine_classifier(head_CD, backbone.logit_scale), own_C)
-    return counted(dataset.name, labels, found, zero_shot, len(head_CD), partial=partial)
+    return counted(dataset.name, labels, split.rows_N, found, zero_shot, range(len(head_CD)), partial=partial)
 
 
 def counted(
-    name: str, labels: Tensor, found: Predictions, zero_shot: Predictions, classes: int, *, partial: bool = False
-) -> Evaluation:
-    """The evaluation that predictions give.
+    name: str,
+    labels_N: Tensor,
+    rows_N: Tensor | None,
+    found: Predictions,
+    zero_shot: Predictions,
+    classes: range,
+    *,
+    partial: bool = False,
+) -> Scored:
+    """The score that predictions give, and the predictions in the types that are stored.
 
     Args:
         name: of the test split, for reports.
-        labels: the true class of each image, (N,).
-        found, zero_shot: predictions of the adapted classifier and of the frozen backbone.
-        classes: how many classes there are.
+        labels_N, rows_N: as in :class:`TestSplit`.
+        found, zero_shot: predictions of the adapted classifier and of the frozen backbone, counted from the first of
+            ``classes``.
+        classes: the classes that were predicted among; all labels are among them.
         partial: whether to give the accuracies among the split's own classes too.
     """
-    total_C = torch.bincount(labels, minlength=classes)
-    correct_C = torch.bincount(labels[found.all_classes == labels], minlength=classes)
-    return Evaluation(
+    if classes.stop > MAX_CLASSES:
+        raise ValueError(f"predictions are stored for {MAX_CLASSES:,} classes at most, and {name} has more")
+    own_N = labels_N - classes.start
+    total_C = torch.bincount(own_N, minlength=len(classes))
+    correct_C = torch.bincount(own_N[found.all_classes == own_N], minlength=len(classes))
+    evaluation = Evaluation(
         dataset=name,
-        accuracy=accuracy(found.all_classes, labels),
+        accuracy=accuracy(found.all_classes, own_N),
         correct=int(correct_C.sum()),
-        total=len(labels),
-        accuracy_zero_shot=accuracy(zero_shot.all_classes, labels),
+        total=len(labels_N),
+        accuracy_zero_shot=accuracy(zero_shot.all_classes, own_N),
         per_class=tuple((int(c), int(n)) for c, n in zip(correct_C, total_C, strict=True)),
-        accuracy_own_classes=accuracy(found.own_classes, labels) if partial else None,
-        accuracy_zero_shot_own_classes=accuracy(zero_shot.own_classes, labels) if partial else None,
+        accuracy_own_classes=accuracy(found.own_classes, own_N) if partial else None,
+        accuracy_zero_shot_own_classes=accuracy(zero_shot.own_classes, own_N) if partial else None,
     )
+    predictions = StoredPredictions(
+        name,
+        labels=labels_N.numpy().astype(np.uint16),
+        predicted=(found.all_classes + classes.start).numpy().astype(np.uint16),
+        probability=(found.probability * FULL_PROBABILITY).round().numpy().astype(np.uint8),
+        rows=None if rows_N is None else rows_N.numpy().astype(np.uint32),
+    )
+    return Scored(evaluation, predictions)
 
 
 def target_labels(target: DatasetRef, dataset: DatasetRef, image_size: int, loaded: LoadedArtifacts) -> Tensor:
@@ -124,22 +156,27 @@ def test_split(cell: Cell, dataset: DatasetRef, loaded: LoadedArtifacts) -> Test
         rows = kept.nonzero().flatten()
         return TestSplit(
             labels[rows],
+            rows,
             lambda start, stop: torch.stack([images.image(row) for row in rows[start:stop].tolist()]),
             lambda start, stop: frozen[rows[start:stop]].to(loaded.device),
         )
-    return TestSplit(labels, images.batch, lambda start, stop: frozen[start:stop].to(loaded.device))
+    return TestSplit(labels, None, images.batch, lambda start, stop: frozen[start:stop].to(loaded.device))
 
 
 def _validation_split(cell: Cell, loaded: LoadedArtifacts) -> TestSplit:
     """The tenth of the training split on which the authors of BOLT score their meta-learned start."""
     size = loaded.image_size(cell.backbone)
     images = loaded.get(Images(cell.dataset, "train", size))
-    rows = validation_tenth(len(images)).tolist()
+    rows_N = validation_tenth(len(images))
+    rows = rows_N.tolist()
     backbone = loaded.backbone(cell.backbone)
 
     def pixels(start: int, stop: int) -> Tensor:
         return torch.stack([evaluation_view(images.image(row), size) for row in rows[start:stop]])
 
     return TestSplit(
-        torch.from_numpy(images.labels)[rows], pixels, lambda start, stop: backbone.encode_images(pixels(start, stop))
+        torch.from_numpy(images.labels)[rows],
+        torch.from_numpy(rows_N),
+        pixels,
+        lambda start, stop: backbone.encode_images(pixels(start, stop)),
     )

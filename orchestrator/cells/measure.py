@@ -25,6 +25,7 @@ from orchestrator.cells.memory import peak_memory_mib, reset_peak_memory
 from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell
 from orchestrator.core.gpu_memory import RESERVED_MEMORY
+from orchestrator.store.predictions import predictions_content, predictions_file
 from orchestrator.store.results import Result, Timings
 from orchestrator.tracking.runs import accuracies
 from orchestrator.tracks import TRACKS
@@ -35,9 +36,10 @@ KEPT_BYTES = 2**20
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measured cell: its result, and what the method made."""
+    """A measured cell: its result, the content of its predictions file, and what the method made."""
 
     result: Result
+    predictions: bytes
     adapted: Adapted
 
 
@@ -55,10 +57,12 @@ def measure(cell: Cell, loaded: LoadedArtifacts) -> Measurement:
     clock.append(time.perf_counter())
     adapted = name_new_classes(cell, method.run(task, settings), loaded)
     clock.append(time.perf_counter())
-    evaluations = evaluate_cell(cell, adapted, loaded)
+    scored = evaluate_cell(cell, adapted, loaded)
+    evaluations = tuple(each.evaluation for each in scored)
     clock.append(time.perf_counter())
     prepare, fit, score = (after - before for before, after in pairwise(clock))
     used, reserved = peak_memory_mib(loaded.device)
+    predictions = predictions_content(each.predictions for each in scored)
     result = Result(
         cell=cell,
         evaluations=evaluations,
@@ -74,9 +78,10 @@ def measure(cell: Cell, loaded: LoadedArtifacts) -> Measurement:
             **group_details(evaluations),
             **({RESERVED_MEMORY: reserved} if reserved else {}),
         },
+        predictions=predictions_file(predictions),
     )
     result.check()  # a result that cannot be stored is the cell's failure, not the store's
-    return Measurement(result, adapted)
+    return Measurement(result, predictions, adapted)
 
 
 class CurveRecorder:
@@ -102,7 +107,7 @@ class CurveRecorder:
         if not TRACKS[self._cell.track].scored_after_epochs:
             return
         started = time.perf_counter()
-        score = evaluate(self._cell, self._cell.dataset, make(), self._loaded).accuracy
+        score = evaluate(self._cell, self._cell.dataset, make(), self._loaded).evaluation.accuracy
         self.report(epoch, {"accuracy": score})
         self.scoring_seconds += time.perf_counter() - started
 

@@ -61,8 +61,8 @@ def make_task(cell: Cell, loaded: LoadedArtifacts) -> Task:
 def _accuracy(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts, count: int) -> float:
     """Accuracy on the target's test images of the first ``count`` classes, those that the method is adapted to."""
     if TRACKS[cell.track].base_classes is None:
-        return evaluate(cell, cell.dataset, adapted, loaded).accuracy
-    return evaluate_group(cell, adapted, loaded, range(count), BASE_CLASSES).accuracy
+        return evaluate(cell, cell.dataset, adapted, loaded).evaluation.accuracy
+    return evaluate_group(cell, adapted, loaded, range(count), BASE_CLASSES).evaluation.accuracy
 
 
 def cell_sources(cell: Cell, loaded: LoadedArtifacts) -> StoredSources | None:

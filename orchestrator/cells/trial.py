@@ -9,7 +9,7 @@ import time
 import traceback
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.artifacts.loaded import loaded_artifacts
 from orchestrator.artifacts.required import cell_artifacts
@@ -18,8 +18,11 @@ from orchestrator.core.gpu_memory import RESERVED_MEMORY
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Store
 from orchestrator.store.failure_kind import FailureKind, classify_error, retry_store, store_error
-from orchestrator.store.results import Failure, Result
+from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
+
+if TYPE_CHECKING:
+    from orchestrator.cells.measure import Measurement
 
 
 @dataclass(frozen=True)
@@ -58,11 +61,12 @@ def run_and_record(cell: Cell, settings: RunSettings) -> CellOutcome:
     def record_result() -> None:
         if adapter is not None:
             store.write_adapter(cell.id, adapter)
-        store.write_result(result)
+        store.write_result(result, measurement.predictions)
 
     try:
         try:
-            result, adapter = _measure(cell, settings, store)
+            measurement, adapter = _measure(cell, settings, store)
+            result = measurement.result
         except Exception as error:  # a method may raise anything
             line, trace = f"{type(error).__name__}: {error}".splitlines()[0], traceback.format_exc()
             problem = classify_error(error)
@@ -78,15 +82,15 @@ def run_and_record(cell: Cell, settings: RunSettings) -> CellOutcome:
     return outcome("finished", gpu_mib=float(result.details.get(RESERVED_MEMORY, 0.0)))
 
 
-def _measure(cell: Cell, settings: RunSettings, store: Store) -> tuple[Result, dict[str, bytes] | None]:
-    """The cell's result, and the files of its adapter if it is one to keep."""
+def _measure(cell: Cell, settings: RunSettings, store: Store) -> tuple[Measurement, dict[str, bytes] | None]:
+    """The measured cell, and the files of its adapter if it is one to keep."""
     from orchestrator.cells.measure import adapter_to_keep, measure
     from orchestrator.cells.memory import limit_gpu_memory
 
     loaded = loaded_artifacts(settings)
     limit_gpu_memory(loaded.device, settings.gpu_share)
     measurement = retry_store(store.files.is_local, lambda: measure(cell, loaded))
-    return measurement.result, adapter_to_keep(measurement, loaded)
+    return measurement, adapter_to_keep(measurement, loaded)
 
 
 def discard_damaged_inputs(cell: Cell, settings: RunSettings) -> list[str]:

@@ -139,7 +139,7 @@ def _restore(result: Result, loaded: LoadedArtifacts) -> tuple[Model, tuple[Eval
             raise UserError(f"what {cell.method.name} made cannot be exported: {error}") from None
         return model, measured.result.evaluations, "again"
     adapted = Adapted(kept.classifier, None if kept.tower is kept.frozen else kept.tower)
-    return kept, evaluate_cell(cell, adapted, loaded), "kept"
+    return kept, tuple(scored.evaluation for scored in evaluate_cell(cell, adapted, loaded)), "kept"
 
 
 def load_kept(cell: Cell, loaded: LoadedArtifacts) -> Model | None:

@@ -5,7 +5,8 @@ Layout::
     <kind>/<readable-name>--<8hex>/manifest.json       written last: an artifact exists when its manifest does
     <kind>/<readable-name>--<8hex>/<attempt>/<file>    the files that the manifest names, from the attempt that finished
     <kind>/<readable-name>--<8hex>/unfinished.*        the state of a training that is running (snapshots.py)
-    results/<cell id>.json                             one finished cell
+    results/<cell id>.json                             one finished cell, written last
+    results/<cell id>.npz                              its predictions on the test images (predictions.py)
     adapters/<cell id>/                                what the cell trained, if it is small (:mod:`bolt.model.saving`)
     failures/<cell id or artifact>.json                a cell or artifact that failed; never read as a result
     logs/  reports/<grid>/  mlflow/  status/  locks/

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, PlainValidator, TypeAdapter, ValidationError
@@ -17,9 +17,12 @@ from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, PlainValida
 from orchestrator.core.cell import Cell
 from orchestrator.tracks import stored_track
 
-RESULT_FORMAT: Literal[2] = 2
-"""The format that is written and read."""
+RESULT_FORMAT: Literal[3] = 3
+"""The format that is written. Format 2, without predictions, is read as well."""
 
+_FORMAT_2, _FORMAT_3 = '{\n "format": 2,', '{\n "format": 3,'
+"""How the text of a result begins."""
+_PREDICTIONS_KEY = '\n "predictions": '
 _CHECKSUM_KEY = ',\n "sha256": "'
 
 _STRICT = ConfigDict(strict=True, extra="forbid", revalidate_instances="always")
@@ -30,6 +33,7 @@ _ROUNDING = 1e-6
 
 Count = Annotated[int, Field(ge=0)]
 Percentage = Annotated[float, Field(ge=0, le=100)]
+Checksum = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,16 @@ class Manifest:
     finished_at: str
 
 
+@dataclass(frozen=True)
+class PredictionsFile:
+    """The file with the predictions of a cell (:mod:`orchestrator.store.predictions`): its bytes and its checksum."""
+
+    __pydantic_config__ = _STRICT
+
+    size: Count
+    sha256: Checksum
+
+
 def _as_cell(value: Any) -> Cell:
     """A cell, or the one that its fields as JSON give. Raises ``ValueError`` if fields are missing or unknown."""
     if isinstance(value, Cell):
@@ -139,6 +153,7 @@ class Result:
         details: what the method chose or counted (``alpha``), and ``short_classes``: how many classes had fewer
             training images than k, if any.
         support_size: number of labelled images used.
+        predictions: the file with the cell's predictions; ``None`` for a result that was written without one.
     """
 
     __pydantic_config__ = _STRICT
@@ -152,6 +167,7 @@ class Result:
     manifest: Manifest
     curves: Mapping[str, tuple[float, ...]]
     details: Mapping[str, bool | int | float | str]
+    predictions: PredictionsFile | None = None
 
     def check(self) -> None:
         """Raise ``ValueError``, naming the field, unless scoring a cell can have given this result."""
@@ -179,6 +195,8 @@ class Result:
         body, _, checksum = text.rpartition(_CHECKSUM_KEY)
         if checksum != f'{_checksum(body)}"\n}}':
             raise ValueError("sha256: the checksum differs, so this is not the text that was written")
+        if text.startswith(_FORMAT_2) and _PREDICTIONS_KEY not in text:
+            text = text.replace(_FORMAT_2, f"{_FORMAT_3}{_PREDICTIONS_KEY}null,", 1)
         try:
             record = _RECORD.validate_json(text)
         except ValidationError as error:
@@ -201,10 +219,12 @@ def _check_scored(found: Result) -> Result:
 class _Record(Result):
     """What a result file holds."""
 
-    format: Literal[2]
+    format: Literal[3]
     id: str
     status: Literal["finished"]
     sha256: str
+    predictions: PredictionsFile | None = field()
+    """It has no default here: a text of format 3 must have the field."""
 
 
 @dataclass(frozen=True)

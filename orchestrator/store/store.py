@@ -14,9 +14,14 @@ from orchestrator.store.build_progress import BuildProgressCache
 from orchestrator.store.building import Builder, building
 from orchestrator.store.files import Files, FileVersion
 from orchestrator.store.local_mirror import fetch_folder, read_small_files
+from orchestrator.store.predictions import StoredPredictions, parse_predictions, predictions_file
 from orchestrator.store.results import Failure, Result
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import canonical_json
+
+Versions = tuple[FileVersion, FileVersion]
+"""The versions of a cell's result and of its predictions; ``NO_FILE`` for a file that does not exist."""
+NO_FILE = FileVersion(0, "", 0.0)
 
 BATCH = 1000
 """Number of result files that are read before they are parsed."""
@@ -29,7 +34,7 @@ class Store:
         self.files = Files(url)
         self.url = self.files.url
         self._progress = BuildProgressCache(self.files)
-        self._results: dict[str, tuple[FileVersion, Result]] = {}
+        self._results: dict[str, tuple[Versions, Result]] = {}
 
     # -- artifacts ---------------------------------------------------------------------------------------------
 
@@ -81,8 +86,15 @@ class Store:
 
     # -- results and failures ----------------------------------------------------------------------------------
 
-    def write_result(self, result: Result) -> None:
-        """Record a finished cell; an earlier failure record of it is removed."""
+    def write_result(self, result: Result, predictions: bytes | None = None) -> None:
+        """Record a finished cell; an earlier failure record of it is removed.
+
+        Args:
+            predictions: content of the file that ``result.predictions`` describes. It is written first, so that a
+                result never exists without its predictions.
+        """
+        if predictions is not None:
+            self.files.write(f"results/{_predictions_name(result.cell.id)}", predictions)
         self.files.write(f"results/{result.cell.id}.json", result.to_json().encode())
         self.files.remove(f"failures/{result.cell.id}.json")
 
@@ -96,37 +108,80 @@ class Store:
         return _result(cell_id, self.files.read(f"results/{cell_id}.json"))
 
     def read_results(self, cells: Iterable[Cell]) -> tuple[list[Result], list[str]]:
-        """The existing results of ``cells``, and the ids whose file is damaged.
+        """The existing results of ``cells``, and the ids whose result or predictions are damaged.
 
-        Files that have not changed since this object read them are not read again. A damaged file is renamed to
-        ``results/<id>.json.damaged``, which makes its cell unfinished again.
+        Files that have not changed since this object read them are not read again. A damaged result is renamed to
+        ``results/<id>.json.damaged``, which makes its cell unfinished again; so is one whose predictions are missing or
+        damaged. Of predictions in a remote store only the size is checked here.
         """
-        versions = self.files.versions("results")
-        wanted = {cell.id: versions[f"{cell.id}.json"] for cell in cells if f"{cell.id}.json" in versions}
-        unread = [name for name, version in wanted.items() if self._already_read(name, version) is None]
+        listed = self.files.versions("results")
+        wanted = {cell.id: _versions(cell.id, listed) for cell in cells if f"{cell.id}.json" in listed}
+        unread = [name for name, versions in wanted.items() if self._already_read(name, versions) is None]
         gone: set[str] = set()
         damaged = []
         for start in range(0, len(unread), BATCH):
             batch = unread[start : start + BATCH]
-            contents = read_small_files(self.files, "results", {f"{name}.json": wanted[name] for name in batch})
+            contents = read_small_files(self.files, "results", {f"{name}.json": wanted[name][0] for name in batch})
             for name in batch:
                 content = contents[f"{name}.json"]
                 if content is None:  # removed in the meantime
                     gone.add(name)
                     continue
                 try:
-                    self._results[name] = wanted[name], _result(name, content)
+                    result = _result(name, content)
+                    self._check_predictions(result, wanted[name][1])
+                    self._results[name] = wanted[name], result
                 except ValueError:
-                    with suppress(FileNotFoundError):  # another process has done so
-                        self.files.move(f"results/{name}.json", f"results/{name}.json.damaged")
+                    self._set_aside(name)
                     damaged.append(name)
         unfinished = gone | set(damaged)
         return [self._results[name][1] for name in wanted if name not in unfinished], damaged
 
-    def _already_read(self, cell_id: str, version: FileVersion) -> Result | None:
-        """A result that was read before; ``None`` if its file has changed, or if the store cannot tell."""
+    def read_predictions(self, results: Iterable[Result]) -> dict[str, tuple[StoredPredictions, ...]]:
+        """The predictions of cells on each scored test split, by cell id.
+
+        Cells without predictions are left out, and so are damaged ones; their results are set aside, as
+        :meth:`read_results` does.
+        """
+        by_id = {result.cell.id: result for result in results if result.predictions}
+        listed = {} if self.files.is_local else self.files.versions("results")
+        names = {_predictions_name(cell_id): _versions(cell_id, listed)[1] for cell_id in by_id}
+        contents = read_small_files(self.files, "results", names)
+        found = {}
+        for cell_id, result in by_id.items():
+            content = contents[_predictions_name(cell_id)] or b""
+            try:
+                if predictions_file(content) != result.predictions:
+                    raise ValueError("the checksum of the predictions differs")
+                found[cell_id] = parse_predictions(content, result.evaluations)
+            except ValueError:
+                self._set_aside(cell_id)
+        return found
+
+    def _check_predictions(self, result: Result, version: FileVersion) -> None:
+        """Raise ``ValueError`` if the result's predictions are missing or damaged.
+
+        Args:
+            version: of their file as it was listed. A listing may miss a file that was written during it, so the file
+                is read before it counts as missing.
+        """
+        expected = result.predictions
+        if expected is None or (not self.files.is_local and version.size == expected.size):
+            return
+        (content,) = self.files.read_many([f"results/{_predictions_name(result.cell.id)}"])
+        if content is None or predictions_file(content) != expected:
+            raise ValueError("the predictions are missing, or their checksum differs")
+
+    def _set_aside(self, cell_id: str) -> None:
+        """Rename a damaged result, which makes its cell unfinished."""
+        self._results.pop(cell_id, None)
+        with suppress(FileNotFoundError):  # another process has done so
+            self.files.move(f"results/{cell_id}.json", f"results/{cell_id}.json.damaged")
+
+    def _already_read(self, cell_id: str, versions: Versions) -> Result | None:
+        """A result that was read before; ``None`` if its files have changed, or if the store cannot tell."""
         read = self._results.get(cell_id)
-        return read[1] if read is not None and read[0] == version and version.tag else None
+        return read[1] if read is not None and read[0] == versions and versions[0].tag else None
 
     def write_adapter(self, cell_id: str, files: Mapping[str, bytes]) -> None:
         """Store a finished cell's adapter; its last file has the checksums of the others and makes it complete."""
@@ -185,6 +240,15 @@ class Store:
 def _file_name(failure_id: str) -> str:
     """The name of a failure's file; an artifact's address has a slash."""
     return f"{failure_id.replace('/', '.')}.json"
+
+
+def _predictions_name(cell_id: str) -> str:
+    """The name of a cell's predictions file in the folder of results."""
+    return f"{cell_id}.npz"
+
+
+def _versions(cell_id: str, listed: Mapping[str, FileVersion]) -> Versions:
+    return listed.get(f"{cell_id}.json", NO_FILE), listed.get(_predictions_name(cell_id), NO_FILE)
 
 
 def _result(cell_id: str, content: bytes) -> Result:

@@ -191,7 +191,7 @@ def test_failures_are_recorded_and_retried_on_request(tmp_path: Path, give_datab
     first = command.orchestrator(*grid)
     assert first.returncode == 1, first.stdout + first.stderr
     assert "cannot be decoded" in first.stdout
-    assert len(list((tmp_path / "runs" / "results").iterdir())) == 2  # the cells of blobs
+    assert len(list((tmp_path / "runs" / "results").glob("*.json"))) == 2  # the cells of blobs
     again = command.orchestrator(*grid)
     assert again.returncode == 1
     assert "0 trials started" in again.stdout
@@ -203,7 +203,7 @@ def test_failures_are_recorded_and_retried_on_request(tmp_path: Path, give_datab
         path.write_bytes(content)
     last = command.orchestrator(*grid, "--retry-failed")
     assert last.returncode == 0, last.stdout + last.stderr
-    assert len(list((tmp_path / "runs" / "results").iterdir())) == 4
+    assert len(list((tmp_path / "runs" / "results").glob("*.json"))) == 4
 
 
 def test_inspect_writes_the_page_of_a_cell(folder: Path) -> None:

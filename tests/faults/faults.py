@@ -297,6 +297,24 @@ def alter_result(grid_run: GridRun, rng: np.random.Generator) -> str | None:
 
 
 @fault("idle", weight=1)
+def damage_predictions(grid_run: GridRun, rng: np.random.Generator) -> str | None:
+    """Cut off, change or delete the predictions beside a result."""
+    path = pick(rng, [path.with_suffix(".npz") for path in _results(grid_run)])
+    if path is None or not path.exists():
+        return None
+    content, place = bytearray(path.read_bytes()), int(rng.integers(path.stat().st_size))
+    how = ("cut off", "changed", "deleted")[int(rng.integers(3))]
+    if how == "cut off":
+        path.write_bytes(content[:place])
+    elif how == "changed":
+        content[place] ^= 1
+        path.write_bytes(content)
+    else:
+        path.unlink()
+    return f"{path.stem}, {how}"
+
+
+@fault("idle", weight=1)
 def swap_result(grid_run: GridRun, rng: np.random.Generator) -> str | None:
     """Copy the result of one cell over that of another."""
     paths = _results(grid_run)

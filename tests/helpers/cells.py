@@ -7,11 +7,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from bolt.protocol import STRICT
 from orchestrator.cells.trial import CellOutcome
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.core.settings import RunSettings
 from orchestrator.store.failure_kind import FailureKind
+from orchestrator.store.predictions import StoredPredictions, predictions_content, predictions_file
 from orchestrator.store.results import Evaluation, Manifest, Result, Timings
 
 HERE = "tests.helpers.cells"
@@ -46,6 +49,25 @@ def result(of: Cell, *, accuracy: float = 62.5, epochs: int = 3) -> Result:
     manifest = Manifest("0123abc", False, {"python": "3.11"}, "cpu", 1, (), "2026-01-01T00:00:00+00:00")
     curve = tuple(1.0 / (1 + epoch) for epoch in range(epochs))
     return Result(of, (evaluation,), 392, Timings(0.1, 2.0, 0.3), 120.0, 40, manifest, {"train_loss": curve}, {})
+
+
+def predictions(of: Result, *, seed: int = 0) -> tuple[Result, bytes]:
+    """Predictions that agree with a result's counts: the result that describes them, and their file's content."""
+    rng = np.random.default_rng(seed)
+    splits = []
+    for scored in of.evaluations:
+        labels = np.repeat(np.arange(len(scored.per_class)), [total for _, total in scored.per_class])
+        predicted = (labels + 1) % len(scored.per_class)
+        for label, (hits, _) in enumerate(scored.per_class):
+            predicted[rng.permutation(np.flatnonzero(labels == label))[:hits]] = label
+        probability = rng.integers(100, 256, len(labels))
+        splits.append(
+            StoredPredictions(
+                scored.dataset, labels.astype(np.uint16), predicted.astype(np.uint16), probability.astype(np.uint8)
+            )
+        )
+    content = predictions_content(splits)
+    return replace(of, predictions=predictions_file(content)), content
 
 
 def _note(cell: Cell, settings: RunSettings, text: str) -> None:

@@ -59,8 +59,8 @@ def test_poisoned_test_labels_change_the_accuracy_and_nothing_else(
     poisoned, again = adapt(cell, wrong_labels)
     assert torch.equal(logits, again)
     assert clean.details == poisoned.details
-    right = evaluate(cell, cell.dataset, clean, world.loaded)
-    wrong = evaluate(cell, cell.dataset, poisoned, wrong_labels)
+    right = evaluate(cell, cell.dataset, clean, world.loaded).evaluation
+    wrong = evaluate(cell, cell.dataset, poisoned, wrong_labels).evaluation
     assert right.accuracy > wrong.accuracy
 
 

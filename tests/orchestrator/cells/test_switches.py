@@ -12,6 +12,7 @@ import torch
 from bolt.protocol import PUBLISHED, STRICT, SWITCHES
 from bolt.task.support import validation_tenth
 from bolt.task.task import Task
+from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.required import cell_artifacts, support_images
 from orchestrator.artifacts.spec import build, with_inputs
 from orchestrator.catalog import backbone_ref, dataset_ref
@@ -20,6 +21,7 @@ from orchestrator.cells.measure import measure
 from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell
 from orchestrator.grid.protocols import resolve_protocol
+from orchestrator.store.predictions import parse_predictions
 from orchestrator.store.results import Result
 from tests.orchestrator.conftest import World
 
@@ -161,3 +163,14 @@ def test_published_supports_of_the_ood_track_come_from_the_test_split_and_are_no
     without_support = replace(world.pick("zero_shot"), track="ood")  # no support is drawn for it, and none left out
     (all_images,) = result_of(world, turned(without_support, ood_support="test")).evaluations
     assert all_images.total == strict.total
+
+
+def test_the_predictions_of_a_part_of_a_split_say_which_images_were_scored(world: World) -> None:
+    cell = turned(replace(world.pick("linear_probe"), track="ood"), ood_support="test")
+    prepare(world, cell)
+    measured = measure(cell, world.loaded)
+    (split,) = parse_predictions(measured.predictions, measured.result.evaluations)
+    assert split.rows is not None
+    labels = world.loaded.get(Images(cell.dataset, "test", world.loaded.image_size(cell.backbone))).labels
+    assert len(split.rows) == len(labels) - 16 * 8
+    assert (labels[split.rows] == split.labels).all()

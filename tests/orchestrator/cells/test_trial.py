@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +17,7 @@ import bolt.methods
 from bolt.methods import METHODS, Method
 from bolt.task.task import Adapted, Task, cosine_classifier
 from orchestrator.artifacts.domain_total import DomainTotal
+from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
 from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.spec import ArtifactSpec, build
@@ -29,6 +31,7 @@ from orchestrator.core.settings import RunSettings
 from orchestrator.grid import Grid, load_grid
 from orchestrator.planning.plan import in_running_order, make_plan, source_models
 from orchestrator.store import Store
+from orchestrator.store.predictions import parse_predictions
 
 GRID = """
 title: Mini
@@ -139,6 +142,20 @@ def test_a_cell_gives_the_same_result_bit_for_bit(grid: Grid, settings: RunSetti
     assert score.total == 600
     assert score.correct == sum(correct for correct, _ in score.per_class)
     assert score.accuracy == pytest.approx(100 * score.correct / 600)
+
+
+def test_a_cells_predictions_are_equal_bit_for_bit_and_agree_with_its_score(grid: Grid, settings: RunSettings) -> None:
+    cell, loaded = pick(grid, "linear_probe"), LoadedArtifacts(settings)
+    first, second = (measure(cell, LoadedArtifacts(settings)) for _ in range(2))
+    assert first.predictions == second.predictions
+    (split,) = parse_predictions(first.predictions, first.result.evaluations)
+    images = loaded.get(Images(cell.dataset, "test", loaded.image_size(cell.backbone)))
+    np.testing.assert_array_equal(split.labels, images.labels)
+    (score,) = first.result.evaluations
+    by_class = np.bincount(split.labels[split.correct], minlength=len(score.per_class))
+    assert by_class.tolist() == [correct for correct, _ in score.per_class]
+    assert split.probability.min() > 255 // len(score.per_class)  # the predicted class has the largest probability
+    assert split.rows is None
 
 
 def test_zero_shot_is_its_own_reference(grid: Grid, loaded: LoadedArtifacts) -> None:

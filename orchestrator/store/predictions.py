@@ -1,0 +1,105 @@
+"""The predictions of a finished cell on its test images: one compressed npz file beside its result.
+
+The file has three arrays for each scored test split, named ``<dataset>/labels``, ``<dataset>/predicted`` and
+``<dataset>/probability``; a fourth, ``<dataset>/rows``, if only a part of the split was scored. Equal predictions give
+equal bytes. The result has the file's size and checksum (:class:`orchestrator.store.results.PredictionsFile`).
+
+Shape legend: N scored images of a split.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.store.results import Evaluation, PredictionsFile
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MAX_CLASSES = 2**16
+FULL_PROBABILITY = 255
+"""The stored value that stands for a probability of 1."""
+
+_TYPES = {"labels": "uint16", "predicted": "uint16", "probability": "uint8", "rows": "uint32"}
+_OPTIONAL = "rows"
+
+
+@dataclass(frozen=True, eq=False)
+class StoredPredictions:
+    """What a cell's classifier predicted for the images of one test split, in the order of the split.
+
+    Attributes:
+        dataset: name of the dataset.
+        labels, predicted: the true class and the predicted class among all classes of the target, (N,).
+        probability: probability of the predicted class in units of 1/255, (N,).
+        rows: positions of the images in the split, (N,); ``None`` if all of its images were scored.
+    """
+
+    dataset: str
+    labels: NDArray[np.uint16]
+    predicted: NDArray[np.uint16]
+    probability: NDArray[np.uint8]
+    rows: NDArray[np.uint32] | None = None
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """Whether each image was classified correctly, (N,)."""
+        correct_N: NDArray[np.bool_] = self.labels == self.predicted
+        return correct_N
+
+
+def predictions_content(splits: Iterable[StoredPredictions]) -> bytes:
+    """The content of a cell's predictions file."""
+    import numpy as np
+
+    arrays = {
+        f"{split.dataset}/{name}": array
+        for split in splits
+        for name in _TYPES
+        if (array := getattr(split, name)) is not None
+    }
+    stream = io.BytesIO()
+    np.savez_compressed(stream, allow_pickle=False, **arrays)  # its zip entries have a fixed date
+    return stream.getvalue()
+
+
+def predictions_file(content: bytes) -> PredictionsFile:
+    """Size and checksum of a predictions file."""
+    return PredictionsFile(len(content), hashlib.sha256(content).hexdigest())
+
+
+def parse_predictions(content: bytes, evaluations: Sequence[Evaluation]) -> tuple[StoredPredictions, ...]:
+    """Read the content of a predictions file.
+
+    Raises ``ValueError`` unless it has the predictions that these evaluations count.
+    """
+    import numpy as np
+
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return tuple(_of_split(arrays, scored) for scored in evaluations)
+    except (KeyError, OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"it cannot be read: {type(error).__name__} {error}") from None
+
+
+def _of_split(arrays: Mapping[str, NDArray[Any]], scored: Evaluation) -> StoredPredictions:
+    found = {}
+    for name, kind in _TYPES.items():
+        key = f"{scored.dataset}/{name}"
+        if name == _OPTIONAL and key not in arrays:
+            continue
+        array = found[name] = arrays[key]
+        if array.dtype != kind or array.shape != (scored.total,):
+            raise ValueError(f"{key}: type {array.dtype} and shape {array.shape}, not {kind} and ({scored.total},)")
+    split = StoredPredictions(scored.dataset, **found)
+    correct = int(split.correct.sum())
+    if correct != scored.correct:
+        raise ValueError(f"{scored.dataset}: {correct} images are correct, but the result counts {scored.correct}")
+    return split

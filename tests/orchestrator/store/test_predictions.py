@@ -1,0 +1,163 @@
+"""Predictions beside the results: their bytes, damage to them, and results that were written without them."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orchestrator.store import Store
+from orchestrator.store.predictions import StoredPredictions, parse_predictions, predictions_content, predictions_file
+from orchestrator.store.results import Result
+from tests.helpers import cells as samples
+
+CELL = samples.cell(1)
+RESULT, CONTENT = samples.predictions(samples.result(CELL))
+
+
+def path_of(store: Store, cell_id: str = CELL.id) -> Path:
+    return Path(store.files.root, "results", f"{cell_id}.npz")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A store with one finished cell."""
+    store = Store(tmp_path)
+    store.write_result(RESULT, CONTENT)
+    return store
+
+
+def test_predictions_are_read_as_they_were_written(store: Store) -> None:
+    (split,) = store.read_predictions([RESULT])[CELL.id]
+    assert (split.labels.dtype, split.predicted.dtype, split.probability.dtype) == (np.uint16, np.uint16, np.uint8)
+    assert int(split.correct.sum()) == RESULT.evaluations[0].correct
+    assert split.rows is None
+    with np.load(path_of(store)) as arrays:
+        assert sorted(arrays) == ["digits/labels", "digits/predicted", "digits/probability"]
+        np.testing.assert_array_equal(arrays["digits/predicted"], split.predicted)
+
+
+def test_rows_of_a_part_of_a_split_are_kept() -> None:
+    (whole,) = parse_predictions(CONTENT, RESULT.evaluations)
+    rows = np.arange(200, dtype=np.uint32)[::-1]
+    (part,) = parse_predictions(predictions_content([replace(whole, rows=rows)]), RESULT.evaluations)
+    assert part.rows is not None
+    np.testing.assert_array_equal(part.rows, rows)
+
+
+def test_equal_predictions_give_equal_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 2_000_000_000.0)
+    assert samples.predictions(samples.result(CELL))[1] == CONTENT
+    assert {entry.date_time for entry in zipfile.ZipFile(io.BytesIO(CONTENT)).infolist()} == {(1980, 1, 1, 0, 0, 0)}
+
+
+def test_predictions_are_written_before_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the process ends between the two files, the cell is open, and its next run writes both."""
+    store = Store(tmp_path)
+    write = store.files.write
+
+    def end_at_the_result(name: str, data: bytes) -> None:
+        if name.endswith(".json"):
+            raise KeyboardInterrupt
+        write(name, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.files, "write", end_at_the_result)
+        with pytest.raises(KeyboardInterrupt):
+            store.write_result(RESULT, CONTENT)
+    assert path_of(store).read_bytes() == CONTENT
+    assert Store(tmp_path).result_ids() == frozenset()
+    assert Store(tmp_path).read_results([CELL]) == ([], [])
+    store.write_result(RESULT, CONTENT)
+    assert Store(tmp_path).read_results([CELL]) == ([RESULT], [])
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "changed"])
+def test_a_result_with_damaged_predictions_is_set_aside(store: Store, damage: str) -> None:
+    path = path_of(store)
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(CONTENT[:-9] if damage == "cut" else CONTENT[:99] + bytes([CONTENT[99] ^ 1]) + CONTENT[100:])
+    assert store.read_results([CELL]) == ([], [CELL.id])
+    assert store.result_ids() == frozenset()
+    assert store.read_predictions([RESULT]) == {}
+    store.write_result(RESULT, CONTENT)
+    assert store.read_results([CELL]) == ([RESULT], [])
+    assert list(store.read_predictions([RESULT])) == [CELL.id]
+
+
+def test_damage_after_a_result_was_read_is_noticed(store: Store) -> None:
+    assert store.read_results([CELL]) == ([RESULT], [])
+    path_of(store).unlink()
+    assert store.read_results([CELL]) == ([], [CELL.id])
+
+
+def format_2() -> str:
+    """The result as the previous format writes it."""
+    data = json.loads(RESULT.to_json())
+    del data["predictions"], data["sha256"]
+    body = json.dumps({**data, "format": 2}, indent=1).removesuffix("\n}")
+    return f'{body},\n "sha256": "{sha256(body.encode()).hexdigest()}"\n}}'
+
+
+def test_a_result_of_format_2_is_read_as_one_without_predictions(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.files.write(f"results/{CELL.id}.json", format_2().encode())
+    without = replace(RESULT, predictions=None)
+    assert store.read_results([CELL]) == ([without], [])
+    assert store.read_predictions([without]) == {}
+
+
+@pytest.mark.parametrize("field", ["predictions", "support_size"])
+def test_a_result_of_format_3_has_every_field(field: str) -> None:
+    data = json.loads(RESULT.to_json())
+    del data[field], data["sha256"]
+    body = json.dumps(data, indent=1).removesuffix("\n}")
+    with pytest.raises(ValueError, match=field):
+        Result.from_json(f'{body},\n "sha256": "{sha256(body.encode()).hexdigest()}"\n}}')
+
+
+def spoil(**changes: object) -> bytes:
+    """The file with other arrays, as a faulty program could write it."""
+    (split,) = parse_predictions(CONTENT, RESULT.evaluations)
+    arrays = {name: getattr(split, name) for name in ("labels", "predicted", "probability")} | changes
+    stream = io.BytesIO()
+    np.savez_compressed(stream, **{f"digits/{name}": array for name, array in arrays.items()})  # type: ignore[arg-type]
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no zip file",
+        spoil(predicted=np.array([object()] * 200)),
+        spoil(predicted=np.zeros(199, np.uint16)),
+        spoil(predicted=np.zeros(200, np.int64)),
+        spoil(predicted=np.zeros(200, np.uint16)),
+        predictions_content([]),
+    ],
+    ids=["empty", "no zip", "pickled", "too short", "another type", "other counts", "no split"],
+)
+def test_a_file_that_disagrees_with_its_result_is_refused(store: Store, content: bytes) -> None:
+    """Even if its checksum is the recorded one."""
+    wrong = replace(RESULT, predictions=predictions_file(content))
+    store.write_result(wrong, content)
+    assert store.read_predictions([wrong]) == {}
+    assert store.result_ids() == frozenset()
+
+
+def test_predictions_of_several_splits_are_in_the_order_of_the_scores() -> None:
+    (split,) = parse_predictions(CONTENT, RESULT.evaluations)
+    scores = tuple(replace(RESULT.evaluations[0], dataset=name) for name in ("b", "a"))
+    content = predictions_content([replace(split, dataset="a"), replace(split, dataset="b")])
+    found = parse_predictions(content, scores)
+    assert [each.dataset for each in found] == ["b", "a"]
+    assert isinstance(found[0], StoredPredictions)
