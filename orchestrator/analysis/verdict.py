@@ -5,14 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from orchestrator.analysis.best_set import best_set
+from orchestrator.analysis.best_set import MIN_DATASETS, best_set
 from orchestrator.analysis.comparable import ablations_of, comparable_rows, fixed_methods, methods_without_seeds
 from orchestrator.analysis.comparison import Comparison
+from orchestrator.analysis.correct_predictions import (
+    PredictionsOf,
+    ReadPredictions,
+    compare_on_dataset,
+    predictions_by_id,
+)
 from orchestrator.analysis.recommendation import Choice, Cost, recommend, recommended_method
 from orchestrator.analysis.rows import LabelOf, Row, labels_of, row_list
 from orchestrator.core.cell import Cell
@@ -146,14 +152,23 @@ def make_verdict(
     return Verdict(track, protocol, domain, backbone, k, comparison, recommended, costs, dataset)
 
 
-def answers_of(rows: Iterable[Row], *, smallest_difference: float = SMALLEST_DIFFERENCE) -> tuple[Answer, ...]:
+def answers_of(
+    rows: Iterable[Row],
+    *,
+    predictions_of: PredictionsOf | None = None,
+    smallest_difference: float = SMALLEST_DIFFERENCE,
+) -> tuple[Answer, ...]:
     """One answer for each track, protocol, backbone and domain, in the order of the rows.
 
     Where several domains are measured, an answer about all of them together follows theirs, with ``domain`` empty.
+    A domain of fewer than ``MIN_DATASETS`` datasets supports no statement about others. An answer about each of its
+    datasets follows, if their cells have predictions.
+
     Means over test splits leave out what a track's means leave out (``Row.averaged``).
 
     Args:
         rows: the rows to compare; :func:`comparable_rows` leaves out those that take no part.
+        predictions_of: gives the predictions of cells; without it there is no answer about single datasets.
         smallest_difference: the smallest difference that matters, in points.
     """
     places: dict[tuple[str, str, str], dict[str, list[Row]]] = {}
@@ -171,6 +186,8 @@ def answers_of(rows: Iterable[Row], *, smallest_difference: float = SMALLEST_DIF
                 for k, comparison, costs in _comparisons(own, smallest_difference)
             )
             answers.append(Answer(track, protocol, domain, backbone, verdicts))
+            if domain and predictions_of is not None:
+                answers += _dataset_answers(own, predictions_of, smallest_difference)
     return tuple(answers)
 
 
@@ -179,6 +196,7 @@ def answers_of_results(
     planned: Iterable[Cell],
     label_of: LabelOf,
     *,
+    read_predictions: ReadPredictions | None = None,
     smallest_difference: float = SMALLEST_DIFFERENCE,
 ) -> tuple[Answer, ...]:
     """The answers of a grid. The plan decides which variants of methods are ablations, and so take no part.
@@ -187,28 +205,64 @@ def answers_of_results(
         results: one for each finished cell.
         planned: the grid's cells.
         label_of: gives the name of a cell's method with its settings.
+        read_predictions: reads the predictions of results, which answers about single datasets need.
     """
     cells = {cell.id: cell for cell in (*planned, *(result.cell for result in results))}
     labels = labels_of(cells.values(), label_of)
     rows = comparable_rows(row_list(results, labels), ablations_of(cells.values(), labels))
-    return answers_of(rows, smallest_difference=smallest_difference)
+    predictions_of = predictions_by_id(results, read_predictions)
+    return answers_of(rows, predictions_of=predictions_of, smallest_difference=smallest_difference)
+
+
+def _dataset_answers(
+    rows: Sequence[Row], predictions_of: PredictionsOf, smallest_difference: float
+) -> Iterable[Answer]:
+    """The answers on the datasets of one track, protocol, domain and backbone, if it has few of them."""
+    tests = dict.fromkeys(row.test for row in rows)
+    if len(tests) >= MIN_DATASETS:
+        return
+    fixed, without_seeds = fixed_methods(rows), methods_without_seeds(rows)
+    place = {name: getattr(rows[0], name) for name in ("track", "protocol", "domain", "backbone")}
+    for test in tests:
+        by_k = _rows_by_k([row for row in rows if row.test == test], fixed)
+        predictions = predictions_of({row.cell_id for own in by_k.values() for row in own})
+        verdicts = []
+        for k, own in by_k.items():
+            comparison = compare_on_dataset(
+                own, predictions, without_seeds=without_seeds, smallest_difference=smallest_difference
+            )
+            if comparison is not None:
+                verdicts.append(make_verdict(comparison, _costs(own), **place, k=k, dataset=test))
+        if verdicts:
+            yield Answer(**place, verdicts=tuple(verdicts), dataset=test)
 
 
 def _comparisons(
     rows: Sequence[Row], smallest_difference: float
 ) -> Iterable[tuple[int, Comparison, Mapping[str, Cost]]]:
-    """The comparison at every k with what the methods cost. A fixed method has the same rows at every k."""
-    fixed, without_seeds = fixed_methods(rows), methods_without_seeds(rows)
-    for k in sorted({row.k for row in rows} - {0}) or [0]:
+    """The comparison at every k with what the methods cost."""
+    without_seeds = methods_without_seeds(rows)
+    for k, own in _rows_by_k(rows, fixed_methods(rows)).items():
         scores: dict[str, dict[tuple[str, int], float]] = {}
-        cells: dict[str, dict[str, Row]] = {}
-        for row in rows:
-            if row.k == k or row.method in fixed:
-                # A test split may have the same name in two domains.
-                scores.setdefault(row.method, {})[f"{row.domain}/{row.test}", row.seed] = row.accuracy
-                cells.setdefault(row.method, {})[row.cell_id] = row
+        for row in own:
+            # A test split may have the same name in two domains.
+            scores.setdefault(row.method, {})[f"{row.domain}/{row.test}", row.seed] = row.accuracy
         comparison = best_set(scores, without_seeds=without_seeds, smallest_difference=smallest_difference)
-        yield k, comparison, {method: _cost(list(own.values())) for method, own in cells.items()}
+        yield k, comparison, _costs(own)
+
+
+def _rows_by_k(rows: Sequence[Row], fixed: Collection[str]) -> dict[int, list[Row]]:
+    """The rows that are compared at each k. A fixed method has the same rows at every k."""
+    ks = sorted({row.k for row in rows} - {0}) or [0]
+    return {k: [row for row in rows if row.k == k or row.method in fixed] for k in ks}
+
+
+def _costs(rows: Sequence[Row]) -> dict[str, Cost]:
+    """What one cell of each method costs."""
+    cells: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        cells.setdefault(row.method, {})[row.cell_id] = row
+    return {method: _cost(list(own.values())) for method, own in cells.items()}
 
 
 def _cost(cells: Sequence[Row]) -> Cost:

@@ -27,6 +27,7 @@ def write_grid_report(plan: Plan, catalog: Catalog, store: Store) -> ReportFiles
         sources=source_rows(plan, catalog, store),
         inspected={path.stem for path in local_folder(store.files, "reports/cells").glob("*.html")},
         smallest_difference=grid.smallest_difference,
+        read_predictions=store.read_predictions,
         folder=local_folder(store.files, f"reports/{grid.name}"),
     )
     upload_folder(store.files, f"reports/{grid.name}", last=files.page.name)

@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 from bolt.methods import METHODS
+from orchestrator.analysis.correct_predictions import ReadPredictions
 from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, SourceRow, frame_of
 from orchestrator.analysis.verdict import Answer
 from orchestrator.core.cell import Cell
@@ -61,6 +62,7 @@ def write_report(
     sources: Sequence[SourceRow] = (),
     inspected: Collection[str] = (),
     smallest_difference: float = SMALLEST_DIFFERENCE,
+    read_predictions: ReadPredictions | None = None,
     folder: Path,
 ) -> ReportFiles:
     """Write ``index.html``, ``rows.csv``, ``verdict.json``, ``tables/`` and ``figures/`` into ``folder``.
@@ -80,6 +82,7 @@ def write_report(
         names_of=names_of,
         sources=sources,
         smallest_difference=smallest_difference,
+        read_predictions=read_predictions,
     )
     folder.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(folder)

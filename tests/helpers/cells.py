@@ -57,7 +57,7 @@ def predictions(of: Result, *, seed: int = 0) -> tuple[Result, bytes]:
     splits = []
     for scored in of.evaluations:
         labels = np.repeat(np.arange(len(scored.per_class)), [total for _, total in scored.per_class])
-        predicted = (labels + 1) % len(scored.per_class)
+        predicted = (labels + 1) % max(len(scored.per_class), 2)
         for label, (hits, _) in enumerate(scored.per_class):
             predicted[rng.permutation(np.flatnonzero(labels == label))[:hits]] = label
         probability = rng.integers(100, 256, len(labels))

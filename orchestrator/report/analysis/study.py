@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from orchestrator.analysis.comparable import Ablation, ablations_of, base_protocol, comparable_rows, is_ablation
+from orchestrator.analysis.correct_predictions import ReadPredictions, predictions_by_id
 from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
 from orchestrator.analysis.verdict import Answer, answers_of
 from orchestrator.core.cell import Cell
@@ -102,10 +103,12 @@ def study_of(
     published_of: PublishedOf | None = None,
     names_of: NamesOf | None = None,
     sources: Sequence[SourceRow] = (),
+    read_predictions: ReadPredictions | None = None,
     smallest_difference: float = SMALLEST_DIFFERENCE,
 ) -> Study:
     """Arrange results, failures and the plan. If a cell has several results, the last one counts.
 
+    ``read_predictions``: reads the predictions of results, which answers about single datasets need.
     ``smallest_difference``: the smallest difference in accuracy that matters, in points.
     """
     by_id = {result.cell.id: result for result in results}
@@ -131,7 +134,11 @@ def study_of(
         methods=methods,
         method_names={labels[id_]: cell.method.name for id_, cell in cells.items()},
         panels=_panels(rows, cells.values(), methods, curves, ablations),
-        answers=answers_of(comparable_rows(rows, ablations), smallest_difference=smallest_difference),
+        answers=answers_of(
+            comparable_rows(rows, ablations),
+            predictions_of=predictions_by_id(results, read_predictions),
+            smallest_difference=smallest_difference,
+        ),
         missing=tuple(cell for cell in planned if cell.id not in by_id and cell.id not in failed),
         names_of=names_of,
     )

@@ -129,7 +129,7 @@ def spoil(**changes: object) -> bytes:
     (split,) = parse_predictions(CONTENT, RESULT.evaluations)
     arrays = {name: getattr(split, name) for name in ("labels", "predicted", "probability")} | changes
     stream = io.BytesIO()
-    np.savez_compressed(stream, **{f"digits/{name}": array for name, array in arrays.items()})  # type: ignore[arg-type]
+    np.savez_compressed(stream, **{f"digits/{name}": array for name, array in arrays.items()})
     return stream.getvalue()
 
 
