@@ -58,9 +58,10 @@ def evaluate(cell: Cell, dataset: DatasetRef, adapted: Adapted, loaded: LoadedAr
     """Score a cell's classifier on one dataset, and the frozen backbone on the same images.
 
     If the dataset has fewer classes than the head, and the protocol asks for it, the score among its own classes is
-    given too. Raises :class:`bolt.task.scoring.NonFiniteLogits` for logits that are not numbers, ``ValueError`` for more
-    than ``MAX_CLASSES`` classes, and
-    ``FileNotFoundError`` for an artifact that is not built.
+    given too.
+
+    Raises :class:`bolt.task.scoring.NonFiniteLogits` for logits that are not numbers, ``ValueError`` for more than
+    ``MAX_CLASSES`` classes, and ``FileNotFoundError`` for an artifact that is not built.
     """
     backbone = loaded.backbone(cell.backbone)
     head_CD = loaded.get(Head(cell.backbone, cell.dataset, loaded.image_size(cell.backbone)))
