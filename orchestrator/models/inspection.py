@@ -1,6 +1,7 @@
 """Inspect a finished cell: its predictions beside other methods', its trained coefficients, its sources' overlap.
 
-The cell's model is restored (:mod:`orchestrator.models.export`) and predicts again.
+The predictions are those that the store keeps with the result. Older results have none; then the cell's model is
+restored (:mod:`orchestrator.models.export`) and predicts again.
 
 Shape legend: N test images, B batch, C classes, S sources, r coefficients, m, n a weight matrix's rows and columns.
 """
@@ -23,12 +24,14 @@ from bolt.task.task import cosine_classifier
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images, class_names
 from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.required import scored_on_validation
 from orchestrator.artifacts.test_features import TestFeatures
 from orchestrator.cells.evaluation import target_labels
 from orchestrator.cells.task import cell_sources
 from orchestrator.core.cell import Cell, DatasetRef
-from orchestrator.models.export import readable_inputs, restore_model
+from orchestrator.models.export import load_kept, readable_inputs, restore_model
 from orchestrator.models.rivals import find_rivals, labels_in_place
+from orchestrator.store.predictions import FULL_PROBABILITY, StoredPredictions
 from orchestrator.store.results import Result
 
 Classes = NDArray[np.int64]
@@ -102,7 +105,9 @@ class CellInspection:
     """What :func:`inspect_cell` finds.
 
     Attributes:
-        how, warnings: as in :class:`orchestrator.models.export.RestoredModel`.
+        how: where the predictions come from: ``stored``, or made again by the ``kept`` model or by a second run
+            (``again``).
+        warnings: as in :class:`orchestrator.models.export.RestoredModel`.
         splits: the predictions on each test split of the cell.
         rivals: results of the other methods in the cell's place, the most accurate first.
         labels: cell id -> the method's label, of the cell and its rivals.
@@ -126,34 +131,79 @@ def inspect_cell(result: Result, loaded: LoadedArtifacts) -> CellInspection:
     """Collect a cell's predictions, rivals, coefficients and sources. Raises as ``restore_model``."""
     cell = result.cell
     rivals = find_rivals(result, loaded.store)
+    # A cell that was scored on a part of its training split is shown on its test split.
+    scored = [] if scored_on_validation(cell) else [result, *rivals]
+    stored = loaded.store.read_predictions(scored)
     with readable_inputs(result, loaded):
-        restored = restore_model(result, loaded)
-        model = restored.model
+        restored = None if cell.id in stored else restore_model(result, loaded)
+        model = restored.model if restored else load_kept(cell, loaded)
         return CellInspection(
             result=result,
             class_names=class_names(loaded, cell.dataset, loaded.image_size(cell.backbone)),
-            how=restored.how,
-            warnings=restored.warnings,
-            splits=tuple(_split(cell, dataset, model, loaded) for dataset in cell.evaluate_on),
+            how=restored.how if restored else "stored",
+            warnings=restored.warnings if restored else (),
+            splits=tuple(
+                _split(cell, dataset, {name: splits[i] for name, splits in stored.items()}, model, loaded)
+                for i, dataset in enumerate(cell.evaluate_on)
+            ),
             rivals=tuple(rivals),
             labels=labels_in_place([result, *rivals]),
-            coefficients=_coefficients(model, loaded, result),
+            coefficients=_coefficients(model, loaded, result) if model is not None else {},
             overlap=_overlap(loaded, result),
         )
 
 
-def _split(cell: Cell, dataset: DatasetRef, model: Model, loaded: LoadedArtifacts) -> SplitPredictions:
-    """The predictions of ``model`` for all images of one test split."""
+def _split(
+    cell: Cell,
+    dataset: DatasetRef,
+    stored: Mapping[str, StoredPredictions],
+    model: Model | None,
+    loaded: LoadedArtifacts,
+) -> SplitPredictions:
+    """The predictions on one test split: stored, or those of ``model`` for all of its images."""
     size = loaded.image_size(cell.backbone)
     labels_N = target_labels(cell.dataset, dataset, size, loaded).numpy()
-    predicted, confidence = _predict(model, loaded.get(Images(dataset, "test", size)).batch, len(labels_N))
+    own = stored.get(cell.id)
+    if own is not None:
+        rows = _rows(own)
+        predicted, confidence = own.predicted.astype(np.int64), own.probability / FULL_PROBABILITY
+    else:
+        assert model is not None, "a cell without stored predictions was restored"
+        rows = np.arange(len(labels_N))
+        predicted, confidence = _predict(model, loaded.get(Images(dataset, "test", size)).batch, len(rows))
     frozen = loaded.get(TestFeatures(cell.backbone, dataset, size))
     head = cosine_classifier(
         loaded.get(Head(cell.backbone, cell.dataset, size)), loaded.backbone(cell.backbone).logit_scale
     )
     zero_shot = predict_classes(len(labels_N), lambda start, stop: frozen[start:stop].to(loaded.device), head)
-    rows = np.arange(len(labels_N))
-    return SplitPredictions(dataset.name, rows, labels_N, predicted, zero_shot.all_classes.numpy(), confidence)
+    return SplitPredictions(
+        dataset.name,
+        rows,
+        labels_N[rows],
+        predicted,
+        zero_shot.all_classes.numpy()[rows],
+        confidence,
+        {
+            name: predicted_N
+            for name, theirs in stored.items()
+            if name != cell.id and (predicted_N := _predicted_at(rows, theirs)) is not None
+        },
+    )
+
+
+def _rows(stored: StoredPredictions) -> Classes:
+    """Positions of the scored images in their split, (N,)."""
+    return np.arange(len(stored.labels)) if stored.rows is None else stored.rows.astype(np.int64)
+
+
+def _predicted_at(rows: Classes, stored: StoredPredictions) -> Classes | None:
+    """The stored predictions for the images at ``rows`` of the split; ``None`` unless all of them have one."""
+    theirs = _rows(stored)
+    if not np.isin(rows, theirs).all():
+        return None
+    order = np.argsort(theirs)
+    found: Classes = stored.predicted[order[np.searchsorted(theirs, rows, sorter=order)]].astype(np.int64)
+    return found
 
 
 def _predict(model: Model, batch: Callable[[int, int], Tensor], total: int) -> tuple[Classes, NDArray[np.float64]]:
@@ -176,11 +226,11 @@ def _coefficients(
     settings, alpha = result.cell.method.settings_dict(), result.details.get("alpha")
     mean_pooled = settings.get("pooling", "mean") == "mean"
     sources, found = cell_sources(result.cell, loaded), {}
-    frozen = loaded.backbone(result.cell.backbone).tower.state_dict_open_clip()
     for name, s in model.change.coefficients.items():
+        basis = model.change.bases[name]
         before = None
         if sources is not None and mean_pooled and isinstance(alpha, int | float):
-            pooled = build_basis(sources, model.change.recipe, name, frozen[name]).pooled
+            pooled = build_basis(sources, model.change.recipe, name, (len(basis.u), len(basis.v))).pooled
             before = (float(alpha) * pooled.double().cpu()).numpy()
         found[name] = (before, s.detach().double().cpu().numpy())
     return found

@@ -222,7 +222,7 @@ def test_inspect_writes_the_page_of_a_cell(folder: Path) -> None:
         "Confusion matrix",
         "pooled and scaled",
         "Overlap between the sources",
-        "kept with",
+        "stored with",
     ):
         assert words in text
     assert "http" not in text.replace("http-equiv", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +12,13 @@ from torch import Tensor
 
 from bolt.spectral.directions import Directions
 from bolt.spectral.sources import Sources
-from orchestrator.models.inspection import SplitPredictions, source_overlap
+from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.cells.trial import run_and_record
+from orchestrator.models.inspection import SplitPredictions, inspect_cell, source_overlap
 from orchestrator.report.page.cell_page import data_uri
 from orchestrator.report.tables.cell import class_table, confused_table
+from orchestrator.store import Store
+from tests.orchestrator.conftest import World
 
 FOUND = SplitPredictions(
     "pets",
@@ -49,6 +54,29 @@ def test_the_class_table_names_confusions_and_gains() -> None:
     ]
     pairs = [[entry.text for entry in row] for row in confused_table(FOUND, NAMES, "pairs").rows]
     assert pairs == [["cat", "dog", "2", "66.7"], ["dog", "owl", "1", "50.0"]]
+
+
+def test_stored_predictions_are_those_of_the_kept_model(world: World) -> None:
+    """A result of an older version has no predictions; then the model that was kept with it predicts again."""
+    store, loaded = Store(world.settings.store_url), LoadedArtifacts(world.settings)
+    cells = [world.pick(method) for method in ("bolt", "zero_shot")]
+    for cell in cells:
+        if cell.id not in store.result_ids():
+            assert run_and_record(cell, world.settings).status == "finished"
+    result = store.read_result(cells[0].id)
+    found = inspect_cell(result, loaded)
+    again = inspect_cell(replace(result, predictions=None), loaded)
+    assert (found.how, again.how) == ("stored", "kept")
+    assert cells[1].id in [rival.cell.id for rival in found.rivals]
+    (split,), (repeated,) = found.splits, again.splits
+    assert len(split.mistakes()) == result.evaluations[0].total - result.evaluations[0].correct
+    np.testing.assert_array_equal(split.rivals[cells[1].id], split.frozen)
+    for name in ("rows", "labels", "predicted", "frozen"):
+        np.testing.assert_array_equal(getattr(split, name), getattr(repeated, name))
+    np.testing.assert_allclose(split.confidence, repeated.confidence, atol=0.5 / 255 + 1e-6)
+    assert found.coefficients.keys() == again.coefficients.keys() != set()
+    assert found.overlap is not None
+    assert found.overlap.values.shape == (len(found.overlap.sources),) * 2
 
 
 class Spans(Sources):
