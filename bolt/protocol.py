@@ -24,17 +24,19 @@ class Protocol:
             GELU and QuickGELU, as newer open_clip versions do for OpenAI's weights with only a warning.
         config_selection: ``fixed`` settings, or the method's candidate settings that are ``best_on_test``.
         epoch_selection: ``last`` uses the coefficients after the last epoch (the paper and its tables).
-            ``best_train_loss`` uses those of the epoch with the lowest mean training loss (the released code).
+            ``best_train_loss`` uses those of the epoch with the lowest mean training loss (the released code). For BOLT
+            that is the mean over the batches, as in the released code, where a partial last batch counts in full.
         sigma_sign: ``free`` trains signed coefficients, as in the paper. ``relu`` clamps them at zero in the forward
             pass, as in the authors' code, so coefficients that start negative are never trained.
         schedule_offset: whether the learning-rate schedule is applied after the optimiser's step, as in the authors'
             code: update 0 then uses the full rate and update s the rate of step s - 1. For BOLT's training only.
-        alpha_views: BOLT chooses alpha on the ``plain`` support images, or on one ``augmented`` view of them.
+        alpha_views: BOLT chooses alpha on the ``plain`` support images, or on ``augmented`` views of them, another view
+            for every candidate.
         tta_alpha: at test time, alpha is chosen ``unsupervised``, or by accuracy on the ``test_labels``.
         task_count_basis: with few sources, the width of the basis ``follow``s their number, or the basis is ``padded``
-            with random directions to its width for the whole pool of sources.
+            with random directions to its width for the whole pool of sources (only in the authors' ablation).
         support_draw: ``nested`` in k, keyed by (dataset, seed); or ``fresh`` for every k, from one generator for all
-            classes.
+            classes, as in the authors' sampler.
         support_pool: the support is drawn from the whole ``train`` split, or from the split without a random tenth
             (``less_validation``).
         ood_support: on the ood track, the support is drawn from the ``train`` split; or from the ``test`` split, and
@@ -107,7 +109,7 @@ PUBLISHED = Protocol(
     schedule_offset=True,
     alpha_views="augmented",
     tta_alpha="test_labels",
-    task_count_basis="padded",
+    task_count_basis="follow",
     support_draw="fresh",
     support_pool="train",
     ood_support="test",

@@ -76,7 +76,7 @@ def adapt(task: Task, settings: BoltSettings) -> Adapted:
         trainable,
         settings,
         start=None if task.unlabelled is None else merge_coefficients(start.tower),
-        quirks=ReferenceQuirks(late_schedule=task.protocol.schedule_offset),
+        quirks=ReferenceQuirks(late_schedule=task.protocol.schedule_offset, equal_batches=True),
     )
     trained = {f"trained/{name}": value.detach().clone() for name, value in start.coefficients.items()}
     return adapted(task, trainable, details=start.details, coefficients=_pooled(start) | trained, change=start.change())
@@ -106,7 +106,7 @@ register(
         settings_class=BoltSettings,
         adapt=adapt,
         tracks=frozenset({"fewshot", "ood", "tta", "meta"}),
-        track_defaults={"tta": {"epochs": 1, "batch_size": 32, "alpha_by": "entropy"}},
+        track_defaults={"tta": {"epochs": 1, "batch_size": 32, "alpha_by": "mutual_information"}},
         candidates=_candidates,
         uses_sources=True,
         uses_mean_task_vector=True,
@@ -125,7 +125,7 @@ register(
         settings_class=BoltPooledSettings,
         adapt=adapt_pooled,
         tracks=frozenset({"fewshot", "ood", "tta"}),
-        track_defaults={"tta": {"alpha_by": "entropy"}},
+        track_defaults={"tta": {"alpha_by": "mutual_information"}},
         uses_sources=True,
         uses_mean_task_vector=True,
         changes_tower=True,

@@ -48,9 +48,10 @@ def draw_support(
         class_count: the classes are 0 ... class_count - 1. Without it they are the labels that occur.
         draw: ``nested`` permutes each class with a generator of its own, so its images do not depend on other classes
             or on ``shots``. ``fresh`` is the authors' way: one generator, seeded by ``seed`` alone, for all classes in
-            order, so that a draw of fewer shots has other images. ``imbalanced`` draws ``shots * class_count`` images
-            of the whole pool at random, whatever their classes are: a class has as many as its frequency gives, which
-            may be none. A draw of fewer shots is a prefix here too.
+            order, so that a draw of fewer shots has other images. A class with exactly ``shots`` images advances the
+            generator too; one with fewer does not. ``imbalanced`` draws ``shots * class_count`` images of the whole
+            pool at random, whatever their classes are: a class has as many as its frequency gives, which may be none. A
+            draw of fewer shots is a prefix here too.
         pool: draw from the whole split (``train``), or without the images of :func:`validation_tenth`
             (``less_validation``).
 
@@ -83,7 +84,8 @@ def draw_support(
         if draw == "nested":
             by_class.append(numpy_generator("support", dataset, seed, label).permutation(members)[:shots])
         else:
-            by_class.append(shared_generator.choice(members, shots, replace=False) if len(members) > shots else members)
+            short = len(members) < shots
+            by_class.append(members if short else shared_generator.choice(members, shots, replace=False))
     ranks = range(max(len(members) for members in by_class))
     drawn = [members[rank] for rank in ranks for members in by_class if rank < len(members)]
     return np.array(drawn, dtype=np.int64)

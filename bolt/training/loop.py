@@ -92,11 +92,14 @@ class ReferenceQuirks:
             never makes a step (their aTLAS).
         late_schedule: every learning rate takes effect one step late, and the first step has the full rate (their
             BOLT).
+        equal_batches: under ``epoch_selection: best_train_loss``, the loss of an epoch is the mean over its batches. A
+            partial last batch counts as much as a full one (their BOLT).
     """
 
     gradient_scale: float = 1.0
     step_on_full_batches: bool = False
     late_schedule: bool = False
+    equal_batches: bool = False
 
 
 NO_QUIRKS = ReferenceQuirks()
@@ -146,7 +149,8 @@ def fit(
         order: ``order(epoch)`` -> the rows of an epoch, (N,), the same number in every epoch. The caller decides what a
             row stands for.
         recipe: the hyperparameters.
-        protocol: only its ``epoch_selection`` is read.
+        protocol: only its ``epoch_selection`` is read. ``best_train_loss`` restores the parameters of the first epoch
+            with the lowest loss.
         report: called after each epoch with the epoch's row.
         on_epoch_end: called after each epoch with its number and a function that makes a snapshot of the training.
             A snapshot holds tensors, numbers, lists and dictionaries only, so ``torch.load`` with ``weights_only``
@@ -170,10 +174,12 @@ def fit(
     optimiser = make_optimiser(groups, recipe)
     curve: Curve = []
     best: list[Tensor] = []
+    lowest_loss = math.inf
     first = 0
     if resume is not None:
         first = int(resume["epoch"]) + 1
         curve, best = list(resume["curve"]), list(resume["best"])
+        lowest_loss = float(resume.get("lowest_loss", math.inf))  # a snapshot of an earlier version has none
         optimiser.load_state_dict(resume["optimiser"])
         _restore(trained, resume["parameters"])
     autocast = torch.autocast(
@@ -208,16 +214,16 @@ def fit(
                 clip_gradient(trained, recipe.clip_norm, quirks.gradient_scale)
             optimiser.step()
         # Checked once per epoch: reading every loss would make the GPU wait at every step.
-        _check_finite(epoch, torch.stack(losses), trained)
+        batch_losses = torch.stack(losses).float()
+        _check_finite(epoch, batch_losses, trained)
         weights = torch.tensor([len(batch) / len(rows) for batch in batches], device=device)
-        row = {"train_loss": float(torch.stack(losses).float() @ weights), "learning_rate": rate}
-        if protocol.epoch_selection == "best_train_loss" and row["train_loss"] < min(
-            (earlier["train_loss"] for earlier in curve), default=math.inf
-        ):
-            best = _copies(trained)
+        row = {"train_loss": float(batch_losses @ weights), "learning_rate": rate}
+        epoch_loss = float(batch_losses.mean()) if quirks.equal_batches else row["train_loss"]
+        if protocol.epoch_selection == "best_train_loss" and epoch_loss < lowest_loss:
+            best, lowest_loss = _copies(trained), epoch_loss
         curve.append(row)
         report(epoch, row)
-        on_epoch_end(epoch, partial(_training_state, epoch, trained, optimiser, curve, best))
+        on_epoch_end(epoch, partial(_training_state, epoch, trained, optimiser, curve, best, lowest_loss))
     if best:
         _restore(trained, best)
     return curve
@@ -241,7 +247,12 @@ def _supports_fused(tensors: Sequence[Tensor]) -> bool:
 
 
 def _training_state(
-    epoch: int, trained: Sequence[Tensor], optimiser: torch.optim.Optimizer, curve: Curve, best: Sequence[Tensor]
+    epoch: int,
+    trained: Sequence[Tensor],
+    optimiser: torch.optim.Optimizer,
+    curve: Curve,
+    best: Sequence[Tensor],
+    lowest_loss: float,
 ) -> dict[str, Any]:
     return {
         "epoch": epoch,
@@ -249,6 +260,7 @@ def _training_state(
         "optimiser": optimiser.state_dict(),
         "curve": list(curve),
         "best": list(best),
+        "lowest_loss": lowest_loss,
     }
 
 

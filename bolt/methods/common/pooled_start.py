@@ -32,8 +32,8 @@ class PooledStartSettings:
         top_k: singular directions per source and matrix; fewer if the matrix is too small for all sources.
         alphas: candidate scales of the pooled coefficients. The best is used, of equals the smallest; a single one is
             used as it is.
-        alpha_by: what the best scale is. ``support``: the most accurate on the labelled support. ``entropy``: the one
-            with the highest mutual information of image and predicted class
+        alpha_by: what the best scale is. ``support``: the most accurate on the labelled support.
+            ``mutual_information``: the one with the highest mutual information of image and predicted class
             (:mod:`bolt.methods.common.scale_selection`). At test time, where there are no labels, it is always the
             latter, unless the protocol asks the oracle.
         orthogonalisation: how the stacked directions become a basis: their ``polar`` factors, or their ``whitening``
@@ -67,6 +67,8 @@ class PooledStartSettings:
             raise ValueError("top_k is at least 1 and alphas names at least one candidate")
         if self.padded_sources < 1 or not self.whitening_epsilon > 0:
             raise ValueError("padded_sources is at least 1 and whitening_epsilon is positive")
+        if self.alpha_by == "entropy":  # type: ignore[comparison-overlap]
+            raise ValueError("alpha_by has no 'entropy'; the choice without labels is called 'mutual_information'")
         for name, choices in _ALLOWED_VALUES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is one of {', '.join(choices)}, not {getattr(self, name)!r}")
@@ -74,7 +76,7 @@ class PooledStartSettings:
 
 
 _ALLOWED_VALUES = {
-    "alpha_by": ("support", "entropy"),
+    "alpha_by": ("support", "mutual_information"),
     "orthogonalisation": ("polar", "whitening"),
     "pooling": ("mean", "sum", "max"),
     "sign": ("free", "relu"),

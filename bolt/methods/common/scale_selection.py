@@ -22,7 +22,7 @@ from torch import Tensor
 from bolt.clip.tower import ImageTower
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task, cosine_classifier
 
-ScaleBy = Literal["support", "entropy"]
+ScaleBy = Literal["support", "mutual_information"]
 
 _BATCH = 256
 _UNLABELLED = 1000
@@ -30,10 +30,7 @@ _UNLABELLED = 1000
 
 
 class ScaleChoice(NamedTuple):
-    """A scale, and what it was chosen by: ``fixed``, ``support``, ``entropy`` or ``test labels``.
-
-    ``entropy`` stands for mutual information, a difference of two entropies.
-    """
+    """A scale, and what it was chosen by: ``fixed``, ``support``, ``mutual information`` or ``test labels``."""
 
     scale: float
     by: str
@@ -44,13 +41,16 @@ def choose_scale(
 ) -> ScaleChoice:
     """The best of the candidate scales; of equals the smallest. A single candidate is returned without any scoring.
 
+    Under the switch ``alpha_views: augmented``, candidate number i is scored on view i + 1 of the support: the BOLT
+    authors' loader draws new augmentations for every candidate.
+
     On the test-time track there are no labels: mutual information on a keyed subset of the test images chooses or,
     under the switch ``tta_alpha: test_labels``, the oracle's accuracy.
 
     Args:
         tower_at: scale -> the merged tower with that scale.
-        by: on the labelled tracks, choose by accuracy on the ``support``, or (``entropy``) by mutual information on the
-            support's images.
+        by: on the labelled tracks, choose by accuracy on the ``support``, or by ``mutual_information`` on the support's
+            images.
 
     Raises ``ValueError`` if the oracle is needed and the task has none.
     """
@@ -62,8 +62,8 @@ def choose_scale(
     elif task.unlabelled is None and by == "support":
         score, chosen_by = _correct, "support"
     else:
-        score, chosen_by = _information, "entropy"
-    scores = [score(task, tower_at(scale)) for scale in candidates]
+        score, chosen_by = _information, "mutual information"
+    scores = [score(task, tower_at(scale), number) for number, scale in enumerate(candidates)]
     return ScaleChoice(candidates[scores.index(max(scores))], chosen_by)
 
 
@@ -83,26 +83,26 @@ def mutual_information(probabilities: Iterator[Tensor]) -> float:
     return float(torch.special.entr(total_C / count).sum()) - entropies / count
 
 
-def _correct(task: Task, tower: ImageTower) -> float:
+def _correct(task: Task, tower: ImageTower, candidate: int) -> float:
     """How many support images the tower classifies correctly."""
     labels_N = task.support.labels_N
     return float(
         sum(
             int((logits_BC.argmax(dim=-1).to(labels_N.device) == labels_N[rows]).sum())
-            for rows, logits_BC in _logits(task, tower)
+            for rows, logits_BC in _logits(task, tower, candidate)
         )
     )
 
 
-def _information(task: Task, tower: ImageTower) -> float:
-    return mutual_information(logits_BC.softmax(dim=-1) for _, logits_BC in _logits(task, tower))
+def _information(task: Task, tower: ImageTower, candidate: int) -> float:
+    return mutual_information(logits_BC.softmax(dim=-1) for _, logits_BC in _logits(task, tower, candidate))
 
 
-def _logits(task: Task, tower: ImageTower) -> Iterator[tuple[Tensor, Tensor]]:
+def _logits(task: Task, tower: ImageTower, candidate: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches of rows and their logits: of the support or, at test time, of a subset of the test images."""
     classify = cosine_classifier(task.head_CD, task.backbone.logit_scale)
     if task.unlabelled is None:
-        view = EVALUATION_VIEW if task.protocol.alpha_views == "plain" else EVALUATION_VIEW + 1
+        view = EVALUATION_VIEW if task.protocol.alpha_views == "plain" else EVALUATION_VIEW + 1 + candidate
         pixels, chosen = task.support.pixels, torch.arange(len(task.support))
     else:
         view, pixels = EVALUATION_VIEW, task.unlabelled.pixels
@@ -111,7 +111,7 @@ def _logits(task: Task, tower: ImageTower) -> Iterator[tuple[Tensor, Tensor]]:
         yield rows, classify(task.backbone.encode_images(pixels(view, rows), tower))
 
 
-def _test_accuracy(task: Task, tower: ImageTower) -> float:
+def _test_accuracy(task: Task, tower: ImageTower, candidate: int) -> float:
     if task.oracle is None:
         raise ValueError("tta_alpha is test_labels, but the task has no oracle")
     return task.oracle(Adapted(cosine_classifier(task.head_CD, task.backbone.logit_scale), tower))

@@ -207,18 +207,26 @@ def test_the_scale_is_the_most_accurate_on_the_support(backbone: Backbone) -> No
     assert (chosen.alpha, chosen.alpha_by) == (alphas[correct.index(max(correct))], "support")
 
 
-@pytest.mark.parametrize(("alpha_views", "view"), [("plain", 0), ("augmented", 1)])
-def test_the_sweep_scores_the_views_the_protocol_names(alpha_views: str, view: int, backbone: Backbone) -> None:
+@pytest.mark.parametrize(("alpha_views", "views"), [("plain", [0, 0, 0]), ("augmented", [1, 2, 3])])
+def test_the_sweep_scores_the_views_the_protocol_names(alpha_views: str, views: list[int], backbone: Backbone) -> None:
+    """Augmented: a new draw for every candidate, as from the authors' loader."""
     task = make_task(backbone, protocol=STRICT.with_switches(alpha_views=alpha_views))
-    seen: set[int] = set()
+    seen: list[int] = []
     pixels = task.support.pixels
 
     def watched(view: int, rows: Tensor) -> Tensor:
-        seen.add(view)
+        seen.append(view)
         return pixels(view, rows)
 
-    pooled_start(replace(task, support=replace(task.support, pixels=watched)), PooledStartSettings(top_k=2))
-    assert seen == {view}
+    settings = PooledStartSettings(top_k=2, alphas=(1.0, 3.0, 5.0))
+    pooled_start(replace(task, support=replace(task.support, pixels=watched)), settings)
+    assert seen == views
+
+
+def test_the_former_name_of_mutual_information_is_refused_with_the_new_one() -> None:
+    with pytest.raises(ValueError, match="mutual_information"):
+        METHODS["bolt"].configure({"alpha_by": "entropy"})
+    assert METHODS["bolt"].configure({}, track="tta").alpha_by == "mutual_information"
 
 
 # --------------------------------------------------------------------------------------------------------- test time
@@ -245,9 +253,10 @@ def test_without_labels_the_scale_is_the_most_informative(backbone: Backbone) ->
     expected = informative(labelled, ALPHAS, torch.arange(12), labelled.support.pixels)
     unlabelled_support = replace(labelled.support, labels_N=torch.zeros(12, dtype=torch.long))
     start = pooled_start(
-        replace(labelled, support=unlabelled_support), PooledStartSettings(top_k=2, alphas=ALPHAS, alpha_by="entropy")
+        replace(labelled, support=unlabelled_support),
+        PooledStartSettings(top_k=2, alphas=ALPHAS, alpha_by="mutual_information"),
     )
-    assert (start.alpha, start.alpha_by) == (expected, "entropy")
+    assert (start.alpha, start.alpha_by) == (expected, "mutual information")
 
 
 def test_at_test_time_the_scale_is_chosen_without_labels(backbone: Backbone) -> None:
@@ -255,7 +264,7 @@ def test_at_test_time_the_scale_is_chosen_without_labels(backbone: Backbone) -> 
     assert task.unlabelled is not None
     expected = informative(task, ALPHAS, torch.arange(30), task.unlabelled.pixels)
     start = pooled_start(task, PooledStartSettings(top_k=2, alphas=ALPHAS))
-    assert (start.alpha, start.alpha_by) == (expected, "entropy")
+    assert (start.alpha, start.alpha_by) == (expected, "mutual information")
 
 
 def test_the_choice_without_labels_looks_at_a_bounded_keyed_part_of_the_images(

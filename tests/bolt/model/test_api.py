@@ -146,7 +146,7 @@ def test_a_photograph_is_turned_as_its_camera_says_unless_it_shall_not(backbone:
 
 def test_images_without_labels_are_adapted_to_at_test_time(backbone: Backbone, sources: CheckpointSources) -> None:
     model = bolt.adapt(backbone, IMAGES, None, NAMES, method="bolt", sources=sources, alphas=[1.0, 3.0])
-    assert model.about.notes["alpha_by"] == "entropy"
+    assert model.about.notes["alpha_by"] == "mutual information"
     assert not torch.equal(model.logits(IMAGES), adapted(backbone, "zero_shot").logits(IMAGES))
 
 

@@ -115,3 +115,15 @@ def test_an_imbalanced_draw_is_refused_if_the_whole_pool_is_too_small() -> None:
         draw_support(LABELS, 13, dataset="d", seed=0, draw="imbalanced")
     drawn = draw_support(LABELS, 13, dataset="d", seed=0, draw="imbalanced", short_classes="take_all")
     assert sorted(drawn.tolist()) == list(range(60))
+
+
+def test_a_fresh_draw_is_the_authors_also_where_a_class_has_exactly_k_images() -> None:
+    """Their sampler: numpy's generator seeded once, the classes in order, ``choice`` for every class of k or more."""
+    labels = [0] * 6 + [1] * 4 + [2] * 9 + [3] * 3 + [4] * 9
+    generator = np.random.RandomState(1)
+    expected: set[int] = set()
+    for label in range(5):
+        members = np.flatnonzero(np.array(labels) == label)
+        expected |= set((generator.choice(members, 4, replace=False) if len(members) >= 4 else members).tolist())
+    drawn = draw_support(labels, 4, dataset="d", seed=1, short_classes="take_all", draw="fresh")
+    assert set(drawn.tolist()) == expected

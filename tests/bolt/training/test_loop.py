@@ -159,6 +159,44 @@ def test_the_epoch_of_lowest_training_loss_can_be_restored() -> None:
     assert not torch.equal(snapshots[1], snapshots[3])
 
 
+def test_the_authors_rule_for_the_best_epoch_counts_every_batch_alike() -> None:
+    """Their code divides the sum of the batches' losses by their number, so a partial batch of two counts in full.
+
+    Epoch 1 has the lowest loss an image, epoch 2 the lowest loss a batch. The coefficients that are restored are those
+    of the rule, computed here from the batches' losses as their code does.
+    """
+    extra = {0: (9.0, 9.0), 1: (1.0, 4.0), 2: (2.0, 0.5), 3: (9.0, 9.0)}  # of the full batches, of the partial one
+
+    def run(quirks: ReferenceQuirks) -> tuple[Tensor, list[Tensor], list[list[float]]]:
+        weight, loss = regression()
+        losses: list[list[float]] = [[] for _ in range(SHORT.epochs)]
+        snapshots: list[Tensor] = []
+
+        def of_rows(epoch: int, rows: Tensor) -> Tensor:
+            value = loss(epoch, rows) * 1e-3 + extra[epoch][len(rows) == 2]
+            losses[epoch].append(float(value.detach()))
+            return value
+
+        protocol = STRICT.with_switches(epoch_selection="best_train_loss")
+        fit(
+            [weight],
+            of_rows,
+            order,
+            SHORT,
+            protocol,
+            lambda epoch, metrics: snapshots.append(weight.detach().clone()),
+            quirks=quirks,
+        )
+        return weight.detach(), snapshots, losses
+
+    for quirks, weights, expected in ((NO_QUIRKS, (4, 4, 2), 1), (ReferenceQuirks(equal_batches=True), (1, 1, 1), 2)):
+        restored, snapshots, losses = run(quirks)
+        means = [sum(w * loss for w, loss in zip(weights, of_epoch, strict=True)) for of_epoch in losses]
+        assert means.index(min(means)) == expected
+        torch.testing.assert_close(restored, snapshots[expected], rtol=0, atol=1e-7)
+        assert not torch.allclose(restored, snapshots[3 - expected], rtol=0, atol=1e-4), "the epochs must differ"
+
+
 @pytest.mark.parametrize("selection", ["last", "best_train_loss"])
 @pytest.mark.parametrize("stop", [0, 2])
 def test_a_resumed_training_is_the_uninterrupted_one(stop: int, selection: str) -> None:
