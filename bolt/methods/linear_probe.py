@@ -1,11 +1,22 @@
 """Linear probe: a linear head on frozen features, trained from the zero-shot head (Radford et al., 2021).
 
 ``logits = scale * (W f + b)`` for a unit feature f. W starts at the text embeddings and b at zero; both are trained by
-cross-entropy. W keeps the scale of unit vectors, because AdamW moves every number by about the learning rate per step,
-whatever its size. The entries of a unit vector in D = 512 dimensions are about 0.04, so the shared learning rate of
-1e-3 turns the head by a large angle within a few dozen steps.
+cross-entropy.
 
-The switch ``linear_probe: as_published`` does what the BOLT authors' code does:
+The learning rate. AdamW moves every number by about the learning rate per step, whatever its size. So one step can
+change a logit by up to ``rate * scale * sqrt(D)``, and a rate means something else for every backbone. A rate of 1e-3
+changes a logit of CLIP (scale 100, D = 512) by 2.3 per step: enough to lose the text within a few dozen steps. The
+candidates are therefore given as ``logit_steps``, the change of a logit per step.
+
+No single rate fits a weak and a good text head, or ten and a thousand classes. The rate is chosen by cross-validation
+on the support: the most accurate on held-out images, of equals the smallest. If a class has a single image, none can be
+left out. Then all steps together may change a logit by ``one_shot_change``, because the number of steps grows with the
+number of classes. Its value was chosen on sixteen drawn datasets, with one training image of every class to learn from
+in twenty steps, and fifteen others held out. Mean accuracy on these: 55.3 % zero-shot; 58.2, 63.5, 67.2 and 60.8 % with
+a total change of 1.5, 5, 15 and 50.
+
+``search: fixed`` uses ``learning_rate`` as it is. The switch ``linear_probe: as_published`` does too, and does what the
+BOLT authors' code does:
 
 - The factor 100 is multiplied into W, whose entries are then about 4, and the learning rate halves after every epoch.
   All rates together come to two epochs at the first rate. That cannot move such a head: their linear probe is the
@@ -22,6 +33,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from bolt.methods.base import Method, register
+from bolt.methods.common.cross_validation import NO_HOLD_OUT, compared_with_zero_shot, fewest_images, held_out_folds
 from bolt.methods.common.frozen_features import train_on_features
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
@@ -30,15 +42,53 @@ from bolt.training.loop import TrainingRecipe
 
 @dataclass(frozen=True)
 class LinearProbeSettings(TrainingRecipe):
-    """The training recipe that all methods share."""
+    """The training recipe that all methods share, and how its learning rate is chosen.
+
+    Attributes:
+        search: ``support`` chooses the learning rate as below; ``fixed`` uses ``learning_rate``.
+        logit_steps: candidates: how much one step may change a logit, ``rate * logit scale * sqrt(D)``.
+        one_shot_change: how much all steps together may change a logit, if a class has a single image.
+        folds: of the cross-validation; fewer if a class has fewer images.
+    """
+
+    search: str = "support"
+    logit_steps: tuple[float, ...] = (0.075, 0.25, 0.75, 2.25)
+    one_shot_change: float = 15.0
+    folds: int = 4
+
+    def __post_init__(self) -> None:
+        TrainingRecipe.__post_init__(self)
+        if self.search not in ("support", "fixed"):
+            raise ValueError(f"search is 'support' or 'fixed', not {self.search!r}")
+        if not self.logit_steps or not min(*self.logit_steps, self.one_shot_change) > 0 or self.folds < 2:
+            raise ValueError("logit_steps and one_shot_change are positive, and folds is at least 2")
 
 
 def adapt(task: Task, settings: LinearProbeSettings) -> Adapted:
+    """Choose the learning rate, then train the head on the whole support."""
+    if task.protocol.linear_probe == "as_published" or settings.search == "fixed":
+        return _train(task, settings, {})
+    movement = task.backbone.logit_scale * task.head_CD.shape[1] ** 0.5
+    if fewest_images(task.support.labels_N) < 2:
+        rate = settings.one_shot_change / (movement * settings.steps(len(task.support)))
+        return _train(task, replace(settings, learning_rate=rate), {"learning_rate": rate, "search": NO_HOLD_OUT})
+    rates = [step / movement for step in sorted(settings.logit_steps)]
+    correct = [0] * len(rates)
+    for fold in held_out_folds(task, settings.folds):
+        for number, rate in enumerate(rates):
+            trained = _train(fold.task, replace(settings, learning_rate=rate), {})
+            correct[number] += fold.correct(trained.classify)
+    rate = rates[correct.index(max(correct))]
+    details = {"learning_rate": rate, "search": "cross-validation", **compared_with_zero_shot(task, max(correct))}
+    return _train(task, replace(settings, learning_rate=rate), details)
+
+
+def _train(task: Task, recipe: TrainingRecipe, details: dict[str, float | int | str]) -> Adapted:
     """Train the head. Every epoch uses the features of another augmented view."""
-    scale, device, recipe = task.backbone.logit_scale, task.backbone.device, settings
+    scale, device = task.backbone.logit_scale, task.backbone.device
     weight_scale = 1.0
     if task.protocol.linear_probe == "as_published":
-        weight_scale, recipe = scale, replace(settings, schedule="halving")
+        weight_scale, recipe = scale, replace(recipe, schedule="halving")
     weight_CD = (weight_scale * task.head_CD.to(device)).requires_grad_()
     bias_C = torch.zeros(len(weight_CD), device=device, requires_grad=True)
 
@@ -46,9 +96,16 @@ def adapt(task: Task, settings: LinearProbeSettings) -> Adapted:
 
     def adapted() -> Adapted:
         head, bias = weight_CD.detach().clone(), bias_C.detach().clone()
-        return Adapted(LinearClassifier(head, bias, scale / weight_scale), None, head.numel() + bias.numel())
+        classifier = LinearClassifier(head, bias, scale / weight_scale)
+        return Adapted(classifier, None, head.numel() + bias.numel(), details)
 
     return train_on_features(task, [weight_CD, bias_C], in_training, recipe, adapted)
+
+
+def _candidates(settings: LinearProbeSettings) -> tuple[LinearProbeSettings, ...]:
+    """The authors' sweep: the given learning rate and a tenth of it."""
+    fixed = replace(settings, search="fixed")
+    return fixed, replace(fixed, learning_rate=settings.learning_rate / 10)
 
 
 register(
@@ -59,9 +116,10 @@ register(
         paper="https://arxiv.org/abs/2103.00020",
         settings_class=LinearProbeSettings,
         adapt=adapt,
+        version=2,
         baseline_crop=True,
-        candidates=lambda settings: (settings, replace(settings, learning_rate=settings.learning_rate / 10)),
+        candidates=_candidates,
         support_feature_views=lambda settings: settings.epochs,
-        test_settings={"epochs": 2, "batch_size": 8},
+        test_settings={"epochs": 2, "batch_size": 8, "logit_steps": (0.25, 0.75), "folds": 2},
     )
 )

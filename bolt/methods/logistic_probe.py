@@ -6,8 +6,12 @@ the labels alone are worth.
 
 The inverse strength C of the penalty is searched as in LP++'s official code: over powers of a hundred, then by halving
 an interval of log C. That code scores each candidate on a validation split. Here the score is stratified
-cross-validation on the support, and of equals the smallest C is taken. If some class has a single image, there is
-nothing to leave out: ``one_shot_c`` is used, and ``details`` say so.
+cross-validation on the support. With few images many C are equally good, and the smallest or the largest of them would
+be extreme, 1e-7 or 1e7. The one nearest to ``one_shot_c`` on the logarithmic scale is taken.
+
+If some class has a single image, there is nothing to leave out: ``one_shot_c`` is used, and ``details`` say so. It was
+chosen on sixteen drawn datasets, with one training image of every class to learn from and fifteen others held out. C =
+0.1, 1, 10, 100 and 1,000 gave 39.6, 39.9, 41.2, 41.2 and 40.8 % on these.
 
 A class without an image is never predicted. If all images belong to one class, that class is always predicted.
 
@@ -27,6 +31,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bolt.methods.base import Method, register
+from bolt.methods.common.cross_validation import NO_HOLD_OUT, compared_with_zero_shot, stratified_folds
 from bolt.methods.common.frozen_features import unit_support_features
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
@@ -44,13 +49,14 @@ class LogisticProbeSettings:
 
     Attributes:
         c: inverse strength of the penalty; by default it is searched.
-        one_shot_c: the value used if a class has a single image, so that none can be left out.
+        one_shot_c: the value used if a class has a single image, so that none can be left out, and the one that is
+            preferred among equally good values.
         folds: of the cross-validation; fewer if a class has fewer images.
         max_iterations: of L-BFGS.
     """
 
     c: float | None = None
-    one_shot_c: float = 1.0
+    one_shot_c: float = 10.0
     folds: int = 4
     max_iterations: int = 1000
 
@@ -117,15 +123,6 @@ def fit_logistic(data_ND: Features, labels_N: Labels, c: float, max_iterations: 
     return FittedRegression(classes, weights, biases, converged=len(caught) == len(others))
 
 
-def stratified_folds(labels_N: Labels, folds: int) -> Labels:
-    """The fold of each image, (N,). The images of each class are assigned to the folds in turn."""
-    fold_N = np.empty_like(labels_N)
-    for label in np.unique(labels_N):
-        members = np.flatnonzero(labels_N == label)
-        fold_N[members] = np.arange(len(members)) % folds
-    return fold_N
-
-
 def cross_validated_correct(data_ND: Features, labels_N: Labels, fold_N: Labels, c: float, max_iterations: int) -> int:
     """How many images are classified correctly by a regression fitted on the other folds."""
     correct = 0
@@ -136,55 +133,66 @@ def cross_validated_correct(data_ND: Features, labels_N: Labels, fold_N: Labels,
     return correct
 
 
-def search_c(score: Callable[[float], int]) -> float:
-    """The C with the highest ``score(C)``: first on a coarse grid, then by halving an interval 8 times.
+def search_c(score: Callable[[float], int], prior: float) -> tuple[float, int]:
+    """The C with the highest ``score(C)``, and its score: first on a coarse grid, then by halving an interval 8 times.
 
     The interval initially spans a tenth to ten times the best C of the grid. Each time its middle, on the logarithmic
-    scale, replaces the end with the lower score. Of equally good C, the smallest is returned.
+    scale, replaces the end with the lower score. Of equally good C, the one nearest to ``prior`` is taken.
     """
     scores = {c: score(c) for c in COARSE_GRID}
-    low, high = (math.log10(_best(scores)) + step for step in (-1, 1))
+
+    def rank(c: float) -> tuple[int, float]:
+        return scores[c], -abs(math.log10(c / prior))
+
+    best = math.log10(max(scores, key=rank))
+    low, high = best - 1, best + 1
     for _ in range(_HALVINGS):
         for end in (low, high):
             if 10**end not in scores:
                 scores[10**end] = score(10**end)
         middle = (low + high) / 2
-        low, high = (low, middle) if scores[10**low] >= scores[10**high] else (middle, high)
-    return _best(scores)
-
-
-def _best(scores: dict[float, int]) -> float:
-    return max(scores, key=lambda c: (scores[c], -c))
+        low, high = (low, middle) if rank(10**low) >= rank(10**high) else (middle, high)
+    chosen = max(scores, key=rank)
+    return chosen, scores[chosen]
 
 
 def adapt(task: Task, settings: LogisticProbeSettings) -> Adapted:
     """Choose C, then fit the whole support."""
     features_ND = unit_support_features(task, EVALUATION_VIEW)
     data_ND, labels_N = features_ND.cpu().double().numpy(), task.support.labels_N.cpu().numpy()
-    c, chosen = _choose(data_ND, labels_N, settings)
+    c, correct, chosen = _choose(data_ND, labels_N, settings)
     fitted = fit_logistic(data_ND, labels_N, c, settings.max_iterations)
     weight_CD, bias_C = (part.to(features_ND) for part in fitted.for_all_classes(len(task.head_CD)))
     return Adapted(
         LinearClassifier(weight_CD, bias_C),
         trainable_parameters=weight_CD.numel() + bias_C.numel(),
-        details={"c": c, "search": chosen, "converged": "yes" if fitted.converged else "no"},
+        details={
+            "c": c,
+            "search": chosen,
+            "converged": "yes" if fitted.converged else "no",
+            **({} if correct is None else compared_with_zero_shot(task, correct)),
+        },
     )
 
 
-def _choose(data_ND: Features, labels_N: Labels, settings: LogisticProbeSettings) -> tuple[float, str]:
-    """C, and a description of how it was chosen."""
+def _choose(data_ND: Features, labels_N: Labels, settings: LogisticProbeSettings) -> tuple[float, int | None, str]:
+    """C, how many held-out images it classifies correctly (``None`` if none were), and how it was chosen."""
     if settings.c is not None:
-        return settings.c, "fixed"
+        return settings.c, None, "fixed"
     counts = np.unique(labels_N, return_counts=True)[1]
     if len(counts) == 1:
-        return settings.one_shot_c, "fixed: one class, nothing to tell apart"
+        return settings.one_shot_c, None, "fixed: one class, nothing to tell apart"
     fewest = int(counts.min())
     if fewest < 2:
-        return settings.one_shot_c, "fixed: a class has one image, none to leave out"
+        return settings.one_shot_c, None, NO_HOLD_OUT
     folds = min(settings.folds, fewest)
-    fold_N = stratified_folds(labels_N, folds)
-    best = search_c(lambda c: cross_validated_correct(data_ND, labels_N, fold_N, c, settings.max_iterations))
-    return best, f"cross-validation, {folds} folds"
+    fold_N = stratified_folds(torch.from_numpy(labels_N), folds).numpy()
+
+    def score(c: float) -> int:
+        return cross_validated_correct(data_ND, labels_N, fold_N, c, settings.max_iterations)
+
+    best, correct = search_c(score, settings.one_shot_c)
+    return best, correct, f"cross-validation, {folds} folds"
 
 
 register(
@@ -195,6 +203,7 @@ register(
         paper="https://arxiv.org/abs/2103.00020",
         settings_class=LogisticProbeSettings,
         adapt=adapt,
+        version=2,
         support_feature_views=lambda settings: EVALUATION_VIEW,
     )
 )

@@ -13,13 +13,15 @@ steps of the inverse of these constants cannot raise the loss.
 What differs from the official code:
 
 - Its step in w, ``4 N / lambda_max(F^T F)``, bounds each class separately and ignores the bias. It is four to six times
-  longer than the bound for all classes allows, and its momentum of 0.9 goes ten times as far again. Here momentum 0.75
-  makes up for the shorter step: in the long run it goes about as far as the official step without momentum. On
-  synthetic features of 10 and 50 classes, 300 steps without momentum were too few for many classes and shots, and
-  momentum 0.9 lost the text at one or two shots.
-- Each of the ``steps`` uses the next of ``views`` augmented views, cyclically, with the smallest of the views' step
+  longer than the bound for all classes allows. Here the step is the bound's, with the official momentum of 0.9.
+- The number of steps is chosen among ``step_counts`` by cross-validation on the support: the most accurate on held-out
+  images, of equals the smallest. The official code keeps the step that is best on labelled validation images. No single
+  number fits. Over sixteen drawn datasets, on training images that were held out, 300 steps are too many on average
+  (69.1 % at 4 images a class, with the chosen number 70.3 %), yet the numbers chosen at 8 images a class range from 30
+  to 480. If a class has a single image, none can be left out, and ``one_shot_steps`` are taken: 120 steps gave 66.1 %,
+  300 steps 64.7 %. ``search: fixed`` takes ``steps``.
+- Each step uses the next of ``views`` augmented views, cyclically, with the smallest of the views' step
   sizes. One view is the paper's method.
-- The last step is kept. The official code keeps the step that is best on labelled validation images.
 
 ``variant: official_code`` repeats the official loop: w starts at the sum of the features; b is random; momentum is 0.9;
 alpha moves every tenth step, by the sum of all its gradients so far, because they are never set back to zero. The
@@ -36,21 +38,30 @@ Shape legend: N support images, B batch, C classes, D joint embedding width, E =
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from bolt.methods.base import Method, register
 from bolt.methods.common.blend import Blend, initial_blend, official_steps, safe_steps
+from bolt.methods.common.cross_validation import (
+    NO_HOLD_OUT,
+    Fold,
+    compared_with_zero_shot,
+    fewest_images,
+    held_out_folds,
+)
 from bolt.methods.common.frozen_features import unit_support_features
 from bolt.seeds import torch_generator
 from bolt.task.task import Adapted, Task
 from bolt.training.loop import Diverged, TrainingRecipe, fit
 from bolt.training.objectives import cross_entropy
 
+_NO_DETAILS: Mapping[str, str] = MappingProxyType({})
 _OFFICIAL_MOMENTUM = 0.9
 _OFFICIAL_ALPHA_INTERVAL = 10
 """The official code updates alpha in every step whose number is a multiple of this."""
@@ -63,7 +74,12 @@ class LpPlusPlusSettings:
     """The variant, its steps and their sizes.
 
     Attributes:
-        steps: full-batch steps; under ``as_published``, epochs.
+        steps: full-batch steps if they are not searched; under ``as_published``, epochs.
+        search: ``support`` chooses the number of steps as below; ``fixed`` takes ``steps``. The variant
+            ``official_code`` and ``as_published`` always do.
+        step_counts: candidates for the number of steps.
+        one_shot_steps: the number of steps if a class has a single image.
+        folds: of the cross-validation; fewer if a class has fewer images.
         views: augmented views that the steps cycle through.
         variant: ``paper`` or ``official_code``, see the module's docstring.
         step: factor on the computed step sizes. The BOLT authors use 0.1 for remote sensing under ``as_published``.
@@ -75,8 +91,12 @@ class LpPlusPlusSettings:
     views: int = 20
     variant: str = "paper"
     step: float = 1.0
-    momentum: float = 0.75
+    momentum: float = 0.9
     weight_decay: float = 0.0
+    search: str = "support"
+    step_counts: tuple[int, ...] = (30, 60, 120, 240, 480)
+    one_shot_steps: int = 120
+    folds: int = 4
 
     def __post_init__(self) -> None:
         if self.variant not in ("paper", "official_code"):
@@ -85,6 +105,10 @@ class LpPlusPlusSettings:
             raise ValueError("steps and views are at least 1, step is positive, weight_decay is not negative")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum lies in [0, 1), unlike {self.momentum}")
+        if self.search not in ("support", "fixed"):
+            raise ValueError(f"search is 'support' or 'fixed', not {self.search!r}")
+        if not self.step_counts or min(*self.step_counts, self.one_shot_steps) < 1 or self.folds < 2:
+            raise ValueError("step_counts and one_shot_steps are at least 1, and folds is at least 2")
 
 
 Step = Callable[[int, Tensor], Tensor]
@@ -93,30 +117,58 @@ Step = Callable[[int, Tensor], Tensor]
 
 def adapt(task: Task, settings: LpPlusPlusSettings) -> Adapted:
     """Train LP++: a linear probe blended with the text head. Settings or protocol choose the variant."""
-    published = task.protocol.lp_plus_plus == "as_published"
-    official = published or settings.variant == "official_code"
-    device = task.backbone.device
-    head_CD, labels_N = task.head_CD.to(device, torch.float32), task.support.labels_N.to(device)
+    if task.protocol.lp_plus_plus == "as_published" or settings.variant == "official_code":
+        return _adapt_officially(task, settings)
+    if settings.search == "fixed":
+        return _adapt(task, settings)
+    if fewest_images(task.support.labels_N) < 2:
+        return _adapt(task, replace(settings, steps=settings.one_shot_steps), {"search": NO_HOLD_OUT})
+    counts = sorted(set(settings.step_counts))
+    correct = dict.fromkeys(counts, 0)
+    for fold in held_out_folds(task, settings.folds):
 
-    @cache
-    def view_of(view: int) -> Tensor:
-        return unit_support_features(task, view + 1)
+        def score(number: int, make: Callable[[], Adapted], fold: Fold = fold) -> None:
+            if number + 1 in correct:
+                correct[number + 1] += fold.correct(make().classify)
 
-    first_ND = view_of(0)
-    blend = initial_blend(first_ND, labels_N, head_CD, "sum" if official else "mean")
-    if official:
-        blend.weight_CE[:, -1] = random_bias(task, head_CD.shape[1]).to(device)
-        sizes = [official_steps(first_ND, head_CD)]
-    else:
-        sizes = [safe_steps(view_of(view), head_CD) for view in range(settings.views)]
+        _adapt(replace(fold.task, after_epoch=score), replace(settings, steps=counts[-1]))
+    steps = max(counts, key=lambda count: (correct[count], -count))
+    details = {"search": "cross-validation", **compared_with_zero_shot(task, correct[steps])}
+    return _adapt(task, replace(settings, steps=steps), details)
+
+
+def _adapt(task: Task, settings: LpPlusPlusSettings, details: Mapping[str, str] = _NO_DETAILS) -> Adapted:
+    """Alternate gradient steps of safe sizes in (w, b) and in alpha."""
+    views = _Views(task)
+    blend = initial_blend(views.unit(0), views.labels_N, views.head_CD, "mean")
+    sizes = [safe_steps(views.unit(view), views.head_CD) for view in range(settings.views)]
     rates = settings.step * min(of_w for of_w, _ in sizes), settings.step * min(of_alpha for _, of_alpha in sizes)
-    if published:
-        _train_as_published(task, settings, blend, labels_N, view_of, rates)
-    elif official:
-        _train(task, settings, blend, official_step(blend, labels_N, rates), view_of, rates[0])
+    _train(task, settings, blend, alternating_step(blend, views.labels_N, rates, settings.momentum), views, rates[0])
+    adapted = blend.adapted()
+    return replace(adapted, details={**adapted.details, "steps": settings.steps, **details})
+
+
+def _adapt_officially(task: Task, settings: LpPlusPlusSettings) -> Adapted:
+    """The official loop or, under ``as_published``, AdamW with the official step sizes as learning rates."""
+    views = _Views(task)
+    blend = initial_blend(views.unit(0), views.labels_N, views.head_CD, "sum")
+    blend.weight_CE[:, -1] = random_bias(task, views.head_CD.shape[1]).to(task.backbone.device)
+    of_w, of_alpha = official_steps(views.unit(0), views.head_CD)
+    rates = settings.step * of_w, settings.step * of_alpha
+    if task.protocol.lp_plus_plus == "as_published":
+        _train_as_published(task, settings, blend, views, rates)
     else:
-        _train(task, settings, blend, alternating_step(blend, labels_N, rates, settings.momentum), view_of, rates[0])
+        _train(task, settings, blend, official_step(blend, views.labels_N, rates), views, rates[0])
     return blend.adapted()
+
+
+class _Views:
+    """The unit features of the support's augmented views, each read once; the labels (N,) and the text head (C, D)."""
+
+    def __init__(self, task: Task) -> None:
+        device = task.backbone.device
+        self.head_CD, self.labels_N = task.head_CD.to(device, torch.float32), task.support.labels_N.to(device)
+        self.unit = cache(lambda view: unit_support_features(task, view + 1))
 
 
 def alternating_step(blend: Blend, labels_N: Tensor, rates: tuple[float, float], momentum: float) -> Step:
@@ -160,12 +212,12 @@ def _train(
     settings: LpPlusPlusSettings,
     blend: Blend,
     step: Step,
-    view_of: Callable[[int], Tensor],
+    views: _Views,
     rate: float,
 ) -> None:
     """Take all full-batch steps. Raises :class:`bolt.training.loop.Diverged` if the loss is NaN or infinite."""
     for number in range(settings.steps):
-        loss = float(step(number, view_of(number % settings.views)))
+        loss = float(step(number, views.unit(number % settings.views)))
         if not math.isfinite(loss):
             raise Diverged(f"the loss of step {number} is {loss}")
         task.report(number, {"train_loss": loss, "learning_rate": rate})
@@ -176,8 +228,7 @@ def _train_as_published(
     task: Task,
     settings: LpPlusPlusSettings,
     blend: Blend,
-    labels_N: Tensor,
-    view_of: Callable[[int], Tensor],
+    views: _Views,
     rates: tuple[float, float],
 ) -> None:
     """Train with AdamW in batches of 32, with the step sizes of gradient descent as learning rates."""
@@ -195,8 +246,8 @@ def _train_as_published(
     )
 
     def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
-        rows = rows.to(labels_N.device)
-        return cross_entropy(blend.logits(view_of(epoch % settings.views)[rows]), labels_N[rows])
+        rows = rows.to(views.labels_N.device)
+        return cross_entropy(blend.logits(views.unit(epoch % settings.views)[rows]), views.labels_N[rows])
 
     fit(
         [blend.weight_CE, blend.alpha_C],
@@ -218,10 +269,11 @@ register(
         paper="https://arxiv.org/abs/2404.02285",
         settings_class=LpPlusPlusSettings,
         adapt=adapt,
+        version=2,
         presets={"official_code": {"variant": "official_code", "views": 1}},
         baseline_crop=True,
         candidates=lambda settings: tuple(replace(settings, weight_decay=decay) for decay in _DECAYS),
         support_feature_views=lambda settings: settings.views,
-        test_settings={"steps": 4, "views": 2},
+        test_settings={"steps": 4, "views": 2, "step_counts": (2, 4), "one_shot_steps": 4, "folds": 2},
     )
 )

@@ -39,8 +39,9 @@ def adapt(task: Task, settings: TipAdapterSettings) -> Adapted:
     """Build the cache and, unless ``search`` is ``fixed``, search alpha and beta."""
     if task.protocol.tip_adapter == "as_published":
         return _adapt_as_published(task)
-    cache, chosen = choose_alpha_beta(task, build_cache(task, settings.passes, settings.alpha, settings.beta), settings)
-    return cache.adapted(search=chosen)
+    built = build_cache(task, settings.passes, settings.alpha, settings.beta)
+    cache, details = choose_alpha_beta(task, built, settings)
+    return cache.adapted(0, details)
 
 
 def _adapt_as_published(task: Task) -> Adapted:
@@ -58,7 +59,7 @@ def _adapt_as_published(task: Task) -> Adapted:
 
     def adapted() -> Adapted:
         frozen = replace(cache, alpha=float(alpha.detach()), beta=float(beta.detach()))
-        return frozen.adapted(2, search="as published: trained, features and labels not matching")
+        return frozen.adapted(2, {"search": "as published: trained, features and labels not matching"})
 
     fit(
         [alpha, beta],
@@ -80,6 +81,7 @@ register(
         paper="https://arxiv.org/abs/2207.09519",
         settings_class=TipAdapterSettings,
         adapt=adapt,
+        version=2,
         baseline_crop=True,
         support_feature_views=lambda settings: settings.passes,
         test_settings={"passes": 2},

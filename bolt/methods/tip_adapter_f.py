@@ -6,11 +6,13 @@ epsilon 1e-4 and weight decay 0.01, a cosine per step over 20 epochs, batches of
 
 The official code selects on labelled validation or test images. What differs from it:
 
-- While the keys train, alpha and beta have the same values on every dataset. The official values are set per dataset.
+- alpha and beta are searched on the support by leave-one-out before the training, with the keys of Tip-Adapter, and are
+  kept while the keys train and afterwards. The official code trains with values set per dataset and searches again on a
+  validation split. A search on the support after the training misleads, because the keys were trained on the labels of
+  the images that it is scored on. On held-out training images of sixteen drawn datasets, the mean accuracy was
+  66.9 % with the search before, 66.4 % with the search after and 58.4 % with the fixed values at 4 images a class, and
+  68.4, 67.2 and 60.7 % at 8. ``search: fixed`` keeps the values of the settings.
 - The last epoch is kept. The official code keeps the epoch that is best on the test split.
-- After training, alpha and beta are searched on the support by leave-one-out, with each image's own key removed. The
-  official code searches on a validation split. This is no clean estimate, because the other keys were trained with that
-  image too; it only excludes that an image finds itself. ``search: fixed`` keeps the values used in training.
 
 The epochs start with the views that are averaged into the initial keys, so the method reads no view that the linear
 probe does not read too.
@@ -47,13 +49,13 @@ class TipAdapterFSettings(TrainingRecipe, CacheSettings):
 
 
 def adapt(task: Task, settings: TipAdapterFSettings) -> Adapted:
-    """Train the keys, then search alpha and beta."""
-    cache = build_cache(task, settings.passes, settings.alpha, settings.beta)
+    """Search alpha and beta with Tip-Adapter's keys, then train the keys."""
+    untrained = build_cache(task, settings.passes, settings.alpha, settings.beta)
+    cache, details = choose_alpha_beta(task, untrained, settings)
     keys_ND = cache.keys_ND.requires_grad_()
 
     def adapted() -> Adapted:
-        trained, chosen = choose_alpha_beta(task, replace(cache, keys_ND=keys_ND.detach().clone()), settings)
-        return trained.adapted(keys_ND.numel(), search=chosen)
+        return replace(cache, keys_ND=keys_ND.detach().clone()).adapted(keys_ND.numel(), details)
 
     return train_on_features(task, [keys_ND], cache.logits, settings, adapted)
 
@@ -66,6 +68,7 @@ register(
         paper="https://arxiv.org/abs/2207.09519",
         settings_class=TipAdapterFSettings,
         adapt=adapt,
+        version=2,
         support_feature_views=lambda settings: max(settings.passes, settings.epochs),
         test_settings={"passes": 2, "epochs": 2, "batch_size": 8},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
+from bolt.methods.common.cross_validation import with_images
 from bolt.methods.linear_probe import LinearProbeSettings, adapt
 from bolt.protocol import PUBLISHED, STRICT
 from bolt.task.task import Adapted, cosine_classifier
@@ -54,7 +56,10 @@ def test_the_authors_two_rates_are_tried_and_the_better_on_test_is_kept(backbone
     method = METHODS["linear_probe"]
     problem = clip_like(backbone, shots=8, protocol=PUBLISHED.with_switches(linear_probe="sound"))
     candidates = method.candidates(LinearProbeSettings())
-    assert [candidate.learning_rate for candidate in candidates] == [1e-3, 1e-4]
+    assert [(candidate.learning_rate, candidate.search) for candidate in candidates] == [
+        (1e-3, "fixed"),
+        (1e-4, "fixed"),
+    ]
     chosen = method.run(replace(problem.task, oracle=problem.accuracy), LinearProbeSettings())
     assert problem.accuracy(chosen) == max(problem.accuracy(adapt(problem.task, each)) for each in candidates)
     assert chosen.details["selected_learning_rate"] in {"0.001", "0.0001"}
@@ -64,7 +69,7 @@ def test_a_step_is_adamws_on_the_scaled_head(backbone: Backbone) -> None:
     """One full batch, no warm-up, no clipping: every entry moves by its rate against the sign of its gradient."""
     problem = clip_like(backbone, shots=2)
     task = problem.task
-    settings = LinearProbeSettings(epochs=1, batch_size=100, warmup_fraction=0.0, clip_norm=0.0)
+    settings = LinearProbeSettings(epochs=1, batch_size=100, warmup_fraction=0.0, clip_norm=0.0, search="fixed")
     head = task.head_CD.clone().requires_grad_()
     logits = 100 * F.linear(F.normalize(task.support.features(1), dim=-1), head)
     F.cross_entropy(logits, task.support.labels_N).backward()
@@ -83,3 +88,48 @@ def test_after_each_epoch_the_classifier_is_as_it_then_stands(backbone: Backbone
     assert len(kept) == 3
     assert torch.equal(kept[-1].classify(problem.test_ND), last)
     assert not torch.equal(kept[0].classify(problem.test_ND), last)
+
+
+def test_the_rate_is_the_best_on_held_out_images_of_the_support(backbone: Backbone) -> None:
+    """The folds are split and scored here by hand; the candidates are changes of a logit by a step."""
+    task = clip_like(backbone, shots=4).task
+    settings = LinearProbeSettings(logit_steps=(1.0, 0.01), epochs=4, folds=2)
+    movement = task.backbone.logit_scale * WIDTH**0.5
+    fold_N = torch.arange(4).repeat_interleave(10) % 2
+    correct = {}
+    for step in (0.01, 1.0):
+        fixed = replace(settings, search="fixed", learning_rate=step / movement)
+        correct[step] = 0
+        for fold in (0, 1):
+            held_out = torch.nonzero(fold_N == fold).flatten()
+            kept = with_images(task, torch.nonzero(fold_N != fold).flatten())
+            predicted = adapt(kept, fixed).classify(task.support.features(0)[held_out]).argmax(dim=-1)
+            correct[step] += int((predicted == task.support.labels_N[held_out]).sum())
+    assert correct[0.01] != correct[1.0], "the example must tell the rates apart"
+    best = max(correct, key=lambda step: correct[step])
+    assert adapt(task, settings).details["learning_rate"] == pytest.approx(best / movement)
+
+
+@pytest.mark.parametrize("classes", [10, 70])
+def test_with_one_image_a_class_all_steps_together_change_a_logit_by_a_fixed_amount(
+    classes: int, backbone: Backbone
+) -> None:
+    task = clip_like(backbone, shots=1, classes=classes).task
+    details = adapt(task, LinearProbeSettings()).details
+    steps = 20 * math.ceil(classes / 32)
+    assert details["learning_rate"] == pytest.approx(15 / (steps * 100 * WIDTH**0.5))
+    assert "one image" in str(details["search"])
+
+
+def test_a_probe_that_held_out_images_show_to_be_worse_than_the_text_says_so(backbone: Backbone) -> None:
+    task = clip_like(backbone, shots=4, signal=1.0, text_error=0.05).task
+    harmful = adapt(task, LinearProbeSettings(logit_steps=(1000.0,), epochs=2)).details
+    assert "worse_than_zero_shot" in harmful
+    assert "worse_than_zero_shot" not in adapt(task, LinearProbeSettings(logit_steps=(1e-6,), epochs=2)).details
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    configure = METHODS["linear_probe"].configure
+    for wrong in ({"search": "test"}, {"logit_steps": []}, {"one_shot_change": 0}, {"folds": 1}, {"epochs": 0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            configure(wrong)

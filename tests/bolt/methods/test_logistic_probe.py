@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
+from bolt.methods.common.cross_validation import stratified_folds
 from bolt.methods.logistic_probe import (
     COARSE_GRID,
     LogisticProbeSettings,
@@ -18,7 +19,6 @@ from bolt.methods.logistic_probe import (
     cross_validated_correct,
     fit_logistic,
     search_c,
-    stratified_folds,
 )
 from tests.helpers.frozen_tasks import clip_like, frozen_task
 
@@ -47,26 +47,29 @@ def test_the_search_narrows_to_the_best_c() -> None:
         asked.append(c)
         return -round(1000 * abs(math.log10(c) - 1.3))
 
-    assert math.log10(search_c(score)) == pytest.approx(1.3, abs=0.02)
+    assert math.log10(search_c(score, 10.0)[0]) == pytest.approx(1.3, abs=0.02)
     assert tuple(asked[: len(COARSE_GRID)]) == COARSE_GRID
     assert len(asked) == len(set(asked)), "no C is scored twice"
 
 
-def test_of_equals_the_smallest_c_wins() -> None:
-    assert search_c(lambda c: 1) == pytest.approx(1e-7, rel=1e-6)
+def test_of_equals_the_c_nearest_to_the_one_shot_c_wins() -> None:
+    assert search_c(lambda c: 1, 10.0) == (pytest.approx(10.0), 1)
+    large, correct = search_c(lambda c: 5 if c > 900 else 1, 10.0)
+    assert correct == 5
+    assert 900 < large < 1100
 
 
 def test_folds_spread_every_class() -> None:
-    labels = np.array([0, 1, 2, 0, 1, 2, 0, 1, 0])
+    labels = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 0])
     folds = stratified_folds(labels, 2)
     for label, sizes in {0: [2, 2], 1: [2, 1], 2: [1, 1]}.items():
-        assert np.bincount(folds[labels == label], minlength=2).tolist() == sizes
+        assert folds[labels == label].bincount(minlength=2).tolist() == sizes
 
 
 def test_cross_validation_never_scores_an_image_it_was_fitted_on() -> None:
     """Features that only name their image: fitted ones would be right, held-out ones cannot be."""
     labels = np.repeat(np.arange(4), 2)
-    assert cross_validated_correct(np.eye(8), labels, stratified_folds(labels, 2), 1e4, 1000) <= 2
+    assert cross_validated_correct(np.eye(8), labels, np.arange(8) % 2, 1e4, 1000) <= 2
 
 
 def test_more_shots_are_worth_more_and_one_shot_says_its_c_is_fixed(backbone: Backbone) -> None:
@@ -75,7 +78,7 @@ def test_more_shots_are_worth_more_and_one_shot_says_its_c_is_fixed(backbone: Ba
     scores = [problems[shots].accuracy(adapted[shots]) for shots in problems]
     assert scores[0] + 10 < scores[1] < scores[2] - 10
     assert scores[0] < problems[1].zero_shot()
-    assert adapted[1].details["c"] == 1.0
+    assert adapted[1].details["c"] == 10.0
     assert "one image" in str(adapted[1].details["search"])
     assert adapted[4].details["search"] == "cross-validation, 4 folds"
 
