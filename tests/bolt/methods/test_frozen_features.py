@@ -29,7 +29,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "linear_probe": {"epochs": 3},
     "tip_adapter": {"passes": 3},
     "tip_adapter_f": {"epochs": 3, "passes": 2},
-    "lp_plus_plus": {"steps": 12, "views": 3},
+    "lp_plus_plus": {"steps": 12, "views": 3, "step_counts": [12]},
 }
 """Settings of these tests; those of other methods are their own ``test_settings``. No view above 3 may be read."""
 

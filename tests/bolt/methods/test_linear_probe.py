@@ -130,6 +130,9 @@ def test_a_probe_that_held_out_images_show_to_be_worse_than_the_text_says_so(bac
 
 def test_settings_out_of_range_are_refused() -> None:
     configure = METHODS["linear_probe"].configure
-    for wrong in ({"search": "test"}, {"logit_steps": []}, {"one_shot_change": 0}, {"folds": 1}, {"epochs": 0}):
+    refused: tuple[dict[str, object], ...] = (
+        {"search": "test"}, {"logit_steps": []}, {"one_shot_change": 0}, {"folds": 1}, {"epochs": 0}
+    )  # fmt: skip
+    for wrong in refused:
         with pytest.raises(ValueError, match=next(iter(wrong))):
             configure(wrong)
