@@ -226,11 +226,11 @@ def _coefficients(
     settings, alpha = result.cell.method.settings_dict(), result.details.get("alpha")
     mean_pooled = settings.get("pooling", "mean") == "mean"
     sources, found = cell_sources(result.cell, loaded), {}
+    frozen = loaded.backbone(result.cell.backbone).tower.state_dict_open_clip()
     for name, s in model.change.coefficients.items():
-        basis = model.change.bases[name]
         before = None
         if sources is not None and mean_pooled and isinstance(alpha, int | float):
-            pooled = build_basis(sources, model.change.recipe, name, (len(basis.u), len(basis.v))).pooled
+            pooled = build_basis(sources, model.change.recipe, name, frozen[name]).pooled
             before = (float(alpha) * pooled.double().cpu()).numpy()
         found[name] = (before, s.detach().double().cpu().numpy())
     return found
