@@ -10,7 +10,20 @@ import os
 
 import typer
 
-from orchestrator.cli import backbones, cells, data, doctor, export, grid, inspect, mlflow, report, sources, status
+from orchestrator.cli import (
+    backbones,
+    cells,
+    data,
+    doctor,
+    export,
+    grid,
+    inspect,
+    merge,
+    mlflow,
+    report,
+    sources,
+    status,
+)
 
 app = typer.Typer(
     add_completion=False,
@@ -25,6 +38,7 @@ app.command("plan")(grid.plan)
 app.command("status")(status.status)
 app.command("cells")(cells.cells)
 app.command("report")(report.report)
+app.command("merge")(merge.merge)
 app.command("sync")(mlflow.sync)
 app.command("ui")(mlflow.ui)
 app.command("doctor")(doctor.doctor)

@@ -114,8 +114,12 @@ class Store:
         ``results/<id>.json.damaged``, which makes its cell unfinished again; so is one whose predictions are missing or
         damaged. Of predictions in a remote store only the size is checked here.
         """
+        return self.read_results_by_id(cell.id for cell in cells)
+
+    def read_results_by_id(self, cell_ids: Iterable[str]) -> tuple[list[Result], list[str]]:
+        """The same as :meth:`read_results` for cells that are known by their ids."""
         listed = self.files.versions("results")
-        wanted = {cell.id: _versions(cell.id, listed) for cell in cells if f"{cell.id}.json" in listed}
+        wanted = {cell_id: _versions(cell_id, listed) for cell_id in cell_ids if f"{cell_id}.json" in listed}
         unread = [name for name, versions in wanted.items() if self._already_read(name, versions) is None]
         gone: set[str] = set()
         damaged = []
