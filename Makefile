@@ -1,17 +1,26 @@
 # Two commands do everything on a machine that has Python, make and git:
 #   make demo   set up, then run the demo grid to its report
 #   make test   set up, then lint, type-check and test
+#   make quick  the tests that need no Ray, no server and no whole command
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test setup lint types fuzz audit bench faults soak clean
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+
+.PHONY: demo test quick coverage setup lint types fuzz audit bench faults soak clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m orchestrator grid demo
 
 test: $(VENV)/.installed-test lint types
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+	$(PYTEST)
+
+quick: $(VENV)/.installed-test
+	$(PYTEST) -m "not (ray or server or e2e or fuzz)"
+
+coverage: $(VENV)/.installed-test
+	$(PYTEST) --cov=bolt --cov=orchestrator --cov-report=term
 
 setup: $(VENV)/.installed-test
 

@@ -11,8 +11,15 @@ from pathlib import Path
 
 import pytest
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before PyTorch is imported: two test processes share two cores
+
 GiveDatabase = Callable[[Path], None]
 """Copies an empty MLflow database to a path, and creates its folder."""
+
+FOLDER_MARKS = {"e2e": "e2e", "faults": "ray", "fuzz": "fuzz"}
+"""Folder of ``tests/`` -> the mark of every test in it."""
+
+SLOW_MARKS = ("ray", "server", "e2e")
 
 
 def pytest_configure() -> None:
@@ -24,6 +31,22 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("RAY_worker_niceness", "0")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of some folders, and put the files with slow tests first.
+
+    ``--dist loadscope`` gives whole files to processes, in this order. Started last, a file of several minutes would
+    leave the other process without work.
+    """
+    slow_files = set()
+    for item in items:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        if folder in FOLDER_MARKS:
+            item.add_marker(FOLDER_MARKS[folder])
+        if any(item.get_closest_marker(mark) for mark in SLOW_MARKS):
+            slow_files.add(item.path)
+    items.sort(key=lambda item: item.path not in slow_files)
 
 
 @pytest.fixture(scope="session")

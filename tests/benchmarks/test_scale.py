@@ -9,9 +9,8 @@ import pytest
 
 from benchmarks import scale
 
-pytestmark = pytest.mark.xdist_group("ray")
 
-
+@pytest.mark.ray
 def test_a_small_sweep_is_resumed_from_its_half_and_counted() -> None:
     command = [sys.executable, scale.__file__, "--sizes", "60", "--parts", "plan", "resume"]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -171,7 +171,7 @@ def test_the_look_at_what_listens_sees_an_open_port() -> None:
         assert "0.0.0.0" in set().union(*listening(psutil.Process()).values())
 
 
-@pytest.mark.xdist_group("ray")
+@pytest.mark.ray
 def test_a_local_session_listens_on_loopback_only() -> None:
     import ray
 
@@ -186,6 +186,7 @@ def test_a_local_session_listens_on_loopback_only() -> None:
     assert set().union(*found.values()) <= LOOPBACK, found
 
 
+@pytest.mark.server
 def test_the_tracking_ui_listens_on_loopback_only(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -264,6 +264,7 @@ def test_an_empty_list_of_excluded_images_does_not_change_the_identity(tmp_path:
     assert dataset_ref(entry, tmp_path) == before
 
 
+@pytest.mark.e2e
 def test_exit_codes_of_the_commands(tmp_path: Path) -> None:
     folder, mine = tmp_path / "ware", tmp_path / "mine.yaml"
     write_photographs(folder, 5)

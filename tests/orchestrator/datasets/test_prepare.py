@@ -155,6 +155,7 @@ def part_size(root: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["kill -9", "Ctrl-C"])
 def test_a_killed_command_is_resumed_without_repeating_bytes(tmp_path: Path, how: signal.Signals) -> None:
     root, half = tmp_path / "root", len(BODY) // 2
@@ -175,6 +176,7 @@ def test_a_killed_command_is_resumed_without_repeating_bytes(tmp_path: Path, how
     check_complete(entry, root)
 
 
+@pytest.mark.e2e
 def test_a_second_command_names_the_running_process(tmp_path: Path) -> None:
     root = tmp_path / "root"
     with serve(files={"a.tar": BODY}, stalls=[100]) as server:
@@ -284,6 +286,7 @@ def test_a_download_that_cannot_fit_is_not_begun(tmp_path: Path) -> None:
     assert check_space([FetchJob(job.entry, None, 0)], tmp_path).startswith("disk needed: not known, ")
 
 
+@pytest.mark.e2e
 def test_nothing_is_fetched_without_agreement(tmp_path: Path) -> None:
     with serve(files={"a.tar": BODY}) as server:
         command = prepare_command(tmp_path, entry_of(server.url_of("a.tar")))

@@ -127,6 +127,7 @@ def scaling_cluster() -> Iterator[tuple[str, dict[str, str]]]:
             head.wait()
 
 
+@pytest.mark.ray
 def test_a_cluster_without_a_gpu_starts_a_node_with_one_for_a_task_that_requests_it(
     scaling_cluster: tuple[str, dict[str, str]],
 ) -> None:

@@ -14,7 +14,7 @@ from orchestrator.execution.cluster import connect
 from orchestrator.util.errors import UserError
 from tests.helpers.waiting import TIMEOUT
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.mark.ray
 
 
 def test_a_local_instance_reports_its_resources_and_listens_on_loopback_only(cluster: AutoscalerLimits) -> None:

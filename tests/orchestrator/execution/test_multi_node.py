@@ -14,7 +14,7 @@ from tests.helpers import cells as samples
 from tests.helpers import ray_nodes
 from tests.helpers.waiting import TIMEOUT, until
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.mark.ray
 
 RUNS_UNTIL_TWO_WORKERS_WORK = """
 import sys

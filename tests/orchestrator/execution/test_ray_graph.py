@@ -11,7 +11,7 @@ from orchestrator.execution.autoscaler import AutoscalerLimits
 from orchestrator.execution.task_graph import GraphTask, run_graph_on_ray
 from orchestrator.util.errors import UserError
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.mark.ray
 
 
 def append(path: str, word: str) -> str:

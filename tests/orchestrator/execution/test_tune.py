@@ -25,7 +25,7 @@ from tests.helpers.waiting import wait_for
 LIMIT_SECONDS = 20.0
 """Longer than a worker takes to load what its first cell needs, on a busy machine."""
 
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("cluster")]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
 
 
 @pytest.fixture

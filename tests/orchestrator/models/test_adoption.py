@@ -443,6 +443,7 @@ def adopt_from(hub: str, address: str, folder: Path) -> subprocess.CompletedProc
     return subprocess.run(command, env=kept | where, capture_output=True, text=True, timeout=TIMEOUT)
 
 
+@pytest.mark.e2e
 def test_a_repository_is_adopted_at_one_commit(hub: str, tmp_path: Path) -> None:
     """Only the weights and the configuration are fetched. The catalog file records the commit."""
     done = adopt_from(hub, "someone/clip-tiny_glyph-inks", tmp_path)
@@ -453,6 +454,7 @@ def test_a_repository_is_adopted_at_one_commit(hub: str, tmp_path: Path) -> None
     assert fetched == ["config.json", "model.safetensors"]
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("address", "complaint"),
     [("someone/else", "there is no such repository"), ("../etc", "there is no such repository")],

@@ -42,6 +42,8 @@ from tests.helpers.waiting import wait_for
 from tests.orchestrator.store.test_lease import race_for_a_lease
 from tests.orchestrator.store.test_store import ADDRESS, IDENTITY, build
 
+pytestmark = pytest.mark.server
+
 BUCKET = "lab"
 URL = f"s3://{BUCKET}/runs"
 
@@ -116,6 +118,8 @@ def measured_in_a_folder(folder: Path) -> dict[str, object]:
     return command.scores(folder)
 
 
+@pytest.mark.e2e
+@pytest.mark.ray
 def test_a_grid_in_s3_is_the_grid_in_a_folder_through_a_killed_driver_and_damage(
     tmp_path: Path, s3: Any, give_database: GiveDatabase
 ) -> None:

@@ -23,12 +23,6 @@ from orchestrator.tracking.views import Panel, experiment_tags
 from tests.helpers.waiting import TIMEOUT, wait_for
 from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, some_results
 
-pytestmark = [
-    pytest.mark.xdist_group("mlflow"),
-    pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning"),  # in MLflow
-]
-
-
 OPENING = """
 import sys
 from orchestrator.tracking.tracker import Tracker

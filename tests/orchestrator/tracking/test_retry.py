@@ -21,11 +21,6 @@ from orchestrator.tracking.tracker import SyncReport, Tracker
 from tests.helpers.waiting import TIMEOUT, wait_for
 from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, some_results
 
-pytestmark = [
-    pytest.mark.xdist_group("mlflow"),
-    pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning"),  # in MLflow
-]
-
 
 def test_the_writer_in_the_background_writes_everything(sqlite_store: tuple[str, str]) -> None:
     results = some_results()

@@ -16,11 +16,6 @@ from orchestrator.tracking.tracker import Tracker
 from tests.helpers import cells as samples
 from tests.orchestrator.tracking.examples import GRID, describe, metrics_of, some_results
 
-pytestmark = [
-    pytest.mark.xdist_group("mlflow"),
-    pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning"),  # in MLflow
-]
-
 
 def test_a_cell_without_the_target_among_its_datasets_is_headed_by_their_mean() -> None:
     result = samples.result(samples.cell())

@@ -19,11 +19,6 @@ from tests.helpers import cells as samples
 from tests.helpers.waiting import wait_for
 from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, metrics_of, some_results
 
-pytestmark = [
-    pytest.mark.xdist_group("mlflow"),
-    pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning"),  # in MLflow
-]
-
 
 def runs_of(tracker: Tracker, kind: str) -> list[Any]:
     return list(tracker._search(f"tags.kind = '{kind}'"))

@@ -25,10 +25,7 @@ from tests.helpers.tracking_servers import ADMIN, MlflowServer, Postgres, postgr
 from tests.helpers.waiting import wait_for
 from tests.orchestrator.tracking.examples import SUMMARIES, describe, some_results
 
-pytestmark = [
-    pytest.mark.xdist_group("tracking-server"),
-    pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning"),  # in MLflow
-]
+pytestmark = pytest.mark.server
 
 Open = Callable[[str], Tracker]
 """Opens the experiment of a name."""

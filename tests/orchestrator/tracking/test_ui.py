@@ -18,11 +18,6 @@ from orchestrator.util.errors import UserError
 from tests.helpers import cells as samples
 from tests.orchestrator.tracking.examples import GRID, describe, some_results
 
-pytestmark = [
-    pytest.mark.xdist_group("mlflow"),
-    pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning"),  # in MLflow
-]
-
 
 def test_the_experiment_brings_its_views_and_links(sqlite_store: tuple[str, str], tracker: Tracker) -> None:
     found = ui_links(sqlite_store[0], GRID, "http://127.0.0.1:5000")
