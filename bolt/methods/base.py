@@ -62,7 +62,9 @@ class Method:
         uses_support: whether it reads images of the target. If not, its result is the same for every k and seed.
         uses_sources: whether it reads the source datasets: their fine-tuned models or, with ``meta_recipe``, their
             images. If not, its result is the same for every set of sources.
-        changes_tower: whether it returns an image tower of its own, so that the test images must be encoded again.
+        reads_sources: ``reads_sources(settings)`` -> whether it reads the sources with these settings; only asked
+            where ``uses_sources`` is set.
+        changes_tower: whether it may return an image tower of its own, so that the test images must be encoded again.
         names_new_classes: whether what it makes can classify classes that it was not adapted to, given their names.
             Its classifier then has :meth:`bolt.task.classifiers.Classifier.add_classes`. A method that learns
             something of each class cannot.
@@ -91,6 +93,7 @@ class Method:
     baseline_crop: bool = False
     uses_support: bool = True
     uses_sources: bool = False
+    reads_sources: Callable[[Any], bool] = lambda settings: True
     changes_tower: bool = False
     names_new_classes: bool = False
     source_directions: Callable[[Any, int, int], int] = lambda settings, width, sources: getattr(settings, "top_k", 0)
@@ -105,6 +108,10 @@ class Method:
     def uses_source_models(self) -> bool:
         """Whether it reads fine-tuned models of the source datasets. With ``meta_recipe`` it reads their images."""
         return self.uses_sources and self.meta_recipe is None
+
+    def needs_sources(self, settings: Any) -> bool:
+        """Whether it reads the source datasets with these settings."""
+        return self.uses_sources and self.reads_sources(settings)
 
     def configure(self, changes: Mapping[str, Any], track: str = "fewshot") -> Any:
         """The settings for a track, with ``changes`` applied to the defaults.

@@ -150,7 +150,8 @@ def adapt(
     track = "fewshot" if labels is not None else "tta"
     if track not in chosen.tracks:
         raise ValueError(f"{method} {'needs labels' if labels is None else 'adapts to images without labels only'}")
-    if chosen.uses_source_models and sources is None:
+    configured = chosen.configure(settings, track)
+    if chosen.uses_source_models and chosen.needs_sources(configured) and sources is None:
         raise ValueError(f"{method} needs source models; pass sources=bolt.load_sources(folder, backbone)")
     labels_N = _check_labels(labels, len(images), len(class_names))
     in_memory = InMemoryImages(backbone, images, name=name, seed=seed, mirror=mirror, exif_rotation=exif_rotation)
@@ -160,14 +161,13 @@ def adapt(
         backbone=backbone,
         head_CD=head_CD,
         support=in_memory.support(labels_N),
-        sources=sources if chosen.uses_sources else None,
+        sources=sources if chosen.needs_sources(configured) else None,
         protocol=STRICT,
         dataset=name,
         seed=seed,
         unlabelled=in_memory.unlabelled() if labels is None else None,
         initial=initial,
     )
-    configured = chosen.configure(settings, track)
     adapted = chosen.run(task, configured)
     notes = {"method": chosen.title, "name": name, "images": len(images), **adapted.details}
     return Model.from_adapted(backbone, adapted, class_names, exif_rotation=exif_rotation, notes=notes)

@@ -67,7 +67,7 @@ def _accuracy(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts, count: int)
 
 def cell_sources(cell: Cell, loaded: LoadedArtifacts) -> StoredSources | None:
     """The cell's source models, those of other datasets than its target; ``None`` if its method reads none."""
-    if not METHODS[cell.method.name].uses_source_models:
+    if not METHODS[cell.method.name].uses_source_models or not cell.sources:
         return None
     key = cell.backbone, cell.sources
     return loaded.cached(StoredSources, key, lambda: StoredSources(loaded, *key), KEPT_SOURCES)

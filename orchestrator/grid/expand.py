@@ -78,7 +78,7 @@ class Expander:
             scored = find_scored(block, track, target, self._catalog, at)
             for resolved in methods:
                 method = resolved.method
-                pool = self.sources.pool(choice, target, scored, sources_at) if method.uses_sources else ()
+                pool = self.sources.pool(choice, target, scored, sources_at) if resolved.uses_sources else ()
                 resolved.check_episodes(pool)
                 for k, seed in product(block.shots or (0,), block.seeds or (0,)) if method.uses_support else ((0, 0),):
                     drawn = draw_sources(pool, choice.count, target, seed, sources_at)
@@ -89,7 +89,7 @@ class Expander:
                         domain=target.domain,
                         dataset=self._references.dataset(target),
                         evaluate_on=tuple(self._references.dataset(entry) for entry in scored),
-                        sources_rule=choice.rule if method.uses_sources else "none",
+                        sources_rule=choice.rule if resolved.uses_sources else "none",
                         sources=self.sources.references(method, backbone, drawn, recipe, choice.adopted),
                         shots=k,
                         method=resolved.ref,

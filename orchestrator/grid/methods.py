@@ -22,12 +22,14 @@ class ResolvedMethod:
 
     Attributes:
         ref: its identity, with the value of every setting.
+        uses_sources: whether it reads source datasets with these settings.
         label: the label that the grid gives it, if it gives one.
         location: where it stands.
     """
 
     method: Method
     ref: MethodRef
+    uses_sources: bool
     label: str | None
     location: Location
 
@@ -68,7 +70,8 @@ def resolve_method(choice: MethodChoice, track: Track, overrides: Overrides, loc
         settings = _configure(method, {**choice.settings, **changes}, track, overrides.location(method.name))
     preset = choice.settings.get("preset")
     label = choice.label or (f"{choice.name}[{preset}]" if preset else None)
-    return ResolvedMethod(method, MethodRef(method.name, method.version, method.identity_of(settings)), label, location)
+    ref = MethodRef(method.name, method.version, method.identity_of(settings))
+    return ResolvedMethod(method, ref, method.needs_sources(settings), label, location)
 
 
 def _configure(method: Method, changes: Mapping[str, Any], track: Track, location: Location) -> Any:

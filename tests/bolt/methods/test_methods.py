@@ -56,7 +56,7 @@ def test_every_method_runs_and_repeats_bit_for_bit(
     assert one.coefficients.keys() == other.coefficients.keys()
     assert all(torch.equal(one.coefficients[key], other.coefficients[key]) for key in one.coefficients)
     assert one.trainable_parameters == other.trainable_parameters
-    assert (one.tower is not None) == METHODS[name].changes_tower
+    assert (one.tower is not None) == METHODS[name].changes_tower or name == "auto"  # as its choice is
     assert one.tower is None or not any(tensor.requires_grad for tensor in one.tower.parameters())
     after = backbone.tower.state_dict_open_clip()
     assert all(torch.equal(before[key], after[key]) for key in before), "the backbone must not move"
@@ -198,7 +198,10 @@ def test_work_is_what_the_tower_is_asked_for(method: Method, backbone: Backbone)
     settings = method.configure(method.test_settings)
     method.adapt(replace(task, support=replace(task.support, pixels=counted)), settings)
     work = method.tower_passes(len(task.support), settings)
-    assert work.forward + work.training == sum(forward)
+    if method.name == "auto":  # the plan does not know the choice, and counts the costliest
+        assert 0 < sum(forward) <= work.forward + work.training
+    else:
+        assert work.forward + work.training == sum(forward)
 
 
 # ----------------------------------------------------------------------------------------------------- source models

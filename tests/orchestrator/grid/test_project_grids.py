@@ -8,6 +8,7 @@ import pytest
 
 from bolt.methods import METHODS
 from bolt.protocol import STRICT
+from orchestrator.artifacts.required import configured_method
 from orchestrator.catalog import Catalog
 from orchestrator.grid import grid_names, load_grid
 
@@ -21,7 +22,8 @@ def test_every_shipped_grid_expands_without_data(catalog: Catalog, name: str) ->
     assert len(set(grid.cells)) == len(grid.cells)
     for cell in grid.cells:
         assert cell.dataset.name not in {source.dataset for source in cell.sources}
-        assert METHODS[cell.method.name].uses_sources == bool(cell.sources)
+        method, settings = configured_method(cell)
+        assert method.needs_sources(settings) == bool(cell.sources)
         assert {ref.name for ref in cell.evaluate_on} <= set(grid.datasets)
         if METHODS[cell.method.name].meta_recipe is None:  # else its sources are images
             assert all(grid.sources[source].dataset == source.dataset for source in cell.sources)

@@ -1,0 +1,176 @@
+"""A choice among methods: adapts with the candidate that classifies held-out images of the support best.
+
+The support is divided into folds with the same number of images of every class. Every candidate adapts to all folds but
+one and classifies the images of that fold, for each fold in turn. The candidate with the most correct images adapts to
+the whole support. Of equals the one that stands first in ``candidates`` is taken.
+
+If a class has a single image, no image can be held out. Then the first candidate is taken, whatever the images are. So
+the order of ``candidates`` is the order of trust. The preset ``with_sources`` puts BOLT first, which has the highest
+mean accuracy of the paper's tables at one image a class. Without sources the linear probe is first: it starts at the
+text head.
+
+A candidate whose training diverges is left out. docs/methods.md says how far the choice is from the best candidate.
+
+Shape legend: N support images, B held-out images.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.common.candidates import Candidate, held_out_predictions, parse_candidate, recipes_digest
+from bolt.methods.common.cross_validation import NO_HOLD_OUT, fewest_images, stratified_folds
+from bolt.task.scoring import NonFiniteLogits
+from bolt.task.task import EVALUATION_VIEW, Adapted, Task
+from bolt.training.loop import Diverged
+
+FROZEN_CANDIDATES = ("linear_probe", "lp_plus_plus", "tip_adapter", "gda", "zero_shot")
+"""Methods that read the frozen tower's features only."""
+
+
+@dataclass(frozen=True)
+class AutoSettings:
+    """What is chosen among, and how.
+
+    Attributes:
+        candidates: methods, each ``name`` or ``name(setting=value, ...)``; the most trusted first.
+        folds: of the support; fewer if a class has fewer images.
+        recipes: digest of the candidates' versions and settings. It is computed; it makes a change of a candidate's
+            code or defaults a change of this method's identity.
+    """
+
+    candidates: tuple[str, ...] = FROZEN_CANDIDATES
+    folds: int = 4
+    recipes: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.candidates or len(set(self.candidates)) < len(self.candidates):
+            raise ValueError("candidates names at least one method, and none twice")
+        if self.folds < 2:
+            raise ValueError(f"folds is at least 2, not {self.folds}")
+        if not self.recipes:
+            object.__setattr__(self, "recipes", recipes_digest(self.parsed))
+
+    @property
+    def parsed(self) -> tuple[Candidate, ...]:
+        """The candidates. Raises ``ValueError`` as :func:`parse_candidate`."""
+        return tuple(parse_candidate(text) for text in self.candidates)
+
+
+def adapt(task: Task, settings: AutoSettings) -> Adapted:
+    """Choose a candidate on held-out images of the support, and adapt to the whole support with it.
+
+    Raises ``ValueError`` if a candidate's code or defaults are not those of the settings, and ``Diverged`` if no
+    candidate can be trained.
+    """
+    if settings.recipes != recipes_digest(settings.parsed):
+        raise ValueError("the code or the defaults of a candidate have changed since these settings were made")
+    correct = _correct_images(task, settings)
+    tried = [each for each in settings.parsed if each.text in correct or not correct]
+    ranked = sorted(tried, key=lambda each: -correct.get(each.text, 0))  # stable: of equals the first
+    size = len(task.support)
+    details = {key: 100 * correct[text] / size for key, text in _detail_keys(settings) if text in correct}
+    chosen_by = f"{_folds(task, settings)} folds of the support" if correct else NO_HOLD_OUT
+    for candidate in ranked:
+        try:
+            adapted = candidate.adapt(task)
+        except Diverged:
+            continue
+        chosen = {"chosen": candidate.text, "chosen_by": chosen_by}
+        return replace(adapted, details={**adapted.details, **chosen, **details})
+    raise Diverged(f"the training of every candidate diverged: {', '.join(settings.candidates)}")
+
+
+def _correct_images(task: Task, settings: AutoSettings) -> dict[str, int]:
+    """How many held-out images each candidate classifies correctly, by its text; empty if none can be held out."""
+    labels_N = task.support.labels_N.cpu()
+    if len(settings.candidates) == 1 or fewest_images(labels_N) < 2:
+        return {}
+    fold_N = stratified_folds(labels_N, _folds(task, settings))
+    correct = {}
+    for candidate in settings.parsed:
+        count = 0
+        try:
+            for fold in range(int(fold_N.max()) + 1):
+                held_out_B = torch.nonzero(fold_N == fold).flatten()
+                found_B = held_out_predictions(task, candidate, held_out_B)
+                count += int((found_B == labels_N[held_out_B]).sum())
+        except (Diverged, NonFiniteLogits):
+            continue
+        correct[candidate.text] = count
+    return correct
+
+
+def _folds(task: Task, settings: AutoSettings) -> int:
+    return min(settings.folds, fewest_images(task.support.labels_N.cpu()))
+
+
+def _detail_keys(settings: AutoSettings) -> Iterator[tuple[str, str]]:
+    """``held_out_NAME`` and the text of each candidate, with a number where several have the same method."""
+    seen: Counter[str] = Counter()
+    for candidate in settings.parsed:
+        seen[candidate.method.name] += 1
+        number = seen[candidate.method.name]
+        yield f"held_out_{candidate.method.name}" + (f"_{number}" if number > 1 else ""), candidate.text
+
+
+def _last_view(settings: AutoSettings) -> int:
+    """The last view that any candidate reads; the un-augmented view is needed to score held-out images."""
+    views = [each.method.support_feature_views(each.settings) for each in settings.parsed]
+    return max((view for view in views if view is not None), default=EVALUATION_VIEW)
+
+
+def _source_directions(settings: AutoSettings, width: int, sources: int) -> int:
+    """The most directions that any candidate reads."""
+    return max(each.method.source_directions(each.settings, width, sources) for each in settings.parsed)
+
+
+def _tower_passes(support_size: int, settings: AutoSettings) -> TowerPasses:
+    """All folds of all candidates, and the whole support once by the costliest of them."""
+    on_all = [each.tower_passes(support_size) for each in settings.parsed]
+    if len(on_all) == 1:
+        return on_all[0]
+    kept = (support_size * (settings.folds - 1)) // settings.folds
+    on_folds = [each.tower_passes(kept) for each in settings.parsed]
+    scored = support_size * sum(each.method.changes_tower for each in settings.parsed)
+    costliest = max(on_all, key=lambda passes: (passes.training, passes.forward))
+    return TowerPasses(
+        forward=costliest.forward + scored + settings.folds * sum(each.forward for each in on_folds),
+        training=costliest.training + settings.folds * sum(each.training for each in on_folds),
+    )
+
+
+def _reads_sources(settings: AutoSettings) -> bool:
+    return any(each.uses_sources for each in settings.parsed)
+
+
+_PRESETS: dict[str, dict[str, Sequence[str]]] = {
+    "with_lora": {"candidates": (*FROZEN_CANDIDATES, "lora")},
+    "with_sources": {"candidates": ("bolt", "bolt_pooled", *FROZEN_CANDIDATES)},
+}
+
+register(
+    Method(
+        name="auto",
+        title="Choice on the support",
+        summary="takes the candidate method that is best on held-out images of the support",
+        paper="https://scikit-learn.org/stable/modules/cross_validation.html",
+        settings_class=AutoSettings,
+        adapt=adapt,
+        tracks=frozenset({"fewshot", "ood"}),
+        presets=_PRESETS,
+        uses_sources=True,
+        reads_sources=_reads_sources,
+        uses_mean_task_vector=True,
+        changes_tower=True,
+        source_directions=_source_directions,
+        support_feature_views=_last_view,
+        tower_passes=_tower_passes,
+        test_settings={"candidates": ("zero_shot", "tip_adapter(passes=2)", "bolt_pooled(top_k=2, alphas=(1.0, 3.0))")},
+    )
+)

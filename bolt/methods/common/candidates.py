@@ -1,0 +1,98 @@
+"""Candidates of a choice among methods: reading them from text, and scoring one on held-out images of the support.
+
+A candidate is a method with settings, written ``lora`` or ``lora(learning_rate=0.001, epochs=20)``.
+
+Shape legend: N support images, B held-out images.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bolt.methods.base import METHODS, Method, TowerPasses
+from bolt.methods.common.cross_validation import with_images
+from bolt.methods.common.frozen_features import support_features
+from bolt.task.scoring import predict_classes
+from bolt.task.task import EVALUATION_VIEW, Adapted, Task
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method with its settings.
+
+    Attributes:
+        text: as it was written.
+        method: the method.
+        settings: its settings on the few-shot track.
+    """
+
+    text: str
+    method: Method
+    settings: Any
+
+    @property
+    def uses_sources(self) -> bool:
+        """Whether it reads source models."""
+        return self.method.needs_sources(self.settings)
+
+    def adapt(self, task: Task) -> Adapted:
+        """Adapt to a task. It gets the sources only if it declares them, as outside of a choice."""
+        return self.method.adapt(task, self.settings)
+
+    def tower_passes(self, support_size: int) -> TowerPasses:
+        """The images that it takes through the tower for a support of that size."""
+        return self.method.tower_passes(support_size, self.settings)
+
+
+def parse_candidate(text: str) -> Candidate:
+    """The method and settings of a candidate's text.
+
+    Raises ``ValueError`` for a text of another form, an unknown method or setting, and a method that cannot be a
+    candidate: one that is not measured on the few-shot track, that starts from a meta-learned tower, or that chooses
+    among candidates itself.
+    """
+    form = f"the candidate {text!r} is neither 'method' nor 'method(setting=value, ...)'"
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        name, keywords = (tree.func, tree.keywords) if isinstance(tree, ast.Call) else (tree, [])
+        if not isinstance(name, ast.Name) or (isinstance(tree, ast.Call) and tree.args):
+            raise ValueError(form)
+        changes = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in keywords}
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        raise ValueError(form) from None
+    method = METHODS[name.id]
+    if "fewshot" not in method.tracks or method.meta_recipe is not None or hasattr(method.settings_class(), "recipes"):
+        raise ValueError(f"{method.name} cannot be a candidate: it is no few-shot method by itself")
+    return Candidate(text, method, method.configure(changes))
+
+
+def recipes_digest(candidates: Sequence[Candidate]) -> str:
+    """Eight hexadecimal digits of the candidates' versions and settings, with their defaults."""
+    content = [(each.method.name, each.method.version, each.method.identity_of(each.settings)) for each in candidates]
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:8]
+
+
+def held_out_predictions(task: Task, candidate: Candidate, held_out_B: Tensor) -> Tensor:
+    """The classes (B,) that a candidate predicts for rows of the support after adapting to all the other rows.
+
+    Raises what the candidate's method raises, and :class:`bolt.task.scoring.NonFiniteLogits`.
+    """
+    kept_N = torch.ones(len(task.support), dtype=torch.bool)
+    kept_N[held_out_B] = False
+    adapted = candidate.adapt(with_images(task, torch.nonzero(kept_N).flatten()))
+
+    def features(start: int, stop: int) -> Tensor:
+        rows = held_out_B[start:stop]
+        if adapted.tower is not None:
+            return task.backbone.encode_images(task.support.pixels(EVALUATION_VIEW, rows), adapted.tower)
+        features_ND = support_features(task, EVALUATION_VIEW)
+        return features_ND[rows.to(features_ND.device)]
+
+    return predict_classes(len(held_out_B), features, adapted.classify).all_classes
