@@ -15,7 +15,7 @@ from bolt.clip.tensor_files import save_tensors
 from bolt.task.task import EVALUATION_VIEW
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
-from orchestrator.artifacts.support_images import SupportImages, Views
+from orchestrator.artifacts.support_images import SupportImages, Views, support_pool
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef
 from orchestrator.store import Artifact, Builder
@@ -62,7 +62,7 @@ class SupportFeatures(ArtifactSpec):
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Encode every view: ``features_VND`` (V + 1, N, D), and ``indices_N``, the images' positions in the split."""
-        pool = loaded.get(self.support)
+        pool = support_pool(self.support, loaded)
         backbone = loaded.backbone(self.backbone)
         features_VND = torch.stack(
             [

@@ -11,13 +11,13 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from bolt.clip.preprocess import rgb_pixels
 from bolt.task.support import SupportDraw, draw_support
 from bolt.task.task import EVALUATION_VIEW
+from orchestrator.artifacts.device_images import ImageViews, place_images
 from orchestrator.artifacts.images import TYPICAL_SIDE
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import ArtifactSpec
@@ -41,7 +41,7 @@ class Views:
 
     def draw(
         self,
-        images: decoded.Images,
+        images: ImageViews,
         rows: Sequence[int],
         view: int,
         *,
@@ -54,17 +54,16 @@ class Views:
 
         ``indices`` are the images' positions in their split, which key the crops; by default they are the rows.
         """
-        from bolt.clip.augment import SOURCE_CROP, SUPPORT_CROP, augmented_view
+        from bolt.clip.augment import SOURCE_CROP, SUPPORT_CROP, view_box
 
         crop = SOURCE_CROP if self.light else SUPPORT_CROP
         crop = crop if self.mirror else replace(crop, flip=0.0)
         keys = rows if indices is None else indices
-        return torch.stack(
-            [
-                augmented_view(images.image(row), size, dataset, seed, view, key, crop)
-                for row, key in zip(rows, keys, strict=True)
-            ]
-        )
+        boxes = [
+            view_box(int(height), int(width), dataset, seed, view, key, crop)
+            for (height, width), key in zip(images.shapes[list(rows)], keys, strict=True)
+        ]
+        return images.crops(rows, boxes, size)
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,6 @@ class SupportImages(ArtifactSpec):
         builder.meta.update(class_names=list(raw.class_names), images=len(indices))
 
     def load(self, artifact: Artifact, device: str) -> SupportPool:
-
         return SupportPool(
             dataset=self.dataset.name,
             seed=self.seed,
@@ -132,23 +130,27 @@ class SupportPool:
     """The images from which a cell's support is taken; the pixels are mapped from disk.
 
     Attributes:
-        images: at their own size, in the order of ``indices``.
+        images: at their own size, in the order of ``indices``; on a GPU if the views are made there.
         indices: their positions in the split they were drawn from, ascending, (M,).
         labels_of_split: the class of every image of that split.
     """
 
     dataset: str
     seed: int
-    images: decoded.Images
+    images: ImageViews
     indices: NDArray[np.int64]
     labels_of_split: NDArray[np.int64]
 
     def pixels(self, view: int, indices: NDArray[np.int64], size: int, views: Views) -> Tensor:
         """One view of the images at those positions of the split: uint8 (N, 3, S, S)."""
-        from bolt.clip.augment import evaluation_view
-
         rows = self.indices.searchsorted(indices).tolist()
         if view == EVALUATION_VIEW:
-            return torch.stack([evaluation_view(self.images.image(row), size) for row in rows])
+            return self.images.evaluation_views(rows, size)
         where = indices.tolist()
         return views.draw(self.images, rows, view, size=size, dataset=self.dataset, seed=self.seed, indices=where)
+
+
+def support_pool(spec: SupportImages, loaded: LoadedArtifacts) -> SupportPool:
+    """The loaded images of a support. A process that computes on a GPU makes their views there."""
+    pool = loaded.get(spec)
+    return replace(pool, images=place_images(spec, pool.images, loaded))

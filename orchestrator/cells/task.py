@@ -14,10 +14,12 @@ from bolt.methods import METHODS
 from bolt.seeds import torch_generator
 from bolt.task.support import batch_order, draw_support
 from bolt.task.task import EVALUATION_VIEW, Adapted, Support, Task, Unlabelled
+from orchestrator.artifacts.device_images import place_images
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import CellArtifacts, cell_artifacts
 from orchestrator.artifacts.stored_sources import StoredSources
+from orchestrator.artifacts.support_images import support_pool
 from orchestrator.artifacts.test_features import TestFeatures
 from orchestrator.cells.base_to_new import adapted_classes, evaluate_group
 from orchestrator.cells.evaluation import evaluate
@@ -79,7 +81,7 @@ def _support(cell: Cell, reads: CellArtifacts, loaded: LoadedArtifacts, class_co
         empty = torch.empty(0, dtype=torch.int64)
         return Support(empty, empty, pixels=_undeclared, features=_undeclared, order=_undeclared)
     size, name = reads.head.image_size, cell.dataset.name
-    pool = loaded.get(reads.support_images)
+    pool = support_pool(reads.support_images, loaded)
     indices = draw_support(
         pool.labels_of_split,
         cell.shots,
@@ -119,7 +121,7 @@ def _unlabelled(cell: Cell, reads: CellArtifacts, loaded: LoadedArtifacts) -> Un
         return None
     name, seed, size = cell.dataset.name, cell.seed, reads.head.image_size
     images = loaded.get(Images(cell.dataset, "test", size))
-    whole = loaded.get(reads.whole_test_images)
+    whole = place_images(reads.whole_test_images, loaded.get(reads.whole_test_images), loaded)
 
     def pixels(view: int, rows: Tensor) -> Tensor:
         if view == EVALUATION_VIEW:

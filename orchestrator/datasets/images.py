@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,8 @@ from orchestrator.util.machine import usable_processors
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
+
+    from bolt.clip.augment import Box
 
 Made = TypeVar("Made")
 
@@ -82,6 +84,22 @@ class Images:
         height, width = self.shapes[start]
         pixels = np.array(self.flat[self.offsets[start] : self.offsets[stop]])  # a copy: the memory map is read-only
         return torch.from_numpy(pixels.reshape(-1, 3, height, width))
+
+    def crops(self, rows: Sequence[int], boxes: Sequence[Box], size: int) -> Tensor:
+        """The part of each image inside its box, resized and mirrored as the box says: uint8 (B, 3, size, size)."""
+        import torch
+
+        from bolt.clip.augment import crop_view
+
+        return torch.stack([crop_view(self.image(row), box, size) for row, box in zip(rows, boxes, strict=True)])
+
+    def evaluation_views(self, rows: Sequence[int], size: int) -> Tensor:
+        """The images in CLIP's evaluation transform: uint8 (B, 3, size, size)."""
+        import torch
+
+        from bolt.clip.augment import evaluation_view
+
+        return torch.stack([evaluation_view(self.image(row), size) for row in rows])
 
 
 def why_unreadable(error: Exception) -> str:
