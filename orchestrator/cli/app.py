@@ -12,6 +12,7 @@ import typer
 
 from orchestrator.cli import (
     backbones,
+    bundle,
     cells,
     data,
     doctor,
@@ -21,6 +22,7 @@ from orchestrator.cli import (
     merge,
     mlflow,
     report,
+    results,
     sources,
     status,
 )
@@ -38,6 +40,7 @@ app.command("plan")(grid.plan)
 app.command("status")(status.status)
 app.command("cells")(cells.cells)
 app.command("report")(report.report)
+app.command("results")(results.results)
 app.command("merge")(merge.merge)
 app.command("sync")(mlflow.sync)
 app.command("ui")(mlflow.ui)
@@ -48,5 +51,6 @@ app.command("inspect")(inspect.inspect)
 app.add_typer(data.app, name="data")
 app.add_typer(sources.app, name="sources")
 app.add_typer(backbones.app, name="backbones")
+app.add_typer(bundle.app, name="bundle")
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -60,6 +60,7 @@ def grid(
     """
     from orchestrator.cli.session import run_session
     from orchestrator.execution.run import CELL_LIMIT_SECONDS, RunOptions
+    from orchestrator.sharing.grid_listing import keep_listing
 
     if local and address:
         raise UserError("--local and --address exclude each other", hint="give one of them")
@@ -73,6 +74,8 @@ def grid(
     if plan:
         _print_plan(workspace, retry_failed, budget, gpu_memory)
         return
+    if not (only or set_ or limit):
+        keep_listing(grid, workspace.grid, workspace.catalog, workspace.settings.catalog_files, workspace.data_root)
     options = RunOptions(local, address, retry_failed, budget, longest)
     raise typer.Exit(run_session(workspace, options, Console()))
 

@@ -85,6 +85,21 @@ def load_grid(
     )
 
 
+def grid_files(name_or_path: str | os.PathLike[str]) -> list[Path]:
+    """The file of a grid, followed by the files that it includes, directly or by way of others.
+
+    Raises ``UserError`` for a file that does not exist or is no grid.
+    """
+    found: list[Path] = []
+    waiting = [_find(name_or_path)]
+    while waiting:
+        path = waiting.pop(0)
+        if path not in found:
+            found.append(path)
+            waiting += [_find(name, path.parent) for name in _read(path).include]
+    return found
+
+
 def _read(path: Path) -> GridFile:
     return validated(GridFile, read_mapping(path), Location.of(path))
 

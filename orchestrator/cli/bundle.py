@@ -1,0 +1,114 @@
+"""``bundle``: write everything behind a grid's tables into one file, check such a file, measure its cells again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from orchestrator.cli.options import (
+    DEFAULT_STORE,
+    CatalogFiles,
+    DataRoot,
+    Device,
+    GridName,
+    StoreUrl,
+    Threads,
+    run_settings,
+)
+from orchestrator.cli.workspace import open_workspace
+from orchestrator.util.console import print_line
+from orchestrator.util.units import human_bytes, pluralize
+
+
+class _CreateByDefault(TyperGroup):
+    """``bundle GRID`` is ``bundle create GRID``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = ["create", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_CreateByDefault,
+    no_args_is_help=True,
+    help="A file with everything behind a grid's tables. `bundle GRID -o FILE` is `bundle create GRID -o FILE`.",
+)
+
+BundlePath = Annotated[Path, typer.Argument(metavar="FILE", help="a bundle")]
+
+
+@app.command()
+def create(
+    grid: GridName,
+    output: Annotated[Path, typer.Option("-o", "--output", help="the bundle's file, for example demo.bundle.zip")],
+    store: StoreUrl = DEFAULT_STORE,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+) -> None:
+    """Write a grid's results, predictions and verdict into one file."""
+    from orchestrator.grid.load import grid_files
+    from orchestrator.sharing.bundle import make_bundle
+
+    workspace = open_workspace(grid, store, data_root, catalog)
+    made = make_bundle(workspace.grid, grid_files(grid), workspace.catalog, workspace.store, output)
+    counts = f"{made.results} of {pluralize(made.cells, 'cell')}, {pluralize(made.failures, 'failure')}"
+    print_line(f"{output}: {counts}, {human_bytes(made.size)}")
+
+
+@app.command()
+def verify(file: BundlePath) -> None:
+    """Check a bundle and compute its tables and verdict again.
+
+    Every difference is named, and the exit code is 1 if there is one. Needs no store.
+    """
+    from orchestrator.sharing.verify import verify_bundle
+
+    found = verify_bundle(file)
+    print_line(f"grid {found.grid}: {found.results} of {pluralize(found.cells, 'cell')} with results")
+    if found.computed:
+        print_line(f"computed again from the results: {', '.join(found.computed)}")
+    for problem in found.problems:
+        print_line(f"{problem.file}: {problem.what}", style="red")
+    if found.problems:
+        raise typer.Exit(1)
+    print_line("every checksum is right, and the computed tables and verdict are the same")
+
+
+@app.command()
+def rerun(
+    file: BundlePath,
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="number of cells to draw")] = 3,
+    seed: Annotated[int, typer.Option("--seed", help="of the draw")] = 0,
+    store: StoreUrl = DEFAULT_STORE,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+    threads: Threads = 1,
+    device: Device = None,
+) -> None:
+    """Measure drawn cells of a bundle again and compare.
+
+    Artifacts that --store lacks are built there, in this process; no result is written. The exit code is 1 if a score
+    or a prediction differs.
+    """
+    from orchestrator.sharing.rerun import rerun_bundle
+
+    differs = 0
+    for found in rerun_bundle(file, run_settings(store, data_root, catalog, threads, device), limit, seed):
+        differs += not found.same
+        if found.error:
+            print_line(f"failed   {found.cell_id}: {found.error}", style="red")
+            continue
+        outcome = "same    " if found.same else "differs "
+        other = "" if not found.other_predictions else f", {found.other_predictions} predictions differ"
+        print_line(
+            f"{outcome} {found.cell_id}: {found.accuracy:.2f} % in the bundle, {found.accuracy_now:.2f} % now{other}"
+        )
+        if not found.same:
+            for name, (then, now) in found.versions.items():
+                print_line(f"         {name}: {then} then, {now} now", style="yellow")
+    if differs:
+        raise typer.Exit(1)

@@ -1,0 +1,49 @@
+"""``results``: the results of a grid as a table for other programs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, GridName, StoreUrl, run_settings
+from orchestrator.util.console import print_line
+from orchestrator.util.errors import UserError, unknown_name
+from orchestrator.util.units import pluralize
+
+
+def results(
+    grid: GridName,
+    format_: Annotated[str, typer.Option("--format", help="csv, json or parquet")] = "csv",
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="a file; by default standard output")] = None,
+    store: StoreUrl = DEFAULT_STORE,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+) -> None:
+    """Write a grid's results as a table.
+
+    It has one row for each finished cell and test split. docs/results.md describes the columns.
+    """
+    from orchestrator.sharing.formats import FORMATS
+    from orchestrator.sharing.frames import result_rows
+    from orchestrator.sharing.grid_listing import list_grid
+    from orchestrator.store import Store
+
+    if format_ not in FORMATS:
+        raise unknown_name("format", format_, FORMATS, where="--format")
+    if format_ == "parquet" and output is None:
+        raise UserError("a Parquet file is not text", where="--format", hint="name a file with -o")
+    settings = run_settings(store, data_root, catalog)
+    root = Path(settings.data_root) if settings.data_root else None
+    rows = result_rows(Store(settings.store_url), list_grid(grid, settings.catalog_files, root))
+    content = FORMATS[format_](rows)
+    if output is None:
+        sys.stdout.buffer.write(content)
+        return
+    try:
+        output.write_bytes(content)
+    except OSError as error:
+        raise UserError(f"the table cannot be written: {error.strerror or error}", where=f"-o {output}") from None
+    print_line(f"{output}: {pluralize(len(rows), 'row')}")

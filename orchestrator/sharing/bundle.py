@@ -1,0 +1,149 @@
+"""A bundle of a grid: everything a reader needs to believe its tables, in one file.
+
+``manifest.json``
+    versions of the project and of what measured the cells, and the size and checksum of every other file;
+``grid/``, ``catalog.json``
+    the grid's files as text, and the catalog's entries of its datasets, domains, backbones and checkpoints;
+``cells.json``
+    every cell of the grid with its label, and how each source model is made;
+``results/``, ``failures/``
+    the stored records and predictions, unchanged;
+``rows.csv``, ``verdict.json``
+    what :mod:`orchestrator.sharing.derived` computes from these. ``verify`` computes it again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from orchestrator import __version__
+from orchestrator.analysis.rows import labels_of
+from orchestrator.catalog import Catalog
+from orchestrator.core.cell import Cell
+from orchestrator.core.recipes import SourceRecipe
+from orchestrator.grid import Grid
+from orchestrator.sharing.bundle_file import write_bundle
+from orchestrator.sharing.derived import Measured, derived_files
+from orchestrator.store import Store
+from orchestrator.store.results import Result
+from orchestrator.util.errors import UserError
+
+CELLS = "cells.json"
+
+
+@dataclass(frozen=True)
+class BundleSummary:
+    """What a bundle holds: numbers of cells of the grid, of results and of failures, and its size in bytes."""
+
+    cells: int
+    results: int
+    failures: int
+    size: int
+
+
+def make_bundle(grid: Grid, files: Iterable[Path], catalog: Catalog, store: Store, path: Path) -> BundleSummary:
+    """Write the bundle of a grid.
+
+    Args:
+        files: the grid's file, and those that it includes.
+        path: the bundle's file; an existing one is replaced.
+
+    Raises ``UserError`` if no cell has finished, or if the file cannot be written.
+    """
+    results, _ = store.read_results(grid.cells)
+    if not results:
+        raise UserError(f"no cell of {grid.name} has finished", where=store.url, hint=f"run: grid {grid.name}")
+    predictions = store.read_predictions(results)
+    labels = labels_of(grid.cells, grid.label)
+    content = {f"grid/{number}-{file.name}": file.read_bytes() for number, file in enumerate(files)}
+    content["catalog.json"] = _json(_catalog_entries(grid, catalog))
+    content[CELLS] = _json(_cell_records(grid, labels))
+    content |= _records(store, results)
+    failures = [failure for name, failure in store.read_failures().items() if name in labels]
+    content |= {f"failures/{failure.id}.json": failure.to_json().encode() for failure in failures}
+    content |= derived_files(Measured(grid.cells, labels, results, predictions, grid.smallest_difference))
+    write_bundle(path, _manifest(grid, results), content)
+    return BundleSummary(len(grid.cells), len(results), len(failures), path.stat().st_size)
+
+
+def _manifest(grid: Grid, results: Iterable[Result]) -> dict[str, Any]:
+    """Everything of the manifest but the list of files."""
+    made_with = dict.fromkeys(
+        json.dumps({name: value for name, value in asdict(result.manifest).items() if name in _MADE_WITH})
+        for result in results
+    )
+    return {
+        "grid": grid.name,
+        "title": grid.title,
+        "description": grid.description,
+        "smallest_difference": grid.smallest_difference,
+        "project": {"name": "bolt-orchestrator", "version": __version__},
+        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "measured_with": [json.loads(text) for text in made_with],
+    }
+
+
+_MADE_WITH = ("commit", "dirty", "versions", "device", "threads")
+"""The fields of a result's manifest that a bundle's manifest repeats, each combination once."""
+
+
+def _catalog_entries(grid: Grid, catalog: Catalog) -> dict[str, Any]:
+    """The catalog's entries that the grid uses, by section and key."""
+    domains = dict.fromkeys(cell.domain for cell in grid.cells)
+    adopted = grid.adopted_checkpoints.values()
+    return {
+        "domains": {name: catalog.domain(name).model_dump(mode="json") for name in domains},
+        "datasets": {name: entry.model_dump(mode="json") for name, entry in grid.datasets.items()},
+        "backbones": {name: entry.model_dump(mode="json") for name, entry in grid.backbones.items()},
+        "checkpoints": [entry.model_dump(mode="json", exclude={"file"}) for entry in adopted],
+    }
+
+
+def _cell_records(grid: Grid, labels: Mapping[str, str]) -> dict[str, Any]:
+    """The cells with their labels, and the source models: their recipe, or the checksum of the adopted checkpoint."""
+    sources = [
+        {
+            "dataset": ref.dataset,
+            "digest": ref.digest,
+            "backbone": plan.backbone,
+            "recipe": asdict(plan.recipe) if isinstance(plan.recipe, SourceRecipe) else None,
+            "adopted": None if isinstance(plan.recipe, SourceRecipe) else plan.recipe.sha256,
+        }
+        for ref, plan in grid.sources.items()
+    ]
+    cells = [{"id": cell.id, "label": labels[cell.id], "cell": cell.to_dict()} for cell in grid.cells]
+    return {"cells": cells, "sources": sources}
+
+
+def _records(store: Store, results: Iterable[Result]) -> dict[str, bytes]:
+    """The stored files of results and of their predictions."""
+    names = [
+        f"results/{result.cell.id}.{ending}"
+        for result in results
+        for ending in (("json", "npz") if result.predictions else ("json",))
+    ]
+    contents = store.files.read_many(names)
+    return {name: content for name, content in zip(names, contents, strict=True) if content is not None}
+
+
+def read_cells(content: bytes) -> dict[str, tuple[Cell, str]]:
+    """Cell id -> (cell, label) of ``cells.json``. Raises ``ValueError`` if it is damaged or an id is wrong."""
+    try:
+        found = {}
+        for record in json.loads(content)["cells"]:
+            cell = Cell.from_dict(record["cell"])
+            if cell.id != record["id"]:
+                raise ValueError(f"the cell called {record['id']} is {cell.id}")
+            found[cell.id] = cell, str(record["label"])
+        return found
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it cannot be read: {type(error).__name__} {error}") from None
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, indent=1, ensure_ascii=False).encode()

@@ -1,0 +1,116 @@
+"""Results for Python code: a data frame, the arrays of predictions, and the verdicts of a grid."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.analysis.rows import Row, row_list
+from orchestrator.sharing.grid_listing import GridListing, list_grid
+from orchestrator.store import Store
+from orchestrator.store.predictions import StoredPredictions
+from orchestrator.store.results import Result
+from orchestrator.util.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from orchestrator.analysis.verdict import Answer
+
+PathOrUrl = str | os.PathLike[str]
+
+COLUMNS = tuple(field.name for field in fields(Row) if field.name not in ("published", "delta"))
+"""The columns of :func:`results`. A report's ``rows.csv`` has the paper's numbers too."""
+_OPTIONAL = ("accuracy_own_classes", "accuracy_zero_shot_own_classes")
+
+
+def results(
+    store: PathOrUrl, grid: PathOrUrl, *, catalog: Sequence[PathOrUrl] = (), data_root: PathOrUrl | None = None
+) -> pd.DataFrame:
+    """The results of a grid, one row for each finished cell and test split.
+
+    Args:
+        store: folder or URL of a store.
+        grid: a grid's name, or the path of a grid file.
+        catalog: your own catalog files that the grid needs.
+        data_root: the folder of your own datasets.
+
+    Returns:
+        A frame with the columns of docs/results.md: accuracies in per cent, times in seconds, memory in MiB.
+
+    Raises ``UserError`` for a grid or catalog that is wrong, and if no cell has finished.
+    """
+    import pandas as pd
+
+    rows = result_rows(Store(store), list_grid(os.fspath(grid), *_options(catalog, data_root)))
+    frame = pd.DataFrame({name: [getattr(row, name) for row in rows] for name in COLUMNS})
+    return frame.astype(dict.fromkeys(_OPTIONAL, float))  # None becomes NaN
+
+
+def predictions(
+    store: PathOrUrl, grid: PathOrUrl, *, catalog: Sequence[PathOrUrl] = (), data_root: PathOrUrl | None = None
+) -> dict[tuple[str, str], StoredPredictions]:
+    """The predictions of a grid's cells on every test image.
+
+    Returns:
+        ``(cell_id, evaluated_on)``, which are columns of :func:`results`, -> arrays ``labels``, ``predicted`` and
+        ``probability`` (N,) over the N test images. Cells measured without predictions are left out.
+
+    Arguments and errors are those of :func:`results`.
+    """
+    opened = Store(store)
+    done = finished_results(opened, list_grid(os.fspath(grid), *_options(catalog, data_root)))
+    by_cell = opened.read_predictions(done)
+    return {(cell_id, split.dataset): split for cell_id, splits in by_cell.items() for split in splits}
+
+
+def verdict(
+    store: PathOrUrl, grid: PathOrUrl, *, catalog: Sequence[PathOrUrl] = (), data_root: PathOrUrl | None = None
+) -> tuple[Answer, ...]:
+    """Which methods may be the best in a grid: the answers of its report.
+
+    Returns:
+        One answer for each track, protocol, domain and backbone. ``answer.at(4).comparison.best_set`` names the methods
+        at k = 4, and ``answer.records()`` gives the fields of ``verdict.json``.
+
+    Arguments and errors are those of :func:`results`.
+    """
+    from orchestrator.analysis.verdict import answers_of_results
+    from orchestrator.catalog import load_catalog
+    from orchestrator.grid import load_grid
+
+    files, root = _options(catalog, data_root)
+    opened = Store(store)
+    loaded = load_grid(grid, load_catalog(files), data_root=root)
+    return answers_of_results(
+        opened.read_results(loaded.cells)[0],
+        loaded.cells,
+        loaded.label,
+        read_predictions=opened.read_predictions,
+        smallest_difference=loaded.smallest_difference,
+    )
+
+
+def _options(catalog: Sequence[PathOrUrl], data_root: PathOrUrl | None) -> tuple[list[str], Path | None]:
+    return [os.fspath(file) for file in catalog], None if data_root is None else Path(data_root)
+
+
+def finished_results(store: Store, listing: GridListing) -> list[Result]:
+    """The results of a grid's finished cells, in the grid's order. Raises ``UserError`` if there are none."""
+    done, _ = store.read_results_by_id(listing.labels)
+    if not done:
+        raise UserError(f"no cell of {listing.name} has finished", where=store.url, hint=f"run: grid {listing.name}")
+    return done
+
+
+def result_rows(store: Store, listing: GridListing) -> list[Row]:
+    """The rows of a grid's finished cells. Raises ``UserError`` if there are none."""
+    return row_list(finished_results(store, listing), listing.labels)
+
+
+def records(rows: Sequence[Row]) -> list[Mapping[str, str | int | float | bool | None]]:
+    """The rows as mappings with the keys :data:`COLUMNS`."""
+    return [{name: getattr(row, name) for name in COLUMNS} for row in rows]

@@ -1,0 +1,167 @@
+"""Measures some cells of a bundle again and compares them with its results. No result is written to the store."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.required import required_artifacts
+from orchestrator.catalog import Catalog, CheckpointEntry
+from orchestrator.cells.measure import measure
+from orchestrator.core.cell import Cell, SourceRef
+from orchestrator.core.recipes import SourceRecipe
+from orchestrator.core.settings import RunSettings
+from orchestrator.execution.backend import local_backend
+from orchestrator.execution.run import build_artifacts
+from orchestrator.grid import Grid, SourcePlan
+from orchestrator.planning.checks import check_inputs
+from orchestrator.planning.plan import Plan, PlannedArtifact, source_models
+from orchestrator.sharing.bundle import CELLS, read_cells
+from orchestrator.sharing.bundle_file import read_bundle
+from orchestrator.sharing.verify import read_records
+from orchestrator.store.predictions import StoredPredictions, parse_predictions
+from orchestrator.store.results import Result
+from orchestrator.util.errors import UserError, one_line
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """One cell measured again.
+
+    Attributes:
+        accuracy, accuracy_now: of the bundle and of the new measurement, on the first test split, per cent.
+        other_predictions: number of test images with another prediction; ``None`` without stored predictions.
+        same: whether all scores and predictions are equal.
+        versions: packages, device and threads that differ between the two measurements: name -> (then, now).
+        error: why it could not be measured, one line; empty if it could.
+    """
+
+    cell_id: str
+    accuracy: float
+    accuracy_now: float | None
+    other_predictions: int | None
+    same: bool
+    versions: Mapping[str, tuple[str, str]]
+    error: str = ""
+
+
+def rerun_bundle(path: Path, settings: RunSettings, limit: int, seed: int = 0) -> Iterator[Rerun]:
+    """Draw cells of a bundle, build their artifacts, measure them again in this process and compare.
+
+    Args:
+        settings: store of the artifacts, and how to compute. Artifacts that the store has are used as they are.
+        limit: number of cells; all if the bundle has fewer.
+        seed: of the draw.
+
+    Raises ``UserError`` for a bundle that is not intact, and if datasets, backbones or checkpoints are missing here or
+    are not those of the bundle.
+    """
+    bundle = read_bundle(path)
+    if bundle.problems:
+        first = bundle.problems[0]
+        raise UserError(f"the bundle is not intact: {first.what}", where=first.file, hint="see: bundle verify")
+    cells = read_cells(bundle.files[CELLS])
+    results, predictions, problems = read_records(bundle, cells)
+    if problems:
+        raise UserError(problems[0].what, where=problems[0].file, hint="see: bundle verify")
+    drawn = random.Random(seed).sample(results, min(limit, len(results)))
+    loaded = LoadedArtifacts(settings)
+    _check_identities(drawn, loaded)
+    plan = _plan([cell for cell, _ in cells.values()], drawn, json.loads(bundle.files[CELLS])["sources"], loaded)
+    check_inputs(plan)
+    failed = build_artifacts(plan.missing, local_backend(settings), settings, loaded.store, lambda event: None)
+    if failed:
+        event = next(iter(failed.values()))
+        raise UserError(f"{event.key} could not be built: {event.error}", where=loaded.store.url)
+    for result in drawn:
+        yield _measure_again(result, predictions.get(result.cell.id), loaded)
+
+
+def _measure_again(result: Result, stored: tuple[StoredPredictions, ...] | None, loaded: LoadedArtifacts) -> Rerun:
+    cell_id, accuracy = result.cell.id, result.evaluations[0].accuracy
+    try:
+        measurement = measure(result.cell, loaded)
+    except Exception as error:  # a method may raise anything
+        return Rerun(cell_id, accuracy, None, None, False, {}, one_line(error))
+    now = measurement.result
+    other = None
+    if stored is not None:
+        pairs = zip(stored, parse_predictions(measurement.predictions, now.evaluations), strict=True)
+        other = sum(int(np.sum(then.predicted != again.predicted)) for then, again in pairs)
+    same = now.evaluations == result.evaluations and not other
+    differing = {
+        name: (then, again)
+        for name, then in _made_with(result).items()
+        if (again := _made_with(now).get(name, "none")) != then
+    }
+    return Rerun(cell_id, accuracy, now.evaluations[0].accuracy, other, same, differing)
+
+
+def _made_with(result: Result) -> dict[str, str]:
+    manifest = result.manifest
+    return {"device": manifest.device, "threads": str(manifest.threads), **manifest.versions}
+
+
+def _check_identities(drawn: list[Result], loaded: LoadedArtifacts) -> None:
+    """Raise ``UserError`` if a dataset or backbone of the catalog here is not the one that was measured."""
+    for ref in dict.fromkeys(ref for result in drawn for ref in (result.cell.dataset, *result.cell.evaluate_on)):
+        try:
+            loaded.dataset_entry(ref)
+        except UserError:
+            hint = "give the --catalog and --data-root that the grid was run with"
+            raise UserError(f"dataset {ref.name} is not the one of the bundle", hint=hint) from None
+    for backbone in dict.fromkeys(result.cell.backbone for result in drawn):
+        loaded.backbone(backbone)
+
+
+def _plan(cells: list[Cell], drawn: list[Result], sources: list[dict[str, Any]], loaded: LoadedArtifacts) -> Plan:
+    """A plan whose open cells are the drawn ones, whatever results the store has."""
+    plans = {
+        SourceRef(record["dataset"], record["digest"]): SourcePlan(
+            record["backbone"], record["dataset"], _recipe(record, loaded.catalog)
+        )
+        for record in sources
+    }
+    catalog, chosen = loaded.catalog, tuple(result.cell for result in drawn)
+    names = dict.fromkeys(ref.name for cell in cells for ref in (cell.dataset, *cell.evaluate_on))
+    names |= dict.fromkeys(plan.dataset for plan in plans.values())
+    backbones = dict.fromkeys(cell.backbone.name for cell in cells)
+    grid = Grid(
+        name="bundle",
+        title="",
+        description="",
+        cells=chosen,
+        all_cells=tuple(cells),
+        sources=plans,
+        datasets={name: catalog.datasets[name] for name in names if name in catalog.datasets},
+        backbones={name: catalog.backbone(name) for name in backbones},
+        labels={},
+        smallest_difference=1.0,
+    )
+    models = source_models(grid, catalog, loaded.data_root)
+    specs = required_artifacts(chosen, cells, catalog, models)
+    artifacts = tuple(
+        PlannedArtifact(spec, loaded.store.is_intact(spec.address, spec.identity), spec.size_bytes(catalog))
+        for spec in specs
+    )
+    return Plan(grid, catalog, loaded.data_root, chosen, models, artifacts=artifacts)
+
+
+def _recipe(record: Mapping[str, Any], catalog: Catalog) -> SourceRecipe | CheckpointEntry:
+    """How a source is made. Raises ``UserError`` for an adopted checkpoint that the catalog here does not have."""
+    if record["adopted"] is None:
+        return SourceRecipe(**record["recipe"])
+    entry = catalog.checkpoints.get((record["backbone"], record["dataset"]))
+    if entry is None or entry.sha256 != record["adopted"]:
+        raise UserError(
+            f"the adopted source model of {record['dataset']} for {record['backbone']} is not in the catalog",
+            hint=f"give the --catalog that names the checkpoint with sha256 {record['adopted']}",
+        )
+    return entry

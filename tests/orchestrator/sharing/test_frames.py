@@ -1,0 +1,165 @@
+"""Results for Python code and other programs: ``orchestrator.results`` and its like, and the ``results`` command."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import orchestrator as library
+from orchestrator.analysis.rows import Row
+from orchestrator.catalog import load_catalog
+from orchestrator.grid import load_grid
+from orchestrator.planning.plan import make_plan
+from orchestrator.report.grid_report import write_grid_report
+from orchestrator.sharing import grid_listing
+from orchestrator.sharing.frames import COLUMNS
+from orchestrator.sharing.grid_listing import keep_listing, list_grid
+from orchestrator.store import Store
+from orchestrator.util.errors import UserError
+from tests.helpers.command import orchestrator
+from tests.orchestrator.sharing.conftest import Stores
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "results.md"
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOLT_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def frame(stores: Stores, whole: Store) -> pd.DataFrame:
+    return library.results(whole.url, stores.grid_file)
+
+
+def test_the_frame_has_a_row_for_each_cell_and_test_split(frame: pd.DataFrame, stores: Stores, whole: Store) -> None:
+    assert list(frame.columns) == list(COLUMNS)
+    assert list(frame["cell_id"]) == [cell.id for cell in stores.cells]
+    assert set(frame["method"]) == {"zero_shot", "linear_probe", "tip_adapter", "task_res"}
+    for row in frame.to_dict("records"):
+        (scored,) = whole.read_result(row["cell_id"]).evaluations
+        assert (row["accuracy"], row["total"], row["evaluated_on"]) == (scored.accuracy, scored.total, scored.dataset)
+
+
+def test_every_column_is_documented() -> None:
+    lines = PAGE.read_text().splitlines()
+    assert [line.split("`")[1] for line in lines if line.startswith("| `")][: len(COLUMNS)] == list(COLUMNS)
+
+
+def test_predictions_are_those_that_the_rows_count(frame: pd.DataFrame, stores: Stores, whole: Store) -> None:
+    found = library.predictions(whole.url, stores.grid_file)
+    assert set(found) == set(zip(frame["cell_id"], frame["evaluated_on"], strict=True))
+    for row in frame.to_dict("records"):
+        split = found[row["cell_id"], row["evaluated_on"]]
+        assert 100 * np.mean(split.labels == split.predicted) == pytest.approx(row["accuracy"])
+
+
+def test_the_verdict_is_that_of_the_report(stores: Stores, whole: Store, tmp_path: Path) -> None:
+    catalog = load_catalog()
+    grid = load_grid(stores.grid_file, catalog)
+    files = write_grid_report(make_plan(grid, catalog, whole), catalog, whole)
+    written = json.loads(files.verdict.read_text())
+    answers = library.verdict(whole.url, stores.grid_file)
+    assert answers
+    ours = [record for answer in answers for record in answer.records()]
+    fields = ("track", "domain", "dataset", "k", "outcome", "best_set", "recommended", "methods", "pairs")
+    assert [[record[name] for name in fields] for record in ours] == [
+        [record[name] for name in fields] for record in written
+    ]
+    rows = pd.read_csv(files.rows)
+    frame = library.results(whole.url, stores.grid_file)
+    pd.testing.assert_frame_equal(rows[list(COLUMNS)].sort_values("cell_id", ignore_index=True),
+                                  frame.sort_values("cell_id", ignore_index=True), check_dtype=False)  # fmt: skip
+
+
+def test_the_command_writes_the_frame_in_every_format(
+    frame: pd.DataFrame, stores: Stores, whole: Store, tmp_path: Path
+) -> None:
+    grid = str(stores.grid_file)
+    keep_listing(grid, stores.world.grid, stores.world.catalog)
+    printed = orchestrator("results", grid, "--store", whole.url)
+    assert printed.returncode == 0, printed.stderr
+    tables = {"csv": pd.read_csv(io.StringIO(printed.stdout))}
+    for name, read in (("json", pd.read_json), ("parquet", pd.read_parquet)):
+        path = tmp_path / f"table.{name}"
+        assert orchestrator("results", grid, "--store", whole.url, "--format", name, "-o", str(path)).returncode == 0
+        tables[name] = read(path)
+    for table in tables.values():
+        pd.testing.assert_frame_equal(table, frame, check_dtype=False)
+    hints = get_type_hints(Row)
+    for name in COLUMNS:
+        if hints[name] in (int, bool):
+            assert tables["parquet"][name].dtype == {int: "int64", bool: "bool"}[hints[name]]
+
+
+def test_errors_of_the_command_are_for_people(stores: Stores, whole: Store, tmp_path: Path) -> None:
+    grid = str(stores.grid_file)
+    keep_listing(grid, stores.world.grid, stores.world.catalog)
+    for words, named in (
+        (("--store", str(tmp_path / "empty")), "empty"),
+        (("--store", whole.url, "--format", "parquet"), "-o"),
+        (("--store", whole.url, "--format", "cvs"), "csv"),
+        (("--store", whole.url, "-o", str(tmp_path / "no" / "folder.csv")), "folder.csv"),
+    ):
+        run = orchestrator("results", grid, *words)
+        assert run.returncode == 2
+        assert named in run.stderr
+        assert "Traceback" not in run.stderr
+
+
+def test_a_grid_that_has_run_is_listed_without_importing_pytorch(stores: Stores, whole: Store) -> None:
+    """The ``grid`` command keeps the listing; so does the first ``results``."""
+    keep_listing(str(stores.grid_file), stores.world.grid, stores.world.catalog)
+    script = """
+import contextlib, sys
+from orchestrator.__main__ import main
+with contextlib.suppress(SystemExit):
+    main()
+heavy = {"torch", "ray", "mlflow", "pandas"} & set(sys.modules)
+sys.exit(f"imported {heavy}" if heavy else 0)
+"""
+    command = [sys.executable, "-c", script, "results", str(stores.grid_file), "--store", whole.url]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    assert len(run.stdout.splitlines()) == 1 + len(stores.cells)
+
+
+def test_a_kept_listing_is_dropped_when_a_file_has_changed(
+    tmp_path: Path, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    included = tmp_path / "part.yaml"
+    included.write_text(stores.grid_file.read_text())
+    grid = tmp_path / "mine.yaml"
+    grid.write_text("title: Mine\ninclude: [part.yaml]\n")
+    extra = tmp_path / "catalog.yaml"
+    extra.write_text("prompts: {mine: ['a {}']}\n")
+
+    def listed() -> int:
+        return len(list_grid(str(grid), [str(extra)]).labels)
+
+    expanded: list[str] = []
+    original = grid_listing.keep_listing
+
+    def counted(source: str, *rest: Any) -> grid_listing.GridListing:
+        expanded.append(source)
+        return original(source, *rest)
+
+    monkeypatch.setattr(grid_listing, "keep_listing", counted)
+    assert listed() == listed() == len(stores.cells)
+    assert len(expanded) == 1
+    included.write_text(stores.grid_file.read_text().replace("- 2\n    track", "- 3\n    track"))
+    os.utime(extra, ns=(1, 1))
+    listed()
+    assert len(expanded) == 2
+    included.unlink()
+    with pytest.raises(UserError, match="part"):
+        listed()
