@@ -1,0 +1,219 @@
+"""``bundle``: whatever is changed in a bundle is named, and its cells can be measured again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from orchestrator.cli.app import app
+from orchestrator.grid.load import grid_files
+from orchestrator.sharing.bundle import make_bundle
+from orchestrator.sharing.bundle_file import MANIFEST, read_bundle, write_bundle
+from orchestrator.sharing.rerun import rerun_bundle
+from orchestrator.sharing.verify import verify_bundle
+from orchestrator.store import Store
+from orchestrator.store.results import Failure
+from orchestrator.util.errors import UserError
+from tests.orchestrator.sharing.conftest import Stores
+from tests.orchestrator.sharing.test_merge import changed
+
+CopyOf = Callable[[Store, str], Store]
+
+
+def bundle_of(stores: Stores, store: Store, path: Path) -> Path:
+    make_bundle(stores.world.grid, grid_files(stores.grid_file), stores.world.catalog, store, path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def bundle(stores: Stores, whole: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle of the whole grid; do not change it."""
+    return bundle_of(stores, whole, tmp_path_factory.mktemp("bundle") / "small.bundle.zip")
+
+
+def rewritten(bundle: Path, to: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
+    """A copy of a bundle with other files, and a manifest and checksums that fit them."""
+    content = read_bundle(bundle)
+    files = dict(content.files)
+    change(files)
+    manifest = {name: value for name, value in content.manifest.items() if name not in ("format", "files")}
+    write_bundle(to, manifest, files)
+    return to
+
+
+def named(path: Path) -> set[str]:
+    """The files that ``verify`` names."""
+    return {problem.file for problem in verify_bundle(path).problems}
+
+
+def test_a_bundle_holds_what_its_tables_are_made_of(bundle: Path, stores: Stores, whole: Store) -> None:
+    with zipfile.ZipFile(bundle) as archive:
+        names = set(archive.namelist())
+        for cell in stores.cells:
+            for name in (f"results/{cell.id}.json", f"results/{cell.id}.npz"):
+                assert archive.read(name) == whole.files.read(name)
+        assert archive.read("grid/0-world.yaml") == stores.grid_file.read_bytes()
+        manifest = json.loads(archive.read(MANIFEST))
+        catalog = json.loads(archive.read("catalog.json"))
+    assert set(manifest["files"]) == names - {MANIFEST}
+    assert manifest["measured_with"][0]["versions"]["torch"]
+    assert list(catalog["datasets"]) == list(stores.world.grid.datasets)
+    found = verify_bundle(bundle)
+    assert (found.cells, found.results, found.problems) == (len(stores.cells), len(stores.cells), ())
+    assert {"rows.csv", "verdict.json"} <= set(found.computed)
+
+
+def test_two_bundles_of_one_store_differ_in_their_date_only(
+    bundle: Path, stores: Stores, whole: Store, tmp_path: Path
+) -> None:
+    again = read_bundle(bundle_of(stores, whole, tmp_path / "again.zip"))
+    assert again.files == read_bundle(bundle).files
+
+
+def test_any_changed_byte_is_noticed(bundle: Path, tmp_path: Path) -> None:
+    content = bundle.read_bytes()
+    places = {0, 10, 30, len(content) - 1, len(content) - 70, len(content) - 80, len(content) - 90}
+    places |= set(np.random.default_rng(0).integers(0, len(content), 60).tolist())
+    for place in places:
+        path = tmp_path / "changed.zip"
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        assert read_bundle(path).problems, place
+
+
+def test_a_changed_byte_of_a_file_names_the_file(bundle: Path, tmp_path: Path) -> None:
+    content = bytearray(bundle.read_bytes())
+    with zipfile.ZipFile(bundle) as archive:
+        entry = archive.infolist()[5]
+    content[entry.header_offset + 30 + len(entry.filename) + entry.compress_size // 2] ^= 1
+    path = tmp_path / "changed.zip"
+    path.write_bytes(content)
+    assert named(path) == {entry.filename}
+
+
+def test_a_missing_and_an_added_file_are_named(bundle: Path, tmp_path: Path) -> None:
+    path = tmp_path / "repacked.zip"
+    with zipfile.ZipFile(bundle) as source, zipfile.ZipFile(path, "w") as target:
+        missing = source.namelist()[4]
+        for name in source.namelist():
+            if name != missing:
+                target.writestr(name, source.read(name))
+        target.writestr("results/added.json", "{}")
+    assert named(path) == {missing, "results/added.json"}
+
+
+def _edited(name: str, old: bytes, new: bytes) -> Callable[[dict[str, bytes]], None]:
+    def change(files: dict[str, bytes]) -> None:
+        assert old in files[name]
+        files[name] = files[name].replace(old, new, 1)
+
+    return change
+
+
+def test_a_number_that_the_results_do_not_give_is_named_although_checksums_fit(bundle: Path, tmp_path: Path) -> None:
+    """Whoever changes a bundle can compute its checksums again. Then the computed tables differ."""
+    with zipfile.ZipFile(bundle) as archive:
+        rows, verdicts = archive.read("rows.csv").decode(), json.loads(archive.read("verdict.json"))
+        header, line = rows.splitlines()[:2]
+        result_name = next(name for name in archive.namelist() if name.startswith("results/"))
+        result = json.loads(archive.read(result_name))
+    accuracy = line.split(",")[header.split(",").index("accuracy")]
+    raised = rewritten(bundle, tmp_path / "rows.zip", _edited("rows.csv", accuracy.encode(), b"99.5"))
+    (problem,) = verify_bundle(raised).problems
+    assert problem.file == "rows.csv"
+    assert all(text in problem.what for text in ("line 2", "accuracy", "99.5", accuracy))
+
+    mean = json.dumps(verdicts[0]["methods"][0]["mean"]).encode()
+    raised = rewritten(bundle, tmp_path / "verdict.zip", _edited("verdict.json", mean, b"99.5"))
+    (problem,) = verify_bundle(raised).problems
+    assert problem.file == "verdict.json"
+    assert "methods[0].mean" in problem.what
+
+    correct = f'"correct": {result["evaluations"][0]["correct"]}'.encode()
+    raised = rewritten(bundle, tmp_path / "result.zip", _edited(result_name, correct, b'"correct": 1'))
+    assert result_name in named(raised)
+
+
+def test_replaced_predictions_and_removed_cells_are_named_although_checksums_fit(bundle: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(bundle) as archive:
+        first, second = [name for name in archive.namelist() if name.endswith(".npz")][:2]
+
+    def swap(files: dict[str, bytes]) -> None:
+        files[first] = files[second]
+
+    def drop(files: dict[str, bytes]) -> None:
+        del files[first], files[first.replace(".npz", ".json")]
+
+    assert named(rewritten(bundle, tmp_path / "swapped.zip", swap)) == {first}
+    assert named(rewritten(bundle, tmp_path / "dropped.zip", drop)) == {"rows.csv", "verdict.json"}
+
+
+def test_a_grid_that_is_not_finished_can_be_bundled(
+    stores: Stores, whole: Store, copy_of: CopyOf, tmp_path: Path
+) -> None:
+    store = copy_of(whole, "part")
+    failed = stores.cells[3].id
+    for cell in stores.cells[3:]:
+        store.files.remove(f"results/{cell.id}.json")
+    store.write_failure(Failure(failed, "ValueError: no", "", "", 1, "2026-01-01"))
+    path = bundle_of(stores, store, tmp_path / "part.zip")
+    found = verify_bundle(path)
+    assert (found.cells, found.results, found.problems) == (len(stores.cells), 3, ())
+    assert f"failures/{failed}.json" in read_bundle(path).files
+    with pytest.raises(UserError, match="no cell"):
+        bundle_of(stores, Store(tmp_path / "empty"), path)
+
+
+def test_cells_measured_again_are_the_same(bundle: Path, stores: Stores, whole: Store, tmp_path: Path) -> None:
+    """The artifacts are built anew in an empty store, which gets no results."""
+    settings = replace(stores.world.settings, store_url=str(tmp_path / "fresh"))
+    found = list(rerun_bundle(bundle, settings, limit=3))
+    assert [rerun.same for rerun in found] == [True, True, True], found
+    assert {rerun.cell_id for rerun in found} <= whole.result_ids()
+    assert not Store(settings.store_url).result_ids()
+    another = list(rerun_bundle(bundle, settings, limit=3, seed=1))
+    assert [rerun.cell_id for rerun in another] != [rerun.cell_id for rerun in found]
+
+
+def test_a_result_that_was_not_measured_is_found_by_measuring_again(
+    stores: Stores, whole: Store, copy_of: CopyOf, tmp_path: Path
+) -> None:
+    """A forged result with fitting predictions, tables and checksums passes ``verify``; ``rerun`` finds it."""
+    store = copy_of(whole, "forged")
+    forged = stores.cells[1].id
+    changed(store, forged, flips=5)
+    path = bundle_of(stores, store, tmp_path / "forged.zip")
+    assert not verify_bundle(path).problems
+    found = {rerun.cell_id: rerun for rerun in rerun_bundle(path, stores.world.settings, limit=100)}
+    assert [cell_id for cell_id, rerun in found.items() if not rerun.same] == [forged]
+    assert found[forged].other_predictions == 5
+    assert found[forged].accuracy_now == whole.read_result(forged).evaluations[0].accuracy
+
+
+def test_the_commands(bundle: Path, stores: Stores, whole: Store, tmp_path: Path) -> None:
+    def run(*words: object) -> tuple[int, str]:
+        found = CliRunner().invoke(app, ["bundle", *map(str, words)])
+        return found.exit_code, found.output
+
+    path = tmp_path / "b.zip"
+    code, text = run(stores.grid_file, "-o", path, "--store", whole.url)
+    assert code == 0, text
+    assert path.is_file()
+    assert run("verify", path)[0] == 0
+    code, text = run("rerun", path, "--limit", 1, "--store", whole.url, "--device", "cpu")
+    assert code == 0, text
+    assert text.startswith("same")
+    damaged = rewritten(path, tmp_path / "c.zip", lambda files: files.update({"rows.csv": b""}))
+    code, text = run("verify", damaged)
+    assert code == 1
+    assert "rows.csv" in text
+    shutil.copy(stores.grid_file, tmp_path / "d.zip")
+    assert run("verify", tmp_path / "d.zip")[0] == 1
+    assert isinstance(CliRunner().invoke(app, ["bundle", "verify", str(tmp_path / "e.zip")]).exception, UserError)
