@@ -29,6 +29,7 @@ from orchestrator.cells.manifest import make_manifest
 from orchestrator.cells.measure import measure, model_of
 from orchestrator.cells.task import cell_sources
 from orchestrator.core.cell import Cell
+from orchestrator.models.model_card import write_card
 from orchestrator.store.results import Evaluation, Result
 from orchestrator.tracking.runs import accuracies
 from orchestrator.util.errors import UserError
@@ -94,15 +95,16 @@ def save_model(
     *,
     with_basis: bool = False,
 ) -> float:
-    """Save a model into a new folder and read it back; returns the largest difference of the logits of test images.
+    """Save a model with its model card into a new folder, and read it back.
 
-    :data:`COMPARED_IMAGES` images are compared. Checksums guarantee equal weights; the last bit of a product can still
-    depend on where in memory they lie.
+    Returns the largest difference of the logits of :data:`COMPARED_IMAGES` test images. Checksums guarantee equal
+    weights; the last bit of a product can still depend on where in memory they lie.
 
     Raises ``UserError`` when the folder exists, and when the logits differ by more than ``LOGIT_TOLERANCE``.
     """
     try:
         made.model.save(folder, form, with_basis=with_basis)
+        write_card(result, loaded.catalog, folder, form)
     except FileExistsError:
         raise UserError(f"{folder} is there already", where="-o", hint="name a folder that is not there yet") from None
     except OSError as error:

@@ -1,0 +1,155 @@
+"""The model card of an exported model: a README.md with the front matter that Hugging Face's hub reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from bolt.methods import METHODS
+from bolt.model.saving import INDEX, Form
+from orchestrator.catalog import BackboneEntry, Catalog, DatasetEntry
+from orchestrator.catalog.routes import HuggingFaceRoute
+from orchestrator.store.results import Evaluation, Result
+
+CARD = "README.md"
+LEVEL = 0.95
+_LIBRARY: dict[Form, str] = {"adapter": "bolt", "state_dict": "open_clip", "huggingface": "transformers"}
+_BASE_MODELS = {
+    ("ViT-B-32", "openai"): "openai/clip-vit-base-patch32",
+    ("ViT-B-16", "openai"): "openai/clip-vit-base-patch16",
+    ("ViT-L-14", "openai"): "openai/clip-vit-large-patch14",
+}
+"""open_clip's architecture and tag -> the same weights in the hub."""
+
+
+def write_card(result: Result, catalog: Catalog, folder: Path, form: Form) -> Path:
+    """Write the model card of a saved model into its folder; returns its path.
+
+    Args:
+        result: of the cell that made the model.
+        folder: as :meth:`bolt.model.model.Model.save` wrote it, in this form.
+    """
+    path = folder / CARD
+    path.write_text("\n".join(_lines(result, catalog, folder, form)) + "\n", encoding="utf-8")
+    return path
+
+
+def accuracy_interval(scored: Evaluation) -> tuple[float, float]:
+    """Wilson's 95 % interval of an accuracy in per cent: what other test images of the same kind would give."""
+    from scipy.stats import binomtest
+
+    interval = binomtest(scored.correct, scored.total).proportion_ci(LEVEL, method="wilson")
+    return 100.0 * float(interval.low), 100.0 * float(interval.high)
+
+
+def _lines(result: Result, catalog: Catalog, folder: Path, form: Form) -> Iterator[str]:
+    cell = result.cell
+    method, backbone = METHODS[cell.method.name], catalog.backbone(cell.backbone.name)
+    dataset = catalog.dataset(cell.dataset.name)
+    yield f"---\n{_front_matter(result, catalog, form)}---\n"
+    yield f"# {method.title} on {dataset.title}\n"
+    yield f"An image classifier for {dataset.classes} classes: {backbone.title}, adapted with {method.title}."
+    if method.summary:
+        yield f"The method: {method.summary}"
+    yield "\n## Accuracy\n"
+    yield "| test images of | accuracy | 95 % interval | images | zero-shot |\n|---|---|---|---|---|"
+    for scored in result.evaluations:
+        low, high = accuracy_interval(scored)
+        yield (
+            f"| {scored.dataset} | {scored.accuracy:.2f} % | {low:.2f} % to {high:.2f} % | {scored.total:,} "
+            f"| {scored.accuracy_zero_shot:.2f} % |"
+        )
+    yield "\nThe interval says what other test images of the same kind would give. Other training images are not in it."
+    yield f"Zero-shot is the same backbone without adaptation. Cell: `{cell.id}`, protocol `{cell.protocol.name}`."
+    if cell.protocol.selects_on_test:
+        yield "Under this protocol, test labels may have chosen a setting."
+    yield f"\n## Method\n\n{method.title} ({method.paper or 'no paper'}), version {cell.method.version}.\n"
+    yield f"- trained values: {result.trainable_parameters:,}"
+    yield from (f"- `{name}`: {_value(value)}" for name, value in cell.method.settings)
+    yield "\n## Data\n"
+    yield from _data(result, dataset, catalog)
+    yield f"\n## How to load\n\n{_loading(backbone, folder, form)}"
+    versions = ", ".join(f"{name} {version}" for name, version in result.manifest.versions.items())
+    yield f"\nMeasured with {versions} on {result.manifest.device}."
+
+
+def _front_matter(result: Result, catalog: Catalog, form: Form) -> str:
+    """The YAML of the card, made by the hub's own library."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    cell, backbone = result.cell, catalog.backbone(result.cell.backbone.name)
+    dataset = catalog.dataset(cell.dataset.name)
+    scores = []
+    for scored in result.evaluations:
+        low, high = accuracy_interval(scored)
+        scores.append(
+            EvalResult(
+                task_type="image-classification",
+                dataset_type=_hub_name(catalog.datasets.get(scored.dataset, dataset)) or scored.dataset,
+                dataset_name=scored.dataset,
+                dataset_split="test",
+                metric_type="accuracy",
+                metric_name=f"top-1 accuracy in per cent (95 % interval {low:.2f} to {high:.2f})",
+                metric_value=round(scored.accuracy, 2),
+            )
+        )
+    hub_name = _hub_name(dataset)
+    card = ModelCardData(
+        license="other",
+        license_name="terms of the data and of the backbone",
+        library_name=_LIBRARY[form],
+        pipeline_tag="image-classification",
+        tags=["clip", "few-shot", cell.method.name],
+        base_model=_BASE_MODELS.get((backbone.architecture, backbone.weights.pretrained or "")),
+        datasets=[hub_name] if hub_name else None,
+        model_name=cell.id,
+        eval_results=scores,
+    )
+    return f"{card.to_yaml()}\n"
+
+
+def _hub_name(dataset: DatasetEntry) -> str | None:
+    """``owner/name`` of a dataset that comes from the hub."""
+    return dataset.route.repo if isinstance(dataset.route, HuggingFaceRoute) else None
+
+
+def _data(result: Result, dataset: DatasetEntry, catalog: Catalog) -> Iterator[str]:
+    cell = result.cell
+    yield f"- adapted to: {dataset.title} (`{dataset.name}`), {result.support_size:,} labelled images, seed {cell.seed}"
+    if cell.shots:
+        yield f"- labelled images per class: {cell.shots}"
+    yield f"- licence of the images: {dataset.licence}"
+    if dataset.source:
+        yield f"- described at {dataset.source}"
+    if cell.sources:
+        yield "- fine-tuned source models, with the licences of their images:"
+        for source in cell.sources:
+            entry = catalog.datasets.get(source.dataset)
+            yield f"  - {source.dataset}: {entry.licence if entry else 'not in the catalog'}"
+
+
+def _loading(backbone: BackboneEntry, folder: Path, form: Form) -> str:
+    """Code that loads the model from its folder."""
+    if form != "adapter":
+        lines = ["import bolt", "", 'model = bolt.load_model(".")  # the folder of this file']
+    else:
+        weights = backbone.weights.pretrained or backbone.weights.file
+        basis = json.loads((folder / INDEX).read_text(encoding="utf-8")).get("basis")
+        needs_sources = basis is not None and not basis["included"]
+        activation = ", quick_gelu=True" if backbone.weights.file and backbone.quick_gelu else ""
+        lines = ["import bolt", ""]
+        lines.append(f"backbone = bolt.load_backbone({backbone.architecture!r}, {weights!r}{activation})")
+        if needs_sources:
+            lines.append('sources = bolt.load_sources("sources", backbone)  # a folder of the models listed above')
+        given = "backbone, sources" if needs_sources else "backbone"
+        lines.append(f'model = bolt.load_model(".", {given})  # the folder of this file')
+    lines += ['(prediction,) = model.predict(["photo.jpg"])', "print(prediction.label, prediction.score)"]
+    code = "\n".join(lines)
+    return (
+        f"```python\n{code}\n```\n\n`bolt.json` has the class names in the order of the logits, and the preprocessing."
+    )
+
+
+def _value(value: object) -> str:
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
