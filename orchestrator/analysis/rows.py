@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.cell import Cell
+from orchestrator.core.text_limit import TextLimit
 from orchestrator.store.results import Evaluation, Result
 from orchestrator.tracks import stored_track
 from orchestrator.util.identity import fingerprint
@@ -83,7 +84,10 @@ NamesOf = Callable[[str, str], "tuple[str | None, str | None]"]
 
 @dataclass(frozen=True)
 class SourceRow:
-    """Accuracy of a source model on its own task, before (zero-shot) and after fine-tuning, in per cent."""
+    """Accuracy of a source model on its own task, before (zero-shot) and after fine-tuning, in per cent.
+
+    ``limit``: what the text head leaves possible on that task, if some of its classes share a vector.
+    """
 
     backbone: str
     domain: str
@@ -91,6 +95,12 @@ class SourceRow:
     zero_shot_accuracy: float
     fine_tuned_accuracy: float
     total: int
+    limit: TextLimit | None = None
+
+    @property
+    def gain(self) -> float:
+        """What fine-tuning gained, in points."""
+        return self.fine_tuned_accuracy - self.zero_shot_accuracy
 
 
 def test_name(dataset: str, evaluated_on: str) -> str:

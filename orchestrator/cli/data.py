@@ -17,6 +17,9 @@ from orchestrator.util.units import human_bytes
 
 app = typer.Typer(no_args_is_help=True, help="List, fetch, verify and add datasets.")
 
+SMALL_CLIP = "tiny-clip"
+"""The backbone of the grid ``own``."""
+
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="datasets, or whole domains")]
 OfGrid = Annotated[str | None, typer.Option("--grid", help="all datasets that this grid reads")]
 
@@ -157,6 +160,7 @@ def add(
 
     Every image is decoded and checked first.
     """
+    from orchestrator.artifacts.text_limits import computed_text_limit
     from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
     from orchestrator.datasets.listing import added_lines
     from orchestrator.datasets.progress import show_progress
@@ -164,7 +168,8 @@ def add(
     options = DatasetOptions(name, title, domain, tuple(template or ()), mirrorable, licence, exclude_broken)
     with show_progress(f"decoding {name or dataset_key(path)}", Console()) as advance:
         added = add_dataset(path, catalog, options, advance)
-    for line in added_lines(added, catalog):
+    limit = computed_text_limit(load_catalog(catalog).backbone(SMALL_CLIP), added.entry, added.data_root)
+    for line in added_lines(added, catalog, limit):
         print_line(line)
 
 

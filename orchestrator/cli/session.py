@@ -18,7 +18,8 @@ from orchestrator.execution.run import RunOptions, RunSummary, execute
 from orchestrator.planning.checks import check_disk_space, check_inputs
 from orchestrator.planning.estimate import CORE_TFLOPS, GPU_TFLOPS, estimate_line
 from orchestrator.planning.plan import Plan
-from orchestrator.planning.plan_view import counts_line
+from orchestrator.planning.plan_view import counts_line, limit_lines
+from orchestrator.planning.text_limits import text_limits
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.status_file import StatusFile
@@ -50,6 +51,8 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
         print_sentence(counts_line(plan), console)
         if plan.todo:
             print_sentence(estimate_line(plan), console)
+        for line in limit_lines(text_limits(plan, workspace.store)):
+            print_line(line, console, "yellow")
         try:
             summary = _run(plan, runs, workspace, options, console) if plan.todo else RunSummary()
         except KeyboardInterrupt:  # the progress view has printed how to continue
@@ -116,6 +119,7 @@ def _print_end(
             failures=plan.failed,
             planned=plan.grid.cells,
             label_of=plan.grid.label,
+            text_limits=text_limits(plan, store),
             smallest_difference=plan.grid.smallest_difference,
         )
     )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.cli.options import run_settings
+from orchestrator.core.cell import SourceRef
 from orchestrator.core.settings import RunSettings
-from orchestrator.store import Store
+from orchestrator.store import CorruptArtifact, Store
 
 if TYPE_CHECKING:
     from orchestrator.grid import Grid
@@ -62,5 +64,27 @@ def open_workspace(
     settings = run_settings(store, data_root, catalog, threads, device)
     root = Path(settings.data_root) if settings.data_root else None
     loaded = load_catalog(catalog or ())
-    parsed = load_grid(grid, loaded, only=only or (), set_=overrides or (), limit=limit, data_root=root)
-    return Workspace(parsed, loaded, Store(settings.store_url), settings, root)
+    opened = Store(settings.store_url)
+    parsed = load_grid(
+        grid,
+        loaded,
+        only=only or (),
+        set_=overrides or (),
+        limit=limit,
+        data_root=root,
+        gain_of=partial(_source_gain, opened),
+    )
+    return Workspace(parsed, loaded, opened, settings, root)
+
+
+def _source_gain(store: Store, backbone: str, source: SourceRef) -> float | None:
+    """What a stored source model gained on its own task, in points; ``None`` if it is not built or not measured."""
+    from orchestrator.artifacts.source_model import source_address
+
+    try:
+        built = store.artifact(source_address(backbone, source))
+    except CorruptArtifact:
+        return None
+    if built is None or "accuracy_fine_tuned" not in built.meta:
+        return None
+    return float(built.meta["accuracy_fine_tuned"] - built.meta["accuracy_zero_shot"])

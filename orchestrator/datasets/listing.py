@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.catalog import DatasetEntry, dataset_folder, excluded_file, partial_folder
+from orchestrator.core.text_limit import TextLimit
 from orchestrator.datasets.adding import USUAL_SHOTS, Added
 from orchestrator.datasets.fetching import FETCHERS
 from orchestrator.datasets.state import State, bytes_in, read_record, state_of
@@ -94,8 +95,11 @@ def verified_view(found: Verified) -> RenderableType:
     return Group(*lines)
 
 
-def added_lines(added: Added, catalogs: Sequence[Path]) -> list[str]:
-    """The added dataset, remarks about it, and the next commands to type."""
+def added_lines(added: Added, catalogs: Sequence[Path], limit: TextLimit | None = None) -> list[str]:
+    """The added dataset, remarks about it, and the next commands to type.
+
+    ``limit``: which classes the small CLIP of the printed commands cannot tell apart by their words.
+    """
     entry = added.entry
     words = [f"{name} -> {word!r}" if name != word else repr(word) for name, word in added.words.items()]
     more = f", ... ({len(words)} in all)" if len(words) > SHOWN_CLASSES else ""
@@ -106,6 +110,8 @@ def added_lines(added: Added, catalogs: Sequence[Path]) -> list[str]:
         f"  prompts: {', '.join(entry.prompts) if not isinstance(entry.prompts, str) else entry.prompts}",
         *(f"  note: {note}" for note in added.notes),
     ]
+    if limit is not None and limit.shared:
+        lines += [f"  note: {limit.sentence}", f"    equal: {limit.shared_words}"]
     if excluded_file(entry, added.data_root).is_file():
         lines.append(f"  excluded images: {excluded_file(entry, added.data_root)}")
     options: list[str | Path] = [*catalog_options(catalogs), "--data-root", added.data_root]

@@ -17,7 +17,7 @@ from orchestrator.grid.methods import resolve_method
 from orchestrator.grid.overrides import FieldLocations, Overrides
 from orchestrator.grid.protocols import resolve_protocol
 from orchestrator.grid.schema import Block
-from orchestrator.grid.sources import References, SourceResolver, draw_sources
+from orchestrator.grid.sources import GainOf, References, SourceResolver, draw_sources, unknown_gain
 from orchestrator.grid.targets import check_supports, find_scored, find_targets
 from orchestrator.tracks import TRACKS
 
@@ -44,11 +44,13 @@ class Expander:
         sources: finds the sources of the cells, and knows how each source model is made.
     """
 
-    def __init__(self, catalog: Catalog, data_root: Path | None, overrides: Overrides) -> None:
+    def __init__(
+        self, catalog: Catalog, data_root: Path | None, overrides: Overrides, gain_of: GainOf = unknown_gain
+    ) -> None:
         self.overrides = overrides
         self._catalog = catalog
         self._references = References(catalog, data_root)
-        self.sources = SourceResolver(catalog, self._references)
+        self.sources = SourceResolver(catalog, self._references, gain_of)
 
     def cells(self, block: Block, protocol: Any, recipe: SourceRecipe, location: Location) -> Iterator[PlannedCell]:
         """The cells of a block; a cell comes twice if the block asks for it twice.
@@ -79,6 +81,8 @@ class Expander:
             for resolved in methods:
                 method = resolved.method
                 pool = self.sources.pool(choice, target, scored, sources_at) if resolved.uses_sources else ()
+                if resolved.uses_sources and method.uses_source_models:
+                    pool = self.sources.with_gain(choice, backbone, pool, recipe, sources_at)
                 resolved.check_episodes(pool)
                 for k, seed in product(block.shots or (0,), block.seeds or (0,)) if method.uses_support else ((0, 0),):
                     drawn = draw_sources(pool, choice.count, target, seed, sources_at)

@@ -19,6 +19,7 @@ from orchestrator.grid.grid import Grid
 from orchestrator.grid.labels import cell_labels
 from orchestrator.grid.overrides import Overrides
 from orchestrator.grid.schema import Block, GridFile
+from orchestrator.grid.sources import GainOf, unknown_gain
 from orchestrator.util.errors import UserError, shorten, unknown_name
 
 _NOT_GRIDS = frozenset({"prompts"})
@@ -37,6 +38,7 @@ def load_grid(
     set_: Sequence[str] = (),
     limit: int | None = None,
     data_root: Path | None = None,
+    gain_of: GainOf = unknown_gain,
 ) -> Grid:
     """A grid file as a :class:`Grid`.
 
@@ -47,13 +49,14 @@ def load_grid(
         set_: ``key=value`` overrides of block fields, method settings, the protocol and the sources' recipe.
         limit: keep the first cells only.
         data_root: the folder of folder datasets; their files are part of their identity.
+        gain_of: what source models gain on their own task, for ``sources: {min_gain: ...}``.
 
     Raises:
         UserError: anything wrong in the file, the filters or the overrides, with file and field.
     """
     path = _find(name_or_path)
     overrides = Overrides.parse(set_, tuple(METHODS))
-    expander = Expander(catalog, data_root, overrides)
+    expander = Expander(catalog, data_root, overrides, gain_of)
     planned: dict[Cell, PlannedCell] = {}
     for one in _expand_file(path, expander, ()):
         _add(planned, one)

@@ -31,6 +31,8 @@ class SourcesChoice(StrictModel):
         datasets: the pool by name, instead of a domain.
         count: draw so many datasets of the pool, by target and seed; a smaller draw is part of a larger one.
         adopted: whether a checkpoint that the catalog names for a dataset replaces a fine-tuned model.
+        min_gain: leave out the models that are not at least so many points better than the frozen tower on their own
+            task. The models must be there.
     """
 
     rule: Literal["leave_one_out", "leave_group_out"] = "leave_one_out"
@@ -38,6 +40,7 @@ class SourcesChoice(StrictModel):
     datasets: Names | None = None
     count: Annotated[StrictInt, Field(ge=1)] | None = None
     adopted: StrictBool = True
+    min_gain: float | None = None
 
     @model_validator(mode="before")
     @classmethod

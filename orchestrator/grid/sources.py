@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,13 @@ from orchestrator.core.recipes import SourceRecipe, adopted_source
 from orchestrator.grid.schema import SourcesChoice
 
 Pool = tuple[DatasetEntry, ...]
+
+GainOf = Callable[[str, SourceRef], float | None]
+"""``(backbone, source) -> what fine-tuning gained on its own task in points``, ``None`` if that is not known."""
+
+
+def unknown_gain(backbone: str, source: SourceRef) -> None:
+    """No gain of any source model is known."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +65,8 @@ class SourceResolver:
         plans: every source model that was referred to so far, and how it is made.
     """
 
-    def __init__(self, catalog: Catalog, references: References) -> None:
-        self._catalog, self._references = catalog, references
+    def __init__(self, catalog: Catalog, references: References, gain_of: GainOf = unknown_gain) -> None:
+        self._catalog, self._references, self._gain_of = catalog, references, gain_of
         self.plans: dict[SourceRef, SourcePlan] = {}
         self._pools: dict[Any, Pool] = {}
         self._refs: dict[Any, tuple[SourceRef, ...]] = {}
@@ -113,6 +120,29 @@ class SourceResolver:
                 refs = tuple(self._model(backbone, entry, recipe, adopted) for entry in datasets)
             self._refs[key] = refs
         return self._refs[key]
+
+    def with_gain(
+        self, choice: SourcesChoice, backbone: str, datasets: Pool, recipe: SourceRecipe, at: Location
+    ) -> Pool:
+        """The datasets whose models gain at least ``min_gain`` points on their own task.
+
+        Raises ``UserError`` if the gain of a model is not known, or if no model is left.
+        """
+        if choice.min_gain is None:
+            return datasets
+        gains = {e.name: self._gain_of(backbone, self._model(backbone, e, recipe, choice.adopted)) for e in datasets}
+        if unknown := [name for name, gain in gains.items() if gain is None]:
+            raise (at / "min_gain").error(
+                f"the gain of the source models of {', '.join(unknown)} for {backbone} is not known",
+                "run the grid once without min_gain: it fine-tunes the models and measures them on their own task",
+            )
+        known = {name: gain for name, gain in gains.items() if gain is not None}
+        kept = tuple(entry for entry in datasets if known[entry.name] >= choice.min_gain)
+        if not kept:
+            raise (at / "min_gain").error(
+                f"no source model gains {choice.min_gain:g} points; the best gains {max(known.values()):.2f}"
+            )
+        return kept
 
     def _model(self, backbone: str, entry: DatasetEntry, recipe: SourceRecipe, adopted: bool) -> SourceRef:
         as_trained = self._references.backbone(backbone, "as_trained")  # under every protocol

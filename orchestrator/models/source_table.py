@@ -8,8 +8,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.artifacts.head import Head
+from orchestrator.artifacts.text_limits import stored_text_limit
 from orchestrator.catalog import BackboneEntry, Catalog, backbone_ref, missing_checkpoint
 from orchestrator.catalog.location import display_path
+from orchestrator.core.cell import BackboneRef, DatasetRef
+from orchestrator.core.text_limit import TextLimit
 from orchestrator.store import Artifact, CorruptArtifact, Store
 
 SHOWN_OPEN = 8
@@ -22,38 +26,50 @@ def source_table(catalog: Catalog, store: Store, backbone: str | None) -> Render
     """
     chosen = list(catalog.backbones.values()) if backbone is None else [catalog.backbone(backbone, "--backbone")]
     tuned = _fine_tuned(store)
-    return Group(*(part for entry in chosen for part in _of_one(entry, catalog, tuned)))
+    return Group(*(part for entry in chosen for part in _of_one(entry, catalog, tuned, store)))
 
 
 def _of_one(
-    entry: BackboneEntry, catalog: Catalog, tuned: Mapping[tuple[str, str], list[Artifact]]
+    entry: BackboneEntry, catalog: Catalog, tuned: Mapping[tuple[str, str], list[Artifact]], store: Store
 ) -> list[RenderableType]:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("dataset", "source", "accuracy", "zero-shot", "from"):
-        table.add_column(heading, justify="right" if heading in ("accuracy", "zero-shot") else "left", overflow="fold")
-    left = []
+    for heading in ("dataset", "source", "accuracy", "zero-shot", "gain", "from"):
+        right = heading in ("accuracy", "zero-shot", "gain")
+        table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    left, limits = [], dict[str, None]()
     for dataset in catalog.datasets:
         checkpoint = catalog.checkpoints.get((entry.name, dataset))
         models = tuned.get((backbone_ref(entry).digest, dataset), [])
         if checkpoint is not None:
             gone = missing_checkpoint(checkpoint) is not None
             file = f"{display_path(checkpoint.path)} is not there" if gone else display_path(checkpoint.path)
-            table.add_row(dataset, "adopted", "", "", Text(file, "yellow" if gone else ""))
+            table.add_row(dataset, "adopted", "", "", "", Text(file, "yellow" if gone else ""))
         for model in models:
             used = "fine-tuned" if checkpoint is None else "fine-tuned (the adopted one is used)"
             recipe, meta = model.identity["recipe"], model.meta
             words = f"{recipe['epochs']} epochs of {recipe['batch_size']}, learning rate {recipe['learning_rate']:g}"
             tuned_accuracy, zero_shot = meta["accuracy_fine_tuned"], meta["accuracy_zero_shot"]
-            table.add_row(dataset, used, f"{tuned_accuracy:.2f} %", f"{zero_shot:.2f} %", words)
+            gain = tuned_accuracy - zero_shot
+            shown = Text(f"{gain:+.2f}" if gain > 0 else f"{gain:+.2f}, no gain", "yellow" if gain <= 0 else "")
+            table.add_row(dataset, used, f"{tuned_accuracy:.2f} %", f"{zero_shot:.2f} %", shown, words)
+            limit = _text_limit(model, entry, store)
+            if limit is not None and limit.shared:
+                limits[limit.sentence] = None
         if checkpoint is None and not models and catalog.datasets[dataset].has_training_images:
             left.append(dataset)
     parts: list[RenderableType] = [Text(f"{entry.name}: {entry.title}", style="bold")]
     if table.row_count:
-        parts.append(table)
+        parts += [table, *(Text(sentence, "yellow") for sentence in limits)]
     if left:
         names = ", ".join(left[:SHOWN_OPEN]) + (f" and {len(left) - SHOWN_OPEN} more" * (len(left) > SHOWN_OPEN))
         parts.append(Text(f"not fine-tuned yet: {names}"))
     return [*parts, Text()]
+
+
+def _text_limit(model: Artifact, entry: BackboneEntry, store: Store) -> TextLimit | None:
+    """What the text head leaves possible on the task of a fine-tuned model; ``None`` if its head is not stored."""
+    backbone, dataset = BackboneRef(**model.identity["backbone"]), DatasetRef(**model.identity["dataset"])
+    return stored_text_limit(store, Head(backbone, dataset, entry.image_size))
 
 
 def _fine_tuned(store: Store) -> dict[tuple[str, str], list[Artifact]]:

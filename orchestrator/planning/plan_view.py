@@ -10,10 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.core.gpu_memory import CONTEXT_MIB
+from orchestrator.core.text_limit import TextLimit
 from orchestrator.planning.checks import bytes_to_build, check_disk_space, disk_line, missing_inputs
 from orchestrator.planning.estimate import estimate_line
 from orchestrator.planning.packing import ASSUMED_GPU_MIB, HEADROOM, Demand, Packing
 from orchestrator.planning.plan import Plan
+from orchestrator.planning.text_limits import text_limits
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 from orchestrator.util.machine import local_gpus
@@ -21,6 +23,7 @@ from orchestrator.util.units import human_bytes
 
 SHOWN_MISSING = 6
 SHOWN_METHODS = 4
+SHOWN_LIMITS = 6
 
 
 def plan_view(plan: Plan, store: Store, disk_budget: int | None = None, gpu_bytes: int | None = None) -> RenderableType:
@@ -38,6 +41,7 @@ def plan_view(plan: Plan, store: Store, disk_budget: int | None = None, gpu_byte
     if plan.todo:
         parts += [packing_view(plan, gpu_bytes), Text()]
     parts.append(Text(estimate_line(plan)))
+    parts += [Text(line, style="yellow") for line in limit_lines(text_limits(plan, store))]
     try:
         check_disk_space(plan, store, disk_budget)
     except UserError as error:
@@ -55,6 +59,15 @@ def counts_line(plan: Plan) -> str:
     if plan.damaged:
         line += f" ({len(plan.damaged)} damaged result files were set aside and count as to do)"
     return line
+
+
+def limit_lines(limits: Sequence[TextLimit]) -> list[str]:
+    """Lines with the datasets whose class words the text tower cannot tell apart, and what that leaves possible."""
+    lines = [line for limit in limits[:SHOWN_LIMITS] for line in (limit.sentence, f"  equal: {limit.shared_words}")]
+    if len(limits) > SHOWN_LIMITS:
+        others = [limit.dataset for limit in limits[SHOWN_LIMITS:]]
+        lines.append(f"equal class vectors also in {_listed(others, SHOWN_MISSING)}")
+    return lines
 
 
 def _cell_table(plan: Plan) -> Table:

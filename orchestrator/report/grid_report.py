@@ -5,6 +5,7 @@ from __future__ import annotations
 from orchestrator.analysis.rows import NamesOf, PublishedOf, Row
 from orchestrator.catalog import Catalog
 from orchestrator.planning.plan import Plan
+from orchestrator.planning.text_limits import source_limits, text_limits
 from orchestrator.report import ReportFiles, SourceRow, write_report
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.store import CorruptArtifact, Store
@@ -25,6 +26,7 @@ def write_grid_report(plan: Plan, catalog: Catalog, store: Store) -> ReportFiles
         published_of=published_of(catalog),
         names_of=published_names(catalog),
         sources=source_rows(plan, catalog, store),
+        text_limits=text_limits(plan, store),
         inspected={path.stem for path in local_folder(store.files, "reports/cells").glob("*.html")},
         smallest_difference=grid.smallest_difference,
         read_predictions=store.read_predictions,
@@ -70,7 +72,7 @@ def source_rows(plan: Plan, catalog: Catalog, store: Store) -> list[SourceRow]:
         for source in cell.sources
         if source in plan.sources  # the sources of a meta-learned start are datasets, not models
     }
-    rows = []
+    limits, rows = source_limits(plan, store), []
     for model in sorted(models, key=lambda model: (model.backbone.name, model.ref.dataset)):
         try:
             artifact = store.artifact(model.address)
@@ -85,6 +87,7 @@ def source_rows(plan: Plan, catalog: Catalog, store: Store) -> list[SourceRow]:
                     artifact.meta["accuracy_zero_shot"],
                     artifact.meta["accuracy_fine_tuned"],
                     artifact.meta["test_images"],
+                    limits.get((model.backbone.name, model.ref.dataset)),
                 )
             )
     return rows

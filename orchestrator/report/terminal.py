@@ -13,6 +13,7 @@ from orchestrator.analysis.rows import LabelOf
 from orchestrator.analysis.verdict import Answer
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import SMALLEST_DIFFERENCE
+from orchestrator.core.text_limit import TextLimit
 from orchestrator.report.analysis.study import Study, study_of
 from orchestrator.report.notation import SELECTED_NOTE, k_title
 from orchestrator.report.tables.accuracy import main_table
@@ -30,6 +31,7 @@ def terminal_summary(
     failures: Sequence[Failure] = (),
     planned: Sequence[Cell] = (),
     label_of: LabelOf,
+    text_limits: Sequence[TextLimit] = (),
     smallest_difference: float = SMALLEST_DIFFERENCE,
 ) -> RenderableType:
     """What the command line prints at the end of a grid: first which method to use, then the accuracies."""
@@ -38,9 +40,11 @@ def terminal_summary(
         failures=failures,
         planned=planned,
         label_of=label_of,
+        text_limits=text_limits,
         smallest_difference=smallest_difference,
     )
     parts = [part for answer in study.answers for part in _answer(study, answer)]
+    parts += [Text(limit.sentence, style="yellow") for limit in study.text_limits]
     for panel in study.main_panels:
         table = main_table(study, panel)
         parts += [Text(table.title, style="bold"), _rich_table(table)]

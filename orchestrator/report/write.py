@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, SourceRow,
 from orchestrator.analysis.verdict import Answer
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import SMALLEST_DIFFERENCE
+from orchestrator.core.text_limit import TextLimit
 from orchestrator.report.analysis.study import study_of
 from orchestrator.report.figure_pool import FigurePool
 from orchestrator.report.page.rendering import render
@@ -60,6 +61,7 @@ def write_report(
     published_of: PublishedOf | None = None,
     names_of: NamesOf | None = None,
     sources: Sequence[SourceRow] = (),
+    text_limits: Sequence[TextLimit] = (),
     inspected: Collection[str] = (),
     smallest_difference: float = SMALLEST_DIFFERENCE,
     read_predictions: ReadPredictions | None = None,
@@ -81,6 +83,7 @@ def write_report(
         published_of=published_of,
         names_of=names_of,
         sources=sources,
+        text_limits=text_limits,
         smallest_difference=smallest_difference,
         read_predictions=read_predictions,
     )
@@ -91,7 +94,7 @@ def write_report(
         for kind in ("tables", "figures"):
             (build / kind).mkdir()
         frame_of(study.rows).to_csv(build / "rows.csv", index=False)
-        _write_verdicts(study.answers, study.display_names, build)
+        _write_verdicts(study.answers, study.display_names, build, study.limits_of)
         of_panels = {panel: panel_tables(study, panel) for panel in study.panels}
         of_study = study_tables(study)
         tables = [table for sections in of_panels.values() for own in sections.values() for table in own]
@@ -138,9 +141,18 @@ def write_published(folder: Path) -> Path:
     return page
 
 
-def _write_verdicts(answers: Iterable[Answer], display_names: Mapping[str, str], folder: Path) -> None:
+def _write_verdicts(
+    answers: Iterable[Answer],
+    display_names: Mapping[str, str],
+    folder: Path,
+    limits_of: Callable[[Answer], Sequence[TextLimit]] = lambda answer: (),
+) -> None:
     """Write ``verdict.json``; docs/verdict.md describes its fields."""
-    records = [record for answer in answers for record in answer.records(display_names)]
+    records = [
+        {**record, "text_limits": [asdict(limit) for limit in limits_of(answer)]}
+        for answer in answers
+        for record in answer.records(display_names)
+    ]
     (folder / "verdict.json").write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -12,6 +12,7 @@ from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, Sourc
 from orchestrator.analysis.verdict import Answer, answers_of
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import SMALLEST_DIFFERENCE
+from orchestrator.core.text_limit import TextLimit
 from orchestrator.report.analysis.panel import Panel, PanelKey
 from orchestrator.report.display_names import display_names, summaries
 from orchestrator.report.notation import SELECTED
@@ -30,6 +31,7 @@ class Study:
         answers: which methods may be the best, by track, protocol, domain and backbone, ablations left out.
         missing: planned cells that have neither a result nor a failure.
         names_of: gives the paper's names of backbones and datasets; without it, the paper's tables are left out.
+        text_limits: the datasets whose class words the text tower cannot tell apart.
     """
 
     results: tuple[Result, ...]
@@ -45,6 +47,7 @@ class Study:
     answers: tuple[Answer, ...]
     missing: tuple[Cell, ...]
     names_of: NamesOf | None = None
+    text_limits: tuple[TextLimit, ...] = ()
 
     @property
     def main_panels(self) -> tuple[Panel, ...]:
@@ -68,6 +71,20 @@ class Study:
         title = _title(replace(place, domain=answer.domain or "all domains"), [panel.key for panel in self.panels])
         parts = (title, answer.dataset, SELECTED if self.selects_on_test(answer) else "")
         return " ".join(part for part in parts if part)
+
+    def limits_of(self, answer: Answer) -> tuple[TextLimit, ...]:
+        """The limits of the datasets that an answer is about."""
+        datasets = {
+            name
+            for row in self.rows
+            if (row.track, row.protocol, row.backbone) == (answer.track, answer.protocol, answer.backbone)
+            and answer.domain in ("", row.domain)
+            and answer.dataset in ("", row.test)
+            for name in (row.dataset, row.evaluated_on)
+        }
+        return tuple(
+            limit for limit in self.text_limits if limit.backbone == answer.backbone and limit.dataset in datasets
+        )
 
     def selects_on_test(self, answer: Answer) -> bool:
         """Whether test labels may have chosen a setting of any number that the answer is made of."""
@@ -103,6 +120,7 @@ def study_of(
     published_of: PublishedOf | None = None,
     names_of: NamesOf | None = None,
     sources: Sequence[SourceRow] = (),
+    text_limits: Sequence[TextLimit] = (),
     read_predictions: ReadPredictions | None = None,
     smallest_difference: float = SMALLEST_DIFFERENCE,
 ) -> Study:
@@ -141,6 +159,7 @@ def study_of(
         ),
         missing=tuple(cell for cell in planned if cell.id not in by_id and cell.id not in failed),
         names_of=names_of,
+        text_limits=tuple(text_limits),
     )
 
 

@@ -59,27 +59,41 @@ def _costs_table(study: Study, track: str) -> Table:
 
 
 def sources_table(study: Study) -> Table | None:
-    """Accuracy of every source model on its own task, fine-tuned and zero-shot; ``None`` without source models."""
+    """Accuracy of every source model on its own task, fine-tuned and zero-shot; ``None`` without source models.
+
+    A column with the highest accuracy that the text head leaves possible is there if some classes share a vector, and
+    one with remarks if some model gains nothing.
+    """
     if not study.sources:
         return None
-    rows = [
-        (
-            Entry(source.dataset),
-            Entry(source.domain),
-            Entry(source.backbone),
-            number(source.zero_shot_accuracy),
-            number(source.fine_tuned_accuracy),
-            difference(source.fine_tuned_accuracy - source.zero_shot_accuracy),
-            number(source.total, "d"),
-        )
-        for source in study.sources
-    ]
+    some_limit = any(source.limit is not None for source in study.sources)
+    some_without_gain = any(source.gain <= 0 for source in study.sources)
+    rows = []
+    for source in study.sources:
+        limit = source.limit
+        text = [Entry(source.dataset), Entry(source.domain), Entry(source.backbone)]
+        text += [Entry("no gain" if source.gain <= 0 else "")] * some_without_gain
+        numbers = [number(source.zero_shot_accuracy), number(source.fine_tuned_accuracy), difference(source.gain)]
+        if some_limit:
+            numbers += [number(limit.highest if limit else None), number(limit.distinct if limit else None, "d")]
+        rows.append((*text, *numbers, number(source.total, "d")))
     return Table(
         name="sources",
         title="Source models on their own task",
         note="Accuracy in per cent of each source model on its own task's test split, and of the backbone before "
-        "fine-tuning.",
-        header=("dataset", "domain", "backbone", "zero-shot", "fine-tuned", "gain", "test images"),
+        "fine-tuning."
+        + " Without gain: fine-tuning has not helped on the model's own task; sources: {min_gain: 0.1} leaves such "
+        "models out."
+        * some_without_gain
+        + " Highest: what classes with equal class vectors leave possible; distinct: how many vectors differ."
+        * some_limit,
+        header=(
+            *("dataset", "domain", "backbone"),
+            *("remark",) * some_without_gain,
+            *("zero-shot", "fine-tuned", "gain"),
+            *("highest", "distinct") * some_limit,
+            "test images",
+        ),
         rows=tuple(rows),
-        text_columns=3,
+        text_columns=3 + some_without_gain,
     )

@@ -1,0 +1,39 @@
+"""Classes whose words the text tower cannot tell apart: they have equal vectors in the zero-shot head.
+
+Shape legend: C classes, D embedding width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+EQUAL = 1e-6
+"""Largest difference of a coordinate between two equal unit vectors: rounding differs with the place in a batch."""
+
+
+def classes_by_vector(head_CD: Tensor) -> list[list[int]]:
+    """The classes in groups of equal vectors, in label order; a class with a vector of its own is a group of one."""
+    groups: list[list[int]] = []
+    for label, vector_D in enumerate(head_CD):
+        for group in groups:
+            if float((head_CD[group[0]] - vector_D).abs().max()) <= EQUAL:
+                group.append(label)
+                break
+        else:
+            groups.append([label])
+    return groups
+
+
+def highest_accuracy(groups: Sequence[Sequence[int]], images_per_class: Sequence[int]) -> float:
+    """The highest accuracy in per cent of a classifier that gives equal logits to the classes of a group.
+
+    At best it predicts the most frequent class for all images of a group.
+
+    Args:
+        groups: from :func:`classes_by_vector`.
+        images_per_class: test images of each class.
+    """
+    right = sum(max(images_per_class[label] for label in group) for group in groups)
+    return 100.0 * right / sum(images_per_class)

@@ -1,0 +1,48 @@
+"""What a text tower that cannot tell class words apart leaves possible on a dataset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_SHOWN_GROUPS = 4
+_SHOWN_CLASSES = 6
+
+
+@dataclass(frozen=True)
+class TextLimit:
+    """The distinct class vectors of one zero-shot head, and the highest accuracy that they leave possible.
+
+    Attributes:
+        classes, distinct: how many classes, and how many distinct vectors they have.
+        highest: the highest accuracy in per cent of a method that classifies by these vectors alone.
+        shared: the words of the classes that share a vector, group by group.
+        methods: titles of the measured methods that classify by these vectors alone.
+    """
+
+    backbone: str
+    dataset: str
+    classes: int
+    distinct: int
+    highest: float
+    shared: tuple[tuple[str, ...], ...]
+    methods: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The limit in one sentence, with the methods that it applies to."""
+        vectors = "vector" if self.distinct == 1 else "vectors"
+        which = ", ".join(self.methods) or "zero-shot and every method that classifies by the class words alone"
+        return (
+            f"{self.dataset}: {self.distinct} distinct {vectors} for {self.classes} classes under {self.backbone}; "
+            f"{which} cannot exceed {self.highest:.1f} %"
+        )
+
+    @property
+    def shared_words(self) -> str:
+        """The classes that share a vector: ``grass = industry; cat = dog``."""
+        groups = [
+            " = ".join(group[:_SHOWN_CLASSES]) + f" = ... ({len(group)} in all)" * (len(group) > _SHOWN_CLASSES)
+            for group in self.shared[:_SHOWN_GROUPS]
+        ]
+        more = len(self.shared) - _SHOWN_GROUPS
+        return "; ".join(groups) + (f"; and {more} more" if more > 0 else "")

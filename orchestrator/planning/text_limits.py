@@ -1,0 +1,60 @@
+"""The datasets of a grid whose class words a text tower cannot tell apart, and the methods that this limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bolt.methods import METHODS
+from orchestrator.artifacts.head import Head
+from orchestrator.artifacts.source_model import SourceModel
+from orchestrator.artifacts.text_limits import computed_text_limit, stored_text_limit
+from orchestrator.catalog import BUNDLED_ROUTES
+from orchestrator.core.cell import BackboneRef, DatasetRef
+from orchestrator.core.text_limit import TextLimit
+from orchestrator.planning.plan import Plan
+from orchestrator.store import Store
+
+Place = tuple[str, str]
+"""The names of a backbone and of a dataset."""
+
+
+def text_limits(plan: Plan, store: Store) -> tuple[TextLimit, ...]:
+    """The targets and scored datasets with fewer distinct class vectors than classes, once for each backbone.
+
+    Stored heads are read. Of heads that are not built, those of small backbones are computed for images that are here;
+    drawn datasets are left out then, because the small CLIP has learned their words.
+    """
+    methods: dict[Place, set[str]] = {}
+    heads: dict[Place, tuple[BackboneRef, DatasetRef]] = {}
+    for cell in plan.grid.cells:
+        for dataset in dict.fromkeys((cell.dataset, *cell.evaluate_on)):
+            place = cell.backbone.name, dataset.name
+            heads.setdefault(place, (cell.backbone, dataset))
+            if METHODS[cell.method.name].names_new_classes:
+                methods.setdefault(place, set()).add(cell.method.name)
+    limits = []
+    for place, (backbone, dataset) in heads.items():
+        limit = _limit(plan, store, backbone, dataset)
+        if limit is not None and limit.shared:
+            titles = tuple(METHODS[method].title for method in METHODS if method in methods.get(place, ()))
+            limits.append(replace(limit, methods=titles))
+    return tuple(limits)
+
+
+def source_limits(plan: Plan, store: Store) -> dict[Place, TextLimit]:
+    """The limits of the tasks that source models were fine-tuned on, by backbone and dataset, from stored heads."""
+    limits = {}
+    for source in plan.sources.values():
+        if isinstance(source, SourceModel):
+            limit = stored_text_limit(store, Head(source.backbone, source.dataset, source.image_size))
+            if limit is not None and limit.shared:
+                limits[source.backbone.name, source.dataset.name] = limit
+    return limits
+
+
+def _limit(plan: Plan, store: Store, backbone: BackboneRef, dataset: DatasetRef) -> TextLimit | None:
+    head = Head(backbone, dataset, plan.catalog.backbone(backbone.name).image_size)
+    stored, entry = stored_text_limit(store, head), plan.catalog.dataset(dataset.name)
+    if stored is not None or entry.route.kind in BUNDLED_ROUTES:
+        return stored
+    return computed_text_limit(plan.catalog.backbone(backbone.name), entry, plan.data_root)

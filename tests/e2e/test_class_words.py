@@ -1,0 +1,129 @@
+"""Five datasets, some with class words that the tiny CLIP cannot tell apart: every command says what that allows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from bolt.seeds import numpy_generator
+from orchestrator.catalog import load_catalog
+from orchestrator.cli.app import app
+from orchestrator.cli.workspace import open_workspace
+from orchestrator.grid import load_grid
+from orchestrator.util.errors import UserError
+from tests.conftest import GiveDatabase
+
+WORDS = {
+    "animals": ("cat", "dog", "horse", "sheep"),
+    "vehicles": ("airplane", "truck", "bus", "tram"),
+    "mixed": ("cat", "dog", "red", "blue"),
+    "digits": ("one", "two", "three", "four"),
+    "colours": ("red", "green", "blue", "yellow"),
+}
+DISTINCT = {"animals": 1, "vehicles": 1, "mixed": 3, "digits": 4, "colours": 4}
+GRID = """
+title: Five datasets
+fine_tuning: {epochs: 1, batch_size: 8, learning_rate: 5.0e-4, warmup_steps: 1}
+blocks:
+  - track: fewshot
+    backbones: [tiny-clip]
+    domains: [own]
+    sources: leave_one_out
+    shots: [1]
+    seeds: [1]
+    methods: [zero_shot, tip_adapter, bolt_pooled]
+"""
+
+
+def _write_images(root: Path) -> None:
+    """Images of noise around a brightness that is the class's own: 5 to learn from and 2 to test of each class."""
+    for dataset, words in WORDS.items():
+        for label, word in enumerate(words):
+            for part, count in (("train", 5), ("test", 2)):
+                folder = root / dataset / part / word
+                folder.mkdir(parents=True)
+                for number in range(count):
+                    draw = numpy_generator("class words", dataset, word, part, number)
+                    pixels = np.clip(draw.normal(40 + 50 * label, 20, (32, 32, 3)), 0, 255).astype(np.uint8)
+                    Image.fromarray(pixels).save(folder / f"{number}.png")
+
+
+def _run(*words: str) -> str:
+    """The output of a command that ends with exit code 0."""
+    done = CliRunner().invoke(app, list(words))
+    assert done.exit_code == 0, done.output
+    return " ".join(done.output.split())
+
+
+def test_words_that_the_tower_cannot_tell_apart_are_said_everywhere(
+    tmp_path: Path, give_database: GiveDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    _write_images(tmp_path / "data")
+    give_database(tmp_path / "runs" / "mlflow" / "mlflow.db")
+    limited = [name for name, distinct in DISTINCT.items() if distinct < 4]
+    for name, distinct in DISTINCT.items():
+        added = _run("data", "add", f"data/{name}", "--catalog", "mine.yaml")
+        assert (f"{distinct} distinct vector" in added) == (name in limited)
+    (tmp_path / "five.yaml").write_text(GRID)
+    where = ["five.yaml", "--catalog", "mine.yaml", "--data-root", "data"]
+    planned = _run("plan", *where)
+    log = _run("grid", *where, "--local")
+    for name in limited:
+        sentence = f"{name}: {DISTINCT[name]} distinct vector"
+        assert sentence in planned
+        assert log.count(sentence) == 2, "before the run, and beside the verdict"
+    assert "colours: 4 distinct" not in planned + log
+    assert "animals: 1 distinct vector for 4 classes under tiny-clip; " in planned
+    assert "under tiny-clip; BOLT (training-free), Zero-shot CLIP cannot exceed 25.0 %" in planned
+    assert "cannot exceed 75.0 %" in planned
+
+    report = tmp_path / "runs" / "reports" / "five"
+    assert "animals: 1 distinct vector for 4 classes" in (report / "index.html").read_text()
+    (limits, *_) = [record["text_limits"] for record in json.loads((report / "verdict.json").read_text())]
+    assert {limit["dataset"]: limit["highest"] for limit in limits} == {"animals": 25, "vehicles": 25, "mixed": 75}
+    sources = (report / "tables" / "sources.csv").read_text().splitlines()
+    assert "highest" in sources[0]
+    assert ",no gain,25,25,0,25,1," in next(line for line in sources if line.startswith("animals"))
+    listed = _run("sources", "list", "--backbone", "tiny-clip", "--catalog", "mine.yaml")
+    assert "animals: 1 distinct vector for 4 classes" in listed
+    for path in (tmp_path / "runs" / "results").glob("*.json"):
+        result = json.loads(path.read_text())
+        dataset, score = result["cell"]["dataset"]["name"], result["evaluations"][0]
+        if result["cell"]["method"]["name"] != "tip_adapter" and dataset in limited:
+            assert score["correct"] / score["total"] <= DISTINCT[dataset] / 4
+
+    _check_sources_without_gain(tmp_path, [*where, "--only", "dataset=digits"])
+
+
+def _check_sources_without_gain(folder: Path, where: list[str]) -> None:
+    """``min_gain`` needs measured source models, and leaves those out that gain less on their own task."""
+    least = ["--set", "sources={rule: leave_one_out, min_gain: 0.1}"]
+    refused = CliRunner().invoke(app, ["plan", *where, *least, "--store", "empty"])
+    assert isinstance(refused.exception, UserError)
+    for word in ("min_gain", "animals"):
+        assert word in str(refused.exception)
+    gains = {}
+    for path in (folder / "runs" / "sources").rglob("manifest.json"):
+        meta = json.loads(path.read_text())["meta"]
+        gains[meta["dataset"]] = meta["accuracy_fine_tuned"] - meta["accuracy_zero_shot"]
+    assert gains["animals"] == 0, "every image is taken for one class, before and after"
+    catalog = load_catalog([folder / "mine.yaml"])
+    grid = open_workspace("five.yaml", "runs", folder / "data", [folder / "mine.yaml"], only=where[-1:])
+    assert {source.dataset for cell in grid.grid.cells for source in cell.sources} == set(WORDS) - {"digits"}
+    kept = {name for name, gain in gains.items() if gain >= -0.1 and name != "digits"}
+    chosen = load_grid(
+        "five.yaml",
+        catalog,
+        only=where[-1:],
+        set_=["sources={rule: leave_one_out, min_gain: -0.1}"],
+        data_root=folder / "data",
+        gain_of=lambda backbone, source: gains[source.dataset],
+    )
+    assert {source.dataset for cell in chosen.cells for source in cell.sources} == kept
