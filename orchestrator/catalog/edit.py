@@ -77,6 +77,12 @@ def replace_section(path: Path, section: str, entries: Mapping[str, Any]) -> Non
     _replace(path, text)
 
 
+def replace_entry(path: Path, section: str, key: str, fields: Mapping[str, Any]) -> None:
+    """Replace one entry of a section. The section moves to the end of the file, without its comments."""
+    _, _, present = _read(path)
+    replace_section(path, section, {**present.get(section, {}), key: fields})
+
+
 def _read(path: Path) -> tuple[Location, str, dict[str, Any]]:
     """Location, text and content of a file; a file that does not exist is empty."""
     location = Location.of(path)

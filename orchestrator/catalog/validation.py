@@ -51,12 +51,14 @@ def printable(text: str) -> str:
 
 
 def check_templates(value: Any) -> Any:
-    """A list of prompt templates. Raises ``ValueError`` for an empty list or a template without ``{}``."""
+    """A list of prompt templates. Raises ``ValueError`` for an empty list or a template without exactly one ``{}``."""
     if not isinstance(value, list | tuple) or not value:
         raise ValueError(f"{short_repr(value)} is neither a list of templates nor the name of a set")
     for template in value:
         if not isinstance(template, str) or "{}" not in template:
             raise ValueError(f"the template {short_repr(template)} has no {{}} for the class name")
+        if template.count("{}") > 1:
+            raise ValueError(f"the template {short_repr(template)} has more than one {{}} for the class name")
     return value
 
 

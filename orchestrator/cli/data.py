@@ -112,8 +112,9 @@ def verify(
 ) -> None:
     """Decode and count every image of datasets.
 
-    Exit code 1 if an image cannot be decoded.
+    Exit code 1 if an image cannot be decoded, or if the images are not those that were added.
     """
+    from orchestrator.datasets.changes import changed_data
     from orchestrator.datasets.listing import verified_view
     from orchestrator.datasets.progress import show_progress
     from orchestrator.datasets.verify import exclude_broken as leave_out
@@ -121,20 +122,30 @@ def verify(
 
     console = Console()
     root = find_data_root(data_root)
-    unreadable = False
+    unreadable = changed = False
     for entry in _chosen(names, grid, load_catalog(catalog or ()), root):
-        with show_progress(f"decoding {entry.name}", console) as advance:
-            found = verify_dataset(entry, root, advance)
-        console.print(verified_view(found), soft_wrap=True)
-        if not found.broken:
+        try:
+            with show_progress(f"decoding {entry.name}", console) as advance:
+                found = verify_dataset(entry, root, advance)
+        except UserError:
+            change = changed_data(entry, root)
+            if change is None:
+                raise
+            print_line(f"{change}", console, "yellow")
+            changed = True
             continue
-        if exclude_broken and root is not None:
+        console.print(verified_view(found), soft_wrap=True)
+        if found.broken and exclude_broken and root is not None:
             path = leave_out(found, root)
             print_line(f"excluded: {len(found.broken)}, listed in {path}")
         else:
-            unreadable = True
+            unreadable = unreadable or bool(found.broken)
+        if change := changed_data(entry, root):
+            print_line(f"{change}", console, "yellow")
+        changed = changed or change is not None or bool(found.differs and not found.is_folder_or_table)
     if unreadable:
         print_line("--exclude-broken excludes them; until then no grid reads this dataset")
+    if unreadable or changed:
         raise typer.Exit(1)
 
 
@@ -155,6 +166,9 @@ def add(
     exclude_broken: Annotated[
         bool, typer.Option("--exclude-broken", help="exclude unreadable images, and use the others")
     ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="accept the images of a dataset that was added before as they are now")
+    ] = False,
 ) -> None:
     """Add your own images to a catalog file.
 
@@ -165,7 +179,7 @@ def add(
     from orchestrator.datasets.listing import added_lines
     from orchestrator.datasets.progress import show_progress
 
-    options = DatasetOptions(name, title, domain, tuple(template or ()), mirrorable, licence, exclude_broken)
+    options = DatasetOptions(name, title, domain, tuple(template or ()), mirrorable, licence, exclude_broken, replace)
     with show_progress(f"decoding {name or dataset_key(path)}", Console()) as advance:
         added = add_dataset(path, catalog, options, advance)
     limit = computed_text_limit(load_catalog(catalog).backbone(SMALL_CLIP), added.entry, added.data_root)

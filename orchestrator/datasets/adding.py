@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from orchestrator.catalog import DatasetEntry, load_catalog
-from orchestrator.catalog.edit import add_entries
+from orchestrator.catalog.edit import add_entries, replace_entry
 from orchestrator.catalog.location import Location, display_path
 from orchestrator.catalog.validation import key_problem, validated
+from orchestrator.datasets.changes import record_checksums
 from orchestrator.datasets.layouts import class_words, find_layout
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
@@ -35,6 +37,7 @@ class DatasetOptions:
         mirrorable: whether a mirrored image keeps its class.
         licence: the licence of the images.
         exclude_broken: list unreadable images as excluded and use the rest.
+        replace: the dataset is in the user's catalog file already; its images are accepted as they are now.
     """
 
     name: str | None = None
@@ -44,6 +47,7 @@ class DatasetOptions:
     mirrorable: bool = True
     licence: str = "own images"
     exclude_broken: bool = False
+    replace: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,11 +91,18 @@ def add_dataset(
         raise UserError(wrong, where="--name")
     catalog_file = catalog_files[-1]
     catalog = load_catalog([file for file in catalog_files if file != catalog_file or file.exists()])
-    if name in catalog.datasets:
+    old = catalog.datasets.get(name)
+    own_entry = old is not None and catalog.files["datasets", name] == display_path(catalog_file)
+    if old is not None and not (options.replace and own_entry):
         raise UserError(
             f"there is a dataset {name!r} already, in {catalog.files['datasets', name]}",
-            hint="give another one with --name, or remove that entry first",
+            hint=f"give another name: --name {free_name(name, catalog.datasets)}"
+            + "; or accept its images as they are now: --replace" * own_entry,
         )
+    if old is not None:  # its words may have been edited
+        options = kept_options(options, old)
+        if isinstance(old.class_names, dict):
+            words = {folder: old.class_names.get(folder, word) for folder, word in words.items()}
     fields: dict[str, Any] = {
         "title": options.title or _title(dataset_key(path)),
         "domain": options.domain,
@@ -120,9 +131,31 @@ def add_dataset(
     domains = {}
     if options.domain not in catalog.domains:
         domains[options.domain] = {"title": "Own images" if options.domain == OWN_DOMAIN else _title(options.domain)}
-    add_entries(catalog_file, {"domains": domains, "datasets": {name: fields}})
+    if old is not None:
+        replace_entry(catalog_file, "datasets", name, fields)
+    else:
+        add_entries(catalog_file, {"domains": domains, "datasets": {name: fields}})
     entry = load_catalog(catalog_files).datasets[name]
+    record_checksums(entry, layout.data_root)
     return Added(entry, layout.data_root, (*layout.notes, *_notes(found, train, raw, options)), words)
+
+
+def free_name(name: str, taken: Container[str]) -> str:
+    """A name like ``name`` that no dataset has: ``my-gtsrb``, ``my-gtsrb-2``."""
+    proposals = chain([f"my-{name}"], (f"my-{name}-{number}" for number in count(2)))
+    return next(proposal for proposal in proposals if proposal not in taken)
+
+
+def kept_options(options: DatasetOptions, old: DatasetEntry) -> DatasetOptions:
+    """The options for an entry that is replaced: what is not given stays as it is."""
+    return replace(
+        options,
+        title=options.title or old.title,
+        domain=old.domain if options.domain == OWN_DOMAIN else options.domain,
+        templates=options.templates or (old.prompts if isinstance(old.prompts, tuple) else ()),
+        mirrorable=options.mirrorable and old.mirrorable,
+        licence=old.licence if options.licence == DatasetOptions.licence else options.licence,
+    )
 
 
 def _title(key: str) -> str:

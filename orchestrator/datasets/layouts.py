@@ -6,7 +6,7 @@ Nothing is decoded here. The result is the route and the split recipe of a catal
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,7 +64,21 @@ def find_layout(path: Path) -> Layout:
     return layout
 
 
+def _refuse_folder_of_datasets(folder: Path) -> None:
+    """Raises ``UserError`` if the folders in a folder are datasets with ``train/`` or ``test/``, not classes."""
+    datasets = [
+        path for path in class_folders(folder) if any(_holds_folders(path / part) for part in ("train", "test"))
+    ]
+    if datasets:
+        raise UserError(
+            f"{datasets[0].name}/ has train/ or test/ in it: this looks like a folder of datasets, not of classes",
+            where=str(folder),
+            hint="add each dataset: " + ", ".join(f"data add {path}" for path in datasets[:4]),
+        )
+
+
 def _of_folder(folder: Path) -> Layout:
+    _refuse_folder_of_datasets(folder)
     parts = {name: folder / name for name in ("train", "test", "all") if _holds_folders(folder / name)}
     if "train" in parts and "test" in parts:
         roots, recipe, used = [parts["train"], parts["test"]], "official", {"train", "test"}
@@ -92,8 +106,14 @@ def _of_folder(folder: Path) -> Layout:
             where=str(folder),
             hint="every class needs images to learn from and images to be tested on",
         )
+    nested = [path for path in class_folders(roots[0]) if len(class_folders(path)) > 1 and not any(_images_in(path))]
     unused = [path.name for path in class_folders(folder) if used and path.name not in used]
     notes = [f"{name}/ is not used" for name in unused]
+    if nested:
+        notes.append(
+            f"the images of {nested[0].name} lie in {len(class_folders(nested[0]))} sub-folders, and so do those of "
+            f"{len(nested) - 1} other class folders; if the sub-folders are the classes, put them side by side"
+        )
     files = [path for root in roots for path in root.rglob("*") if path.is_file() and not path.name.startswith(".")]
     if odd := sum(not is_image(path) for path in files):
         notes.append(f"{pluralize(odd, 'file')} without an image suffix {'is' if odd == 1 else 'are'} not used")
@@ -102,7 +122,12 @@ def _of_folder(folder: Path) -> Layout:
 
 def _holds_folders(path: Path) -> bool:
     """Whether a folder is a part (``train``, ``test``, ``all``) and not a class of that name."""
-    return path.is_dir() and bool(class_folders(path)) and not any(p.is_file() and is_image(p) for p in path.iterdir())
+    return path.is_dir() and bool(class_folders(path)) and not any(_images_in(path))
+
+
+def _images_in(folder: Path) -> Iterator[Path]:
+    """The images in a folder itself."""
+    return (path for path in folder.iterdir() if path.is_file() and is_image(path))
 
 
 def _of_table(path: Path) -> Layout:

@@ -15,6 +15,7 @@ from PIL import ExifTags
 
 from bolt.clip.preprocess import UNREADABLE, to_rgb_or_grey
 from orchestrator.catalog import BUNDLED_ROUTES, DatasetEntry, excluded_file, excluded_images
+from orchestrator.catalog.routes import FolderRoute, ManifestRoute
 from orchestrator.datasets.images import thread_map, why_unreadable
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import Part, RawDataset
@@ -66,6 +67,11 @@ class Verified:
     duplicates: tuple[tuple[str, str], ...]
     turned: int
     excluded: int
+
+    @property
+    def is_folder_or_table(self) -> bool:
+        """Whether the images are a folder or table of the user's."""
+        return isinstance(self.entry.route, FolderRoute | ManifestRoute)
 
     @property
     def differs(self) -> list[str]:

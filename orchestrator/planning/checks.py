@@ -14,6 +14,7 @@ from orchestrator.artifacts.support_images import SupportImages
 from orchestrator.catalog import DATA_VARIABLE, missing_checkpoint, missing_data, missing_weights
 from orchestrator.catalog.location import grids_folder
 from orchestrator.catalog.routes import FolderRoute, ManifestRoute
+from orchestrator.datasets.changes import changed_data
 from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
@@ -28,13 +29,17 @@ SHOWN_NAMES = 8
 def missing_inputs(plan: Plan) -> dict[str, UserError]:
     """The datasets, backbones and checkpoints that a run would miss: the name of each, and how to get it.
 
-    A dataset counts only while artifacts that are made from its images are still to be built.
+    A dataset that is not here counts only while artifacts that are made from its images are still to be built. A
+    folder or table of images whose content has changed always counts: its results would be of other images.
     """
     catalog = plan.catalog
     backbones = {cell.backbone.name for cell in plan.todo}
     datasets = {spec.dataset.name for spec in plan.missing if isinstance(spec, Images | SupportImages)}
     found = {name: missing_weights(catalog.backbone(name)) for name in sorted(backbones)}
     found |= {name: missing_data(catalog.dataset(name), plan.data_root) for name in sorted(datasets)}
+    found |= {
+        name: changed_data(entry, plan.data_root) for name, entry in plan.grid.datasets.items() if not found.get(name)
+    }
     for spec in plan.missing:
         if isinstance(spec, AdoptedSource):
             entry = catalog.checkpoints[spec.backbone.name, spec.dataset]

@@ -107,7 +107,7 @@ def _check_sources_without_gain(folder: Path, where: list[str]) -> None:
     least = ["--set", "sources={rule: leave_one_out, min_gain: 0.1}"]
     refused = CliRunner().invoke(app, ["plan", *where, *least, "--store", "empty"])
     assert isinstance(refused.exception, UserError)
-    for word in ("min_gain", "animals"):
+    for word in ("min_gain", "vehicles"):
         assert word in str(refused.exception)
     gains = {}
     for path in (folder / "runs" / "sources").rglob("manifest.json"):

@@ -1,0 +1,212 @@
+"""Whether a user's images are still those that were added: a record of their checksums, and the comparison with it.
+
+``data add`` writes ``ROOT/NAME.checksums.json``. A file whose size and time stamp stand still is not read again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from bolt.clip.preprocess import UNREADABLE, to_rgb_or_grey
+from orchestrator.catalog import DatasetEntry, dataset_folder, excluded_images, missing_data
+from orchestrator.catalog.routes import FolderRoute, ManifestRoute
+from orchestrator.datasets.images import thread_map, why_unreadable
+from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.part import RawDataset
+from orchestrator.util.errors import UserError
+from orchestrator.util.units import pluralize
+
+SHOWN = 4
+
+
+class ImageFile(NamedTuple):
+    """One recorded image: its part, its class, and size, time stamp and checksum of its file."""
+
+    part: str
+    label: str
+    size: int
+    modified: int
+    digest: str
+
+
+def checksums_file(entry: DatasetEntry, data_root: Path) -> Path:
+    """The record of a dataset's image files."""
+    return data_root / f"{entry.name}.checksums.json"
+
+
+def record_checksums(entry: DatasetEntry, data_root: Path) -> None:
+    """Record the image files of a folder or table as they are now. A data root that cannot be written to has none."""
+    _write(entry, data_root, _image_files(entry, open_dataset(_with_own_names(entry), data_root), data_root, {}))
+
+
+def changed_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
+    """``None`` if a folder or table of images is as it was added, or is not here; else an error that names changes.
+
+    Without a record, the numbers of classes and images are compared with the catalog entry.
+    """
+    if not isinstance(entry.route, FolderRoute | ManifestRoute) or missing_data(entry, data_root) is not None:
+        return None
+    try:
+        found = changes(entry, data_root)
+    except UserError as error:
+        found = [str(error)]
+    if not found:
+        return None
+    lines = "\n  ".join(found)
+    return UserError(
+        f"the images of dataset {entry.name} are not those of its catalog entry:\n  {lines}",
+        hint=f"put the images back, or accept them as they are: "
+        f"python -m orchestrator data add {added_path(entry, data_root)} --name {entry.name} --replace",
+    )
+
+
+def added_path(entry: DatasetEntry, data_root: Path | None) -> Path:
+    """The folder or table that ``data add`` was given for a dataset."""
+    folder = dataset_folder(entry, data_root)
+    return folder / entry.route.file if isinstance(entry.route, ManifestRoute) else folder
+
+
+def changes(entry: DatasetEntry, data_root: Path | None) -> list[str]:
+    """What differs from the record of a dataset or, without one, from its catalog entry; one line each.
+
+    Raises ``UserError`` if the dataset cannot be opened.
+    """
+    raw = open_dataset(_with_own_names(entry), data_root)
+    excluded = excluded_images(entry, data_root)
+    recorded = _read(entry, data_root)
+    if data_root is None or recorded is None:
+        return _differing_counts(entry, raw, len(excluded))
+    now = _image_files(entry, raw, data_root, recorded)
+    before = {path: image for path, image in recorded.items() if path not in excluded}
+    found = [*_class_changes(before, now), *_file_changes(before, now, raw)]
+    if not found and now != before:  # other time stamps, for example in a copy: the bytes are not read again
+        _write(entry, data_root, now)
+    return found
+
+
+def _with_own_names(entry: DatasetEntry) -> DatasetEntry:
+    """The entry with the data's own class names, so that a renamed class can be opened and compared."""
+    return entry.model_copy(update={"class_names": None, "renamed": {}})
+
+
+def _differing_counts(entry: DatasetEntry, raw: RawDataset, excluded: int) -> list[str]:
+    """Differences from the catalog's counts; images that were excluded later may be missing."""
+    found = []
+    if len(raw.class_names) != entry.classes:
+        found.append(f"{len(raw.class_names)} classes; the catalog says {entry.classes}")
+    for name, stated in (("train", entry.sizes.train), ("test", entry.sizes.test)):
+        there = len(raw.part(name))
+        if not there <= stated <= there + excluded:
+            found.append(f"{there} {name} images; the catalog says {stated}")
+    return found
+
+
+def _image_files(
+    entry: DatasetEntry, raw: RawDataset, data_root: Path, known: Mapping[str, ImageFile]
+) -> dict[str, ImageFile]:
+    """Every image by its path in the dataset's folder. A file is read unless ``known`` has its size and time stamp."""
+    folder = dataset_folder(entry, data_root)
+    listed = [
+        (part.origin(index), name, raw.class_names[part.labels[index]])
+        for name, part in (("train", raw.train), ("test", raw.test))
+        for index in range(len(part))
+    ]
+
+    def look(index: int) -> ImageFile:
+        path, part, label = listed[index]
+        stat = (folder / path).stat()
+        before = known.get(path)
+        if before is not None and (before.size, before.modified) == (stat.st_size, stat.st_mtime_ns):
+            return before._replace(part=part, label=label)
+        return ImageFile(part, label, stat.st_size, stat.st_mtime_ns, _digest(folder / path))
+
+    return {path: image for (path, _, _), image in zip(listed, thread_map(look, len(listed)), strict=True)}
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, partial(hashlib.blake2b, digest_size=16)).hexdigest()
+
+
+def _class_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile]) -> list[str]:
+    """Classes that were removed, added or renamed; a renamed class has the same image files."""
+    old, new = _digests_by_class(before), _digests_by_class(now)
+    gone, added = [name for name in old if name not in new], [name for name in new if name not in old]
+    lines = []
+    for name in list(gone):
+        other = next((other for other in added if new[other] == old[name]), None)
+        if other is not None:
+            lines.append(f"class {name!r} is called {other!r} now")
+            gone.remove(name)
+            added.remove(other)
+    lines += [f"class {name!r} is not there any more ({sum(old[name].values())} images)" for name in gone]
+    return lines + [f"class {name!r} was added ({sum(new[name].values())} images)" for name in added]
+
+
+def _digests_by_class(images: Mapping[str, ImageFile]) -> dict[str, Counter[str]]:
+    found: dict[str, Counter[str]] = {}
+    for image in images.values():
+        found.setdefault(image.label, Counter())[image.digest] += 1
+    return found
+
+
+def _file_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile], raw: RawDataset) -> list[str]:
+    """Numbers of removed and added images in each part, and the images with other content."""
+    lines = []
+    for part in ("train", "test"):
+        old = {path for path, image in before.items() if image.part == part}
+        new = {path for path, image in now.items() if image.part == part}
+        for paths, word in ((old - new, "removed"), (new - old, "added")):
+            if paths:
+                lines.append(f"{pluralize(len(paths), f'{part} image')} {word}: {_listed(sorted(paths))}")
+    other = [path for path, image in now.items() if path in before and before[path].digest != image.digest]
+    if other:
+        whole = sum(path in before for path in now)
+        lines.append(f"{len(other)} of {whole} images have other content: {_listed(sorted(other))}")
+        lines += _unreadable(raw, set(other))
+    return lines
+
+
+def _unreadable(raw: RawDataset, paths: set[str]) -> list[str]:
+    """The images among ``paths`` that cannot be decoded, and why."""
+    lines = []
+    for part in (raw.train, raw.test):
+        for index in range(len(part)):
+            if part.origin(index) in paths:
+                try:
+                    to_rgb_or_grey(part.read(index))
+                except UNREADABLE as error:
+                    lines.append(f"{part.origin(index)} cannot be decoded: {why_unreadable(error)}")
+    return lines
+
+
+def _listed(paths: Sequence[str]) -> str:
+    return ", ".join(paths[:SHOWN]) + (", ..." if len(paths) > SHOWN else "")
+
+
+def _read(entry: DatasetEntry, data_root: Path | None) -> dict[str, ImageFile] | None:
+    """The record; ``None`` if there is none or it cannot be read."""
+    if data_root is None:
+        return None
+    try:
+        stored = json.loads(checksums_file(entry, data_root).read_text(encoding="utf-8"))
+        return {str(path): ImageFile(*fields) for path, fields in stored["images"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _write(entry: DatasetEntry, data_root: Path, images: Mapping[str, ImageFile]) -> None:
+    path = checksums_file(entry, data_root)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(json.dumps({"images": images}, indent=0), encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)

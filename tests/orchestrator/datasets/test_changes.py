@@ -1,0 +1,160 @@
+"""Images that changed after ``data add`` are noticed before anything is measured, and named."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from orchestrator.catalog import DatasetEntry, load_catalog
+from orchestrator.cli.app import app
+from orchestrator.datasets import changes as module
+from orchestrator.datasets.adding import DatasetOptions, add_dataset
+from orchestrator.datasets.changes import changed_data, changes, checksums_file
+from orchestrator.grid import load_grid
+from orchestrator.planning.checks import check_inputs
+from orchestrator.planning.plan import make_plan
+from orchestrator.store import Store
+from orchestrator.util.errors import UserError
+from tests.helpers.photographs import break_file, write_photographs
+
+
+@pytest.fixture
+def ware(tmp_path: Path) -> DatasetEntry:
+    """A dataset of three classes with 5 training and 2 test images each, added to ``mine.yaml``."""
+    write_photographs(tmp_path / "ware" / "train", 5)
+    write_photographs(tmp_path / "ware" / "test", 2, 5)
+    return add_dataset(tmp_path / "ware", [tmp_path / "mine.yaml"], DatasetOptions()).entry
+
+
+def _remove_class_of_test(folder: Path) -> None:
+    shutil.rmtree(folder / "test" / "red_mug")
+
+
+def _remove_class(folder: Path) -> None:
+    for part in ("train", "test"):
+        shutil.rmtree(folder / part / "red_mug")
+
+
+def _rename_class(folder: Path) -> None:
+    for part in ("train", "test"):
+        (folder / part / "red_mug").rename(folder / part / "pink_mug")
+
+
+def _add_class(folder: Path) -> None:
+    for part in ("train", "test"):
+        shutil.copytree(folder / part / "red_mug", folder / part / "second_mug")
+
+
+def _remove_image(folder: Path) -> None:
+    (folder / "train" / "BlueBottle" / "003.jpg").unlink()
+
+
+def _break_image(folder: Path) -> None:
+    break_file(folder / "train" / "BlueBottle" / "003.jpg")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (_remove_class_of_test, ["2 test images removed", "test/red_mug/005.jpg"]),
+        (_remove_class, ["class 'red mug' is not there any more (7 images)"]),
+        (_rename_class, ["class 'red mug' is called 'pink mug' now"]),
+        (_add_class, ["class 'second mug' was added (7 images)"]),
+        (_remove_image, ["1 train image removed: train/BlueBottle/003.jpg"]),
+        (_break_image, ["other content: train/BlueBottle/003.jpg", "003.jpg cannot be decoded"]),
+    ],
+)
+def test_what_changed_is_named_and_verify_exits_with_1(
+    ware: DatasetEntry, tmp_path: Path, change: Callable[[Path], None], named: list[str]
+) -> None:
+    assert changed_data(ware, tmp_path) is None
+    change(tmp_path / "ware")
+    error = changed_data(ware, tmp_path)
+    assert error is not None
+    for text in [*named, f"data add {tmp_path / 'ware'} --name ware --replace"]:
+        assert text in str(error)
+    where = ["--catalog", str(tmp_path / "mine.yaml"), "--data-root", str(tmp_path)]
+    verified = CliRunner().invoke(app, ["data", "verify", "ware", *where])
+    assert verified.exit_code == 1
+    assert named[0][-30:] in verified.output
+    grid = load_grid("own", load_catalog([tmp_path / "mine.yaml"]), set_=["datasets=[ware]", "shots=1"],
+                     data_root=tmp_path)  # fmt: skip
+    plan = make_plan(grid, load_catalog([tmp_path / "mine.yaml"]), Store(tmp_path / "runs"), tmp_path)
+    with pytest.raises(UserError, match="dataset ware are not those"):
+        check_inputs(plan)
+
+
+def test_files_of_equal_size_that_are_swapped_are_noticed(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / "plain" / name).mkdir(parents=True)
+        for number in range(5):
+            shade = 40 * number + (20 if name == "two" else 0)
+            Image.new("RGB", (20, 20), (shade, shade, shade)).save(tmp_path / "plain" / name / f"{number}.bmp")
+    entry = add_dataset(tmp_path / "plain", [tmp_path / "mine.yaml"], DatasetOptions()).entry
+    one, two = tmp_path / "plain" / "one", tmp_path / "plain" / "two"
+    one.rename(tmp_path / "plain" / ".other")
+    two.rename(one)
+    (tmp_path / "plain" / ".other").rename(two)
+    assert any("10 of 10 images have other content" in line for line in changes(entry, tmp_path))
+
+
+def test_a_file_is_read_once_while_its_size_and_time_stand_still(
+    ware: DatasetEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    digest = module._digest
+    monkeypatch.setattr(module, "_digest", lambda path: read.append(path) or digest(path))  # type: ignore[func-returns-value]
+    assert changes(ware, tmp_path) == []
+    assert read == []
+    os.utime(tmp_path / "ware" / "test" / "red_mug" / "005.jpg", (1, 1))
+    assert changes(ware, tmp_path) == []
+    assert changes(ware, tmp_path) == []
+    assert [path.name for path in read] == ["005.jpg"], "once, and then recorded with its new time"
+
+
+def test_without_a_record_the_counts_of_the_catalog_count(ware: DatasetEntry, tmp_path: Path) -> None:
+    checksums_file(ware, tmp_path).unlink()
+    assert changes(ware, tmp_path) == []
+    _remove_image(tmp_path / "ware")
+    assert changes(ware, tmp_path) == ["14 train images; the catalog says 15"]
+    _rename_class(tmp_path / "ware")
+    assert len(changes(ware, tmp_path)) == 1, "a name alone is no count"
+
+
+def test_replace_accepts_the_images_and_keeps_what_was_edited(ware: DatasetEntry, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(mine.read_text().replace("BlueBottle: blue bottle", "BlueBottle: blue flask"))
+    _remove_class(tmp_path / "ware")
+    entry = add_dataset(tmp_path / "ware", [mine], DatasetOptions(replace=True)).entry
+    assert entry.class_names == {"03-green-plate": "green plate", "BlueBottle": "blue flask"}
+    assert changed_data(entry, tmp_path) is None
+
+
+def test_an_image_that_is_excluded_is_no_change(ware: DatasetEntry, tmp_path: Path) -> None:
+    _break_image(tmp_path / "ware")
+    where = ["--catalog", str(tmp_path / "mine.yaml"), "--data-root", str(tmp_path)]
+    CliRunner().invoke(app, ["data", "verify", "ware", "--exclude-broken", *where])
+    assert changed_data(ware, tmp_path) is None
+
+
+def test_a_folder_of_datasets_is_not_taken_for_a_dataset(tmp_path: Path) -> None:
+    for name in ("aid", "dtd"):
+        write_photographs(tmp_path / "all_of_them" / name / "train", 2)
+        write_photographs(tmp_path / "all_of_them" / name / "test", 2)
+    with pytest.raises(UserError, match="folder of datasets") as refused:
+        add_dataset(tmp_path / "all_of_them", [tmp_path / "mine.yaml"], DatasetOptions())
+    assert f"data add {tmp_path / 'all_of_them' / 'aid'}" in str(refused.value)
+    assert not (tmp_path / "mine.yaml").exists()
+
+
+def test_a_name_of_the_catalog_gets_a_proposal(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "gtsrb", 5)
+    with pytest.raises(UserError, match="--name my-gtsrb"):
+        add_dataset(tmp_path / "gtsrb", [tmp_path / "mine.yaml"], DatasetOptions())
+    assert add_dataset(tmp_path / "gtsrb", [tmp_path / "mine.yaml"], DatasetOptions(name="my-gtsrb")).entry.classes == 3
