@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bolt.clip.preprocess import normalise
+from bolt.clip.text_tower import TextTower
 from bolt.clip.tower import ImageTower, tower_digest
 from bolt.clip.tower_shape import Activation
 
@@ -21,7 +22,9 @@ _PROMPT_BATCH = 256
 
 
 class Backbone:
-    """A CLIP model that is never trained; methods train copies of its image tower.
+    """A CLIP model that is never trained; methods train copies of its towers.
+
+    The text tower is moved to the backbone's device when it is first used. Most methods need the text head only.
 
     Attributes:
         name: its name in grids and results.
@@ -79,14 +82,26 @@ class Backbone:
 
     @property
     def device(self) -> torch.device:
-        """Device of both towers."""
+        """Device of the image tower, and of the text tower when it is used."""
         return self.tower.class_embedding.device
 
     def to(self, device: torch.device | str) -> Backbone:
-        """Move both towers; returns the backbone itself."""
+        """Move the image tower now, and the text tower when it is next used; returns the backbone itself."""
         self.tower.to(device)
-        self._text.to(device)
+        self.__dict__.pop("text_tower", None)
         return self
+
+    @cached_property
+    def text_tower(self) -> TextTower:
+        """The frozen text tower, which methods can differentiate.
+
+        Raises ``bolt.clip.tower_shape.UnsupportedTower`` for other than open_clip's plain causal text transformer.
+        """
+        return TextTower.from_open_clip(self._text.to(self.device))
+
+    def tokenize(self, prompts: Sequence[str]) -> Tensor:
+        """The token numbers of prompts, (P, context length), on the backbone's device; the end token is the largest."""
+        return self._tokenizer(list(prompts)).to(self.device)
 
     def normalise(self, pixels_B3SS: Tensor) -> Tensor:
         """uint8 pixels (B, 3, S, S) -> float32 tower input on the backbone's device."""
@@ -113,10 +128,11 @@ class Backbone:
     def encode_prompts(self, prompts: Sequence[str]) -> Tensor:
         """Encode prompts as raw (not normalised) float32 text embeddings, (P, D)."""
         embeddings_PD = torch.empty(len(prompts), self.embed_dim, device=self.device)
+        text = self._text.to(self.device)
         with torch.inference_mode():
             for start in range(0, len(prompts), _PROMPT_BATCH):
-                tokens = self._tokenizer(list(prompts[start : start + _PROMPT_BATCH])).to(self.device)
-                embeddings_PD[start : start + _PROMPT_BATCH] = self._text.encode_text(tokens)  # type: ignore[operator]
+                tokens = self.tokenize(prompts[start : start + _PROMPT_BATCH])
+                embeddings_PD[start : start + _PROMPT_BATCH] = text.encode_text(tokens)  # type: ignore[operator]
         return embeddings_PD
 
     def zero_shot_head(self, class_names: Sequence[str], templates: Sequence[str]) -> Tensor:

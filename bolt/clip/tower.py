@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from bolt.clip.tensor_names import PROJECTION, check_tensors, matrix_module_paths, tensor_names
-from bolt.clip.tower_shape import TowerShape, shape_from_open_clip
+from bolt.clip.tower_shape import BlockShape, TowerShape, shape_from_open_clip
 
 
 class QuickGELU(nn.Module):
@@ -51,11 +51,15 @@ class _QuickGELU(torch.autograd.Function):
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention with a fused query-key-value projection, in open_clip's order of rows."""
+    """Multi-head self-attention with a fused query-key-value projection, in open_clip's order of rows.
 
-    def __init__(self, width: int, heads: int) -> None:
+    With ``causal``, a token attends to itself and the tokens before it, as in the text tower.
+    """
+
+    def __init__(self, width: int, heads: int, causal: bool = False) -> None:
         super().__init__()
         self.heads = heads
+        self.causal = causal
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
 
@@ -63,17 +67,17 @@ class SelfAttention(nn.Module):
         """Attention output of the first ``outputs`` tokens: (B, T, W) -> (B, outputs, W)."""
         heads = self.qkv(x_BTW).unflatten(-1, (3, self.heads, -1))
         query, key, value = heads.permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(query[:, :, :outputs], key, value)
+        mixed = F.scaled_dot_product_attention(query[:, :, :outputs], key, value, is_causal=self.causal)
         return cast(Tensor, self.out(mixed.transpose(1, 2).flatten(2)))
 
 
 class Block(nn.Module):
-    """One pre-norm transformer block."""
+    """One pre-norm transformer block of an image tower or, if ``causal``, of a text tower."""
 
-    def __init__(self, shape: TowerShape) -> None:
+    def __init__(self, shape: BlockShape, causal: bool = False) -> None:
         super().__init__()
         self.ln_1 = nn.LayerNorm(shape.width, eps=shape.epsilon)
-        self.attn = SelfAttention(shape.width, shape.heads)
+        self.attn = SelfAttention(shape.width, shape.heads, causal)
         self.ln_2 = nn.LayerNorm(shape.width, eps=shape.epsilon)
         self.c_fc = nn.Linear(shape.width, shape.mlp_width)
         self.activation = QuickGELU() if shape.activation == "quick_gelu" else nn.GELU()
@@ -195,9 +199,13 @@ def matrix_modules(tower: ImageTower) -> dict[str, nn.Linear]:
     }
 
 
-def replace_matrix(tower: ImageTower, name: str, make: Callable[[nn.Linear], nn.Module]) -> nn.Module:
-    """Replace the linear module of one matrix by ``make(linear)``; returns the new module."""
-    owner, _, attribute = matrix_module_paths(tower.shape.layers)[name].rpartition(".")
+def replace_matrix(tower: nn.Module, name: str, make: Callable[[nn.Linear], nn.Module]) -> nn.Module:
+    """Replace the linear module of one matrix by ``make(linear)``; returns the new module.
+
+    The tower is an :class:`ImageTower` or a :class:`bolt.clip.text_tower.TextTower`.
+    """
+    layers = len(list(tower.get_submodule("blocks").children()))
+    owner, _, attribute = matrix_module_paths(layers)[name].rpartition(".")
     parent = tower.get_submodule(owner)
     module = make(cast(nn.Linear, getattr(parent, attribute)))
     setattr(parent, attribute, module)

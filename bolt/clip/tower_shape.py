@@ -1,9 +1,9 @@
-"""The architecture of an image tower: its sizes and activation, also read from an open_clip model."""
+"""The architectures of an image tower and of a text tower: sizes and activation, also read from an open_clip model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from torch import nn
 
@@ -11,7 +11,26 @@ Activation = Literal["gelu", "quick_gelu"]
 
 
 class UnsupportedTower(ValueError):
-    """The architecture of an image tower is not supported."""
+    """The architecture of an image tower or a text tower is not supported."""
+
+
+class BlockShape(Protocol):
+    """What fixes a transformer block: both shapes below have it."""
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def heads(self) -> int: ...
+
+    @property
+    def mlp_width(self) -> int: ...
+
+    @property
+    def activation(self) -> Activation: ...
+
+    @property
+    def epsilon(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -20,6 +39,21 @@ class TowerShape:
 
     image_size: int
     patch_size: int
+    width: int
+    layers: int
+    heads: int
+    mlp_width: int
+    embed_dim: int
+    activation: Activation
+    epsilon: float = 1e-5
+
+
+@dataclass(frozen=True)
+class TextShape:
+    """Sizes, activation and layer norm epsilon of a text tower; ``context_length`` is in tokens."""
+
+    context_length: int
+    vocabulary: int
     width: int
     layers: int
     heads: int
@@ -42,40 +76,83 @@ def shape_from_open_clip(visual: nn.Module) -> TowerShape:
             f"only open_clip's VisionTransformer can be adapted, this image tower is a {type(visual).__name__}"
         )
     blocks = list(visual.transformer.resblocks)
-    unsupported = [
-        what
-        for what, found in {
+    _refuse(
+        "image",
+        {
             "pooling other than the class token": visual.attn_pool is not None or visual.pool_type != "tok",
             "patch dropout": not isinstance(visual.patch_dropout, nn.Identity),
             "no layer norm before the blocks": not isinstance(visual.ln_pre, nn.LayerNorm),
             "no output projection": visual.proj is None,
             "images or patches that are not square": len({*visual.image_size}) + len({*visual.patch_size}) != 2,
-            "blocks of a custom kind": any(
-                type(block) is not open_clip_transformer.ResidualAttentionBlock for block in blocks
-            ),
-        }.items()
-        if found
-    ]
-    if unsupported:
-        raise UnsupportedTower(f"this image tower cannot be adapted: it has {', '.join(unsupported)}")
-    first = blocks[0]
-    if any(not isinstance(scale, nn.Identity) for block in blocks for scale in (block.ls_1, block.ls_2)):
-        raise UnsupportedTower("this image tower cannot be adapted: it has layer scale")
-    activation: Activation
-    if isinstance(first.mlp.gelu, open_clip_transformer.QuickGELU):
-        activation = "quick_gelu"
-    elif isinstance(first.mlp.gelu, nn.GELU) and first.mlp.gelu.approximate == "none":
-        activation = "gelu"
-    else:
-        raise UnsupportedTower(f"this image tower cannot be adapted: its activation is {first.mlp.gelu}")
+        },
+        blocks,
+    )
     return TowerShape(
         image_size=visual.image_size[0],
         patch_size=visual.patch_size[0],
         width=visual.conv1.out_channels,
         layers=len(blocks),
-        heads=first.attn.num_heads,
-        mlp_width=first.mlp.c_fc.out_features,
+        heads=blocks[0].attn.num_heads,
+        mlp_width=blocks[0].mlp.c_fc.out_features,
         embed_dim=visual.proj.shape[1],
-        activation=activation,
-        epsilon=first.ln_1.eps,
+        activation=_activation("image", blocks[0]),
+        epsilon=blocks[0].ln_1.eps,
     )
+
+
+def text_shape_from_open_clip(text: nn.Module) -> TextShape:
+    """The shape of open_clip's text tower: the part of a model that has ``token_embedding`` and ``transformer``.
+
+    Raises ``UnsupportedTower``, naming what is not supported: another class of network such as one of Hugging Face,
+    attention without the causal mask, pooling other than the end token, or another projection than a plain matrix.
+    """
+    tower: Any = text
+    if not all(hasattr(tower, part) for part in ("token_embedding", "transformer", "text_projection", "attn_mask")):
+        raise UnsupportedTower(f"only open_clip's text transformer can be adapted, this is a {type(text).__name__}")
+    blocks = list(tower.transformer.resblocks)
+    pool = getattr(tower, "pool_type", None) or getattr(tower, "text_pool_type", None)
+    _refuse(
+        "text",
+        {
+            "attention without the causal mask": tower.attn_mask is None,
+            "pooling other than the end token": pool != "argmax" or getattr(tower, "cls_emb", None) is not None,
+            "a projection that is not a plain matrix": not isinstance(tower.text_projection, nn.Parameter),
+        },
+        blocks,
+    )
+    return TextShape(
+        context_length=tower.positional_embedding.shape[0],
+        vocabulary=tower.token_embedding.num_embeddings,
+        width=tower.token_embedding.embedding_dim,
+        layers=len(blocks),
+        heads=blocks[0].attn.num_heads,
+        mlp_width=blocks[0].mlp.c_fc.out_features,
+        embed_dim=tower.text_projection.shape[1],
+        activation=_activation("text", blocks[0]),
+        epsilon=blocks[0].ln_1.eps,
+    )
+
+
+def _refuse(which: str, found: dict[str, bool], blocks: list[Any]) -> None:
+    """Raise ``UnsupportedTower`` if something unsupported was found, or the blocks are not plain ones."""
+    import open_clip.transformer as open_clip_transformer  # takes seconds to import
+
+    unsupported = [what for what, is_there in found.items() if is_there]
+    if any(type(block) is not open_clip_transformer.ResidualAttentionBlock for block in blocks):
+        unsupported.append("blocks of a custom kind")
+    elif any(not isinstance(scale, nn.Identity) for block in blocks for scale in (block.ls_1, block.ls_2)):
+        unsupported.append("layer scale")
+    if unsupported:
+        raise UnsupportedTower(f"this {which} tower cannot be adapted: it has {', '.join(unsupported)}")
+
+
+def _activation(which: str, block: Any) -> Activation:
+    """The activation of a block. Raises ``UnsupportedTower`` for another than GELU and QuickGELU."""
+    import open_clip.transformer as open_clip_transformer
+
+    activation = block.mlp.gelu
+    if isinstance(activation, open_clip_transformer.QuickGELU):
+        return "quick_gelu"
+    if isinstance(activation, nn.GELU) and activation.approximate == "none":
+        return "gelu"
+    raise UnsupportedTower(f"this {which} tower cannot be adapted: its activation is {activation}")

@@ -26,15 +26,19 @@ So results that were measured before the setting existed stay valid. The default
 
 @dataclass(frozen=True)
 class TowerPasses:
-    """How many images one cell takes through the image tower. A plan computes its estimated hours from it.
+    """How many images one cell takes through the image tower, and how often its prompts pass the text tower.
+
+    A plan computes its estimated hours from it.
 
     Attributes:
         forward: images encoded without a gradient. The cached features of support and test images do not count.
         training: images taken through the tower forward and backward.
+        text_training: how often the prompts of all classes are taken through the text tower forward and backward.
     """
 
     forward: int = 0
     training: int = 0
+    text_training: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,8 @@ class Method:
             method that adapts from the pre-trained weights.
         support_feature_views: ``support_feature_views(settings)`` -> the last view of the support whose frozen features
             it reads. ``None``: it reads none. 0: the un-augmented view. V: the un-augmented view and views 1 to V.
+        trains_text: ``trains_text(settings)`` -> whether it differentiates the text tower. Only then its task has the
+            class names (:attr:`bolt.task.task.Task.text`), and the text tower is moved to the cell's device.
         tower_passes: ``tower_passes(support_size, settings)`` -> images through the tower, see :class:`TowerPasses`.
         test_settings: settings with which a test runs the method in about a second.
     """
@@ -100,6 +106,7 @@ class Method:
     uses_mean_task_vector: bool = False
     meta_recipe: Callable[[Any], MetaRecipe] | None = None
     support_feature_views: Callable[[Any], int | None] = lambda settings: None
+    trains_text: Callable[[Any], bool] = lambda settings: False
     tower_passes: Callable[[int, Any], TowerPasses] = lambda support_size, settings: TowerPasses()
     test_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     summary: str = ""

@@ -1,9 +1,13 @@
-"""LoRA and DoRA: low-rank updates of the image tower's weight matrices, by ``peft``; the text head stays frozen.
+"""LoRA and DoRA: low-rank updates of the image tower's weight matrices, by ``peft``; the text head can be adapted too.
 
 LoRA (Hu et al., 2021, arXiv:2106.09685) adds ``alpha / r * B A`` to a weight matrix (m, n). A (r, n) starts at random
 and B (m, r) at zero. DoRA (Liu et al., 2024, arXiv:2402.09353) also trains the length of every row of the sum.
 open_clip stores query, key and value as one matrix; here each has its own adapter, so any of a block's six matrices can
 be chosen. After training the adapters are merged, and the result is a plain tower.
+
+With ``towers: both`` the text tower has the same adapters, and every step encodes the names of all classes in the first
+prompt template. The result's head has the class vectors of the adapted text tower. CLIP-LoRA (Zanella and Ben Ayed,
+2024, arXiv:2405.18541) does this: preset ``clip_lora_both``. The text head stays frozen by default.
 
 The switch ``lora: as_published`` makes ``lora`` do what the BOLT authors' code does:
 
@@ -19,9 +23,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -29,10 +34,11 @@ from torch import Tensor
 from bolt.clip.attention import merged_weight
 from bolt.clip.tensor_names import tensor_names
 from bolt.clip.tower import ImageTower
-from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.base import ADDED_LATER, Method, TowerPasses, register
 from bolt.methods.common.adapters import AdapterSettings, adapted_blocks, attach_to_tower
+from bolt.methods.common.prompts import encode_tokens
 from bolt.seeds import isolated_torch_rng
-from bolt.task.classifiers import LinearClassifier
+from bolt.task.classifiers import CosineClassifier, LinearClassifier
 from bolt.task.task import Adapted, Task
 from bolt.training.adaptation import adapted, train
 from bolt.training.loop import TrainingRecipe
@@ -44,13 +50,22 @@ _LINEAR_IN_OPEN_CLIP = (".out_proj.", ".mlp.c_fc.", ".mlp.c_proj.")
 
 @dataclass(frozen=True)
 class LoraSettings(TrainingRecipe, AdapterSettings):
-    """Adapters on all matrices of all blocks, and the shared recipe with the larger of the BOLT authors' two rates."""
+    """Adapters on all matrices of all blocks, and the shared recipe with the larger of the BOLT authors' two rates.
+
+    Attributes:
+        towers: which towers have adapters: the ``image`` tower, or ``both``.
+    """
 
     learning_rate: float = 1e-4
+    towers: Literal["image", "both"] = field(default="image", metadata=ADDED_LATER)
 
     def __post_init__(self) -> None:
         TrainingRecipe.__post_init__(self)
         AdapterSettings.__post_init__(self)
+        if self.towers not in ("image", "both"):
+            raise ValueError(f"towers is image or both, not {self.towers!r}")
+        if self.towers == "both" and self.match_sources:
+            raise ValueError("match_sources counts the parameters of the image tower; towers is image with it")
 
 
 def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, published: bool = False) -> Trainable:
@@ -93,7 +108,7 @@ def published_settings(settings: LoraSettings) -> LoraSettings:
     """The settings with the BOLT authors' adapters and recipe; epochs, batch size and rate stay as they are."""
     settings = replace(settings, weight_decay=0.0, schedule="halving", clip_norm=1.0, accumulate=1)
     settings = replace(settings, targets=("c_fc", "c_proj"), last_blocks=0, match_sources=0)
-    return replace(settings, rank=8, alpha=32, rank_stabilised=False, dropout=0.0)
+    return replace(settings, rank=8, alpha=32, rank_stabilised=False, dropout=0.0, towers="image")
 
 
 def with_head(task: Task, tower: Trainable) -> Trainable:
@@ -101,6 +116,46 @@ def with_head(task: Task, tower: Trainable) -> Trainable:
     head_CD = (task.backbone.logit_scale * task.head_CD.to(task.backbone.device)).requires_grad_()
     bias_C = torch.zeros(len(head_CD), device=head_CD.device, requires_grad=True)
     return replace(tower, parameters=[*tower.parameters, head_CD, bias_C], classify=LinearClassifier(head_CD, bias_C))
+
+
+class AdaptedText:
+    """The text tower with adapters, and the head that it makes of the class names in the first prompt template.
+
+    Attributes:
+        parameters: the adapters' tensors.
+    """
+
+    def __init__(self, task: Task, settings: LoraSettings, dora: bool = False) -> None:
+        self._task, self._dropout, self._steps = task, settings.dropout, itertools.count()
+        self._tower = task.backbone.text_tower.copy()
+        attach_to_tower(self._tower, settings, dora, "text", task.dataset, task.seed)
+        self.parameters = [tensor for tensor in self._tower.parameters() if tensor.requires_grad]
+        self._tokens_CL = self._tokenize(task.class_text.class_names)
+
+    def classify(self, features_BD: Tensor) -> Tensor:
+        """Raw features -> logits (B, C) in training; every call encodes all classes, with another dropout."""
+        self._tower.train()
+        if not self._dropout:
+            return self._classifier(encode_tokens(self._tower, self._tokens_CL))(features_BD)
+        with isolated_torch_rng("lora", "text dropout", self._task.dataset, self._task.seed, next(self._steps)):
+            return self._classifier(encode_tokens(self._tower, self._tokens_CL))(features_BD)
+
+    @torch.no_grad()
+    def embed_classes(self, class_names: Sequence[str]) -> Tensor:
+        """The unit text embeddings (C, D) of class names with the current adapters, without dropout."""
+        self._tower.eval()
+        return encode_tokens(self._tower, self._tokenize(class_names))
+
+    def classifier(self) -> CosineClassifier:
+        """The head with the current adapters."""
+        return self._classifier(self.embed_classes(self._task.class_text.class_names))
+
+    def _tokenize(self, class_names: Sequence[str]) -> Tensor:
+        template = self._task.class_text.templates[0]
+        return self._task.backbone.tokenize([template.replace("{}", name) for name in class_names])
+
+    def _classifier(self, head_CD: Tensor) -> CosineClassifier:
+        return CosineClassifier(head_CD, self._task.backbone.logit_scale)
 
 
 def adapt(task: Task, settings: LoraSettings, dora: bool = False) -> Adapted:
@@ -111,29 +166,41 @@ def adapt(task: Task, settings: LoraSettings, dora: bool = False) -> Adapted:
     model = trainable_adapters(task, settings, dora, published)
     if published:
         model = with_head(task, model)
+    blocks = adapted_blocks(task.backbone.tower.shape, settings, dora)
+    text = AdaptedText(task, settings, dora) if settings.towers == "both" else None
+    if text is not None:
+        parameters = [*model.parameters, *text.parameters]
+        model = replace(model, parameters=parameters, classify=text.classify, classifier=text.classifier)
+        blocks += adapted_blocks(task.backbone.text_tower.shape, settings, dora)
     train(task, model, settings)
     for tensor in model.parameters:
         tensor.requires_grad_(False)
-    blocks = adapted_blocks(task.backbone.tower.shape, settings, dora)
-    return adapted(task, model, details={"adapters": blocks * len(settings.targets)})
+    return adapted(
+        task,
+        model,
+        details={"adapters": blocks * len(settings.targets)},
+        embed_classes=text.embed_classes if text else None,
+    )
 
 
+# CLIP-LoRA's 500 k iterations of 32 images are 16,000 / C epochs for C classes, whatever k is: 160 for a hundred
+# classes. Views are those of all methods.
+_CLIP_LORA: dict[str, Any] = {
+    "targets": ("q", "k", "v"),
+    "rank": 2,
+    "alpha": 1,
+    "rank_stabilised": True,
+    "dropout": 0.25,
+    "epochs": 160,
+    "batch_size": 32,
+    "learning_rate": 2e-4,
+    "weight_decay": 1e-2,
+    "warmup_fraction": 0.0,
+    "clip_norm": 0.0,
+}
 _PRESETS: dict[str, dict[str, Any]] = {
-    # CLIP-LoRA (Zanella and Ben Ayed, 2024), on the image tower only. Its 500 k iterations of 32 images are 16,000 / C
-    # epochs for C classes, whatever k is: 160 for a hundred classes. Views, prompts and head are those of all methods.
-    "clip_lora": {
-        "targets": ("q", "k", "v"),
-        "rank": 2,
-        "alpha": 1,
-        "rank_stabilised": True,
-        "dropout": 0.25,
-        "epochs": 160,
-        "batch_size": 32,
-        "learning_rate": 2e-4,
-        "weight_decay": 1e-2,
-        "warmup_fraction": 0.0,
-        "clip_norm": 0.0,
-    },
+    "clip_lora": _CLIP_LORA,  # on the image tower only, with the text head of all methods
+    "clip_lora_both": {**_CLIP_LORA, "towers": "both"},  # as published
     # As many parameters as BOLT trains (9,216 of its 9,408 at ViT-B, 18,432 of its 18,624 at ViT-L/14), at BOLT's rate.
     "matched": {"targets": ("v",), "rank": 1, "alpha": 1, "match_sources": 16, "learning_rate": 1e-3},
 }
@@ -144,6 +211,13 @@ def _candidates(settings: LoraSettings) -> tuple[LoraSettings, ...]:
     # Rounded, so that 0.3 times 1e-4 is exactly 3e-5 in a cell's identity and in its details.
     rates = (float(f"{share * settings.learning_rate:.6g}") for share in (0.3, 1.0))
     return tuple(replace(settings, learning_rate=rate) for rate in rates)
+
+
+def _tower_passes(support_size: int, settings: LoraSettings) -> TowerPasses:
+    batches = settings.epochs * math.ceil(support_size / settings.batch_size)
+    return TowerPasses(
+        training=settings.epochs * support_size, text_training=batches if settings.towers == "both" else 0
+    )
 
 
 for _name, _title, _summary, _paper, _dora in (
@@ -164,7 +238,8 @@ for _name, _title, _summary, _paper, _dora in (
             baseline_crop=True,
             changes_tower=True,
             names_new_classes=True,
-            tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
+            trains_text=lambda settings: settings.towers == "both",
+            tower_passes=_tower_passes,
             test_settings={"epochs": 2, "batch_size": 8, "rank": 2},
         )
     )

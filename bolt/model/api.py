@@ -21,7 +21,7 @@ from bolt.model.in_memory import InMemoryImages
 from bolt.model.model import ImageInput, Model
 from bolt.protocol import STRICT
 from bolt.spectral.sources import Sources
-from bolt.task.task import Task
+from bolt.task.task import ClassText, Task
 
 PROMPTS = ("a photo of a {}.",)
 _SAME_EMBEDDING = 0.9999
@@ -157,6 +157,7 @@ def adapt(
     in_memory = InMemoryImages(backbone, images, name=name, seed=seed, mirror=mirror, exif_rotation=exif_rotation)
     head_CD = backbone.zero_shot_head(class_names, prompts)
     _warn_of_similar_classes(head_CD, class_names)
+    configured = chosen.configure(settings, track)
     task = Task(
         backbone=backbone,
         head_CD=head_CD,
@@ -167,6 +168,7 @@ def adapt(
         seed=seed,
         unlabelled=in_memory.unlabelled() if labels is None else None,
         initial=initial,
+        text=ClassText(tuple(class_names), tuple(prompts)) if chosen.trains_text(configured) else None,
     )
     adapted = chosen.run(task, configured)
     notes = {"method": chosen.title, "name": name, "images": len(images), **adapted.details}

@@ -1,14 +1,15 @@
 """The input of an adaptation method (:class:`Task`) and its output (:class:`Adapted`).
 
-A task holds everything a method may see of its target: the frozen backbone, the text head, the labelled images and the
-source models. It holds no test labels, so a method cannot read them. It holds test images on the test-time track only.
+A task holds everything a method may see of its target: the frozen backbone, the text head, the labelled images, the
+class names and the source models. It holds no test labels, so a method cannot read them. It holds test images on the
+test-time track only.
 
 Shape legend: N support images, C classes, D joint embedding width, S image side, B batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,19 @@ class Unlabelled:
 
 
 @dataclass(frozen=True)
+class ClassText:
+    """The words of a task's classes, for a method that trains on the text side; see ``Backbone.text_tower``.
+
+    Attributes:
+        class_names: the names, in the order of the labels.
+        templates: prompts with ``{}`` for the class name; the text head averages over them.
+    """
+
+    class_names: tuple[str, ...]
+    templates: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Task:
     """One adaptation problem.
 
@@ -92,6 +106,7 @@ class Task:
         after_epoch: ``after_epoch(epoch, make)`` is called after each training epoch; ``make()`` returns the classifier
             at that epoch. The ``meta`` track scores it.
         initial: tensors of the meta-learned image tower by open_clip's names, for a method that starts from it.
+        text: class names and prompts; ``None`` for a method that reads the text head only.
     """
 
     backbone: Backbone
@@ -106,6 +121,14 @@ class Task:
     oracle: Callable[[Adapted], float] | None = None
     after_epoch: Callable[[int, Callable[[], Adapted]], None] = lambda epoch, make: None
     initial: Mapping[str, Tensor] | None = None
+    text: ClassText | None = None
+
+    @property
+    def class_text(self) -> ClassText:
+        """The class names and prompts. Raises ``ValueError`` if the task has none."""
+        if self.text is None:
+            raise ValueError("the task has no class names: the method's registration does not say that it reads them")
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -120,6 +143,8 @@ class Adapted:
         coefficients: small named tensors to store with the result (BOLT: s of each matrix, pooled and trained).
         change: the same change as in ``tower``, as coefficients in a basis, if the method has that form; it takes less
             space when saved.
+        embed_classes: class names -> unit text embeddings (C, D), if the method changed the text side. Classes that it
+            was not adapted to get their embeddings from this; otherwise they get those of the zero-shot head.
     """
 
     classify: Callable[[Tensor], Tensor]
@@ -128,6 +153,7 @@ class Adapted:
     details: Mapping[str, float | int | str] = field(default_factory=dict)
     coefficients: Mapping[str, Tensor] = field(default_factory=dict)
     change: SpectralChange | None = None
+    embed_classes: Callable[[Sequence[str]], Tensor] | None = None
 
 
 def cosine_classifier(head_CD: Tensor, logit_scale: float) -> CosineClassifier:

@@ -103,6 +103,8 @@ def _labelled(task: Task, trainable: Trainable, recipe: TrainingRecipe, min_batc
 def adapted(task: Task, trainable: Trainable, **more: Any) -> Adapted:
     """The method's result with the current parameters; ``more`` are fields of :class:`bolt.task.task.Adapted`."""
     classify = trainable.classify or cosine_classifier(task.head_CD, task.backbone.logit_scale)
+    if trainable.classifier is not None:
+        classify = trainable.classifier()
     count = sum(tensor.numel() for tensor in trainable.parameters)
     return replace(Adapted(classify, trainable.current(), count), **more)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bolt.clip.tower import ImageTower
+from bolt.task.classifiers import Classifier
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,14 @@ class Trainable:
         parameters: the leaf tensors to train.
         current: makes a plain, frozen tower with the current parameters.
         classify: raw features -> logits, (B, C); the frozen text head by default.
+        classifier: makes the classifier of the current parameters, if ``classify`` is for training only.
     """
 
     encode: Callable[[Tensor], Tensor]
     parameters: Sequence[Tensor]
     current: Callable[[], ImageTower]
     classify: Callable[[Tensor], Tensor] | None = None
+    classifier: Callable[[], Classifier] | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bolt.clip.tensor_files import save_tensors
+from bolt.task.task import ClassText
 from orchestrator.artifacts.images import Images, class_names
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
@@ -52,6 +53,11 @@ class Head(ArtifactSpec):
         head_CD = loaded.backbone(self.backbone).zero_shot_head(names, prompts)
         save_tensors({"head": head_CD.cpu().contiguous()}, builder.folder / "head.safetensors")
         builder.meta.update(class_names=list(names), prompts=list(prompts))
+
+    @staticmethod
+    def words(artifact: Artifact) -> ClassText:
+        """The class names and prompts that a built head was made of."""
+        return ClassText(tuple(artifact.meta["class_names"]), tuple(artifact.meta["prompts"]))
 
     def load(self, artifact: Artifact, device: str) -> Tensor:
         """The head (C, D) on the device."""

@@ -31,16 +31,21 @@ def adapted_classes(cell: Cell, classes: int) -> int:
 def name_new_classes(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts) -> Adapted:
     """What the method made, with the target's new classes behind the base classes; as it is without new classes.
 
-    A new class is its embedding of the zero-shot head.
+    A new class is its embedding of the zero-shot head or, if the method changed the text side, the embedding that the
+    method gives its name.
     Raises :class:`bolt.task.classifiers.NoNewClasses` if the classifier cannot take them.
     """
     head_CD = _head(cell, loaded)
     base = adapted_classes(cell, len(head_CD))
     if base == len(head_CD):
         return adapted
+    new_CD = head_CD[base:]
+    if adapted.embed_classes is not None:
+        spec = _head_spec(cell, loaded)
+        new_CD = adapted.embed_classes(spec.words(loaded.artifact(spec.address)).class_names[base:])
     if not isinstance(adapted.classify, Classifier):
         raise NoNewClasses(f"{cell.method.name} made a function, which cannot classify new classes")
-    return replace(adapted, classify=adapted.classify.add_classes(head_CD[base:]))
+    return replace(adapted, classify=adapted.classify.add_classes(new_CD))
 
 
 def evaluate_cell(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts) -> tuple[Scored, ...]:
@@ -100,4 +105,8 @@ def group_details(evaluations: tuple[Evaluation, ...]) -> dict[str, float]:
 
 def _head(cell: Cell, loaded: LoadedArtifacts) -> Tensor:
     """The zero-shot head of all classes of the target, (C, D)."""
-    return loaded.get(Head(cell.backbone, cell.dataset, loaded.image_size(cell.backbone)))
+    return loaded.get(_head_spec(cell, loaded))
+
+
+def _head_spec(cell: Cell, loaded: LoadedArtifacts) -> Head:
+    return Head(cell.backbone, cell.dataset, loaded.image_size(cell.backbone))

@@ -5,6 +5,7 @@ Shape legend: C classes, D embedding width.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,11 +14,11 @@ from torch import Tensor
 from bolt.methods import METHODS
 from bolt.seeds import torch_generator
 from bolt.task.support import batch_order, draw_support
-from bolt.task.task import EVALUATION_VIEW, Adapted, Support, Task, Unlabelled
+from bolt.task.task import EVALUATION_VIEW, Adapted, ClassText, Support, Task, Unlabelled
 from orchestrator.artifacts.device_images import place_images
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.required import CellArtifacts, cell_artifacts
+from orchestrator.artifacts.required import CellArtifacts, cell_artifacts, configured_method
 from orchestrator.artifacts.stored_sources import StoredSources
 from orchestrator.artifacts.support_images import support_pool
 from orchestrator.artifacts.test_features import TestFeatures
@@ -40,7 +41,7 @@ def make_task(cell: Cell, loaded: LoadedArtifacts) -> Task:
     Raises ``ValueError`` if the method's code has another version than the cell, ``FileNotFoundError`` for an artifact
     that is not built, :class:`bolt.task.support.TooFewImages` if a class has too few images for the protocol.
     """
-    method = METHODS[cell.method.name]
+    method, settings = configured_method(cell)
     if method.version != cell.method.version:
         raise ValueError(f"the cell asks for version {cell.method.version} of {method.name}, this is {method.version}")
     reads = cell_artifacts(cell, loaded.catalog)
@@ -57,7 +58,14 @@ def make_task(cell: Cell, loaded: LoadedArtifacts) -> Task:
         unlabelled=_unlabelled(cell, reads, loaded),
         oracle=(lambda adapted: _accuracy(cell, adapted, loaded, count)) if cell.protocol.selects_on_test else None,
         initial=loaded.get(reads.meta_start) if reads.meta_start else None,
+        text=_class_text(reads, loaded, count) if method.trains_text(settings) else None,
     )
+
+
+def _class_text(reads: CellArtifacts, loaded: LoadedArtifacts, class_count: int) -> ClassText:
+    """The names of the target's first ``class_count`` classes, and its prompts."""
+    words = reads.head.words(loaded.artifact(reads.head.address))
+    return replace(words, class_names=words.class_names[:class_count])
 
 
 def _accuracy(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts, count: int) -> float:

@@ -18,7 +18,7 @@ from bolt.seeds import torch_generator
 from bolt.spectral.directions import Directions, top_directions
 from bolt.spectral.sources import Sources
 from bolt.task.support import batch_order, draw_support
-from bolt.task.task import Adapted, Support, Task, Unlabelled
+from bolt.task.task import Adapted, ClassText, Support, Task, Unlabelled
 
 CONTEXT, VOCABULARY = 16, 64
 SIZE = 32
@@ -122,8 +122,10 @@ def make_task(
             return evaluation_view(images[index], SIZE)
         return augmented_view(images[index], SIZE, "blobs", seed, view, index)
 
-    head = backbone.zero_shot_head([f"colour {label}" for label in range(classes)], ["a blob of {}", "{}"])
-    task = Task(backbone, head, NO_SUPPORT, sources or RandomSources(backbone), protocol, "blobs", seed, report)
+    text = ClassText(tuple(f"colour {label}" for label in range(classes)), ("{}", "a blob of {}"))
+    head = backbone.zero_shot_head(text.class_names, text.templates)
+    sources = sources or RandomSources(backbone)
+    task = Task(backbone, head, NO_SUPPORT, sources, protocol, "blobs", seed, report, text=text)
     if unlabelled:
         everything = torch.arange(len(labels))
 

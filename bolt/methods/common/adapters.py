@@ -1,4 +1,4 @@
-"""Low-rank adapters on the weight matrices of an image tower, by ``peft``: where they sit, how large they are.
+"""Low-rank adapters on the weight matrices of a tower, by ``peft``: where they sit, how large they are.
 
 Shape legend: r rank, (m, n) a weight matrix (out, in).
 """
@@ -13,8 +13,9 @@ from torch import nn
 
 from bolt.clip.attention import SplitProjection
 from bolt.clip.tensor_names import matrix_module_paths
+from bolt.clip.text_tower import TextTower
 from bolt.clip.tower import ImageTower, matrix_modules, replace_matrix
-from bolt.clip.tower_shape import TowerShape
+from bolt.clip.tower_shape import BlockShape, TextShape, TowerShape
 from bolt.seeds import isolated_torch_rng
 from bolt.spectral.directions import directions_per_source
 
@@ -71,7 +72,7 @@ def bolt_coefficient_count(shape: TowerShape, sources: int) -> int:
     return sum(sources * directions_per_source(_BOLT_DIRECTIONS, limit, sources) for limit in limits)
 
 
-def parameters_per_block(shape: TowerShape, settings: AdapterSettings, dora: bool = False) -> int:
+def parameters_per_block(shape: BlockShape, settings: AdapterSettings, dora: bool = False) -> int:
     """How many parameters the adapters of one block have: r (m + n) per matrix, and m more with DoRA."""
     width, hidden = shape.width, shape.mlp_width
     mlp = {"c_fc": (hidden, width), "c_proj": (width, hidden)}
@@ -79,14 +80,14 @@ def parameters_per_block(shape: TowerShape, settings: AdapterSettings, dora: boo
     return sum(settings.rank * (m + n) + (m if dora else 0) for m, n in sizes)
 
 
-def adapted_blocks(shape: TowerShape, settings: AdapterSettings, dora: bool = False) -> int:
+def adapted_blocks(shape: TowerShape | TextShape, settings: AdapterSettings, dora: bool = False) -> int:
     """How many blocks have adapters, counted from the last one.
 
     Raises ``ValueError`` if ``last_blocks`` exceeds the tower's blocks, or if no block fits into BOLT's coefficients.
     """
     if settings.last_blocks > shape.layers:
         raise ValueError(f"last_blocks is {settings.last_blocks}, and the tower has {shape.layers} blocks")
-    if not settings.match_sources:
+    if isinstance(shape, TextShape) or not settings.match_sources:
         return settings.last_blocks or shape.layers
     budget, cost = bolt_coefficient_count(shape, settings.match_sources), parameters_per_block(shape, settings, dora)
     if cost > budget:
@@ -118,7 +119,9 @@ def attach_adapters(
         inject_adapter_in_model(config, root)
 
 
-def attach_to_tower(tower: ImageTower, settings: AdapterSettings, dora: bool, *axes: str | int) -> dict[str, str]:
+def attach_to_tower(
+    tower: ImageTower | TextTower, settings: AdapterSettings, dora: bool, *axes: str | int
+) -> dict[str, str]:
     """Attach the adapters to a tower; returns the adapted matrices, open_clip name -> module path.
 
     A fused query-key-value matrix is split first, so that each part can have its own adapter. Raises ``ValueError`` as

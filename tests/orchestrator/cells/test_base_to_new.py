@@ -23,7 +23,11 @@ TARGET = "glyph-digits"
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     block = {"backbones": ["tiny-clip"], "datasets": [TARGET], "shots": [2], "seeds": [1]}
-    methods = {"base_to_new": ["zero_shot", "lora", "clip_adapter"], "imbalanced": ["lora"], "fewshot": ["lora"]}
+    methods = {
+        "base_to_new": ["zero_shot", "lora", "clip_adapter", "coop"],
+        "imbalanced": ["lora"],
+        "fewshot": ["lora"],
+    }
     blocks = [{**block, "track": track, "methods": [tiny(name) for name in names]} for track, names in methods.items()]
     folder = tmp_path_factory.mktemp("tracks")
     return build_world(folder, yaml.safe_dump({"title": "Tracks", "blocks": blocks}))
@@ -43,7 +47,7 @@ def test_a_method_sees_images_and_embeddings_of_the_base_classes_alone(world: Wo
     assert torch.equal(task.head_CD, few_shot.head_CD[:5])
 
 
-@pytest.mark.parametrize("method", ["zero_shot", "lora", "clip_adapter"])
+@pytest.mark.parametrize("method", ["zero_shot", "lora", "clip_adapter", "coop"])
 def test_each_group_is_predicted_among_its_own_classes(world: World, method: str) -> None:
     cell, loaded = pick(world, method), world.loaded
     measured = measure(cell, loaded)
@@ -70,6 +74,25 @@ def test_new_classes_are_told_apart_by_the_adapted_tower_and_the_text_embeddings
     head_CD = world.loaded.get(Head(cell.backbone, cell.dataset, world.loaded.image_size(cell.backbone)))
     classifier = adapted.classify
     assert torch.equal(classifier.head_CD, head_CD)  # type: ignore[attr-defined]
+
+
+def test_new_classes_of_a_trained_text_side_get_their_embeddings_from_the_method(world: World) -> None:
+    cell = pick(world, "coop")
+    assert make_task(pick(world, "lora"), world.loaded).text is None
+    task = make_task(cell, world.loaded)
+    assert len(task.class_text.class_names) == 5
+    adapted = measure(cell, world.loaded).adapted
+    names = Head.words(world.loaded.artifact(head_of(cell, world).address)).class_names
+    assert names[:5] == task.class_text.class_names
+    assert adapted.embed_classes is not None
+    torch.testing.assert_close(
+        adapted.classify.head_CD,  # type: ignore[attr-defined]
+        adapted.embed_classes(names),
+    )
+
+
+def head_of(cell: Cell, world: World) -> Head:
+    return Head(cell.backbone, cell.dataset, world.loaded.image_size(cell.backbone))
 
 
 def test_an_imbalanced_support_has_as_many_images_as_a_balanced_one(world: World) -> None:

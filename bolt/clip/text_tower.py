@@ -1,0 +1,87 @@
+"""CLIP's text tower: token embeddings in, text embeddings out, differentiable in its input and in its weights.
+
+open_clip's text tower takes tokens, so it cannot take trained context vectors, and no adapter can be attached to its
+attention (see :mod:`bolt.clip.tower`). Here both are possible, and the outputs are the same.
+
+Shape legend: P prompts, L tokens of the longest prompt, W width of the text tower, D joint embedding width.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from bolt.clip.tensor_names import tensor_names
+from bolt.clip.tower import Block
+from bolt.clip.tower_shape import TextShape, text_shape_from_open_clip
+
+PROMPTS_AT_ONCE = 256
+"""More prompts than this pass the tower in parts. In training, each part is computed again in the backward pass."""
+
+
+class TextTower(nn.Module):
+    """A causal text transformer: token embeddings (P, L, W) -> raw joint embeddings (P, D)."""
+
+    def __init__(self, shape: TextShape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.token_embedding = nn.Embedding(shape.vocabulary, shape.width)
+        self.positional_embedding = nn.Parameter(torch.empty(shape.context_length, shape.width))
+        self.blocks = nn.ModuleList(Block(shape, causal=True) for _ in range(shape.layers))
+        self.ln_final = nn.LayerNorm(shape.width, eps=shape.epsilon)
+        self.proj = nn.Linear(shape.width, shape.embed_dim, bias=False)
+
+    @classmethod
+    def from_open_clip(cls, model: nn.Module) -> TextTower:
+        """Convert the text tower of an open_clip model; all tensors but the transposed projection are shared.
+
+        The tower is frozen and in evaluation mode. Raises ``UnsupportedTower`` for any other architecture.
+        """
+        text = getattr(model, "text", model)  # models with a text tower of their own keep it in this attribute
+        with torch.device("meta"):  # allocates no memory and draws no random numbers
+            tower = cls(text_shape_from_open_clip(text))
+        paths = {name: name for name in ("positional_embedding", "token_embedding.weight")}
+        paths |= {name: name for name in ("ln_final.weight", "ln_final.bias")}
+        paths |= {n: path for n, path in tensor_names(tower.shape.layers).items() if n.startswith("transformer.")}
+        theirs = dict(text.named_parameters())
+        for name, path in paths.items():
+            owner, _, attribute = path.rpartition(".")
+            setattr(tower.get_submodule(owner), attribute, nn.Parameter(theirs[name].detach()))
+        tower.proj.weight = nn.Parameter(theirs["text_projection"].detach().T.contiguous())
+        return tower.requires_grad_(False).eval()
+
+    def copy(self) -> TextTower:
+        """A copy that shares all tensors, to attach adapters to."""
+        shared = {id(tensor): tensor for tensor in self.parameters()}
+        return copy.deepcopy(self, memo=shared)  # deepcopy returns what its memo holds instead of copying it
+
+    def embed(self, tokens_PL: Tensor) -> Tensor:
+        """Token numbers (P, L) -> their embeddings (P, L, W), without those of the positions."""
+        return cast(Tensor, self.token_embedding(tokens_PL))
+
+    def forward(self, embeddings_PLW: Tensor, ends_P: Tensor) -> Tensor:
+        """Raw (not normalised) text embeddings, (P, D).
+
+        Args:
+            embeddings_PLW: embeddings of the tokens, without those of the positions.
+            ends_P: position of each prompt's end token, where its embedding is read. Tokens behind it have no effect.
+        """
+        embeddings_PLW = embeddings_PLW[:, : int(ends_P.max()) + 1]
+        if len(ends_P) <= PROMPTS_AT_ONCE:
+            return self._encode(embeddings_PLW, ends_P)
+        parts = zip(*(torch.split(each, PROMPTS_AT_ONCE) for each in (embeddings_PLW, ends_P)), strict=True)
+        if torch.is_grad_enabled():
+            return torch.cat([checkpoint(self._encode, *part, use_reentrant=False) for part in parts])
+        return torch.cat([self._encode(*part) for part in parts])
+
+    def _encode(self, embeddings_PLW: Tensor, ends_P: Tensor) -> Tensor:
+        length = embeddings_PLW.shape[1]
+        x_PLW = embeddings_PLW + self.positional_embedding[:length]
+        for block in self.blocks:
+            x_PLW = block(x_PLW, length)
+        last_PW = x_PLW[torch.arange(len(ends_P), device=ends_P.device), ends_P]
+        return cast(Tensor, self.proj(self.ln_final(last_PW)))

@@ -1,0 +1,158 @@
+"""CoOp: learns the context words of the prompt (Zhou et al., IJCV 2022, arXiv:2109.01134).
+
+The prompt of class c is the token embeddings ``[V_1] ... [V_M] [name of c] .``; both towers are frozen, and the context
+V (M, W) is trained through the text tower by cross-entropy::
+
+    t_c = text tower(V, name of c),    logits_c = scale cos(f, t_c)
+
+The defaults are the official ones: 16 tokens that all classes share, before the class name, drawn from N(0, 0.02^2);
+SGD with rate 2e-3, momentum 0.9 and an L2 penalty of 5e-4 inside the gradient; batches of 32, the last epoch kept. The
+learning rate changes per epoch, and the first epoch runs at 1e-5. Training takes 50 epochs with one image per class,
+100 up to four, 200 above; 50 on ImageNet, preset ``imagenet``. The preset ``photo`` starts at the four words "a photo
+of a". Nothing is chosen on labels of other images.
+
+The result is a head of class vectors, so a saved model needs no text tower. What differs from the official code:
+
+- The epochs cycle through ``views`` augmented views, whose frozen features are cached.
+- The last batch of an epoch is not dropped if it is smaller.
+- Numbers are float32. The official default is half precision, in which a step near 0.02 is rounded to 1.5e-5.
+
+Shape legend: B batch, C classes, K context tokens, W width of the text tower, D joint embedding width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from bolt.methods.base import Method, TowerPasses, register
+from bolt.methods.common.coop_training import coop_recipe, coop_schedule, sgd
+from bolt.methods.common.frozen_features import train_on_features
+from bolt.methods.common.prompts import ClassPosition, LearnedPrompts, word_embeddings
+from bolt.seeds import torch_generator
+from bolt.task.classifiers import CosineClassifier, NoNewClasses
+from bolt.task.task import Adapted, Task
+
+_DEVIATION = 0.02
+_EPOCHS = ((1, 50), (4, 100))
+"""Most images per class -> epochs; 200 above."""
+_MOST_EPOCHS = 200
+
+
+@dataclass(frozen=True)
+class CoOpSettings:
+    """The context and the training recipe; the defaults are the official ones.
+
+    Attributes:
+        context_tokens: length of the context, M.
+        initial_words: words whose embeddings the context starts from; they replace ``context_tokens``.
+        class_specific: whether every class has a context of its own.
+        class_position: where the class name stands: ``end``, ``middle`` or ``front``.
+        epochs: by default 50 if no class has more than one image, 100 up to four, else 200.
+        batch_size, learning_rate, weight_decay: of SGD with momentum; the weight decay is an L2 penalty.
+        views: augmented views that the epochs cycle through.
+    """
+
+    context_tokens: int = 16
+    initial_words: str = ""
+    class_specific: bool = False
+    class_position: ClassPosition = "end"
+    epochs: int | None = None
+    batch_size: int = 32
+    learning_rate: float = 2e-3
+    weight_decay: float = 5e-4
+    views: int = 20
+
+    def __post_init__(self) -> None:
+        epochs = _MOST_EPOCHS if self.epochs is None else self.epochs
+        coop_recipe(epochs, self.batch_size, self.learning_rate, self.weight_decay)  # checks them
+        if min(self.context_tokens, self.views) < 1:
+            raise ValueError("context_tokens and views are at least 1")
+        if self.class_position not in get_args(ClassPosition):
+            raise ValueError(f"class_position is end, middle or front, not {self.class_position!r}")
+
+
+def epochs_of(settings: CoOpSettings, shots: int) -> int:
+    """How many epochs are trained if the largest class has so many images."""
+    if settings.epochs is not None:
+        return int(settings.epochs)
+    return next((epochs for most, epochs in _EPOCHS if shots <= most), _MOST_EPOCHS)
+
+
+def initial_context(task: Task, settings: CoOpSettings) -> Tensor:
+    """The context before training: random numbers or embeddings of words, (K, W), or (C, K, W) if class-specific."""
+    backbone, classes = task.backbone, len(task.class_text.class_names)
+    if settings.initial_words:
+        context_KW = word_embeddings(backbone, settings.initial_words)
+        return context_KW.expand(classes, -1, -1).clone() if settings.class_specific else context_KW.clone()
+    shape = (settings.context_tokens, backbone.text_tower.shape.width)
+    generator = torch_generator("coop", "context", task.dataset, task.seed)
+    drawn = torch.randn((classes, *shape) if settings.class_specific else shape, generator=generator)
+    return (_DEVIATION * drawn).to(backbone.device)
+
+
+def adapt(task: Task, settings: CoOpSettings) -> Adapted:
+    """Train the context on the frozen features of the support."""
+    backbone, labels_N = task.backbone, task.support.labels_N
+    context_KW = initial_context(task, settings).requires_grad_()
+    prompts = LearnedPrompts(backbone, task.class_text.class_names, context_KW.shape[-2], settings.class_position)
+    epochs = epochs_of(settings, int(labels_N.bincount().max()))
+    recipe = coop_recipe(epochs, settings.batch_size, settings.learning_rate, settings.weight_decay)
+
+    def classifier() -> CosineClassifier:
+        return CosineClassifier(prompts.encode(context_KW), backbone.logit_scale)
+
+    @torch.no_grad()
+    def embed_classes(class_names: Sequence[str]) -> Tensor:
+        if settings.class_specific:
+            raise NoNewClasses("with class_specific, coop has learned no context for classes it was not adapted to")
+        more = LearnedPrompts(backbone, class_names, context_KW.shape[-2], settings.class_position)
+        return more.encode(context_KW)
+
+    def adapted() -> Adapted:
+        with torch.no_grad():
+            finished = classifier()
+        return Adapted(
+            finished,
+            trainable_parameters=context_KW.numel(),
+            embed_classes=embed_classes,
+        )
+
+    return train_on_features(
+        task,
+        [context_KW],
+        lambda features_BD: classifier()(features_BD),
+        recipe,
+        adapted,
+        views=min(settings.views, recipe.epochs),
+        make_optimiser=sgd,
+        schedule=coop_schedule(recipe),
+    )
+
+
+def _tower_passes(support_size: int, settings: CoOpSettings) -> TowerPasses:
+    """At most: with the default number of epochs, few images per class train for fewer."""
+    return TowerPasses(text_training=(settings.epochs or _MOST_EPOCHS) * math.ceil(support_size / settings.batch_size))
+
+
+register(
+    Method(
+        name="coop",
+        title="CoOp",
+        summary="learns the context words of the prompt",
+        paper="https://arxiv.org/abs/2109.01134",
+        settings_class=CoOpSettings,
+        adapt=adapt,
+        presets={"imagenet": {"epochs": 50}, "photo": {"initial_words": "a photo of a"}},
+        names_new_classes=True,
+        trains_text=lambda settings: True,
+        support_feature_views=lambda settings: min(settings.views, settings.epochs or _EPOCHS[0][1]),
+        tower_passes=_tower_passes,
+        test_settings={"context_tokens": 2, "epochs": 3, "views": 3},
+    )
+)

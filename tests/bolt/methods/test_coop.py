@@ -1,0 +1,184 @@
+"""CoOp against numbers of the official code (KaiyangZhou/CoOp ff61507, Dassl.pytorch c61a1b5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import pytest
+import torch
+from torch import Tensor
+
+from bolt.clip.backbone import Backbone
+from bolt.methods import METHODS
+from bolt.methods.common.coop_training import coop_recipe, sgd
+from bolt.methods.common.prompts import ClassPosition, LearnedPrompts, word_embeddings
+from bolt.methods.coop import CoOpSettings, adapt, epochs_of, initial_context
+from bolt.model.loading import load_model
+from bolt.model.model import Model
+from bolt.task.classifiers import CosineClassifier, NoNewClasses
+from bolt.task.task import ClassText
+from bolt.training.loop import fit
+from bolt.training.objectives import cross_entropy
+from tests.helpers.towers import make_task, random_backbone
+from tests.helpers.waves import wave
+
+NAMES = ("cat", "annual_crop land", "t-shirt")
+CONTEXT = (0.02 * wave(4, 16, 0.7, 1.3, 0.2)).float()
+
+
+@pytest.fixture(scope="module")
+def official() -> Backbone:
+    """CLIP's text tower and tokeniser in width 16, with the weights of the reference numbers."""
+    vision = {"image_size": 32, "patch_size": 16, "layers": 1, "width": 16, "head_width": 8}
+    text = {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}
+    model = open_clip.CLIP(8, vision, text, quick_gelu=True)
+    parts = ("attn.in_proj_weight", "attn.in_proj_bias", "attn.out_proj.weight", "attn.out_proj.bias", "ln_1.weight",
+             "ln_1.bias", "mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj.weight", "mlp.c_proj.bias", "ln_2.weight",
+             "ln_2.bias")  # fmt: skip
+    names = ["positional_embedding", "text_projection", "token_embedding.weight"]
+    names += [f"transformer.resblocks.{block}.{part}" for block in range(2) for part in parts]
+    names += ["ln_final.weight", "ln_final.bias"]
+    own = dict(model.named_parameters())
+    with torch.no_grad():
+        for p, name in enumerate(names):
+            i = torch.arange(own[name].numel(), dtype=torch.float64)
+            values = 0.15 * torch.sin(0.37 * i + 0.9 * p + 0.1 + 0.013 * i.sqrt())
+            is_scale = ("ln_" in name) and name.endswith("weight")
+            own[name].copy_((values + is_scale).view_as(own[name]))
+    return Backbone.from_open_clip(model, open_clip.tokenizer.SimpleTokenizer(), "official")
+
+
+def close(value: Tensor, expected: list[float]) -> None:
+    torch.testing.assert_close(value, torch.tensor(expected), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"),
+    [
+        ("end", [-0.410929, -0.488224, -0.493373, -0.429308]),
+        ("middle", [-0.468452, -0.504519, -0.468897, -0.368439]),
+        ("front", [-0.448924, -0.501033, -0.480828, -0.393737]),
+    ],
+)
+def test_class_vectors_are_the_official_ones(
+    official: Backbone, position: ClassPosition, expected: list[float]
+) -> None:
+    close(LearnedPrompts(official, NAMES, 4, position).encode(CONTEXT)[1, :4], expected)
+
+
+def test_words_as_context_give_the_official_class_vector_and_that_of_the_plain_prompt(official: Backbone) -> None:
+    context = word_embeddings(official, "a photo of a")
+    assert context.shape == (4, 16)
+    encoded = LearnedPrompts(official, NAMES, 4).encode(context)
+    close(encoded[0, :4], [-0.476785, -0.504986, -0.462084, -0.355494])
+    torch.testing.assert_close(
+        encoded, official.zero_shot_head([n.replace("_", " ") for n in NAMES], ["a photo of a {}."])
+    )
+
+
+def test_training_follows_the_official_code(official: Backbone) -> None:
+    features_BD, labels_B = wave(4, 8, 0.7, 1.3, 0.2).float(), torch.tensor([0, 1, 2, 1])
+    prompts, context = LearnedPrompts(official, NAMES, 4), CONTEXT.clone().requires_grad_()
+
+    def logits() -> Tensor:
+        return CosineClassifier(prompts.encode(context), 100.0)(features_BD)
+
+    close(logits()[0].detach(), [-5.96877, -6.89842, -7.89935])
+    losses: list[float] = []
+    fit(
+        [context],
+        lambda epoch, rows: cross_entropy(logits(), labels_B),
+        lambda epoch: torch.arange(4),
+        coop_recipe(10, 4, 2e-3, 5e-4),
+        report=lambda epoch, row: losses.append(row["train_loss"]),
+        make_optimiser=sgd,
+        schedule=lambda step, steps: 2e-3 if step else 1e-5,
+    )
+    expected = [1.92897, 1.92893, 1.91063, 1.88481, 1.85238, 1.81407, 1.77007, 1.72023, 1.66374, 1.59934]
+    assert losses == pytest.approx(expected, abs=1e-4)
+    close(context[0, :6].detach(), [0.027743, 0.039631, 0.029737, 0.009733, 0.001384, 0.004788])
+    close(context[3, :6].detach(), [0.014907, -0.038685, -0.003678, -0.060156, -0.020284, -0.049823])
+
+
+@pytest.mark.parametrize(("shots", "epochs"), [(1, 50), (2, 100), (4, 100), (8, 200), (16, 200)])
+def test_more_images_train_longer(shots: int, epochs: int) -> None:
+    assert epochs_of(CoOpSettings(), shots) == epochs
+    assert epochs_of(CoOpSettings(epochs=7), shots) == 7
+    assert METHODS["coop"].configure({"preset": "imagenet"}).epochs == 50
+
+
+@pytest.mark.parametrize(("changes", "count"), [({}, 2 * 16), ({"class_specific": True}, 3 * 2 * 16)])
+def test_it_trains_the_context_alone(changes: dict[str, Any], count: int, backbone: Backbone) -> None:
+    losses: list[float] = []
+    task = make_task(backbone, report=lambda epoch, row: losses.append(row["train_loss"]))
+    text_before = [tensor.clone() for tensor in backbone.text_tower.parameters()]
+    settings = CoOpSettings(context_tokens=2, epochs=40, learning_rate=0.02, **changes)
+    adapted = adapt(task, settings)
+    assert adapted.trainable_parameters == count
+    assert adapted.tower is None
+    assert losses[-1] < losses[0] - 0.01
+    assert all(torch.equal(a, b) for a, b in zip(text_before, backbone.text_tower.parameters(), strict=True))
+
+
+def test_the_context_is_keyed_by_the_seed_and_starts_at_words_if_asked(backbone: Backbone) -> None:
+    one, other = (initial_context(make_task(backbone, seed=seed), CoOpSettings(context_tokens=300)) for seed in (1, 2))
+    assert not torch.equal(one, other)
+    assert float(one.std()) == pytest.approx(0.02, rel=0.1)
+    words = CoOpSettings(initial_words="ab c", class_specific=True)
+    context = initial_context(make_task(backbone), words)
+    assert context.shape[0] == 3
+    assert torch.equal(context[2], word_embeddings(backbone, "ab c"))
+
+
+def test_new_classes_are_named_with_the_learned_context(backbone: Backbone) -> None:
+    task = make_task(backbone)
+    adapted = adapt(task, CoOpSettings(context_tokens=2, epochs=5))
+    assert adapted.embed_classes is not None
+    assert isinstance(adapted.classify, CosineClassifier)
+    torch.testing.assert_close(adapted.embed_classes(task.class_text.class_names), adapted.classify.head_CD)
+    assert adapted.embed_classes(["new"]).shape == (1, 16)
+    specific = adapt(task, CoOpSettings(context_tokens=2, epochs=1, class_specific=True))
+    assert specific.embed_classes is not None
+    with pytest.raises(NoNewClasses):
+        specific.embed_classes(["new"])
+
+
+def test_a_saved_model_needs_no_text_tower_and_gives_the_same_logits(backbone: Backbone, tmp_path: Path) -> None:
+    adapted = adapt(make_task(backbone), CoOpSettings(context_tokens=2, epochs=3))
+    model = Model.from_adapted(backbone, adapted, ["a", "b", "c"])
+    pixels = make_task(backbone).support.pixels(0, torch.arange(5))
+    for form in ("adapter", "state_dict"):
+        model.save(tmp_path / form, form)
+        loaded = load_model(tmp_path / form, random_backbone() if form == "adapter" else None)
+        assert torch.equal(loaded.logits(pixels), model.logits(pixels))
+
+
+def test_a_prompt_that_is_too_long_names_its_class(backbone: Backbone) -> None:
+    task = replace(make_task(backbone), text=ClassText(("a", "b", "longest"), ("{}",)))
+    with pytest.raises(ValueError, match=r"'longest' has 19 tokens with 10 .* takes 16"):
+        adapt(task, CoOpSettings(context_tokens=10))
+
+
+def test_one_class_changes_by_the_weight_decay_only(backbone: Backbone) -> None:
+    task = make_task(backbone, classes=1)
+    start = initial_context(task, CoOpSettings(context_tokens=2))
+    shrunk = start * (1 - 1e-5 * 5e-4)
+    adapted = adapt(task, CoOpSettings(context_tokens=2, epochs=1))
+    assert isinstance(adapted.classify, CosineClassifier)
+    expected = LearnedPrompts(backbone, task.class_text.class_names, 2).encode(shrunk)
+    torch.testing.assert_close(adapted.classify.head_CD, expected)
+
+
+def test_a_task_without_class_names_is_refused(backbone: Backbone) -> None:
+    with pytest.raises(ValueError, match="class names"):
+        adapt(replace(make_task(backbone), text=None), CoOpSettings())
+
+
+def test_settings_are_checked() -> None:
+    for wrong in ({"context_tokens": 0}, {"class_position": "left"}, {"epochs": 0}):
+        with pytest.raises(ValueError, match=r"context_tokens|class_position|epochs"):
+            METHODS["coop"].configure(wrong)
+    assert METHODS["coop"].configure({"preset": "photo"}).initial_words == "a photo of a"

@@ -1,0 +1,116 @@
+"""LoRA on both towers: CLIP-LoRA as published, and what stays as it was on the image tower alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bolt.clip.backbone import Backbone
+from bolt.clip.text_tower import TextTower
+from bolt.clip.tower_shape import TextShape
+from bolt.methods import METHODS
+from bolt.methods.base import Method
+from bolt.methods.common.adapters import attach_to_tower
+from bolt.methods.lora import AdaptedText, LoraSettings
+from bolt.model.loading import load_model
+from bolt.model.model import Model
+from bolt.protocol import PUBLISHED
+from bolt.task.classifiers import CosineClassifier
+from bolt.task.task import Task
+from tests.helpers.towers import make_task, random_backbone
+
+LORA = METHODS["lora"]
+QUICK: dict[str, Any] = {"preset": "clip_lora_both", "epochs": 3, "batch_size": 8}
+
+
+def classifier_of(task: Task, **changes: Any) -> CosineClassifier:
+    classify = LORA.adapt(task, LORA.configure({**QUICK, **changes})).classify
+    assert isinstance(classify, CosineClassifier)
+    return classify
+
+
+@pytest.mark.parametrize(
+    ("width", "heads", "embed_dim", "count"), [(512, 8, 512, 73_728), (768, 12, 768, 110_592)], ids=["vit_b", "vit_l"]
+)
+def test_clip_lora_trains_as_many_numbers_in_the_text_tower_as_published(
+    width: int, heads: int, embed_dim: int, count: int
+) -> None:
+    shape = TextShape(77, 49408, width, 12, heads, 4 * width, embed_dim, "quick_gelu")
+    with torch.device("meta"):
+        tower = TextTower(shape).requires_grad_(False)
+        attach_to_tower(tower, LORA.configure(QUICK), False, "test")
+    assert sum(tensor.numel() for tensor in tower.parameters() if tensor.requires_grad) == count
+
+
+def test_the_untrained_head_is_the_first_prompt_of_the_frozen_tower(backbone: Backbone) -> None:
+    task = make_task(backbone)
+    head_CD = AdaptedText(task, LORA.configure(QUICK)).classifier().head_CD
+    first = backbone.zero_shot_head(task.class_text.class_names, task.class_text.templates[:1])
+    torch.testing.assert_close(head_CD, first)
+
+
+@pytest.mark.parametrize("method", [LORA, METHODS["dora"]], ids=lambda method: method.name)
+def test_both_towers_are_trained_and_the_backbone_is_not(method: Method, backbone: Backbone) -> None:
+    losses: list[float] = []
+    task = make_task(backbone, report=lambda epoch, row: losses.append(row["train_loss"]))
+    before = [tensor.clone() for tensor in backbone.text_tower.parameters()]
+    settings = method.configure({**QUICK, "epochs": 12, "learning_rate": 1e-2})
+    adapted = method.adapt(task, settings)
+    image_only = method.adapt(task, replace(settings, towers="image", epochs=1))
+    assert losses[-2] < 0.8 * losses[0]
+    assert all(torch.equal(a, b) for a, b in zip(before, backbone.text_tower.parameters(), strict=True))
+    shape = backbone.text_tower.shape
+    per_matrix = 2 * 2 * shape.width + (shape.width if method.name == "dora" else 0)
+    assert adapted.trainable_parameters - image_only.trainable_parameters == 3 * shape.layers * per_matrix
+    start = backbone.zero_shot_head(task.class_text.class_names, task.class_text.templates[:1])
+    assert isinstance(adapted.classify, CosineClassifier)
+    assert (adapted.classify.head_CD - start).abs().max() > 0.01
+    assert adapted.embed_classes is not None
+    torch.testing.assert_close(adapted.embed_classes(task.class_text.class_names), adapted.classify.head_CD)
+
+
+def test_text_dropout_is_keyed_and_absent_in_the_result(backbone: Backbone) -> None:
+    one, other = (classifier_of(make_task(backbone), learning_rate=1e-2).head_CD for _ in range(2))
+    assert torch.equal(one, other)
+    text = AdaptedText(make_task(backbone), LORA.configure({**QUICK, "dropout": 0.5}))
+    for tensor in text.parameters:
+        torch.nn.init.normal_(tensor, std=0.3, generator=torch.Generator().manual_seed(1))
+    features = torch.ones(1, backbone.embed_dim)
+    assert not torch.equal(text.classify(features), text.classify(features))
+    assert torch.equal(text.classifier()(features), text.classifier()(features))
+
+
+def test_a_saved_model_has_the_adapted_class_vectors(backbone: Backbone, tmp_path: Path) -> None:
+    task = make_task(backbone)
+    adapted = LORA.adapt(task, LORA.configure({**QUICK, "learning_rate": 1e-2}))
+    model = Model.from_adapted(backbone, adapted, ["a", "b", "c"])
+    model.save(tmp_path / "model")
+    pixels = task.support.pixels(0, torch.arange(5))
+    assert torch.equal(load_model(tmp_path / "model", random_backbone()).logits(pixels), model.logits(pixels))
+
+
+def test_the_image_tower_alone_keeps_its_identity_and_reads_no_class_names(backbone: Backbone) -> None:
+    assert "towers" not in dict(LORA.identity_of(LORA.configure({"preset": "clip_lora"})))
+    assert dict(LORA.identity_of(LORA.configure(QUICK)))["towers"] == "both"
+    assert LORA.trains_text(LORA.configure(QUICK))
+    assert not LORA.trains_text(LORA.configure({"preset": "clip_lora"}))
+    task = replace(make_task(backbone), text=None)
+    LORA.adapt(task, LORA.configure(LORA.test_settings))
+    with pytest.raises(ValueError, match="class names"):
+        LORA.adapt(task, LORA.configure(QUICK))
+
+
+def test_the_published_protocol_adapts_the_image_tower_alone(backbone: Backbone) -> None:
+    adapted = LORA.adapt(make_task(backbone, protocol=PUBLISHED), LORA.configure(QUICK))
+    assert adapted.embed_classes is None
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(ValueError, match="towers"):
+        LORA.configure({"towers": "text"})
+    with pytest.raises(ValueError, match="match_sources"):
+        LoraSettings(targets=("v",), match_sources=16, towers="both")
