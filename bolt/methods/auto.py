@@ -142,6 +142,8 @@ def _tower_passes(support_size: int, settings: AutoSettings) -> TowerPasses:
     return TowerPasses(
         forward=costliest.forward + scored + settings.folds * sum(each.forward for each in on_folds),
         training=costliest.training + settings.folds * sum(each.training for each in on_folds),
+        text_training=max(each.text_training for each in on_all)
+        + settings.folds * sum(each.text_training for each in on_folds),
     )
 
 
@@ -170,6 +172,7 @@ register(
         changes_tower=True,
         source_directions=_source_directions,
         support_feature_views=_last_view,
+        trains_text=lambda settings: any(each.method.trains_text(each.settings) for each in settings.parsed),
         tower_passes=_tower_passes,
         test_settings={"candidates": ("zero_shot", "tip_adapter(passes=2)", "bolt_pooled(top_k=2, alphas=(1.0, 3.0))")},
     )

@@ -157,7 +157,6 @@ def adapt(
     in_memory = InMemoryImages(backbone, images, name=name, seed=seed, mirror=mirror, exif_rotation=exif_rotation)
     head_CD = backbone.zero_shot_head(class_names, prompts)
     _warn_of_similar_classes(head_CD, class_names)
-    configured = chosen.configure(settings, track)
     task = Task(
         backbone=backbone,
         head_CD=head_CD,
