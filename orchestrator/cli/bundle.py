@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from orchestrator import __version__
 from orchestrator.cli.options import (
     DEFAULT_STORE,
     CatalogFiles,
@@ -70,9 +71,11 @@ def verify(file: BundlePath) -> None:
     found = verify_bundle(file)
     print_line(f"grid {found.grid}: {found.results} of {pluralize(found.cells, 'cell')} with results")
     if found.computed:
-        print_line(f"computed again from the results: {', '.join(found.computed)}")
+        print_line(f"computed again from the results: {pluralize(len(found.computed), 'table')}, with the verdict")
     for problem in found.problems:
         print_line(f"{problem.file}: {problem.what}", style="red")
+    if found.version != __version__:
+        print_line(f"written by version {found.version} of the project; this is {__version__}", style="yellow")
     if found.problems:
         raise typer.Exit(1)
     print_line("every checksum is right, and the computed tables and verdict are the same")

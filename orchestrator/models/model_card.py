@@ -51,7 +51,7 @@ def _lines(result: Result, catalog: Catalog, folder: Path, form: Form) -> Iterat
     yield f"# {method.title} on {dataset.title}\n"
     yield f"An image classifier for {dataset.classes} classes: {backbone.title}, adapted with {method.title}."
     if method.summary:
-        yield f"The method: {method.summary}"
+        yield f"{method.title} {method.summary}."
     yield "\n## Accuracy\n"
     yield "| test images of | accuracy | 95 % interval | images | zero-shot |\n|---|---|---|---|---|"
     for scored in result.evaluations:

@@ -8,7 +8,7 @@
     every cell of the grid with its label, and how each source model is made;
 ``results/``, ``failures/``
     the stored records and predictions, unchanged;
-``rows.csv``, ``verdict.json``
+``rows.csv``, ``tables/``, ``verdict.json``
     what :mod:`orchestrator.sharing.derived` computes from these. ``verify`` computes it again.
 """
 

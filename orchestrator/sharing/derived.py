@@ -1,4 +1,4 @@
-"""The files of a bundle that are computed from its results: rows and verdicts; and comparing them with stored ones."""
+"""The files of a bundle that are computed from its results: rows, tables, verdicts. Compares them with stored ones."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from itertools import zip_longest
 from typing import Any
 
 from orchestrator.analysis.rows import row_list
-from orchestrator.analysis.verdict import answers_of_results
 from orchestrator.core.cell import Cell
+from orchestrator.report.analysis.study import study_of
+from orchestrator.report.registry import panel_tables, study_tables
+from orchestrator.report.tables.formats import FILE_FORMATS
 from orchestrator.sharing.formats import to_csv
 from orchestrator.store.predictions import StoredPredictions
 from orchestrator.store.results import Result
+from orchestrator.util.identity import slug
 
 TOLERANCE = 1e-9
 """Relative difference up to which two numbers count as equal: another processor may round a sum otherwise."""
@@ -41,11 +44,15 @@ class Measured:
 
 
 def derived_files(measured: Measured) -> dict[str, bytes]:
-    """``rows.csv`` and ``verdict.json``, by name."""
-    answers = answers_of_results(
-        measured.results,
-        measured.cells,
-        lambda cell: measured.labels[cell.id],
+    """``rows.csv``, ``verdict.json`` and the report's tables, ``tables/*.csv``, by name.
+
+    Left out are the tables that need more than results: of failures, of source models, and of the paper's numbers.
+    """
+    study = study_of(
+        results=measured.results,
+        failures=(),
+        planned=measured.cells,
+        label_of=lambda cell: measured.labels[cell.id],
         read_predictions=lambda results: {
             result.cell.id: measured.predictions[result.cell.id]
             for result in results
@@ -53,10 +60,13 @@ def derived_files(measured: Measured) -> dict[str, bytes]:
         },
         smallest_difference=measured.smallest_difference,
     )
-    records = [record for answer in answers for record in answer.records()]
+    records = [record for answer in study.answers for record in answer.records()]
+    sections = [*(panel_tables(study, panel) for panel in study.panels), study_tables(study)]
+    tables = [table for section in sections for own in section.values() for table in own]
     return {
         "rows.csv": to_csv(row_list(measured.results, measured.labels)),
         "verdict.json": json.dumps(records, indent=1, ensure_ascii=False).encode(),
+        **{f"tables/{slug(table.name)}.csv": FILE_FORMATS["csv"](table).encode() for table in tables},
     }
 
 

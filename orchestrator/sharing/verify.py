@@ -20,11 +20,13 @@ class Verification:
 
     Attributes:
         grid, cells, results: the grid's name, and the numbers of its cells and results.
+        version: of the project that wrote the bundle; tables of another version may be laid out otherwise.
         computed: the files that were computed again from the results; none if the results themselves are not intact.
         problems: everything that is wrong; none for a bundle as it was written.
     """
 
     grid: str
+    version: str
     cells: int
     results: int
     computed: tuple[str, ...]
@@ -56,10 +58,14 @@ def verify_bundle(path: Path) -> Verification:
                     problems.append(Problem(name, "it is missing"))
                 elif difference := first_difference(name, bundle.files[name], content):
                     problems.append(Problem(name, difference))
+            for name in bundle.files:
+                if name.startswith("tables/") and name not in computed:
+                    problems.append(Problem(name, "the results give no such table"))
     elif not problems:
         problems.append(Problem(CELLS, "it is missing, or it names no cells"))
-    grid = str(bundle.manifest.get("grid", "?"))
-    return Verification(grid, len(cells), len(results), tuple(computed), tuple(problems))
+    grid, project = str(bundle.manifest.get("grid", "?")), bundle.manifest.get("project")
+    version = str(project.get("version", "?")) if isinstance(project, dict) else "?"
+    return Verification(grid, version, len(cells), len(results), tuple(computed), tuple(problems))
 
 
 def read_records(
