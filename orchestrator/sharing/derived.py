@@ -61,8 +61,8 @@ def derived_files(measured: Measured) -> dict[str, bytes]:
         smallest_difference=measured.smallest_difference,
     )
     records = [record for answer in study.answers for record in answer.records()]
-    sections = [*(panel_tables(study, panel) for panel in study.panels), study_tables(study)]
-    tables = [table for section in sections for own in section.values() for table in own]
+    tables = [table for panel in study.panels for own in panel_tables(study, panel).values() for table in own]
+    tables += [table for own in study_tables(study).values() for table in own]
     return {
         "rows.csv": to_csv(row_list(measured.results, measured.labels)),
         "verdict.json": json.dumps(records, indent=1, ensure_ascii=False).encode(),
