@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
-.PHONY: demo test quick coverage setup lint types fuzz audit bench faults soak clean
+.PHONY: demo test quick coverage setup lint types docs fuzz audit bench faults soak clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m orchestrator grid demo
@@ -31,6 +31,10 @@ lint: $(VENV)/.installed-test
 
 types: $(VENV)/.installed-test
 	$(BIN)/mypy
+
+docs: $(VENV)/.installed-test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo 'open build/site/index.html'
 
 fuzz: $(VENV)/.installed-test
 	BOLT_FUZZ=1 $(BIN)/python -m pytest tests/fuzz

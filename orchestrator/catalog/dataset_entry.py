@@ -28,7 +28,12 @@ class Splits(StrictModel):
 
 
 class DomainEntry(StrictModel):
-    """A family of datasets: each one's sources are the others."""
+    """A family of datasets: each one's sources are the others.
+
+    Attributes:
+        name: its key.
+        title: the name printed in tables.
+    """
 
     name: Key
     title: Title

@@ -13,14 +13,22 @@ PartName = Literal["train", "test", "all"]
 
 
 class ToyRoute(StrictModel):
-    """Images drawn by ``orchestrator.drawn_world``; ``task`` names the drawn task."""
+    """Images drawn by ``orchestrator.drawn_world``.
+
+    Attributes:
+        task: name of the drawn task.
+    """
 
     kind: Literal["toy"]
     task: str
 
 
 class SklearnRoute(StrictModel):
-    """A dataset that comes with scikit-learn."""
+    """A dataset that comes with scikit-learn.
+
+    Attributes:
+        loader: name of its function in ``sklearn.datasets``.
+    """
 
     kind: Literal["sklearn"]
     loader: str
@@ -41,7 +49,11 @@ Inside = Annotated[str, AfterValidator(_check_inside)]
 
 
 class FolderRoute(StrictModel):
-    """Class folders under the data root, in ``train/`` and ``test/``, or in ``all/`` for a split recipe."""
+    """Class folders under the data root, in ``train/`` and ``test/``, or in ``all/`` for a split recipe.
+
+    Attributes:
+        folder: the folder that holds them, under the data root.
+    """
 
     kind: Literal["folder"]
     folder: Inside
@@ -122,6 +134,10 @@ class ManualRoute(StrictModel):
     """Images that the user must get by hand, as ``instructions`` say.
 
     The class folders may be at any depth below the dataset's folder, all at the same.
+
+    Attributes:
+        instructions: how to get the images, and where to put them.
+        layout: how images are sorted in them.
     """
 
     kind: Literal["manual"]

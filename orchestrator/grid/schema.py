@@ -55,7 +55,13 @@ class SourcesChoice(StrictModel):
 
 
 class MethodChoice(StrictModel):
-    """One entry of ``methods``: a name, its settings, and a label for reports (``as``)."""
+    """One entry of ``methods``: ``NAME``, or ``NAME: {SETTING: VALUE, as: LABEL}``.
+
+    Attributes:
+        name: name of the method.
+        settings: the settings that differ from the method's defaults; ``preset`` selects a named group of settings.
+        label: the value of ``as``: how reports name the method with these settings.
+    """
 
     name: str
     settings: dict[str, Any] = Field(default={})
@@ -83,7 +89,20 @@ class MethodChoice(StrictModel):
 
 
 class Block(StrictModel):
-    """One block: the product of its backbones, targets, methods, shots and seeds. ``docs/grids.md`` has the fields."""
+    """One block: the product of its backbones, targets, methods, shots and seeds. ``docs/grids.md`` has an example.
+
+    Attributes:
+        track: how adaptation is measured: what a method is given and what is scored.
+        backbones: names of backbones of the catalog.
+        domains: the targets are all datasets of these domains.
+        datasets: the targets by name, instead of ``domains``.
+        sources: the datasets whose source models a method may use: a rule, or a mapping.
+        evaluate_on: the datasets that a cell of the ``ood`` track is scored on; by default the target.
+        shots: k, the number of labelled images of each class; not on the ``tta`` track, which reads no labels.
+        seeds: seeds of the support draw, from 1.
+        methods: the methods to measure.
+        protocol: overrides the grid's protocol for this block.
+    """
 
     track: str
     backbones: Names
@@ -108,7 +127,17 @@ class VerdictChoice(StrictModel):
 
 
 class GridFile(StrictModel):
-    """A grid file. Its blocks are checked one by one later, so that messages can name them."""
+    """A grid file. Its blocks are checked one by one later, so that messages can name them.
+
+    Attributes:
+        title: what people call the grid.
+        description: what it is for, in a sentence or two.
+        include: grids whose cells are part of this one: names, or paths relative to this file.
+        protocol: how cells are measured: ``strict``, ``published``, or ``{name: strict, SWITCH: VALUE}``.
+        fine_tuning: the recipe of the source models, where it differs from the default.
+        verdict: how methods are compared.
+        blocks: each block is a product of its lists; the grid is their union.
+    """
 
     title: str
     description: str = ""

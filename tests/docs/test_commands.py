@@ -1,0 +1,97 @@
+"""Every command in the README and the docs has the options and the grids that it names."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from orchestrator.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+GRIDS = {path.stem for path in (ROOT / "grids").glob("*.yaml")}
+
+COMMAND = re.compile(r"python -m orchestrator ((?:'[^'\n]*'|\"[^\"\n]*\"|[^\n`'\"#])*)")
+"""A command up to the end of the line, of the inline code, of the string it stands in, or to a comment."""
+
+EXAMPLES = {"seconds": "adding-a-command.md"}
+"""Command -> the page that shows how to add it."""
+
+
+def commands() -> list[tuple[str, str]]:
+    """Page and words of every command, without the explanation that stands beside some."""
+    found = {}
+    for page in PAGES:
+        text = re.sub(r"\\\n\s*", " ", page.read_text(encoding="utf-8"))
+        for match in COMMAND.finditer(text):
+            words = re.sub(r"\s{2,}[a-z].*|\s{2,}$|\.$", "", match[1]).strip()
+            first = words.split(" ")[0]
+            if first.islower() and "..." not in words.split(" ") and EXAMPLES.get(first) != page.name:
+                found[words] = page.name
+    return [(page, words) for words, page in found.items()]
+
+
+def parse(command: Any, name: str, words: list[str]) -> None:
+    """Parse the words as the command line does, and run nothing. Raises for an unknown command or option."""
+    context = command.make_context(name, list(words))
+    if hasattr(command, "commands"):
+        below, found, rest = command.resolve_command(context, words)
+        parse(found, below, rest)
+
+
+@pytest.mark.parametrize(("page", "words"), commands())
+def test_command_has_these_options(page: str, words: str) -> None:
+    parse(get_command(app), "orchestrator", shlex.split(words))
+
+
+def planned() -> list[str]:
+    """The options with which the pages plan or run a grid of the project, once each."""
+    found = set()
+    for _, words in commands():
+        verb, *rest = shlex.split(words)
+        if verb in ("grid", "plan") and rest[0] in GRIDS and not {"--catalog", "--store", "--data-root"} & {*rest}:
+            kept = [word for word in rest if word not in ("--plan", "--local", "--address", "auto")]
+            if "prototype" not in words:  # the method that docs/adding-a-method.md adds
+                found.add(shlex.join(kept))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("words", planned())
+def test_grid_of_a_page_can_be_planned(words: str, tmp_path: Path) -> None:
+    limit = [] if "--limit" in words else ["--limit", "3"]
+    done = CliRunner().invoke(app, ["plan", *shlex.split(words), *limit, "--store", str(tmp_path / "runs")])
+    assert done.exit_code == 0, done.output
+    assert "to do" in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("data list", "eurosat"),
+        ("data list --domain general", "dtd"),
+        ("backbones list", "vit-b-32"),
+    ],
+)
+def test_command_that_only_reads_runs(words: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, shlex.split(words))
+    assert done.exit_code == 0, done.output
+    assert shown in done.output
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_and_make_targets_of_a_page_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    blocks = "\n".join(re.findall(r"^```(?:sh|bash)?\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    typed = {*re.findall(r"`make ([a-z]+)`", text), *re.findall(r"^\$? ?make ([a-z]+)", blocks, re.MULTILINE)}
+    assert typed <= targets
+    scripts = re.findall(r"\b((?:benchmarks|examples|docs|tests|grids)/[\w/-]+\.(?:py|yaml|csv|md))\b", text)
+    new = {f"grids/{name}.yaml" for name in ("NAME", "my-grid")}
+    assert [script for script in scripts if not (ROOT / script).exists() and script not in new] == []

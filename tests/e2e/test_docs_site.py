@@ -1,0 +1,75 @@
+"""The documentation site is built without a warning, and works from a disk."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from typer.main import get_command
+
+from orchestrator.cli.app import app
+
+pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built with warnings as errors."""
+    folder = tmp_path_factory.mktemp("site")
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_every_link_leads_to_a_file_of_the_site(site: Path) -> None:
+    broken = []
+    for page in site.glob("*.html"):
+        for link in re.findall(r'\b(?:href|src)="([^"]+)"', page.read_text(encoding="utf-8")):
+            target = urlsplit(link)
+            if target.scheme or not target.path or page.name == "404.html":
+                continue
+            if not (page.parent / unquote(target.path)).exists():
+                broken.append(f"{page.name}: {link}")
+    assert broken == []
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    for page in site.glob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert re.findall(r'<(?:script|img|iframe)[^>]+src="https?:[^"]*"', text) == []
+        assert re.findall(r'<link[^>]+rel="(?:stylesheet|preconnect)"[^>]+href="https?:[^"]*"', text) == []
+
+
+def test_search_finds_a_page_of_each_part(site: Path) -> None:
+    index = (site / "search" / "search_index.js").read_text(
+        encoding="utf-8"
+    )  # a script: a browser loads it from a disk
+    for page in ("index.html", "own-data.html", "commands.html", "grid-files.html", "python.html", "protocols.html"):
+        assert f'"location":"{page}' in index
+
+
+def test_page_of_commands_has_every_command_and_option(site: Path) -> None:
+    sections = (site / "commands.html").read_text(encoding="utf-8").split("<h2 ")
+    for name, command in get_command(app).commands.items():
+        below = getattr(command, "commands", None) or {"": command}
+        for verb, one in below.items():
+            title = f"{name} {verb}".strip()
+            section = next(part for part in sections if f">{title}<" in part)
+            for parameter in one.params:
+                assert parameter.param_type_name == "argument" or parameter.opts[0] in section
+
+
+def test_page_of_the_library_has_signatures(site: Path) -> None:
+    page = re.sub(r"<[^>]+>", "", (site / "python.html").read_text(encoding="utf-8"))
+    assert "load_backbone" in page
+    assert "quick_gelu" in page
+    assert ":class:" not in page
