@@ -33,7 +33,7 @@ types: $(VENV)/.installed-test
 	$(BIN)/mypy
 
 docs: $(VENV)/.installed-test
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo 'open build/site/index.html'
 
 fuzz: $(VENV)/.installed-test

@@ -135,7 +135,8 @@ def adapt(
         method: a name in ``bolt.methods.METHODS``.
         sources: models fine-tuned on other data, for the methods that use them.
         prompts: templates of the text prompts, with ``{}`` for the class name.
-        name, seed: key the augmented views and the order of the images; equal values give bit-identical results.
+        name: name of the data; with ``seed`` it keys the augmented views and the order of the images.
+        seed: equal names and seeds give bit-identical results.
         mirror: whether training views may be mirrored; use ``False`` if mirroring changes the class, as for letters.
         exif_rotation: whether photographs are rotated by their EXIF orientation, now and in predictions.
         initial: tensors of a meta-learned image tower, for the method that starts from one.

@@ -42,7 +42,7 @@ def _section(words: str, command: Any) -> str:
     pieces = " ".join(command.collect_usage_pieces(context))
     pieces = pieces.replace("{", "").replace("}", "").replace("[[", "[").replace("]]", "]")
     records = filter(None, (parameter.get_help_record(context) for parameter in command.get_params(context)))
-    rows = [f"| `{_plain(names)}` | {meaning.replace('  [', ' [')} |" for names, meaning in records]
+    rows = [f"| `{_plain(names)}` | {_escaped(meaning)} |" for names, meaning in records]
     lines = [
         f"## {words}",
         "",
@@ -54,6 +54,11 @@ def _section(words: str, command: Any) -> str:
         "",
     ]
     return "\n".join([*lines, "| | |", "|---|---|", *rows, ""])
+
+
+def _escaped(meaning: str) -> str:
+    """A help text for a cell of a Markdown table, with its brackets as plain characters."""
+    return meaning.replace("  [", " [").replace("[", "\\[").replace("]", "\\]").replace("|", "\\|")
 
 
 def _plain(names: str) -> str:

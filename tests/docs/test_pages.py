@@ -69,3 +69,10 @@ def test_every_public_name_of_bolt_is_on_the_page_of_the_library() -> None:
 
     page = (DOCS / "python.md").read_text(encoding="utf-8")
     assert [name for name in bolt.__all__ if not re.search(rf"\.{name}\b", page)] == []
+
+
+def test_every_grid_of_the_project_is_on_the_page_of_grids() -> None:
+    page = (DOCS / "grids.md").read_text(encoding="utf-8")
+    table = page.split("## The project's grids")[1]
+    grids = {path.stem for path in (ROOT / "grids").glob("*.yaml")} - {"prompts"}
+    assert grids - set(re.findall(r"`([\w-]+)`", table)) == set()

@@ -52,7 +52,6 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
 def test_search_finds_a_page_of_each_part(site: Path) -> None:
     index = (site / "search" / "search_index.js").read_text(
         encoding="utf-8"
-    )  # a script: a browser loads it from a disk
     for page in ("index.html", "own-data.html", "commands.html", "grid-files.html", "python.html", "protocols.html"):
         assert f'"location":"{page}' in index
 
@@ -61,11 +60,11 @@ def test_page_of_commands_has_every_command_and_option(site: Path) -> None:
     sections = (site / "commands.html").read_text(encoding="utf-8").split("<h2 ")
     for name, command in get_command(app).commands.items():
         below = getattr(command, "commands", None) or {"": command}
-        for verb, one in below.items():
-            title = f"{name} {verb}".strip()
-            section = next(part for part in sections if f">{title}<" in part)
-            for parameter in one.params:
-                assert parameter.param_type_name == "argument" or parameter.opts[0] in section
+        for verb in below:
+            anchor = "-".join(filter(None, (name, verb)))
+            section = next(part for part in sections if part.startswith(f'id="{anchor}"'))
+            for option in (one.opts[0] for one in below[verb].params if one.param_type_name == "option"):
+                assert f"<code>{option}" in section
 
 
 def test_page_of_the_library_has_signatures(site: Path) -> None:
