@@ -50,8 +50,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
 
 
 def test_search_finds_a_page_of_each_part(site: Path) -> None:
-    index = (site / "search" / "search_index.js").read_text(
-        encoding="utf-8"
+    index = (site / "search" / "search_index.js").read_text(encoding="utf-8")
     for page in ("index.html", "own-data.html", "commands.html", "grid-files.html", "python.html", "protocols.html"):
         assert f'"location":"{page}' in index
 
