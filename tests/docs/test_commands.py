@@ -30,7 +30,7 @@ def commands() -> list[tuple[str, str]]:
     for page in PAGES:
         text = re.sub(r"\\\n\s*", " ", page.read_text(encoding="utf-8"))
         for match in COMMAND.finditer(text):
-            words = re.sub(r"\s{2,}[a-z].*|\s{2,}$|\.$", "", match[1]).strip()
+            words = re.sub(r"\s{2,}[a-z].*|\s{2,}$|\.$| [>|] .*", "", match[1]).strip()
             first = words.split(" ")[0]
             if first.islower() and "..." not in words.split(" ") and EXAMPLES.get(first) != page.name:
                 found[words] = page.name
