@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -57,7 +58,8 @@ def test_search_finds_a_page_of_each_part(site: Path) -> None:
 
 def test_page_of_commands_has_every_command_and_option(site: Path) -> None:
     sections = (site / "commands.html").read_text(encoding="utf-8").split("<h2 ")
-    for name, command in get_command(app).commands.items():
+    group: Any = get_command(app)
+    for name, command in group.commands.items():
         below = getattr(command, "commands", None) or {"": command}
         for verb in below:
             anchor = "-".join(filter(None, (name, verb)))
