@@ -62,7 +62,7 @@ def main() -> None:
     print(f"grid {grid}: {len(drawn.results):,} results, 100 failures, 300 missing; {len(drawn.sources)} sources")
     with tempfile.TemporaryDirectory(prefix="bolt-report-") as folder:
         start = time.perf_counter()
-        files = write_report(**drawn.arguments(), folder=Path(folder))
+        files = write_report(drawn.study(), Path(folder))
         show(
             f"writing {len(files.tables)} tables, {len(files.figures)} figures",
             time.perf_counter() - start,

@@ -279,7 +279,7 @@ def second(size: int, parts: Sequence[str], folder: Path) -> Measured:
     """The second driver: plan and run the open cells as a session does, write the report, sync."""
     from orchestrator.cli.grid_runs import GridRuns
     from orchestrator.planning.plan import make_plan
-    from orchestrator.report.grid_report import write_grid_report
+    from orchestrator.report.grid_report import grid_study, write_grid_report
     from orchestrator.store import Store
 
     register_nothing()
@@ -296,7 +296,7 @@ def second(size: int, parts: Sequence[str], folder: Path) -> Measured:
         raise RuntimeError(f"{size - len(plan.done)} cells were forgotten")
     if "report" in parts:
         begun = time.perf_counter()
-        write_grid_report(plan, catalog, store)
+        write_grid_report(grid_study(plan, store), store)
         found["report_s"] = time.perf_counter() - begun
     if "sync" in parts:
         runs = GridRuns(grid, catalog, store)

@@ -14,6 +14,8 @@ from orchestrator.util.units import pluralize
 
 POWER = 0.8
 """The probability with which the estimated number of further datasets or seeds settles a pair."""
+MANY = 100
+"""Methods that more datasets or seeds than this would be needed to separate are called nearly equal."""
 LARGEST_COUNT = 1000
 """A number of missing datasets or seeds is not estimated beyond this."""
 
@@ -133,10 +135,10 @@ class Comparison:
 
     def _what_would_settle(self) -> str:
         noun = "dataset" if self.scope == "datasets" else "seed"
-        if self.more is not None and self.more < LARGEST_COUNT:
+        if self.more is not None and self.more <= MANY:
             return f"about {pluralize(self.more, f'more {noun}')} would settle it"
         if self.more is not None:
-            return f"{LARGEST_COUNT:,} more {noun}s would not settle it"
+            return f"some are nearly equal, and more {noun}s will hardly separate them"
         if any(pair.n < 2 for pair in self.pairs):
             return f"too few shared {noun}s to say how many more would settle it"
         return "more seeds alone would not settle it, the test images are too few"

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from orchestrator.analysis.comparison import Comparison
 
+LISTED = 3
+"""The sentence names at most this many of the methods beside the recommended one."""
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -87,12 +90,12 @@ def _clause(choice: Choice, method: str, shown: Mapping[str, str]) -> tuple[str,
     rivals = [other for other in _close(choice) if other != method]
     if rivals:
         relation = "are level" if comparison.outcome == "level" else "cannot be told apart yet"
-        listed = _listed([name, *(shown.get(rival, rival) for rival in rivals)])
+        listed = _listed([name, *_shortened([shown.get(rival, rival) for rival in rivals])])
         return "", f"{listed} {relation} and {name} {_advantage(choice, method, rivals)}"
     others = [shown.get(other, other) for other in comparison.best_set if other != method]
     if others:
         verb = "is" if len(others) == 1 else "are"
-        return f"use {name}", f"although {_listed(others)} {verb} not excluded"
+        return f"use {name}", f"although {_listed(_shortened(others))} {verb} not excluded"
     return f"use {name}", "(no other method was measured)" if comparison.outcome == "single" else ""
 
 
@@ -127,6 +130,12 @@ def _at(own: Sequence[int], ks: Sequence[int]) -> str:
     if list(own) == list(ks[-len(own) :]):
         return f"from k = {own[0]} on"
     return f"at k = {_listed([str(k) for k in own])}"
+
+
+def _shortened(names: Sequence[str]) -> list[str]:
+    """The names, or the first ``LISTED`` of them and ``n more``."""
+    more = len(names) - LISTED
+    return [*names[:LISTED], f"{more} more"] if more > 0 else list(names)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from orchestrator.analysis.correct_predictions import (
     predictions_by_id,
 )
 from orchestrator.analysis.recommendation import Choice, Cost, recommend, recommended_method
-from orchestrator.analysis.rows import LabelOf, Row, labels_of, row_list
+from orchestrator.analysis.rows import LabelOf, Row, in_planned_order, labels_of, row_list
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import SMALLEST_DIFFERENCE
 from orchestrator.store.results import Result
@@ -199,7 +199,7 @@ def answers_of_results(
     read_predictions: ReadPredictions | None = None,
     smallest_difference: float = SMALLEST_DIFFERENCE,
 ) -> tuple[Answer, ...]:
-    """The answers of a grid. The plan decides which variants of methods are ablations, and so take no part.
+    """The answers of a grid, in the order of the plan, which also decides which variants of methods are ablations.
 
     Args:
         results: one for each finished cell.
@@ -207,10 +207,10 @@ def answers_of_results(
         label_of: gives the name of a cell's method with its settings.
         read_predictions: reads the predictions of results, which answers about single datasets need.
     """
-    cells = {cell.id: cell for cell in (*planned, *(result.cell for result in results))}
+    cells, ordered = in_planned_order(results, planned)
     labels = labels_of(cells.values(), label_of)
-    rows = comparable_rows(row_list(results, labels), ablations_of(cells.values(), labels))
-    predictions_of = predictions_by_id(results, read_predictions)
+    rows = comparable_rows(row_list(ordered, labels), ablations_of(cells.values(), labels))
+    predictions_of = predictions_by_id(ordered, read_predictions)
     return answers_of(rows, predictions_of=predictions_of, smallest_difference=smallest_difference)
 
 

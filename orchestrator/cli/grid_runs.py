@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from orchestrator.analysis.comparable import Ablation, ablations_of, base_protocol
+from orchestrator.analysis.display_names import display_names
 from orchestrator.analysis.verdict import answers_of_results
-from orchestrator.planning.plan import Plan, in_running_order
 from orchestrator.report.paper.published import published_accuracy
 from orchestrator.tracking.background import BackgroundTracker
 from orchestrator.tracking.errors import classify_tracking_error
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from orchestrator.catalog import Catalog
     from orchestrator.grid import Grid
     from orchestrator.report import ReportFiles
+    from orchestrator.report.analysis.study import Study
     from orchestrator.report.styles import Style
     from orchestrator.store import Store
     from orchestrator.store.results import Result
@@ -85,7 +86,6 @@ class GridRuns:
     def _method_looks(self) -> tuple[Mapping[str, Style], Mapping[str, str], frozenset[Ablation]]:
         """The colours and display names of the grid's labels, and which of them are ablations."""
         # The report's packages take seconds to import.
-        from orchestrator.report.display_names import display_names
         from orchestrator.report.styles import styles_of
 
         cells = self._grid.all_cells
@@ -101,7 +101,7 @@ class GridRuns:
 
         return BackgroundTracker(self.open_tracker, self.label, self._store.read_result, say=say)
 
-    def sync(self, plan: Plan, report: ReportFiles, console: Console, *, verify: bool = False) -> SyncOutcome:
+    def sync(self, study: Study, report: ReportFiles, console: Console, *, verify: bool = False) -> SyncOutcome:
         """Make the runs of the grid's MLflow experiment equal to the results.
 
         The experiment covers the whole grid: cells that ``--only`` and ``--limit`` leave out keep their runs. A
@@ -109,17 +109,23 @@ class GridRuns:
         raised: the results are stored in any case.
 
         Args:
-            plan: has the results of the grid's cells.
+            study: the results of the selected cells.
             report: files to attach to the grid's own run.
             console: shows the progress.
             verify: compare every run, even when the grid's own run says that nothing has changed.
         """
         later = f"`python -m orchestrator sync {self._grid.name}` continues later"
         every = self._grid.all_cells
-        results = plan.done if every == self._grid.cells else self._store.read_results(in_running_order(every))[0]
-        answers = answers_of_results(
-            results, every, self._grid.label, smallest_difference=self._grid.smallest_difference
-        )
+        results, answers = study.results, study.answers
+        if every != self._grid.cells:
+            results = tuple(self._store.read_results(every)[0])
+            answers = answers_of_results(
+                results,
+                every,
+                self._grid.label,
+                read_predictions=self._store.read_predictions,
+                smallest_difference=self._grid.smallest_difference,
+            )
 
         def attempt(on_progress: Callable[[int, int], None]) -> SyncReport:
             return self.open_tracker().sync(

@@ -32,16 +32,16 @@ def sync(
     Missing runs are added, leftovers and duplicates are removed. It cannot run while the grid runs.
     """
     from orchestrator.cli.grid_runs import GridRuns
-    from orchestrator.report.grid_report import write_grid_report
+    from orchestrator.report.grid_report import grid_study, write_grid_report
 
     workspace = open_workspace(grid, store, data_root, catalog)
     runs = GridRuns(workspace.grid, workspace.catalog, workspace.store)
     with grid_lease(workspace.store, workspace.grid.name, partial(print_line, style="yellow")):
-        plan = workspace.plan()
-        report = write_grid_report(plan, workspace.catalog, workspace.store)
+        study = grid_study(workspace.plan(), workspace.store)
+        report = write_grid_report(study, workspace.store)
         if rebuild:
             _set_database_aside(runs.location)
-        outcome = runs.sync(plan, report, Console(), verify=True)
+        outcome = runs.sync(study, report, Console(), verify=True)
     print_line(outcome.message)
     raise typer.Exit(0 if outcome.complete else 1)
 

@@ -39,9 +39,9 @@ def report(
 
         written = f"published: {write_published(output or Path('published'))}"
     else:
-        from orchestrator.report.grid_report import report_location, write_grid_report
+        from orchestrator.report.grid_report import grid_study, report_location, write_grid_report
 
         workspace = open_workspace(grid, store, data_root, catalog)
-        files = write_grid_report(workspace.plan(), workspace.catalog, workspace.store)
-        written = f"report: {report_location(files, workspace.grid.name, workspace.store)}"
+        files = write_grid_report(grid_study(workspace.plan(), workspace.store), workspace.store)
+        written = f"report: {report_location(files, workspace.store)}"
     print_line(written)

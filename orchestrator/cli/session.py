@@ -23,7 +23,7 @@ from orchestrator.planning.text_limits import text_limits
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.status_file import StatusFile
-from orchestrator.report.grid_report import report_location, write_grid_report
+from orchestrator.report.grid_report import grid_study, report_location, write_grid_report
 from orchestrator.store.lease import grid_lease
 from orchestrator.util.console import print_line, print_sentence
 from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
@@ -32,6 +32,7 @@ from orchestrator.util.units import pluralize
 
 if TYPE_CHECKING:
     from orchestrator.report import ReportFiles
+    from orchestrator.report.analysis.study import Study
     from orchestrator.store import Store
 
 
@@ -58,9 +59,10 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
         except KeyboardInterrupt:  # the progress view has printed how to continue
             return EXIT_CODE
         finished = plan.updated(workspace.store)
-        report = write_grid_report(finished, workspace.catalog, workspace.store)
-        tracked = runs.sync(finished, report, console)
-    _print_end(finished, summary, report, tracked.message, workspace.store, console)
+        study = grid_study(finished, workspace.store)
+        report = write_grid_report(study, workspace.store)
+        tracked = runs.sync(study, report, console)
+    _print_end(study, summary, report, tracked.message, workspace.store, console)
     return 1 if finished.failed else 0
 
 
@@ -107,27 +109,18 @@ def _run(plan: Plan, runs: GridRuns, workspace: Workspace, options: RunOptions, 
 
 
 def _print_end(
-    plan: Plan, summary: RunSummary, report: ReportFiles, tracked: str, store: Store, console: Console
+    study: Study, summary: RunSummary, report: ReportFiles, tracked: str, store: Store, console: Console
 ) -> None:
     """Print the accuracies, what this run did, and where the report and the runs are."""
     from orchestrator.report import terminal_summary
 
     console.print()
-    console.print(
-        terminal_summary(
-            results=plan.done,
-            failures=plan.failed,
-            planned=plan.grid.cells,
-            label_of=plan.grid.label,
-            text_limits=text_limits(plan, store),
-            smallest_difference=plan.grid.smallest_difference,
-        )
-    )
+    console.print(terminal_summary(study))
     console.print()
     for line in (
         f"this run: {pluralize(summary.built, 'artifact')} built, {pluralize(summary.trials, 'trial')} started",
         tracked,
-        f"report: {report_location(report, plan.grid.name, store)}",
-        f"compare runs: python -m orchestrator ui {plan.grid.name} --store {store.url}",
+        f"report: {report_location(report, store)}",
+        f"compare runs: python -m orchestrator ui {study.grid_name} --store {store.url}",
     ):
         print_line(line, console)

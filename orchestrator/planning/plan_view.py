@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.core.text_limit import TextLimit
-from orchestrator.planning.checks import bytes_to_build, check_disk_space, disk_line, missing_inputs
+from orchestrator.planning.checks import bytes_to_build, check_disk_space, check_inputs, disk_line
 from orchestrator.planning.estimate import estimate_line
 from orchestrator.planning.packing import ASSUMED_GPU_MIB, HEADROOM, Demand, Packing
 from orchestrator.planning.plan import Plan
@@ -21,7 +22,6 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.machine import local_gpus
 from orchestrator.util.units import human_bytes
 
-SHOWN_MISSING = 6
 SHOWN_METHODS = 4
 SHOWN_LIMITS = 6
 
@@ -42,13 +42,11 @@ def plan_view(plan: Plan, store: Store, disk_budget: int | None = None, gpu_byte
         parts += [packing_view(plan, gpu_bytes), Text()]
     parts.append(Text(estimate_line(plan)))
     parts += [Text(line, style="yellow") for line in limit_lines(text_limits(plan, store))]
-    try:
-        check_disk_space(plan, store, disk_budget)
-    except UserError as error:
-        parts.append(Text(f"\n{error}", style="yellow"))
-    if absent := list(missing_inputs(plan)):
-        parts.append(Text(f"\nnot on this machine: {_listed(absent, SHOWN_MISSING)}", style="yellow"))
-        parts.append(Text(f"`doctor {plan.grid.name}` says how to get each"))
+    for check in (partial(check_disk_space, plan, store, disk_budget), partial(check_inputs, plan)):
+        try:
+            check()
+        except UserError as error:
+            parts.append(Text(f"\n{error}", style="yellow"))
     parts.append(Text(f"\nstore: {store.url}"))
     return Group(*parts)
 
@@ -66,7 +64,7 @@ def limit_lines(limits: Sequence[TextLimit]) -> list[str]:
     lines = [line for limit in limits[:SHOWN_LIMITS] for line in (limit.sentence, f"  equal: {limit.shared_words}")]
     if len(limits) > SHOWN_LIMITS:
         others = [limit.dataset for limit in limits[SHOWN_LIMITS:]]
-        lines.append(f"equal class vectors also in {_listed(others, SHOWN_MISSING)}")
+        lines.append(f"equal class vectors also in {_listed(others, SHOWN_LIMITS)}")
     return lines
 
 

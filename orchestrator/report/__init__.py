@@ -8,7 +8,8 @@ pages. ``write`` writes everything into a folder. Start reading in ``registry.py
 from __future__ import annotations
 
 from orchestrator.analysis.rows import Row, SourceRow, rows_of
+from orchestrator.report.analysis.study import study_of
 from orchestrator.report.terminal import terminal_summary
 from orchestrator.report.write import ReportFiles, write_report
 
-__all__ = ["ReportFiles", "Row", "SourceRow", "rows_of", "terminal_summary", "write_report"]
+__all__ = ["ReportFiles", "Row", "SourceRow", "rows_of", "study_of", "terminal_summary", "write_report"]

@@ -1,46 +1,53 @@
-"""The report of a grid, written into its store from the results of its plan."""
+"""The study of a grid, made from its plan, and its report, written into its store."""
 
 from __future__ import annotations
 
-from orchestrator.analysis.rows import NamesOf, PublishedOf, Row
+from orchestrator.analysis.rows import NamesOf, PublishedOf, Row, SourceRow
 from orchestrator.catalog import Catalog
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.text_limits import source_limits, text_limits
-from orchestrator.report import ReportFiles, SourceRow, write_report
+from orchestrator.report.analysis.study import Study, study_of
 from orchestrator.report.paper.published import published_accuracy
+from orchestrator.report.write import ReportFiles, write_report
 from orchestrator.store import CorruptArtifact, Store
 from orchestrator.store.local_mirror import local_folder, upload_folder
 
 
-def write_grid_report(plan: Plan, catalog: Catalog, store: Store) -> ReportFiles:
-    """Write the grid's report from the results there are. The files of a remote store are written here and uploaded."""
+def grid_study(plan: Plan, store: Store) -> Study:
+    """The results of a plan, arranged once for the report, the terminal and MLflow."""
     grid = plan.grid
-    files = write_report(
+    return study_of(
         grid_name=grid.name,
         title=grid.title,
         description=grid.description,
         results=plan.done,
         failures=plan.failed,
-        planned=plan.grid.cells,
+        planned=grid.cells,
         label_of=grid.label,
-        published_of=published_of(catalog),
-        names_of=published_names(catalog),
-        sources=source_rows(plan, catalog, store),
+        published_of=published_of(plan.catalog),
+        names_of=published_names(plan.catalog),
+        sources=source_rows(plan, store),
         text_limits=text_limits(plan, store),
-        inspected={path.stem for path in local_folder(store.files, "reports/cells").glob("*.html")},
-        smallest_difference=grid.smallest_difference,
         read_predictions=store.read_predictions,
-        folder=local_folder(store.files, f"reports/{grid.name}"),
+        smallest_difference=grid.smallest_difference,
     )
-    upload_folder(store.files, f"reports/{grid.name}", last=files.page.name)
+
+
+def write_grid_report(study: Study, store: Store) -> ReportFiles:
+    """Write a grid's report into its store. The files of a remote store are written here and uploaded."""
+    folder = f"reports/{study.grid_name}"
+    inspected = {path.stem for path in local_folder(store.files, "reports/cells").glob("*.html")}
+    files = write_report(study, local_folder(store.files, folder), inspected=inspected)
+    upload_folder(store.files, folder, last=files.page.name)
     return files
 
 
-def report_location(files: ReportFiles, grid: str, store: Store) -> str:
+def report_location(files: ReportFiles, store: Store) -> str:
     """Where the page is: its path in the store, and this machine's copy of it where the store is remote."""
     if store.files.is_local:
         return str(files.page)
-    return f"{files.page}, and in the store {store.files.location(f'reports/{grid}/{files.page.name}')}"
+    page = f"reports/{files.page.parent.name}/{files.page.name}"
+    return f"{files.page}, and in the store {store.files.location(page)}"
 
 
 def published_names(catalog: Catalog) -> NamesOf:
@@ -64,7 +71,7 @@ def published_of(catalog: Catalog) -> PublishedOf:
     return lookup
 
 
-def source_rows(plan: Plan, catalog: Catalog, store: Store) -> list[SourceRow]:
+def source_rows(plan: Plan, store: Store) -> list[SourceRow]:
     """The accuracy of every source model on its own task, for the models that are built and readable."""
     models = {
         plan.sources[source]
@@ -82,7 +89,7 @@ def source_rows(plan: Plan, catalog: Catalog, store: Store) -> list[SourceRow]:
             rows.append(
                 SourceRow(
                     model.backbone.name,
-                    catalog.dataset(model.ref.dataset).domain,
+                    plan.catalog.dataset(model.ref.dataset).domain,
                     model.ref.dataset,
                     artifact.meta["accuracy_zero_shot"],
                     artifact.meta["accuracy_fine_tuned"],

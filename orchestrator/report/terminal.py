@@ -9,40 +9,19 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from orchestrator.analysis.rows import LabelOf
 from orchestrator.analysis.verdict import Answer
-from orchestrator.core.cell import Cell
-from orchestrator.core.settings import SMALLEST_DIFFERENCE
-from orchestrator.core.text_limit import TextLimit
-from orchestrator.report.analysis.study import Study, study_of
+from orchestrator.report.analysis.study import Study
 from orchestrator.report.notation import SELECTED_NOTE, k_title
 from orchestrator.report.tables.accuracy import main_table
 from orchestrator.report.tables.switch_effects import effects_table
 from orchestrator.report.tables.table import Table
-from orchestrator.store.results import Failure, Result
 
 _HIGHLIGHTS = {"best": "bold", "second": "underline", "": ""}
 _LISTED_FAILURES = 5
 
 
-def terminal_summary(
-    *,
-    results: Sequence[Result],
-    failures: Sequence[Failure] = (),
-    planned: Sequence[Cell] = (),
-    label_of: LabelOf,
-    text_limits: Sequence[TextLimit] = (),
-    smallest_difference: float = SMALLEST_DIFFERENCE,
-) -> RenderableType:
+def terminal_summary(study: Study) -> RenderableType:
     """What the command line prints at the end of a grid: first which method to use, then the accuracies."""
-    study = study_of(
-        results=results,
-        failures=failures,
-        planned=planned,
-        label_of=label_of,
-        text_limits=text_limits,
-        smallest_difference=smallest_difference,
-    )
     parts = [part for answer in study.answers for part in _answer(study, answer)]
     parts += [Text(limit.sentence, style="yellow") for limit in study.text_limits]
     for panel in study.main_panels:

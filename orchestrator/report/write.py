@@ -15,13 +15,10 @@ from itertools import chain
 from pathlib import Path
 
 from bolt.methods import METHODS
-from orchestrator.analysis.correct_predictions import ReadPredictions
-from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, SourceRow, frame_of
+from orchestrator.analysis.rows import frame_of
 from orchestrator.analysis.verdict import Answer
-from orchestrator.core.cell import Cell
-from orchestrator.core.settings import SMALLEST_DIFFERENCE
 from orchestrator.core.text_limit import TextLimit
-from orchestrator.report.analysis.study import study_of
+from orchestrator.report.analysis.study import Study
 from orchestrator.report.figure_pool import FigurePool
 from orchestrator.report.page.rendering import render
 from orchestrator.report.page.report_page import render_page
@@ -31,7 +28,6 @@ from orchestrator.report.registry import panel_tables, study_tables
 from orchestrator.report.tables.formats import FILE_FORMATS, to_html
 from orchestrator.report.tables.latex import to_latex_document
 from orchestrator.report.tables.table import Table
-from orchestrator.store.results import Failure, Result
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import slug
 
@@ -49,44 +45,15 @@ class ReportFiles:
     figures: tuple[Path, ...]
 
 
-def write_report(
-    *,
-    grid_name: str,
-    title: str,
-    description: str,
-    results: Sequence[Result],
-    failures: Sequence[Failure],
-    planned: Sequence[Cell],
-    label_of: LabelOf,
-    published_of: PublishedOf | None = None,
-    names_of: NamesOf | None = None,
-    sources: Sequence[SourceRow] = (),
-    text_limits: Sequence[TextLimit] = (),
-    inspected: Collection[str] = (),
-    smallest_difference: float = SMALLEST_DIFFERENCE,
-    read_predictions: ReadPredictions | None = None,
-    folder: Path,
-) -> ReportFiles:
+def write_report(study: Study, folder: Path, *, inspected: Collection[str] = ()) -> ReportFiles:
     """Write ``index.html``, ``rows.csv``, ``verdict.json``, ``tables/`` and ``figures/`` into ``folder``.
 
-    Tables are CSV, Markdown and LaTeX, figures PNG, SVG and PDF. ``smallest_difference`` is the smallest difference in
-    accuracy that matters, in points.
+    Tables are CSV, Markdown and LaTeX, figures PNG, SVG and PDF. ``inspected``: ids of the cells that have a page of
+    their own, which the report links to.
 
     All files are written to a temporary folder first, and then moved to their places, the page last. Tables and figures
     of an earlier report that the new one does not have are removed.
     """
-    study = study_of(
-        results=results,
-        failures=failures,
-        planned=planned,
-        label_of=label_of,
-        published_of=published_of,
-        names_of=names_of,
-        sources=sources,
-        text_limits=text_limits,
-        smallest_difference=smallest_difference,
-        read_predictions=read_predictions,
-    )
     folder.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(folder)
     with tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as name, FigurePool(study) as pool:
@@ -107,14 +74,10 @@ def write_report(
         paths = sorted(path.relative_to(build).as_posix() for path in build.rglob("*") if path.is_file())
         page = render_page(
             study,
-            grid_name=grid_name,
-            title=title,
-            description=description,
             panel_tables=of_panels,
             panel_figures=figures,
             tables=of_study,
             files_beside=paths,
-            command=f"python -m orchestrator report {grid_name}",
             inspected=inspected,
         )
         (build / "index.html").write_text(page, encoding="utf-8")

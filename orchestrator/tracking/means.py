@@ -1,9 +1,10 @@
-"""The MLflow runs of verdicts: for each method and k its mean over datasets, and whether it may be the best."""
+"""The MLflow runs of verdicts: for each method and k its mean accuracy, and whether the method may be the best."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from orchestrator.analysis.rows import test_name
 from orchestrator.analysis.verdict import Answer, Verdict
 from orchestrator.core.cell import Cell
 from orchestrator.store.results import Result
@@ -24,14 +25,17 @@ from orchestrator.util.units import pluralize
 ALL_DOMAINS = "all"
 """The parameter ``domain`` of means over several domains."""
 
-Place = tuple[str, str, str, str, int]
-"""Track, protocol, backbone, domain and k of a verdict; the domain is empty for all domains together."""
+Place = tuple[str, str, str, str, str, int]
+"""Track, protocol, backbone, domain, dataset and k of a verdict.
+
+The domain is empty for all domains together, the dataset for a verdict over datasets.
+"""
 
 
 def verdicts_by_place(answers: Iterable[Answer]) -> dict[Place, Verdict]:
-    """Every verdict over datasets by its place; verdicts on a single dataset are left out."""
-    verdicts = [verdict for answer in answers if not answer.dataset for verdict in answer.verdicts]
-    return {(v.track, v.protocol, v.backbone, v.domain, v.k): v for v in verdicts}
+    """Every verdict by its place."""
+    verdicts = [verdict for answer in answers for verdict in answer.verdicts]
+    return {(v.track, v.protocol, v.backbone, v.domain, v.dataset, v.k): v for v in verdicts}
 
 
 def mean_runs(
@@ -44,15 +48,16 @@ def mean_runs(
         for domain in (cell.domain, ""):
             key = (cell.track, cell.protocol.name, cell.backbone.name, domain, labels[cell.id].method)
             groups.setdefault(key, []).append(result)
+    names = {label.method: label.title or label.method for label in labels.values()}
     for place, verdict in verdicts.items():
-        *_, domain, k = place
+        *_, domain, dataset, k = place
         for score in verdict.comparison.methods:
             group = groups.get((*place[:4], score.method), [])
-            group = [result for result in group if result.cell.shots in (k, 0)]
+            group = [r for r in group if r.cell.shots in (k, 0) and (not dataset or dataset in _tests(r))]
             if not group:
                 continue
             cell, label = group[0].cell, labels[group[0].cell.id]
-            where = {"domain": domain or ALL_DOMAINS, "k": str(k)}
+            where = {"domain": domain or ALL_DOMAINS, "k": str(k)} | ({"dataset": dataset} if dataset else {})
             metrics: list[Metric] = [("accuracy_mean", rounded(score.mean), 0), ("n", float(score.n), 0)]
             if score.difference is not None:
                 metrics.append(("difference", rounded(score.difference), 0))
@@ -64,34 +69,39 @@ def mean_runs(
             if (cost := verdict.costs.get(score.method)) is not None:
                 known = {"trainable_parameters": cost.numbers, "fit_seconds": cost.seconds}
                 metrics += [(name, rounded(value), 0) for name, value in known.items() if value is not None]
-            average = f"mean of {pluralize(score.n, 'dataset')}"
+            average = f"mean of {pluralize(score.n, 'seed' if dataset else 'dataset')}"
             yield summary_run(
                 "mean",
-                (*place[:3], domain or ALL_DOMAINS, score.method, str(k)),
-                name_with_warning(run_name(label, domain or "all domains", cell.track, k, average), cell),
+                (*place[:3], domain or ALL_DOMAINS, *filter(None, (dataset,)), score.method, str(k)),
+                name_with_warning(run_name(label, dataset or domain or "all domains", cell.track, k, average), cell),
                 tags=tags_of(cell, label, grid)
                 | where
                 | {"domain_title": label.domain if domain else "all domains"}
-                | verdict_tags(verdict, score.method),
-                params=grouping(cell, label) | where | {"place": _place_text(cell, domain, k)},
+                | verdict_tags(verdict, score.method, names),
+                params=grouping(cell, label) | where | {"place": _place_text(cell, dataset or domain, k)},
                 metrics=tuple(metrics),
                 group=group,
             )
 
 
-def _place_text(cell: Cell, domain: str, k: int) -> str:
+def _tests(result: Result) -> set[str]:
+    """The names of a result's test splits."""
+    return {test_name(result.cell.dataset.name, scored.dataset) for scored in result.evaluations}
+
+
+def _place_text(cell: Cell, about: str, k: int) -> str:
     """What a verdict is about, such as ``k 4 · glyphs · few-shot``. MLflow cuts the names of groups at their end."""
     track = stored_track(cell.track).title
-    parts = (f"k {k}" if k else "", domain or "all domains", track, cell.backbone.name, cell.protocol.name)
+    parts = (f"k {k}" if k else "", about or "all domains", track, cell.backbone.name, cell.protocol.name)
     return " · ".join(filter(None, parts))
 
 
-def verdict_tags(verdict: Verdict, method: str) -> dict[str, str]:
+def verdict_tags(verdict: Verdict, method: str, display_names: Mapping[str, str]) -> dict[str, str]:
     """Whether the verdict has the method in its best set, whether it recommends it, and what it says in words."""
     return {
         "in_best_set": _yes_no(method in verdict.comparison.best_set),
         "recommended": _yes_no(method == verdict.recommended),
-        "verdict": verdict.statement(),
+        "verdict": verdict.statement(display_names),
     }
 
 
@@ -100,8 +110,8 @@ def curve_tags(cell: Cell, method: str, verdicts: Mapping[Place, Verdict]) -> di
 
     Empty for a method that no verdict of this domain is about.
     """
-    place = (cell.track, cell.protocol.name, cell.backbone.name, cell.domain)
-    about = [v for key, v in verdicts.items() if key[:4] == place and method in v.costs]
+    place = (cell.track, cell.protocol.name, cell.backbone.name, cell.domain, "")
+    about = [v for key, v in verdicts.items() if key[:5] == place and method in v.costs]
     in_set = sorted(v.k for v in about if method in v.comparison.best_set)
     recommended = sorted(v.k for v in about if method == v.recommended)
     return {"in_best_set": _at(in_set), "recommended": _at(recommended)} if about else {}

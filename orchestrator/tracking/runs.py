@@ -7,8 +7,8 @@ The tag ``kind`` distinguishes five kinds of runs; ``summaries.py`` and ``means.
 ``aggregate``
     the seeds of one (backbone, dataset, k, method): mean, sample standard deviation, n.
 ``mean``
-    one (backbone, domain, k, method): the mean over datasets, and whether the method may be the best, as the verdict
-    has it. ``domain`` is ``all`` for all domains together.
+    one method of a verdict: its mean over datasets, or over seeds if the verdict is about one dataset, and whether the
+    method may be the best. ``domain`` is ``all`` for all domains together.
 ``curve``
     one (backbone, domain, method): ``accuracy_by_shots`` with step = k, so that MLflow's comparison draws accuracy
     against k; the same numbers as ``mean_at_k/04`` and ``std_at_k/04``, so that the table below the chart has every

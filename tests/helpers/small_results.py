@@ -109,9 +109,8 @@ def write(folder: Path, results: Sequence[Result], **changes: object):  # type: 
         "failures": (),
         "planned": [r.cell for r in results],
         "label_of": label,
-        "folder": folder,
     }
-    return write_report(**{**arguments, **changes})  # type: ignore[arg-type]
+    return write_report(study_of(**{**arguments, **changes}), folder)  # type: ignore[arg-type]
 
 
 def failure(id_: str) -> Failure:

@@ -2,7 +2,7 @@
 
 Accuracies are the paper's if it prints one, and otherwise the frozen backbone's plus a gain. The noise has a part for
 each (dataset, seed), which all methods share as they share supports, and a part for each cell. ``everything()`` returns
-the arguments of ``write_report``. Equal arguments give equal results.
+the study that a report is written from. Equal arguments give equal results.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from orchestrator.analysis.rows import SourceRow
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell
 from orchestrator.grid import Grid, load_grid
+from orchestrator.report.analysis.study import Study, study_of
 from orchestrator.report.grid_report import published_names, published_of
 from orchestrator.report.paper.published import published_accuracy, published_datasets
 from orchestrator.store.results import Evaluation, Failure, Manifest, Result, Timings
@@ -47,7 +48,7 @@ class Synthetic:
     sources: tuple[SourceRow, ...]
 
     def arguments(self) -> dict[str, Any]:
-        """The keyword arguments of ``write_report``, all but the folder."""
+        """The keyword arguments of ``study_of``."""
         return {
             "grid_name": self.grid.name,
             "title": self.grid.title,
@@ -60,6 +61,10 @@ class Synthetic:
             "names_of": published_names(self.catalog),
             "sources": self.sources,
         }
+
+    def study(self, **changes: Any) -> Study:
+        """The study of the drawn results, with changed arguments."""
+        return study_of(**{**self.arguments(), **changes})
 
 
 def everything(

@@ -32,7 +32,7 @@ from orchestrator.catalog.yaml_files import parse_yaml
 from orchestrator.datasets.images import read_images
 from orchestrator.execution.cluster import connect
 from orchestrator.grid import load_grid
-from orchestrator.report import write_report
+from orchestrator.report import study_of, write_report
 from orchestrator.store.results import Failure
 from orchestrator.tracking.ui import ui_command
 from orchestrator.util.errors import UserError
@@ -242,7 +242,7 @@ def test_hostile_names_stay_text_in_the_report(tmp_path: Path) -> None:
     results = [samples.result(cell, accuracy=62.5) for cell in cells]
     results = [replace(result, details={HOSTILE: HOSTILE}) for result in results]
     failed = samples.cell(9)
-    files = write_report(
+    study = study_of(
         grid_name=HOSTILE,
         title=HOSTILE,
         description=HOSTILE,
@@ -251,8 +251,8 @@ def test_hostile_names_stay_text_in_the_report(tmp_path: Path) -> None:
         planned=[*cells, failed],
         label_of=lambda cell: f"{cell.method.name} {HOSTILE}",
         names_of=lambda backbone, dataset: (HOSTILE, HOSTILE),
-        folder=tmp_path,
     )
+    files = write_report(study, tmp_path)
     page = files.page.read_text()
     assert "alert(1)" in page
     alerts = Alerts()
@@ -277,7 +277,7 @@ def test_a_label_that_a_spreadsheet_would_run_or_a_terminal_would_obey_is_refuse
 
 def test_every_cell_of_a_reports_csv_is_a_number_or_no_formula(tmp_path: Path) -> None:
     cells = [samples.cell(seed) for seed in (1, 2)]
-    files = write_report(
+    study = study_of(
         grid_name="g",
         title="t",
         description="",
@@ -285,8 +285,8 @@ def test_every_cell_of_a_reports_csv_is_a_number_or_no_formula(tmp_path: Path) -
         failures=(),
         planned=cells,
         label_of=lambda cell: cell.method.name,
-        folder=tmp_path,
     )
+    files = write_report(study, tmp_path)
     for path in (files.rows, *(table for table in files.tables if table.suffix == ".csv")):
         with path.open(newline="") as stream:
             for word in (word for row in csv.reader(stream) for word in row if word[:1] in tuple("=+-@")):

@@ -8,13 +8,22 @@ from functools import cached_property
 
 from orchestrator.analysis.comparable import Ablation, ablations_of, base_protocol, comparable_rows, is_ablation
 from orchestrator.analysis.correct_predictions import ReadPredictions, predictions_by_id
-from orchestrator.analysis.rows import LabelOf, NamesOf, PublishedOf, Row, SourceRow, labels_of, row_list
+from orchestrator.analysis.display_names import display_names, summaries
+from orchestrator.analysis.rows import (
+    LabelOf,
+    NamesOf,
+    PublishedOf,
+    Row,
+    SourceRow,
+    in_planned_order,
+    labels_of,
+    row_list,
+)
 from orchestrator.analysis.verdict import Answer, answers_of
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import SMALLEST_DIFFERENCE
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.report.analysis.panel import Panel, PanelKey
-from orchestrator.report.display_names import display_names, summaries
 from orchestrator.report.notation import SELECTED
 from orchestrator.report.styles import Styles, styles_of
 from orchestrator.store.results import Failure, Result
@@ -26,6 +35,7 @@ class Study:
     """Everything that a report is written from.
 
     Attributes:
+        grid_name, title, description: of the grid.
         methods: labels in the order of the plan; ``method_names`` maps each label to the method's identifier.
         cells: every planned or measured cell by its id; ``labels`` has their labels.
         answers: which methods may be the best, by track, protocol, domain and backbone, ablations left out.
@@ -34,6 +44,9 @@ class Study:
         text_limits: the datasets whose class words the text tower cannot tell apart.
     """
 
+    grid_name: str
+    title: str
+    description: str
     results: tuple[Result, ...]
     failures: tuple[Failure, ...]
     planned: tuple[Cell, ...]
@@ -114,9 +127,12 @@ class Study:
 def study_of(
     *,
     results: Sequence[Result],
-    failures: Sequence[Failure],
-    planned: Sequence[Cell],
+    failures: Sequence[Failure] = (),
+    planned: Sequence[Cell] = (),
     label_of: LabelOf,
+    grid_name: str = "",
+    title: str = "",
+    description: str = "",
     published_of: PublishedOf | None = None,
     names_of: NamesOf | None = None,
     sources: Sequence[SourceRow] = (),
@@ -124,25 +140,27 @@ def study_of(
     read_predictions: ReadPredictions | None = None,
     smallest_difference: float = SMALLEST_DIFFERENCE,
 ) -> Study:
-    """Arrange results, failures and the plan. If a cell has several results, the last one counts.
+    """Arrange results and failures in the order of the plan. If a cell has several results, the last one counts.
 
     ``read_predictions``: reads the predictions of results, which answers about single datasets need.
     ``smallest_difference``: the smallest difference in accuracy that matters, in points.
     """
-    by_id = {result.cell.id: result for result in results}
-    cells = {cell.id: cell for cell in (*planned, *(result.cell for result in by_id.values()))}
+    cells, ordered = in_planned_order(results, planned)
     labels = labels_of(cells.values(), label_of)
-    rows = row_list(list(by_id.values()), labels, published_of)
+    rows = row_list(ordered, labels, published_of)
     ablations = ablations_of(cells.values(), labels)
-    failed = {failure.id for failure in failures}
+    ended = {result.cell.id for result in ordered} | {failure.id for failure in failures}
     methods = _unique(labels[id_] for id_ in cells)
     curves = {
-        id_: result.curves["accuracy"]
-        for id_, result in by_id.items()
+        result.cell.id: result.curves["accuracy"]
+        for result in ordered
         if stored_track(result.cell.track).scored_after_epochs and "accuracy" in result.curves
     }
     return Study(
-        results=tuple(by_id.values()),
+        grid_name=grid_name,
+        title=title,
+        description=description,
+        results=tuple(ordered),
         failures=tuple(failures),
         planned=tuple(planned),
         sources=tuple(sources),
@@ -154,10 +172,10 @@ def study_of(
         panels=_panels(rows, cells.values(), methods, curves, ablations),
         answers=answers_of(
             comparable_rows(rows, ablations),
-            predictions_of=predictions_by_id(results, read_predictions),
+            predictions_of=predictions_by_id(ordered, read_predictions),
             smallest_difference=smallest_difference,
         ),
-        missing=tuple(cell for cell in planned if cell.id not in by_id and cell.id not in failed),
+        missing=tuple(cell for cell in planned if cell.id not in ended),
         names_of=names_of,
         text_limits=tuple(text_limits),
     )

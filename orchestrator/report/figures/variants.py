@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from orchestrator.analysis.display_names import title_of
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.analysis.variants import SOURCES, numeric_settings, paired_difference, variants_of
-from orchestrator.report.display_names import title_of
 from orchestrator.report.figures.curves import band_opacity
 from orchestrator.report.figures.drawing import FigureFile, canvas, legend_below, panel_figure, plot_means
 from orchestrator.report.notation import at_k, k_title

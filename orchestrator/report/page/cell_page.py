@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.report.display_names import display_names, summaries
+from orchestrator.analysis.display_names import display_names, summaries
 from orchestrator.report.figures.cell import coefficient_spectra, confusion_matrix, overlap_map, training_curves
 from orchestrator.report.figures.drawing import FigureFile
 from orchestrator.report.notation import digits_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from orchestrator.analysis.display_names import title_of
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.display_names import title_of
 from orchestrator.report.notation import SELECTED_NOTE
 from orchestrator.report.page.conditions import conditions
 from orchestrator.report.page.first_screen import answer_groups
@@ -19,20 +19,15 @@ from orchestrator.util.units import pluralize
 def render_page(
     study: Study,
     *,
-    grid_name: str,
-    title: str,
-    description: str,
     panel_tables: Mapping[Panel, PanelTables],
     panel_figures: Mapping[Panel, PanelFigures],
     tables: StudyTables,
     files_beside: Sequence[str] = (),
-    command: str = "",
     inspected: Collection[str] = (),
 ) -> str:
     """The whole page. It depends on its arguments alone: the same results give the same bytes.
 
     Args:
-        command: the command that makes the page again.
         inspected: ids of the cells that have a page of their own in ``../cells``.
     """
     failed = {failure.id for failure in study.failures}
@@ -41,9 +36,7 @@ def render_page(
     groups = answer_groups(study, panel_figures)
     return render(
         "report.html.j2",
-        title=title or grid_name,
-        grid_name=grid_name,
-        description=description,
+        title=study.title or study.grid_name,
         study=study,
         panel_tables=panel_tables,
         panel_figures=panel_figures,
@@ -51,7 +44,7 @@ def render_page(
         shown_above={answer.figure.name for group in groups for answer in group.answers if answer.figure},
         methods_text=_methods_text(study),
         method_summaries={title_of(study.method_names[label]): summary for label, summary in study.summaries.items()},
-        command=command,
+        command=f"python -m orchestrator report {study.grid_name}",
         script_data={"inspected": sorted(inspected)},
         selecting=sorted({panel.key.protocol for panel in study.panels if panel.selects_on_test}),
         selected_note=SELECTED_NOTE,

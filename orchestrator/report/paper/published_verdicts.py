@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from orchestrator.analysis.best_set import best_set
+from orchestrator.analysis.display_names import title_of
 from orchestrator.analysis.verdict import Answer, make_verdict
-from orchestrator.report.display_names import title_of
 from orchestrator.report.paper.published import AVERAGE, published_rows
 from orchestrator.report.tables.table import Entry, Table, number
 

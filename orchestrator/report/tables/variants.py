@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from orchestrator.analysis.display_names import title_of
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.analysis.variants import variants_of
-from orchestrator.report.display_names import title_of
 from orchestrator.report.notation import DASH, k_title
 from orchestrator.report.tables.common import mean_entry, method_entry, panel_table, with_warnings
 from orchestrator.report.tables.table import Entry, Table, highlighted_columns

@@ -6,13 +6,14 @@ import csv
 import math
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from orchestrator.analysis.best_set import MIN_DATASETS, SIGNED_RANK_FROM, best_set, more_datasets
-from orchestrator.analysis.comparison import LARGEST_COUNT
+from orchestrator.analysis.comparison import LARGEST_COUNT, MANY
 from orchestrator.catalog.location import grids_folder
 
 Scores = dict[str, dict[tuple[str, int], float]]
@@ -92,6 +93,14 @@ def test_an_undecided_pair_says_how_many_datasets_would_settle_it() -> None:
     assert comparison.outcome == "undecided"
     assert comparison.more is not None
     assert comparison.statement() == f"undecided: b, a; about {comparison.more} more datasets would settle it"
+
+
+@pytest.mark.parametrize(("count", "nearly"), [(MANY, False), (MANY + 1, True), (LARGEST_COUNT, True)])
+def test_methods_that_a_hundred_datasets_would_not_separate_are_nearly_equal(count: int, nearly: bool) -> None:
+    undecided = best_set(scores_of({"a": spread(70, by=4), "b": spread(72, by=4, seed=1)}))
+    statement = replace(undecided, pairs=tuple(replace(pair, more=count) for pair in undecided.pairs)).statement()
+    assert ("nearly equal" in statement) == nearly
+    assert (str(count) in statement) == (not nearly)
 
 
 @pytest.mark.parametrize(("effect", "significance"), [(0.5, 0.01), (1.0, 0.05), (2.0, 0.005)])

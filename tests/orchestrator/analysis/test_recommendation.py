@@ -92,6 +92,11 @@ def test_numbers_decide_before_seconds_and_seconds_before_memory(
     assert f"{winner} {words}" in result.sentence
 
 
+def test_a_long_list_of_methods_names_three_and_counts_the_others() -> None:
+    few = comparison({"bolt": 0.0, **{f"m{i}": 20.0 for i in range(6)}})
+    assert "although m0, m1, m2 and 3 more are not excluded" in sentence((1, few))
+
+
 def test_ks_are_named_in_words() -> None:
     lora = comparison({"lora": 0.0, "bolt": 3.0}, beaten=["bolt"])
     assert sentence((1, BOLT), (2, BOLT)) == "use bolt at every k"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from orchestrator.models.inspection import Overlap
-from orchestrator.report.analysis.study import Study, study_of
+from orchestrator.report.analysis.study import Study
 from orchestrator.report.analysis.variants import numeric_settings, paired_difference, variants_of
 from orchestrator.report.figure_pool import FigurePool
 from orchestrator.report.figures.by_dataset import accuracy_by_dataset, dataset_dots
@@ -39,15 +39,13 @@ METHODS = (
 
 @pytest.fixture(scope="module")
 def ablations() -> Study:
-    drawn = everything("ablations", only=["domain=general"]).arguments()
-    return study_of(**{key: drawn[key] for key in ("results", "failures", "planned", "label_of")})
+    return everything("ablations", only=["domain=general"]).study(published_of=None, names_of=None, sources=())
 
 
 @pytest.fixture(scope="module")
 def fewshot() -> Study:
-    drawn = everything("fewshot", only=["backbone=vit-b-32", "domain=general", "k=4,16"]).arguments()
-    drawn["published_of"] = lambda row: 50.0
-    return study_of(**{key: drawn[key] for key in ("results", "failures", "planned", "label_of", "published_of")})
+    drawn = everything("fewshot", only=["backbone=vit-b-32", "domain=general", "k=4,16"])
+    return drawn.study(published_of=lambda row: 50.0, names_of=None, sources=())
 
 
 def test_a_radar_has_a_spoke_for_each_dataset_and_says_where_its_centre_is(fewshot: Study) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from orchestrator.analysis.seed_means import summarize
 from orchestrator.catalog.location import grids_folder
-from orchestrator.report.analysis.study import Study, study_of
+from orchestrator.report.analysis.study import Study
 from orchestrator.report.notation import DASH
 from orchestrator.report.paper.measured import measured_protocols
 from orchestrator.report.paper.paper_tables import paper_tables, published_tables
@@ -28,7 +28,7 @@ from orchestrator.report.tables.table import Entry, Table, number
 from orchestrator.report.write import write_published
 from tests.helpers.command import orchestrator
 from tests.helpers.latex_reading import problems
-from tests.helpers.synthetic_results import Synthetic, everything
+from tests.helpers.synthetic_results import everything
 from tests.helpers.waiting import TIMEOUT
 
 Key = tuple[str, str, str, str, str, str]
@@ -201,15 +201,9 @@ def test_what_is_said_to_be_untrained_has_one_number_and_nothing_else_has() -> N
 # --- measured beside published ------------------------------------------------------------------------------------
 
 
-def studied(made: Synthetic) -> Study:
-    arguments = made.arguments()
-    keys = ("results", "failures", "planned", "label_of", "published_of", "names_of", "sources")
-    return study_of(**{key: arguments[key] for key in keys})
-
-
 @pytest.fixture(scope="module")
 def fewshot() -> Study:
-    return studied(everything("fewshot", only=["backbone=vit-b-32", "domain=general", "shots=0,4,16"], missing=50))
+    return everything("fewshot", only=["backbone=vit-b-32", "domain=general", "shots=0,4,16"], missing=50).study()
 
 
 @pytest.fixture(scope="module")
@@ -284,11 +278,11 @@ def test_only_tables_that_something_belongs_into_are_made(beside: dict[str, Tabl
     }
     (found,) = measured_protocols(fewshot)
     assert found.protocol == "strict"
-    assert list(paper_tables(studied(everything("demo-fewshot", only=["seed=0,1"])))) == []
+    assert list(paper_tables(everything("demo-fewshot", only=["seed=0,1"]).study())) == []
 
 
 def test_variants_of_a_method_stay_out_and_zero_shot_stands_at_every_k() -> None:
-    made = studied(everything("ablations", only=["dataset=dtd,mnist,aid"]))
+    made = everything("ablations", only=["dataset=dtd,mnist,aid"]).study()
     tables = {table.name: table for table in paper_tables(made)}
     table = tables["paper_fewshot_general_detailed_vit-b-32_strict"]
     assert {row[1].text for row in table.rows} == {"Zero-shot CLIP", *TITLES} - {"LayerNorm"}
@@ -302,7 +296,7 @@ def test_variants_of_a_method_stay_out_and_zero_shot_stands_at_every_k() -> None
 @pytest.fixture(scope="module")
 def small() -> list[Table]:
     """Every table of a small grid with failures, variants, shift and epochs."""
-    made = studied(everything("full", only=["dataset=dtd,flowers102,imagenet", "backbone=vit-b-32"], failing=40))
+    made = everything("full", only=["dataset=dtd,flowers102,imagenet", "backbone=vit-b-32"], failing=40).study()
     tables = [table for panel in made.panels for own in panel_tables(made, panel).values() for table in own]
     tables += [table for own in study_tables(made).values() for table in own]
     return [table for table in tables if table.rows]

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from bolt.protocol import PUBLISHED, STRICT
 from orchestrator.analysis.comparable import base_protocol
-from orchestrator.report import terminal_summary
+from orchestrator.report import study_of, terminal_summary
 from orchestrator.report.analysis.switch_effects import switch_effects
 from orchestrator.report.figures.by_dataset import dataset_dots
 from orchestrator.report.notation import DASH
@@ -133,5 +133,5 @@ def test_what_test_labels_chose_is_marked_in_every_format(tmp_path: Path) -> Non
     assert figure.title.endswith("†")
     assert "Selected on the test set" in figure.caption
     console = Console(width=100, file=io.StringIO(), force_terminal=False)
-    console.print(terminal_summary(results=chosen, label_of=label))
+    console.print(terminal_summary(study_of(results=chosen, label_of=label)))
     assert "BOLT†" in console.file.getvalue()  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ from orchestrator.analysis.rows import Row
 from orchestrator.catalog import load_catalog
 from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
-from orchestrator.report.grid_report import write_grid_report
+from orchestrator.report.grid_report import grid_study, write_grid_report
 from orchestrator.sharing import grid_listing
 from orchestrator.sharing.frames import COLUMNS
 from orchestrator.sharing.grid_listing import keep_listing, list_grid
@@ -66,7 +66,7 @@ def test_predictions_are_those_that_the_rows_count(frame: pd.DataFrame, stores: 
 def test_the_verdict_is_that_of_the_report(stores: Stores, whole: Store, tmp_path: Path) -> None:
     catalog = load_catalog()
     grid = load_grid(stores.grid_file, catalog)
-    files = write_grid_report(make_plan(grid, catalog, whole), catalog, whole)
+    files = write_grid_report(grid_study(make_plan(grid, catalog, whole), whole), whole)
     written = json.loads(files.verdict.read_text())
     answers = library.verdict(whole.url, stores.grid_file)
     assert answers

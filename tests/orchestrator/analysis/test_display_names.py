@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bolt.methods import METHODS
-from orchestrator.report.display_names import display_names, summaries
+from orchestrator.analysis.display_names import display_names, summaries
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,100 @@
+"""A grid's study: what the page, ``verdict.json``, the terminal and MLflow say of it."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from orchestrator.catalog import load_catalog
+from orchestrator.cli.grid_runs import GridRuns
+from orchestrator.grid import load_grid
+from orchestrator.planning.plan import make_plan
+from orchestrator.report import terminal_summary
+from orchestrator.report.grid_report import grid_study, write_grid_report
+from orchestrator.store import Store
+from tests.conftest import GiveDatabase
+from tests.helpers import cells as samples
+from tests.helpers.small_results import result
+
+pytestmark = pytest.mark.xdist_group("mlflow")
+
+GRID = """
+title: One dataset of my own
+verdict: {smallest_difference: 2.5}
+blocks:
+  - track: fewshot
+    backbones: [tiny-clip]
+    datasets: [glyph-digits]
+    shots: [1, 4]
+    seeds: [1, 2, 3]
+    methods: [zero_shot, linear_probe, tip_adapter]
+"""
+ACCURACIES = {"zero_shot": 50.0, "linear_probe": 55.0, "tip_adapter": 80.0}
+
+
+@pytest.fixture
+def store(tmp_path: Path, give_database: GiveDatabase) -> Store:
+    """A store with made-up results of the grid, predictions among them."""
+    give_database(tmp_path / "runs" / "mlflow" / "mlflow.db")
+    (tmp_path / "own.yaml").write_text(GRID)
+    store = Store(tmp_path / "runs")
+    for number, cell in enumerate(load_grid(tmp_path / "own.yaml", load_catalog()).cells):
+        accuracy = ACCURACIES[cell.method.name] + cell.seed + cell.shots
+        store.write_result(*samples.predictions(result(cell, accuracy), seed=number))
+    return store
+
+
+@pytest.mark.parametrize("limit", [None, 2], ids=["the whole grid", "two of its cells"])
+def test_page_json_terminal_and_mlflow_agree_on_one_dataset(tmp_path: Path, store: Store, limit: int | None) -> None:
+    """MLflow covers the whole grid, even where a run was limited to a few cells."""
+    catalog = load_catalog()
+    grid = load_grid(tmp_path / "own.yaml", catalog, limit=limit)
+    study = grid_study(make_plan(grid, catalog, store), store)
+    files = write_grid_report(study, store)
+    runs = GridRuns(grid, catalog, store)
+    assert runs.sync(study, files, Console(file=io.StringIO())).complete
+    tracked = [run for run in runs.open_tracker()._search("tags.kind = 'mean'") if "dataset" in run.data.params]
+    by_method = {(run.data.params["method"], int(run.data.params["k"])): run.data for run in tracked}
+    assert by_method.keys() == {(method, k) for method in ACCURACIES for k in (1, 4)}
+    if limit is not None:
+        return
+    shown = io.StringIO()
+    Console(width=500, file=shown, force_terminal=False).print(terminal_summary(study))
+    terminal = shown.getvalue()
+    page = html.unescape(files.page.read_text(encoding="utf-8"))
+    records = json.loads(files.verdict.read_text(encoding="utf-8"))
+    about_dataset = [record for record in records if record["dataset"] == "glyph-digits"]
+    assert [record["k"] for record in about_dataset] == [1, 4]
+    for record in about_dataset:
+        assert record["statement"] == "best on this dataset: Tip-Adapter"
+        assert record["smallest_difference"] == 2.5
+        assert record["statement"] in page
+        assert record["statement"] in terminal
+        for score in record["methods"]:
+            data = by_method[score["method"], record["k"]]
+            assert data.tags["verdict"] == record["statement"]
+            assert data.tags["in_best_set"] == ("yes" if score["in_best_set"] else "no")
+            assert data.tags["recommended"] == ("yes" if score["method"] == record["recommended"] else "no")
+            assert data.metrics["accuracy_mean"] == pytest.approx(score["mean"], abs=1e-3)
+            assert data.metrics["n"] == score["n"]
+
+
+def test_answers_stand_in_the_order_of_the_grid(tmp_path: Path) -> None:
+    """Cells run in another order than the grid lists them."""
+    (tmp_path / "two.yaml").write_text(
+        GRID.replace("datasets: [glyph-digits]", "datasets: [glyph-digits, aerial-land, glyph-capitals]")
+    )
+    catalog, store = load_catalog(), Store(tmp_path / "runs")
+    grid = load_grid(tmp_path / "two.yaml", catalog)
+    for cell in reversed(grid.cells):
+        store.write_result(*samples.predictions(result(cell, ACCURACIES[cell.method.name] + cell.seed)))
+    study = grid_study(make_plan(grid, catalog, store), store)
+    about = [(answer.domain, answer.dataset) for answer in study.answers]
+    domains = list(dict.fromkeys(cell.domain for cell in grid.cells))
+    assert [domain for domain, dataset in about if not dataset] == [*domains, ""]
+    assert [dataset for domain, dataset in about if domain == domains[0]] == ["", "glyph-digits", "glyph-capitals"]
