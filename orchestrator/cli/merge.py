@@ -22,9 +22,13 @@ def merge(
     cell with other scores in the two stores is named as a conflict, and the exit code is 1. The command can be killed
     and repeated.
     """
-    from orchestrator.sharing.merge import merge_stores, problem_lines
+    from orchestrator.sharing.merge import BATCH, merge_stores, problem_lines
 
-    found = merge_stores(Store(store_url(store)), Store(store_url(other)))
+    def show(done: int, of: int) -> None:
+        if of > BATCH:
+            print_line(f"{done:,} of {of:,} cells looked at", style="dim")
+
+    found = merge_stores(Store(store_url(store)), Store(store_url(other)), show)
     taken, adapters = pluralize(len(found.taken), "result"), pluralize(found.adapters, "adapter")
     print_line(f"taken over: {taken}, {adapters}, {pluralize(len(found.failures), 'failure')}")
     print_line(f"already here with the same scores: {pluralize(found.same, 'result')}")

@@ -96,16 +96,16 @@ def merge_stores(
     for start in range(0, len(ids), BATCH):
         batch = ids[start : start + BATCH]
         wanted = {name: adapters_there.get(name, ()) for name in batch if name not in adapters_here}
-        for cell_id, entry in zip(batch, _read(other.files, batch, wanted), strict=True):
-            if entry is None:  # removed in the meantime
-                continue
-            outcome = _merge_cell(store, entry, mine.get(cell_id))
-            adapters += outcome in ("taken", "same") and bool(entry.adapter)
-            same += outcome == "same"
+        entries = list(_read(other.files, batch, wanted))
+        outcomes = store.files.map(lambda entry: _merge_cell(store, entry, mine.get(entry.cell_id)), entries)
+        for entry, outcome in zip(entries, outcomes, strict=True):
             if isinstance(outcome, Problem):
                 problems.append(outcome)
-            elif outcome == "taken":
-                taken.append(cell_id)
+                continue
+            adapters += bool(entry.adapter)
+            same += outcome == "same"
+            if outcome == "taken":
+                taken.append(entry.cell_id)
         on_progress(min(start + BATCH, len(ids)), len(ids))
     failures = _merge_failures(store, other)
     return MergeSummary(tuple(taken), adapters, failures, same, tuple(problems))
@@ -128,17 +128,15 @@ def _adapter_names(files: Files) -> dict[str, tuple[str, ...]]:
     return {cell_id: tuple(sorted(names)) for cell_id, names in found.items() if ADAPTER_INDEX in names}
 
 
-def _read(files: Files, cell_ids: Sequence[str], adapters: Mapping[str, Sequence[str]]) -> Iterator[_Entry | None]:
-    """The files of finished cells, in the order of ``cell_ids``. ``adapters``: the files of adapters to read."""
+def _read(files: Files, cell_ids: Sequence[str], adapters: Mapping[str, Sequence[str]]) -> Iterator[_Entry]:
+    """The files of finished cells, without those that are gone by now. ``adapters``: the files of adapters to read."""
     names = [f"results/{cell_id}.{ending}" for cell_id in cell_ids for ending in ("json", "npz")]
     names += [f"adapters/{cell_id}/{name}" for cell_id, own in adapters.items() for name in own]
     contents = dict(zip(names, files.read_many(names), strict=True))
     for cell_id in cell_ids:
         result = contents[f"results/{cell_id}.json"]
         own = {name: contents[f"adapters/{cell_id}/{name}"] or b"" for name in adapters.get(cell_id, ())}
-        if result is None:
-            yield None
-        else:
+        if result is not None:
             yield _Entry(cell_id, result, contents[f"results/{cell_id}.npz"], own if _is_intact(own) else {})
 
 

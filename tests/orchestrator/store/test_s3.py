@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -24,6 +25,7 @@ from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
 from orchestrator.progress.snapshot import Snapshot
 from orchestrator.progress.status_file import StatusFile, read_status, read_statuses
+from orchestrator.sharing.merge import merge_stores
 from orchestrator.store import STALE_ATTEMPT_SECONDS, CorruptArtifact, Store
 from orchestrator.store.build_progress import BuildProgress
 from orchestrator.store.files import Files
@@ -314,6 +316,31 @@ def test_failures_logs_and_adapters(s3: Any, tmp_path: Path) -> None:
     folder = store.adapter_folder("cell-1")
     assert folder is not None
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"a.bin": b"a", "adapter.json": b"{}"}
+
+
+def test_results_are_merged_out_of_a_bucket_and_into_one(s3: Any, tmp_path: Path) -> None:
+    remote, local, back = Store(URL), Store(tmp_path / "runs"), Store(f"{URL}-copy")
+    cells = [samples.cell(seed) for seed in (1, 2, 3)]
+    for cell in cells:
+        result, predictions = samples.predictions(samples.result(cell))
+        content = b"weights"
+        index = json.dumps({"files": {"adapter.safetensors": hashlib.sha256(content).hexdigest()}}).encode()
+        remote.write_adapter(cell.id, {"adapter.safetensors": content, "bolt.json": index})
+        remote.write_result(result, predictions)
+    local.write_result(*samples.predictions(samples.result(cells[0])))
+    remote.files.remove(f"results/{cells[2].id}.json")
+    remote.write_failure(Failure(cells[2].id, "lost", "", remote.write_log(cells[2].id, "why"), 1, "2026-01-01"))
+
+    found = merge_stores(local, remote)
+    assert (found.taken, found.same, found.adapters) == ((cells[1].id,), 1, 2)
+    assert found.failures == (cells[2].id,)
+    assert not found.problems
+    assert Path(local.read_failures()[cells[2].id].log).read_text() == "why"
+
+    assert len(merge_stores(back, local).taken) == 2
+    for cell in cells[:2]:
+        for name in (f"results/{cell.id}.json", f"results/{cell.id}.npz", f"adapters/{cell.id}/bolt.json"):
+            assert back.files.read(name) == local.files.read(name)
 
 
 def test_a_published_folder_holds_what_the_machines_copy_holds(s3: Any) -> None:
