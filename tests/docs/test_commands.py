@@ -95,3 +95,13 @@ def test_files_and_make_targets_of_a_page_exist(page: Path) -> None:
     scripts = re.findall(r"\b((?:benchmarks|examples|docs|tests|grids)/[\w/-]+\.(?:py|yaml|csv|md))\b", text)
     new = {f"grids/{name}.yaml" for name in ("NAME", "my-grid")}
     assert [script for script in scripts if not (ROOT / script).exists() and script not in new] == []
+
+
+def test_commands_in_the_table_of_the_readme_exist() -> None:
+    table = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## Commands\n")[1].split("\n## ")[0]
+    group: Any = get_command(app)
+    named = re.findall(
+        r"`([a-z]+)`", "".join(line.split("|")[1] for line in table.splitlines() if line.count("|") == 3)
+    )
+    assert len(named) > 12
+    assert set(named) <= set(group.commands)
