@@ -4,39 +4,35 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
-from tests.helpers.waiting import TIMEOUT
+from tests.conftest import GiveDatabase
+from tests.helpers.warm_process import run_forked
 
 ROOT = Path(__file__).resolve().parents[2]
 
 START = """
-import sys
-sys.path.insert(0, ".")
 import seconds
 from orchestrator.cli.app import app
 from orchestrator.__main__ import main
 
 LINE
-sys.argv = ["orchestrator", *sys.argv[1:]]
 main()
 """
 
 
-def test_the_command_of_the_page_runs(tmp_path: Path) -> None:
+def test_the_command_of_the_page_runs(tmp_path: Path, give_database: GiveDatabase) -> None:
     """Runs in a process of its own, because it changes the command line."""
+    give_database(tmp_path / "runs" / "mlflow" / "mlflow.db")
     page = (ROOT / "docs" / "adding-a-command.md").read_text(encoding="utf-8")
     code = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     line = re.search(r"^app\.command.*$", page, re.MULTILINE)
     assert code is not None
     assert line is not None
     (tmp_path / "seconds.py").write_text(code[1], encoding="utf-8")
-    (tmp_path / "start.py").write_text(START.replace("LINE", line[0]), encoding="utf-8")
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "start.py", *words]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT)
+        return run_forked(words, START.replace("LINE", line[0]), folder=tmp_path)
 
     before = run("seconds", "smoke")
     assert before.returncode == 2

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
-from tests.helpers.waiting import TIMEOUT
+from tests.conftest import GiveDatabase
+from tests.helpers.warm_process import run_forked
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_method_of_the_page_runs(tmp_path: Path) -> None:
+def test_the_method_of_the_page_runs(tmp_path: Path, give_database: GiveDatabase) -> None:
     """Runs in a process of its own, because it registers the method."""
+    give_database(tmp_path / "runs" / "mlflow" / "mlflow.db")
     page = (ROOT / "docs" / "adding-a-method.md").read_text()
     code = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     assert code is not None
@@ -35,12 +35,8 @@ def test_the_method_of_the_page_runs(tmp_path: Path) -> None:
             """
         )
     )
-    script = (
-        "import sys; sys.path.insert(0, '.'); import bolt.methods, prototype; "
-        "from orchestrator.__main__ import main; "
-        "sys.argv = ['orchestrator', 'grid', 'grid.yaml', '--local', '--store', 'runs']; main()"
-    )
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT)
+    script = "import bolt.methods, prototype; from orchestrator.__main__ import main; main()"
+    done = run_forked(["grid", "grid.yaml", "--local", "--store", "runs"], script, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "runs" / "results").glob("*prototype*.json"))) == 1
     assert "Prototypes" in done.stdout

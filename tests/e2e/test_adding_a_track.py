@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.helpers.waiting import TIMEOUT
+from tests.conftest import GiveDatabase
+from tests.helpers.warm_process import run_forked
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_track_of_the_page_is_measured_and_reported(tmp_path: Path) -> None:
+def test_the_track_of_the_page_is_measured_and_reported(tmp_path: Path, give_database: GiveDatabase) -> None:
     """Runs in a process of its own, because it registers the track."""
+    give_database(tmp_path / "runs" / "mlflow" / "mlflow.db")
     page = (ROOT / "docs" / "adding-a-track.md").read_text()
     for language, name in (("python", "from_test.py"), ("yaml", "grid.yaml")):
         block = re.search(rf"```{language}\n(.*?)```", page, re.DOTALL)
         assert block is not None
         (tmp_path / name).write_text(block.group(1))
     script = (
-        "import sys; sys.path.insert(0, '.'); from from_test import FROM_TEST; "
+        "from from_test import FROM_TEST; "
         "from orchestrator.tracks import TRACKS; TRACKS[FROM_TEST.name] = FROM_TEST; "
-        "from orchestrator.__main__ import main; "
-        "sys.argv = ['orchestrator', 'grid', 'grid.yaml', '--local', '--store', 'runs']; main()"
+        "from orchestrator.__main__ import main; main()"
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT)
+    done = run_forked(["grid", "grid.yaml", "--local", "--store", "runs"], script, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     results = [json.loads(path.read_text()) for path in (tmp_path / "runs" / "results").glob("*.json")]
     assert {result["cell"]["track"] for result in results} == {"from_test"}

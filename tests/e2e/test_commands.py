@@ -67,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, give_database: GiveDatabase
     """A folder whose store holds eight finished cells of the mini grid."""
     made = tmp_path_factory.mktemp("commands")
     give_database(made / "runs" / "mlflow" / "mlflow.db")
-    done = command.run(command.arguments(made, "--local", "--limit", "8"))
+    done = command.run_local(made, "--limit", "8")
     assert done.returncode == 0, done.stdout + done.stderr
     return made
 

@@ -72,7 +72,7 @@ def test_a_mistake_is_named_with_a_remedy(case: str, tmp_path: Path, run_command
 
 
 def test_a_mistake_is_no_traceback_of_the_program() -> None:
-    done = command.orchestrator("grid", "dmeo")
+    done = command.run([sys.executable, "-m", "orchestrator", "grid", "dmeo"])
     assert done.returncode == 2
     assert "'demo'" in done.stderr
     assert "Traceback" not in done.stderr

@@ -37,7 +37,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory, give_database: GiveDatab
     """The scores of an uninterrupted run in one process without Ray."""
     folder = tmp_path_factory.mktemp("reference")
     give_database(folder / "runs" / "mlflow" / "mlflow.db")
-    done = command.run(command.arguments(folder, "--local"))
+    done = command.run_local(folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return command.scores(folder / "runs")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import numpy as np
 import pytest
 
@@ -11,6 +9,7 @@ from bolt.seeds import numpy_generator
 from tests.conftest import GiveDatabase
 from tests.helpers.grid_run import SMALL_GRID, SMALL_GRID_CELLS, GridRun, scores
 from tests.helpers.ray_nodes import MultiNodeCluster
+from tests.helpers.warm_process import run_forked
 
 SECONDS = 900.0
 """Longer than any command here takes on a busy machine."""
@@ -22,8 +21,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory, give_database: GiveDatab
     folder = tmp_path_factory.mktemp("reference")
     grid_run = GridRun(folder, MultiNodeCluster(folder / "none", workers=0), grid=SMALL_GRID, cells=SMALL_GRID_CELLS)
     give_database(grid_run.store / "mlflow" / "mlflow.db")
-    command = grid_run.command("--local")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=grid_run.environment)
+    done = run_forked(grid_run.command("--local")[3:], environment=grid_run.environment, timeout=SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     return grid_run
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.helpers.waiting import TIMEOUT
+from tests.helpers.warm_process import run_forked
 
 GRID = """
 title: Mini
@@ -37,14 +38,19 @@ def arguments(folder: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "orchestrator", "grid", str(grid), "--store", str(folder / "runs"), *more]
 
 
+def run_local(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """Run the ``grid`` command on the mini grid to its end, in one process without Ray."""
+    return run_forked([*arguments(folder)[3:], "--local", *more])
+
+
 def run(command: list[str], timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
     """Run a command line to its end."""
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
 
 
 def orchestrator(*words: str, timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
-    """Run ``python -m orchestrator`` with these arguments to its end."""
-    return run([sys.executable, "-m", "orchestrator", *words], timeout)
+    """Run the command line with these arguments to its end, without the time that imports take."""
+    return run_forked(words, timeout=timeout)
 
 
 def kill_when(command: list[str], reached: Callable[[], bool], log: Path, timeout: float = TIMEOUT) -> bool:

@@ -24,16 +24,24 @@ DATASETS = ["glyph-inks", "glyph-digits", "aerial-roofs"]
 """A mirrorable dataset, one that is not mirrorable, and one of another domain."""
 
 
-def tiny(name: str) -> Any:
+TEST_TIME = {"epochs": 1, "batch_size": 100}
+"""Settings at test time, where a method adapts to the whole test split."""
+
+
+def tiny(name: str, track: str = "fewshot") -> Any:
     """A method's entry in a grid, with its test settings."""
-    return {name: {key: list(v) if isinstance(v, tuple) else v for key, v in METHODS[name].test_settings.items()}}
+    method = METHODS[name]
+    settings = {key: list(v) if isinstance(v, tuple) else v for key, v in method.test_settings.items()}
+    if track == "tta":
+        settings |= {key: value for key, value in TEST_TIME.items() if key in settings}
+    return {name: settings}
 
 
 def grid_text(protocol: Any = "strict", datasets: list[str] | None = None) -> str:
     """A grid file with every method on each of its tracks."""
     blocks = []
     for track in ("fewshot", "tta", "meta"):
-        methods = [tiny(name) for name, method in METHODS.items() if track in method.tracks]
+        methods = [tiny(name, track) for name, method in METHODS.items() if track in method.tracks]
         block = {
             "track": track,
             "backbones": ["tiny-clip"],

@@ -12,18 +12,21 @@ from torch import Tensor
 
 from bolt.methods import METHODS
 from bolt.task.task import Adapted
+from orchestrator.artifacts.domain_total import DomainTotal
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import configured_method
 from orchestrator.artifacts.source_model import SourceModel
-from orchestrator.artifacts.spec import build
+from orchestrator.artifacts.spec import ArtifactSpec, build, with_inputs
+from orchestrator.artifacts.stored_sources import StoredSources
 from orchestrator.cells.evaluation import evaluate
 from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import RunSettings
+from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
 from orchestrator.store import Store
-from tests.orchestrator.conftest import World
+from tests.orchestrator.conftest import DATASETS, World, grid_text
 
 EVERY = sorted((name, track) for name, method in METHODS.items() for track in ("fewshot", "tta", "meta")
                if track in method.tracks)  # fmt: skip
@@ -66,31 +69,62 @@ def test_poisoned_test_labels_change_the_accuracy_and_nothing_else(
 
 @pytest.mark.parametrize("name", sorted(name for name, method in METHODS.items() if method.uses_sources))
 def test_the_targets_own_model_is_no_source_and_poisoning_it_changes_nothing(
-    world: World, poisoned_model: LoadedArtifacts, name: str
+    world: World, with_own_model: tuple[LoadedArtifacts, LoadedArtifacts], name: str
 ) -> None:
     """Neither directly nor through the domain's total, which contains the target's own task vector."""
     cell = world.pick(name, "fewshot" if "fewshot" in METHODS[name].tracks else "tta")
     assert cell.dataset.name not in {source.dataset for source in cell.sources}
-    _, logits = adapt(cell, world.loaded)
-    _, again = adapt(cell, poisoned_model)
+    good, noisy = with_own_model
+    _, logits = adapt(cell, good)
+    _, again = adapt(cell, noisy)
     assert torch.equal(logits, again)
 
 
 @pytest.fixture(scope="module")
-def poisoned_model(world: World, tmp_path_factory: pytest.TempPathFactory) -> LoadedArtifacts:
-    """A store whose model of the target is noise from the start, and everything that follows from it as well."""
-    folder = tmp_path_factory.mktemp("poisoned")
-    settings = RunSettings(str(folder), device="cpu")
+def with_own_model(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[LoadedArtifacts, LoadedArtifacts]:
+    """Two stores that also hold the target's own model and a domain total with it: a good model, and noise."""
+    folder = tmp_path_factory.mktemp("own-model")
+    (folder / "wide.yaml").write_text(grid_text(datasets=DATASETS[:2]))
+    wide = load_grid(folder / "wide.yaml", world.catalog)
+    good, noisy = (RunSettings(str(folder / name), device="cpu") for name in ("good", "noisy"))
+    shutil.copytree(world.settings.store_url, good.store_url)
+    store = Store(good.store_url)
+    (narrow,) = (one.spec for one in make_plan(world.grid, world.catalog, store).artifacts if is_total(one.spec))
+    (total,) = (one.spec for one in make_plan(wide, world.catalog, store).artifacts if is_total(one.spec))
+    shutil.rmtree(folder / "good" / narrow.address)
+    for spec in with_inputs([total]):
+        if not store.is_intact(spec.address, spec.identity):
+            build(spec, good)
+    shutil.copytree(good.store_url, noisy.store_url)
     target = world.pick("bolt").dataset
-    for spec in make_plan(world.grid, world.catalog, Store(folder)).missing:
-        build(spec, settings)
-        if isinstance(spec, SourceModel) and spec.dataset == target:
-            found = Store(folder).artifact(spec.address)
-            assert found is not None
-            path = found.path("tower.safetensors")
-            noise = torch.Generator().manual_seed(1)
-            save_file({n: t + torch.randn(t.shape, generator=noise) for n, t in load_file(path).items()}, path)
-    return LoadedArtifacts(settings)
+    (model,) = (spec for spec in total.inputs if isinstance(spec, SourceModel) and spec.dataset == target)
+    found = Store(noisy.store_url).artifact(model.address)
+    assert found is not None
+    path = found.path("tower.safetensors")
+    noise = torch.Generator().manual_seed(1)
+    save_file({n: t + torch.randn(t.shape, generator=noise) for n, t in load_file(path).items()}, path)
+    shutil.rmtree(folder / "noisy" / total.address)
+    build(total, noisy)
+    return LoadedArtifacts(good), LoadedArtifacts(noisy)
+
+
+def is_total(spec: ArtifactSpec) -> bool:
+    return isinstance(spec, DomainTotal)
+
+
+def test_the_noise_is_in_the_total_that_the_methods_read(
+    world: World, with_own_model: tuple[LoadedArtifacts, LoadedArtifacts]
+) -> None:
+    """The test above would notice neither a total without the target nor a model that is not in it."""
+    cell = world.pick("bolt")
+    found = [StoredSources(loaded, cell.backbone, cell.sources)._total for loaded in with_own_model]
+    towers = []
+    for total in found:
+        assert total is not None
+        artifact, left_out = total
+        assert [source.dataset for source in left_out] == [cell.dataset.name]
+        towers.append(load_file(artifact.path("total.safetensors")))
+    assert any(not torch.equal(tensor, towers[1][name]) for name, tensor in towers[0].items())
 
 
 @pytest.mark.parametrize("track", ["fewshot", "tta", "meta"])

@@ -1,0 +1,73 @@
+"""Commands in processes of their own that need not import PyTorch and MLflow first.
+
+Importing them takes longer than most commands. So one process imports them once, and every command is a fork of it
+(``multiprocessing``'s fork server). A command still has its own memory, environment, working directory and exit code.
+Libraries that read the environment when they are imported have read that of the first command.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from subprocess import CompletedProcess, TimeoutExpired
+
+from tests.helpers.waiting import TIMEOUT
+
+IMPORTED = ("orchestrator.cli.session", "orchestrator.report.grid_report", "mlflow.tracking", "matplotlib.figure",
+            "open_clip", "torchvision.transforms.v2", "tests.helpers.warm_process")  # fmt: skip
+"""What a ``grid`` command imports; neither Ray nor anything else that starts a thread."""
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(list(IMPORTED))
+
+
+def run_forked(
+    words: Sequence[str],
+    script: str = "from orchestrator.__main__ import main; main()",
+    *,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    timeout: float = TIMEOUT,
+) -> CompletedProcess[str]:
+    """Run a script to its end, by default the command line, as ``python -c SCRIPT`` would with these arguments.
+
+    Args:
+        words: the arguments, without the program's name.
+        script: Python code.
+        folder: the working directory; by default that of this process.
+        environment: all variables; by default those of this process.
+
+    Raises ``TimeoutExpired`` after killing a command that did not end in time.
+    """
+    with tempfile.TemporaryDirectory(prefix="command-") as made:
+        output, errors = Path(made, "out"), Path(made, "err")
+        variables = dict(os.environ if environment is None else environment)
+        process = _context.Process(
+            target=_run, args=(["orchestrator", *words], script, folder or Path.cwd(), variables, output, errors)
+        )
+        process.start()
+        process.join(timeout)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise TimeoutExpired(list(words), timeout, output.read_text(), errors.read_text())
+        return CompletedProcess(list(words), process.exitcode, output.read_text(), errors.read_text())
+
+
+def _run(argv: list[str], script: str, folder: Path, variables: dict[str, str], output: Path, errors: Path) -> None:
+    """In the fork: take over arguments, folder, environment and output, then run the script."""
+    for path, number in ((output, 1), (errors, 2)):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT)
+        os.dup2(file, number)
+        os.close(file)
+    sys.argv = argv
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(variables)
+    tempfile.tempdir = None  # it may differ in the new environment
+    sys.path.insert(0, "")
+    exec(script, {"__name__": "__main__"})
