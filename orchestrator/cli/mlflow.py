@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from functools import partial
 from typing import Annotated
 
@@ -55,7 +54,7 @@ def ui(
 
     It listens on this machine's loopback address only.
     """
-    from orchestrator.tracking.ui import HOST, serve_ui
+    from orchestrator.tracking.ui import HOST, check_port, serve_ui
 
     url = store_url(store)
     place = tracking_location(Store(url))
@@ -65,12 +64,7 @@ def ui(
         print_line(f"MLflow is served at {place.server}")
         _print_links(place.uri, grid, place.server)
         return
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if probe.connect_ex((HOST, port)) == 0:
-            raise UserError(
-                f"port {port} is taken on this machine", where="--port", hint="give another, e.g. --port 5001"
-            )
+    check_port(port)
     base = f"http://{HOST}:{port}"
     print_line(f"MLflow at {base} until Ctrl-C")
     _print_links(place.uri, grid, base)

@@ -85,7 +85,7 @@ def execute(
     packing = Packing(plan.catalog, plan.costs)
 
     def on_cell(event: CellEvent) -> None:
-        packing.learn(event.cell, event.gpu_mib)
+        plan.costs.learn_memory(event.cell, event.gpu_mib)
         if event.kind == "failed" and not event.recorded:  # a worker records what it can itself
             trace = f"{event.traceback}\n{_tail(event.log)}"
             _record_failure(store, event.cell.id, event.error, trace, event.attempt, again=event.again)

@@ -66,10 +66,6 @@ class Packing:
         self._catalog, self._costs = catalog, costs or CostModel()
         self._too_small: dict[Hashable, float] = {}
 
-    def learn(self, cell: Cell, mebibytes: float) -> None:
-        """Learn how many MiB of its GPU a finished cell reserved in torch; 0 for a cell on a CPU is ignored."""
-        self._costs.learn_memory(cell, mebibytes)
-
     def outgrew(self, cell: Cell, share: float) -> None:
         """Learn that a cell ran out of memory in its share; cells that differ only in the seed get more from now on."""
         key = same_but_seed(cell)

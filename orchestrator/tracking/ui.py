@@ -26,14 +26,18 @@ def ui_command(uri: str, artifact_root: str | None, port: int) -> list[str]:
     return [*command, "--port", str(port), "--workers", "1", "--uvicorn-opts", "--log-level warning"]
 
 
-def serve_ui(uri: str, artifact_root: str | None, port: int) -> int:
-    """Serve until Ctrl-C; returns the server's exit code. Raises ``UserError`` for a port that is taken."""
+def check_port(port: int) -> None:
+    """Raise ``UserError`` for a port that is taken."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
         except OSError:
             raise UserError(f"port {port} is taken", where="--port", hint=f"try --port {port + 1}") from None
+
+
+def serve_ui(uri: str, artifact_root: str | None, port: int) -> int:
+    """Serve until Ctrl-C; returns the server's exit code."""
     environment = {
         **os.environ,
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eight processes and 2 GB for nothing this project uses

@@ -65,8 +65,9 @@ def test_shares_follow_the_nearest_measured_cell(catalog: Catalog) -> None:
 
 
 def test_finished_cells_change_shares_and_cells_that_ran_out_of_memory_get_more(catalog: Catalog) -> None:
-    packing = Packing(catalog, gpu_mib=GPU)
-    packing.learn(cell("bolt"), 4000)
+    costs = CostModel()
+    packing = Packing(catalog, costs, GPU)
+    costs.learn_memory(cell("bolt"), 4000)
     assert packing.demand(cell("bolt")).share == 1 / 8
     packing.outgrew(cell("bolt"), 1 / 8)
     assert packing.demand(cell("bolt", seed=7)).share == 1 / 4

@@ -92,4 +92,5 @@ def test_the_page_leads_to_its_reports_and_to_the_pages_of_rivals() -> None:
     page, _ = page_of(found, links)
     assert 'href="../demo/index.html"' in page
     assert re.search(r'href="lora.html">LoRA<', page)
+    assert f"tags.cell = '{found.result.cell.id}'" in page  # how to find the run in MLflow
     assert "http" not in page

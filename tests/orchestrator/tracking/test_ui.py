@@ -12,7 +12,7 @@ from orchestrator.analysis.verdict import answers_of_results
 from orchestrator.store.results import Result
 from orchestrator.tracking.runs import Labels
 from orchestrator.tracking.tracker import Tracker
-from orchestrator.tracking.ui import serve_ui, ui_command
+from orchestrator.tracking.ui import check_port, ui_command
 from orchestrator.tracking.views import VIEWS, ui_links
 from orchestrator.util.errors import UserError
 from tests.helpers import cells as samples
@@ -38,12 +38,12 @@ def test_the_server_listens_on_loopback_with_one_worker() -> None:
     assert command[command.index("--default-artifact-root") + 1] == "file:///x/artifacts"
 
 
-def test_a_port_that_is_taken_is_said(sqlite_store: tuple[str, str]) -> None:
+def test_a_port_that_is_taken_is_said() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(UserError, match="is taken"):
-            serve_ui(*sqlite_store, taken.getsockname()[1])
+            check_port(taken.getsockname()[1])
 
 
 def with_domains() -> list[Result]:
