@@ -29,6 +29,7 @@ from typing import NamedTuple, TypeVar
 from orchestrator.artifacts.required import configured_method
 from orchestrator.artifacts.spec import TRAINING_FACTOR
 from orchestrator.catalog import Catalog
+from orchestrator.catalog.text_sizes import text_sizes
 from orchestrator.core.cell import Cell
 from orchestrator.core.gpu_memory import RESERVED_MEMORY
 from orchestrator.store.results import Result
@@ -129,15 +130,18 @@ class CostModel:
 
 
 def cell_gflops(cell: Cell, catalog: Catalog) -> float:
-    """10^9 operations of a cell in the backbone, training included; 0 for a cell that only reads cached features."""
+    """10^9 operations of a cell in both towers, training included; 0 for a cell that only reads cached features."""
     method, settings = configured_method(cell)
+    backbone = catalog.backbone(cell.backbone.name)
     track, entry = TRACKS[cell.track], catalog.dataset(cell.dataset.name)
     work = track.tower_passes(method, settings, cell.shots * entry.classes, entry.sizes.test)
     images = work.forward + TRAINING_FACTOR * work.training
     if method.changes_tower:
         scorings = 1 + getattr(settings, "epochs", 0) * track.scored_after_epochs
         images += scorings * sum(catalog.dataset(ref.name).sizes.test for ref in cell.evaluate_on)
-    return images * catalog.backbone(cell.backbone.name).gflops_per_image
+    prompts = TRAINING_FACTOR * work.text_training * entry.classes
+    text = prompts * text_sizes(backbone).gflops_per_prompt if prompts else 0.0
+    return images * backbone.gflops_per_image + text
 
 
 def same_but_seed(cell: Cell) -> Hashable:

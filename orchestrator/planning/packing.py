@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+from bolt.clip.text_tower import PROMPTS_AT_ONCE
 from orchestrator.artifacts.required import configured_method
 from orchestrator.artifacts.spec import FLOAT_BYTES
 from orchestrator.catalog import Catalog
+from orchestrator.catalog.text_sizes import text_sizes
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import Resources
 from orchestrator.core.gpu_memory import CONTEXT_MIB
@@ -99,8 +101,9 @@ def smallest_share(mebibytes: float, gpu_mib: float) -> float:
 def assumed_share(cell: Cell, catalog: Catalog, gpu_mib: float | None) -> float:
     """The share of a cell without measured relatives, or on GPUs of unknown size.
 
-    A cell that trains no tower needs at least the tower, the features it may read of its target and of one test split
-    at a time, and CUDA's context.
+    A cell that trains no image tower needs at least the tower, the features it may read of its target and of one test
+    split at a time, and CUDA's context. A cell that trains on the text side also needs the text tower, and what the
+    backward pass keeps of the prompts that pass it together.
     """
     method, settings = configured_method(cell)
     if method.changes_tower:
@@ -111,7 +114,11 @@ def assumed_share(cell: Cell, catalog: Catalog, gpu_mib: float | None) -> float:
     backbone, target = catalog.backbone(cell.backbone.name), catalog.dataset(cell.dataset.name)
     tested = max(catalog.dataset(ref.name).sizes.test for ref in (cell.dataset, *cell.evaluate_on))
     rows = target.classes * (1 + cell.shots * (1 + views)) + tested
-    mib = CONTEXT_MIB + FLOAT_BYTES * (backbone.parameters + rows * backbone.embed_dim) / 2**20
+    floats = backbone.parameters + rows * backbone.embed_dim
+    if method.trains_text(settings):
+        text = text_sizes(backbone)
+        floats += text.parameters + min(target.classes, PROMPTS_AT_ONCE) * text.training_floats_per_prompt
+    mib = CONTEXT_MIB + FLOAT_BYTES * floats / 2**20
     return max(FROZEN_SHARE, smallest_share(mib * HEADROOM, gpu_mib))
 
 

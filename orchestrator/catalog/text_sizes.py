@@ -1,0 +1,72 @@
+"""Sizes of a backbone's text tower, for plans: read from its open_clip model configuration, without importing it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from orchestrator.catalog.backbone_entry import BackboneEntry
+from orchestrator.catalog.references import architecture_path
+
+PROMPT_TOKENS = 24
+"""Tokens that a prompt is assumed to have: 16 of context, a class name, and the start and end tokens."""
+
+
+@dataclass(frozen=True)
+class TextSizes:
+    """Sizes of a text tower; the defaults are those of the original ViT-B models.
+
+    Attributes:
+        vocabulary: number of tokens that it knows.
+        context_length: most tokens that a prompt may have.
+        width, layers: of its transformer.
+    """
+
+    vocabulary: int = 49408
+    context_length: int = 77
+    width: int = 512
+    layers: int = 12
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in the tower: embeddings, and 12 width^2 a block; biases and the projection are left out."""
+        return (self.vocabulary + self.context_length) * self.width + 12 * self.layers * self.width**2
+
+    @property
+    def gflops_per_prompt(self) -> float:
+        """10^9 operations of one prompt's forward pass, a multiply-add counted as two."""
+        tokens = min(PROMPT_TOKENS, self.context_length)
+        return 2 * self.layers * tokens * (12 * self.width**2 + 2 * tokens * self.width) / 1e9
+
+    @property
+    def training_floats_per_prompt(self) -> int:
+        """Numbers kept for the backward pass of one prompt: per token and block 11 of the tower's width.
+
+        Counted: 10 with frozen weights, 11 with adapters on the attention.
+        """
+        return 11 * min(PROMPT_TOKENS, self.context_length) * self.width * self.layers
+
+
+def text_sizes(entry: BackboneEntry) -> TextSizes:
+    """The sizes of a backbone's text tower; those of ViT-B if its configuration does not state them."""
+    return _read(architecture_path(entry) or _open_clip_file(entry.architecture))
+
+
+def _open_clip_file(architecture: str) -> Path | None:
+    found = importlib.util.find_spec("open_clip")
+    folders = found.submodule_search_locations if found else None
+    return Path(folders[0], "model_configs", f"{architecture}.json") if folders else None
+
+
+@lru_cache(maxsize=64)
+def _read(file: Path | None) -> TextSizes:
+    try:
+        text: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["text_cfg"] if file else {}
+    except (OSError, ValueError, KeyError):
+        text = {}
+    names = {"vocab_size": "vocabulary", "context_length": "context_length", "width": "width", "layers": "layers"}
+    return TextSizes(**{own: int(text[theirs]) for theirs, own in names.items() if theirs in text})
