@@ -1,4 +1,4 @@
-"""Deterministic matrices and a small network, from which the numbers of the methods' official code were computed."""
+"""Deterministic matrices and a small network, on which the methods' official code was run for reference numbers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,23 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def wave(rows: int, columns: int, a: float, b: float, c: float) -> Tensor:
-    """G(rows, columns; a, b, c): sin(a i + b j + c + i j / 2) for i and j from zero, float64."""
+def wave(rows: int, columns: int, a: float, b: float, c: float, product: float = 0.5) -> Tensor:
+    """G(rows, columns; a, b, c): sin(a i + b j + c + product i j) for i and j from zero, float64.
+
+    Without the product, a matrix has rank 2: see :func:`plane_wave`.
+    """
     i, j = torch.arange(rows, dtype=torch.float64)[:, None], torch.arange(columns, dtype=torch.float64)
-    return torch.sin(a * i + b * j + c + i * j / 2)
+    return torch.sin(a * i + b * j + c + product * i * j)
+
+
+def plane_wave(rows: int, columns: int, a: float, b: float, c: float) -> Tensor:
+    """sin(a i + b j + c) for i and j from zero, float64."""
+    return wave(rows, columns, a, b, c, product=0.0)
+
+
+def unit(values: Tensor) -> Tensor:
+    """The rows normalised, in float32."""
+    return F.normalize(values, dim=-1).float()
 
 
 W1, C1 = 0.5 * wave(5, 4, 0.9, 1.4, 0.2), 0.1 * wave(1, 5, 1, 0.8, 0.3)[0]

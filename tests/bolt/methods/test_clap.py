@@ -15,13 +15,13 @@ from bolt.methods.clap import ClapSettings, adapt, class_weights, train_prototyp
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Task
 from tests.helpers.frozen_tasks import clip_like, frozen_task
-from tests.helpers.plane_waves import unit, wave
+from tests.helpers.waves import plane_wave, unit
 
-EMBEDDINGS = 1 + 0.4 * wave(3, 8, 1.1, 0.9, 0.5)
+EMBEDDINGS = 1 + 0.4 * plane_wave(3, 8, 1.1, 0.9, 0.5)
 TEXT = (3.5 * EMBEDDINGS).float()
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
-VIEWS = [(EMBEDDINGS[LABELS] + 0.5 * wave(6, 8, 0.7, 1.3, 0.2 + 0.11 * view)).float() for view in range(3)]
-QUERIES = (EMBEDDINGS[[0, 1, 2, 1]] + 0.7 * wave(4, 8, 0.37, 1.9, 0.1)).float()
+VIEWS = [(EMBEDDINGS[LABELS] + 0.5 * plane_wave(6, 8, 0.7, 1.3, 0.2 + 0.11 * view)).float() for view in range(3)]
+QUERIES = (EMBEDDINGS[[0, 1, 2, 1]] + 0.7 * plane_wave(4, 8, 0.37, 1.9, 0.1)).float()
 STEPS = (0, 1, 2, 3, 10, 50, 299)
 
 

@@ -14,13 +14,13 @@ from bolt.methods.clip_adapter import ClipAdapterSettings, adapt, train_adapter
 from bolt.task.classifiers import AdapterClassifier
 from bolt.task.task import Adapted
 from tests.helpers.frozen_tasks import clip_like, frozen_task
-from tests.helpers.plane_waves import unit, wave
+from tests.helpers.waves import plane_wave, unit
 
-TEXT = 1 + 0.4 * wave(3, 8, 1.1, 0.9, 0.5)
+TEXT = 1 + 0.4 * plane_wave(3, 8, 1.1, 0.9, 0.5)
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
-SUPPORT = (TEXT[LABELS] + 0.5 * wave(6, 8, 0.7, 1.3, 0.2)).float()
-QUERIES = (TEXT[[0, 1, 2, 1]] + 0.7 * wave(4, 8, 0.37, 1.9, 0.1)).float()
-DOWN, UP = (0.4 * wave(2, 8, 0.9, 0.5, 0.3)).float(), (0.4 * wave(8, 2, 1.3, 0.7, 0.6)).float()
+SUPPORT = (TEXT[LABELS] + 0.5 * plane_wave(6, 8, 0.7, 1.3, 0.2)).float()
+QUERIES = (TEXT[[0, 1, 2, 1]] + 0.7 * plane_wave(4, 8, 0.37, 1.9, 0.1)).float()
+DOWN, UP = (0.4 * plane_wave(2, 8, 0.9, 0.5, 0.3)).float(), (0.4 * plane_wave(8, 2, 1.3, 0.7, 0.6)).float()
 
 
 def close(value: Tensor, expected: list[float], rtol: float = 1e-4) -> None:

@@ -14,6 +14,7 @@ from bolt.clip.tower import ImageTower
 from bolt.methods.common import composition
 from bolt.methods.common.composition import Composition, compose_by_autograd
 from bolt.training.loop import TrainingRecipe, fit
+from tests.helpers.waves import plane_wave
 
 SOURCES = 3
 
@@ -50,12 +51,6 @@ def loss_of(tower: ImageTower, tensors: Mapping[str, Tensor]) -> Tensor:
     dtype = next(iter(tensors.values())).dtype
     features_BD: Tensor = torch.func.functional_call(tower, dict(tensors), (images(dtype),))
     return features_BD.square().sum()
-
-
-def wave(n: int, m: int, a: float, b: float, c: float) -> Tensor:
-    """sin(a i + b j + c), float64 (n, m): the numbers of the test vectors."""
-    rows, columns = torch.arange(n, dtype=torch.float64), torch.arange(m, dtype=torch.float64)
-    return torch.sin(a * rows[:, None] + b * columns + c)
 
 
 def test_no_coefficient_is_the_base_bit_for_bit(backbone: Backbone) -> None:
@@ -236,9 +231,9 @@ def test_clamped_coefficients_are_used_at_the_bound_and_get_no_gradient_outside(
 def test_groups_of_entries_have_coefficients_of_their_own() -> None:
     """TV11 of the official code, which computes in float16."""
     entries = torch.arange(12).view(3, 4)
-    stacks = {"w": torch.stack([wave(3, 4, 0.3, 0.8, t) for t in range(2)]).half().float()}
+    stacks = {"w": torch.stack([plane_wave(3, 4, 0.3, 0.8, t) for t in range(2)]).half().float()}
     composed = Composition({"w": torch.zeros(3, 4)}, stacks, {"w": (7 * entries) % 3}, group_count=3)
-    set_coefficients(composed, wave(2, 3, 0.5, 0.9, 0.1)[:, None])
+    set_coefficients(composed, plane_wave(2, 3, 0.5, 0.9, 0.1)[:, None])
     expected = [
         [0.474854, 1.575195, 1.293945, -0.076843],
         [1.209961, 1.425781, 0.229492, -0.168823],

@@ -16,7 +16,7 @@ from bolt.methods.cross_modal import CrossModalSettings, adapt, batches, train_h
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted
 from tests.helpers.frozen_tasks import clip_like, frozen_task
-from tests.helpers.plane_waves import unit, wave
+from tests.helpers.waves import plane_wave, unit
 
 
 def test_the_schedule_is_the_official_one() -> None:
@@ -28,8 +28,8 @@ def test_the_schedule_is_the_official_one() -> None:
 
 def test_training_follows_the_official_code(backbone: Backbone) -> None:
     """Two prompts a class, in batches of four images and four texts, in order."""
-    images = unit(torch.cat([wave(4, 8, 0.7, 1.3, 0.2 + view) + 0.8 for view in range(3)]))
-    prompts = 2 * (wave(8, 8, 1.1, 0.9, 0.5) + 0.5)
+    images = unit(torch.cat([plane_wave(4, 8, 0.7, 1.3, 0.2 + view) + 0.8 for view in range(3)]))
+    prompts = 2 * (plane_wave(8, 8, 1.1, 0.9, 0.5) + 0.5)
     labels = torch.arange(4).repeat(3)
     # the official code's text samples are the prompts; here they are given as images, and the text head is not read
     samples = torch.cat([images, unit(prompts)])
@@ -71,7 +71,7 @@ def test_training_follows_the_official_code(backbone: Backbone) -> None:
     assert isinstance(last, LinearClassifier)
     expected = torch.tensor([0.549450, 0.538987, 0.261344, -0.005259, -0.082298, 0.036533, 0.303011, 0.511200])
     torch.testing.assert_close(last.weight_CD[0], expected, rtol=1e-4, atol=1e-5)
-    queries = (wave(4, 8, 0.37, 1.9, 0.1) + 0.8).float()
+    queries = (plane_wave(4, 8, 0.37, 1.9, 0.1) + 0.8).float()
     torch.testing.assert_close(
         last(queries)[0], torch.tensor([66.47514, 39.53634, 42.15107, 67.96049]), rtol=1e-4, atol=1e-3
     )

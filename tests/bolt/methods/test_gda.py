@@ -10,13 +10,13 @@ from bolt.clip.backbone import Backbone
 from bolt.methods.gda import GdaSettings, adapt, best_alpha, fit_gaussians, leave_one_out_logits
 from bolt.task.classifiers import LinearClassifier
 from tests.helpers.frozen_tasks import clip_like, frozen_task, with_features
-from tests.helpers.plane_waves import unit, wave
+from tests.helpers.waves import plane_wave, unit
 
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
-VIEWS = [wave(6, 8, 0.7, 1.3, 0.2 + 0.11 * view) + 0.8 for view in range(3)]
+VIEWS = [plane_wave(6, 8, 0.7, 1.3, 0.2 + 0.11 * view) + 0.8 for view in range(3)]
 SAMPLES = torch.stack([unit(view) for view in VIEWS])
-HEAD = unit(wave(3, 8, 1.1, 0.9, 0.5) + 0.5)
-QUERIES = unit(wave(4, 8, 0.37, 1.9, 0.1) + 0.8)
+HEAD = unit(plane_wave(3, 8, 1.1, 0.9, 0.5) + 0.5)
+QUERIES = unit(plane_wave(4, 8, 0.37, 1.9, 0.1) + 0.8)
 
 
 def close(value: Tensor, expected: list[float]) -> None:
@@ -77,7 +77,7 @@ def test_identical_images_are_the_text_head(backbone: Backbone) -> None:
 
 def test_leave_one_out_is_a_fit_without_the_image() -> None:
     """With the precision held, every image's logits are those of means computed without its views."""
-    queries = unit(wave(6, 8, 0.7, 1.3, 0.7) + 0.8)
+    queries = unit(plane_wave(6, 8, 0.7, 1.3, 0.7) + 0.8)
     fitted = fit_gaussians(SAMPLES.flatten(0, 1), LABELS.repeat(3), 3)
     logits = leave_one_out_logits(fitted, SAMPLES, queries, LABELS)
     for row in range(6):

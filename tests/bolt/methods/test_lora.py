@@ -28,6 +28,7 @@ from bolt.task.task import Adapted
 from bolt.training.loop import Diverged
 from bolt.training.trainable import Trainable
 from tests.helpers.towers import make_task, random_backbone
+from tests.helpers.waves import plane_wave
 
 VIT_B16 = TowerShape(224, 16, 768, 12, 12, 3072, 512, "quick_gelu")
 VIT_B32 = TowerShape(224, 32, 768, 12, 12, 3072, 512, "quick_gelu")
@@ -57,9 +58,8 @@ def moved(model: Trainable, scale: float = 0.1) -> Trainable:
 
 
 def wave(rows: int, columns: int, a: float, b: float, c: float) -> Tensor:
-    """sin(a i + b j + c)."""
-    i, j = torch.arange(rows, dtype=torch.float64)[:, None], torch.arange(columns, dtype=torch.float64)
-    return torch.sin(a * i + b * j + c).float()
+    """:func:`plane_wave` in float32."""
+    return plane_wave(rows, columns, a, b, c).float()
 
 
 # ---------------------------------------------------------------------------------------------------- split attention

@@ -15,12 +15,12 @@ from bolt.methods.task_res import TaskResSettings, adapt, epochs_of, train_resid
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
 from tests.helpers.frozen_tasks import clip_like, frozen_task
-from tests.helpers.plane_waves import unit, wave
+from tests.helpers.waves import plane_wave, unit
 
-TEXT = (1 + 0.4 * wave(3, 8, 1.1, 0.9, 0.5)).float()
+TEXT = (1 + 0.4 * plane_wave(3, 8, 1.1, 0.9, 0.5)).float()
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
-SUPPORT = (TEXT[LABELS] + 0.5 * wave(6, 8, 0.7, 1.3, 0.2)).float()
-QUERIES = (TEXT[[0, 1, 2, 1]] + 0.7 * wave(4, 8, 0.37, 1.9, 0.1)).float()
+SUPPORT = (TEXT[LABELS] + 0.5 * plane_wave(6, 8, 0.7, 1.3, 0.2)).float()
+QUERIES = (TEXT[[0, 1, 2, 1]] + 0.7 * plane_wave(4, 8, 0.37, 1.9, 0.1)).float()
 
 
 def close(value: Tensor, expected: list[float]) -> None:

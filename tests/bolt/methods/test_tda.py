@@ -12,11 +12,11 @@ from torch.nn import functional as F
 from bolt.clip.backbone import Backbone
 from bolt.methods.tda import Caches, LowestEntropies, TdaSettings, adapt
 from bolt.task.classifiers import CacheClassifier
-from tests.helpers.plane_waves import unit, wave
 from tests.helpers.towers import make_task
+from tests.helpers.waves import plane_wave, unit
 
-HEAD = unit(1 + 0.4 * wave(4, 8, 1.1, 0.9, 0.5))
-STREAM = unit(1 + 0.8 * wave(20, 8, 0.37, 1.9, 0.1))
+HEAD = unit(1 + 0.4 * plane_wave(4, 8, 1.1, 0.9, 0.5))
+STREAM = unit(1 + 0.8 * plane_wave(20, 8, 0.37, 1.9, 0.1))
 
 
 def send(settings: TdaSettings, stream: Tensor = STREAM, head: Tensor = HEAD) -> tuple[Caches, Tensor]:

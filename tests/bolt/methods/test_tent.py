@@ -14,12 +14,12 @@ from bolt.clip.backbone import Backbone
 from bolt.clip.tensor_names import layer_norm_names
 from bolt.methods.tent import TentSettings, adapt, mean_entropy, minimise_entropy
 from bolt.task.task import Adapted, cosine_classifier
-from tests.helpers.plane_waves import unit, wave
 from tests.helpers.towers import make_task
+from tests.helpers.waves import plane_wave, unit
 
 
 def matrix(*values: float) -> Tensor:
-    return wave(int(values[0]), int(values[1]), *values[2:]).float()
+    return plane_wave(int(values[0]), int(values[1]), *values[2:]).float()
 
 
 def online(
@@ -67,7 +67,7 @@ def test_a_layer_norm_network_follows_the_official_code(backbone: Backbone) -> N
     """The official functions with the name of the norm's class replaced."""
     weight, bias = 1 + 0.2 * matrix(1, 8, 1, 1.7, 0.4)[0], 0.1 * matrix(1, 8, 1, 1.1, 0.6)[0]
     parameters = [weight.requires_grad_(), bias.requires_grad_()]
-    head = unit(wave(3, 8, 1.1, 0.9, 0.5) + 0.5)
+    head = unit(plane_wave(3, 8, 1.1, 0.9, 0.5) + 0.5)
 
     def network(inputs: Tensor) -> Tensor:
         features = F.layer_norm(inputs, (8,), weight, bias, 1e-5) @ matrix(8, 8, 0.7, 1.3, 0.2)

@@ -24,21 +24,12 @@ from bolt.protocol import STRICT
 from bolt.task.classifiers import cache_logits
 from tests.helpers.frozen_tasks import clip_like, frozen_task
 from tests.helpers.towers import make_task
+from tests.helpers.waves import plane_wave, unit
 
-
-def wave(n: int, m: int, a: float, b: float, c: float) -> Tensor:
-    i, j = torch.arange(n, dtype=torch.float64)[:, None], torch.arange(m, dtype=torch.float64)
-    return torch.sin(a * i + b * j + c)
-
-
-def unit(values: Tensor) -> Tensor:
-    return F.normalize(values, dim=-1).float()
-
-
-KEYS = unit(wave(6, 8, 0.7, 1.3, 0.2) + 0.8)
+KEYS = unit(plane_wave(6, 8, 0.7, 1.3, 0.2) + 0.8)
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
-HEAD = unit(wave(3, 8, 1.1, 0.9, 0.5) + 0.5)
-QUERIES = unit(wave(4, 8, 0.37, 1.9, 0.1) + 0.8)
+HEAD = unit(plane_wave(3, 8, 1.1, 0.9, 0.5) + 0.5)
+QUERIES = unit(plane_wave(4, 8, 0.37, 1.9, 0.1) + 0.8)
 QUERY_LABELS = torch.tensor([0, 1, 2, 1])
 VALUES = F.one_hot(LABELS, 3).float()
 

@@ -11,12 +11,12 @@ from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
 from bolt.methods.trans_clip import Labelled, TransClipSettings, adapt, log_likelihood, nearest_others, transduce
-from tests.helpers.plane_waves import unit, wave
 from tests.helpers.towers import make_task
+from tests.helpers.waves import plane_wave, unit
 
-HEAD = unit(1 + 0.4 * wave(3, 8, 1.1, 0.9, 0.5))
-QUERIES = unit(1 + 0.8 * wave(24, 8, 0.37, 1.9, 0.1))
-SUPPORT = unit(1 + 0.8 * wave(6, 8, 0.7, 1.3, 0.2))
+HEAD = unit(1 + 0.4 * plane_wave(3, 8, 1.1, 0.9, 0.5))
+QUERIES = unit(1 + 0.8 * plane_wave(24, 8, 0.37, 1.9, 0.1))
+SUPPORT = unit(1 + 0.8 * plane_wave(6, 8, 0.7, 1.3, 0.2))
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
 
 

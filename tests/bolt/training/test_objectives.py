@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
 from bolt.training.objectives import cross_entropy, ufm_loss
+from tests.helpers.waves import plane_wave
 
-
-def waves(rows: int, columns: int, a: float, b: float, c: float) -> Tensor:
-    """sin(a i + b j + c), in float64."""
-    i, j = torch.arange(rows, dtype=torch.float64)[:, None], torch.arange(columns, dtype=torch.float64)
-    return torch.sin(a * i + b * j + c)
-
-
-WEAK = (6 * waves(4, 3, 0.9, 1.7, 0.3)).float()
+WEAK = (6 * plane_wave(4, 3, 0.9, 1.7, 0.3)).float()
 WEAK[0, 0] = 12
-STRONG = (3 * waves(4, 3, 0.4, 2.1, 0.6)).float()
+STRONG = (3 * plane_wave(4, 3, 0.4, 2.1, 0.6)).float()
 TARGETS = torch.tensor([0, 1, 2, 1])
 
 
