@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,9 +22,15 @@ _LINES = ("-", "--", "-.", ":")
 _POSITION = {
     "linear_probe": 0, "bolt": 1, "tip_adapter": 2, "lora": 3, "atlas": 4, "lp_plus_plus": 5, "bolt_pooled": 6,
     "meta_init": 7, "logistic_probe": 8, "tip_adapter_f": 9, "layer_norm": 10, "full_finetune": 11, "dora": 12,
-    "task_arithmetic": 13, "tsv_merge": 14,
+    "task_arithmetic": 13, "tsv_merge": 14, "clip_adapter": 15, "task_res": 16, "gda": 17, "coop": 18,
+    "auto": 23, "clap": 24, "cross_modal": 25, "tent": 26, "tda": 27, "trans_clip": 28, "bitfit": 29, "svf": 30,
+    "adamerging": 31, "lora_xs": 32, "vera": 33, "prolip": 34, "two_stage": 35, "ties": 36, "iso_c": 37,
 }  # fmt: skip
-"""Positions in the palette of this project's methods. The position of any other method is a hash of its name."""
+"""Positions in the palette of this project's methods. From 19 on, a colour is repeated with another marker and line.
+
+Methods that share a colour share no test-time figure: one of the two is not measured there. The position of any other
+method is a hash of its name.
+"""
 
 _LIGHTEST, _DARKEST = 0.55, -0.6
 """How far the first and the last variant of a method are mixed with white (positive) and black (negative)."""
@@ -76,11 +83,13 @@ def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
 
 
 def _free_position(name: str, taken: set[int]) -> int:
-    """The position of ``name``, or the next free one. Positions beyond the palette repeat its colours."""
+    """The fixed position of ``name``; else the first free one from its hash on. Colours are repeated last."""
+    if name in _POSITION:
+        return _POSITION[name]
     size = len(_COLOURS)
-    first = _POSITION.get(name, int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % size)
-    start = len(taken) // size * size
-    return next(p for step in range(size) if (p := start + (first + step) % size) not in taken)
+    first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % size
+    positions = (cycle * size + (first + step) % size for cycle in itertools.count() for step in range(size))
+    return next(position for position in positions if position not in taken)
 
 
 def _variant(style: Style, position: int, index: int, count: int) -> Style:

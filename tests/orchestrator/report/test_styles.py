@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 
+from bolt.methods import METHODS as REGISTERED
 from orchestrator.report.styles import NEUTRAL, styles_of
 
 METHODS = (
     *("linear_probe", "logistic_probe", "tip_adapter", "tip_adapter_f", "lp_plus_plus", "lora", "dora", "atlas"),
     *("bolt", "bolt_pooled", "full_finetune", "task_arithmetic", "tsv_merge", "layer_norm", "meta_init"),
+    *("clip_adapter", "task_res", "gda", "coop"),
 )
+"""The methods with a colour of their own."""
 
 
 def test_a_method_keeps_its_colour_from_grid_to_grid() -> None:
@@ -31,6 +35,18 @@ def test_named_methods_keep_colours_that_every_reader_can_tell_apart() -> None:
         points = [_oklab(together[name].colour, vision) for name in METHODS]
         apart = [math.dist(a, b) for i, a in enumerate(points) for b in points[i + 1 :]]
         assert min(apart) > 0.06  # three times a just noticeable difference of about 0.02
+
+
+def test_methods_that_share_a_colour_differ_in_marker_and_line() -> None:
+    names = sorted(set(REGISTERED) - {"zero_shot"})
+    together = styles_of({name: name for name in (*names, "somebody_elses", "another_one")})
+    for one, other in itertools.combinations(together.values(), 2):
+        if one.colour == other.colour:
+            assert one.marker != other.marker
+            assert one.line != other.line
+    for track in {track for method in REGISTERED.values() for track in method.tracks} - {"fewshot", "ood", "meta"}:
+        drawn = styles_of({name: name for name in names if track in REGISTERED[name].tracks})
+        assert len({style.colour for style in drawn.values()}) == len(drawn)
 
 
 VISIONS = {
