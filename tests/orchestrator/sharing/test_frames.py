@@ -13,10 +13,12 @@ from typing import Any, get_type_hints
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import orchestrator as library
 from orchestrator.analysis.rows import Row
 from orchestrator.catalog import load_catalog
+from orchestrator.cli.app import app
 from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
 from orchestrator.report.grid_report import grid_study, write_grid_report
@@ -25,7 +27,6 @@ from orchestrator.sharing.frames import COLUMNS
 from orchestrator.sharing.grid_listing import keep_listing, list_grid
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
-from tests.helpers.command import orchestrator
 from tests.orchestrator.sharing.conftest import Stores
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "results.md"
@@ -81,17 +82,21 @@ def test_the_verdict_is_that_of_the_report(stores: Stores, whole: Store, tmp_pat
                                   frame.sort_values("cell_id", ignore_index=True), check_dtype=False)  # fmt: skip
 
 
+def printed(*words: str) -> str:
+    """What the ``results`` command prints. Raises what it raises."""
+    done = CliRunner().invoke(app, ["results", *words], catch_exceptions=False, standalone_mode=False)
+    return done.stdout
+
+
 def test_the_command_writes_the_frame_in_every_format(
     frame: pd.DataFrame, stores: Stores, whole: Store, tmp_path: Path
 ) -> None:
     grid = str(stores.grid_file)
     keep_listing(grid, stores.world.grid, stores.world.catalog)
-    printed = orchestrator("results", grid, "--store", whole.url)
-    assert printed.returncode == 0, printed.stderr
-    tables = {"csv": pd.read_csv(io.StringIO(printed.stdout))}
+    tables = {"csv": pd.read_csv(io.StringIO(printed(grid, "--store", whole.url)))}
     for name, read in (("json", pd.read_json), ("parquet", pd.read_parquet)):
         path = tmp_path / f"table.{name}"
-        assert orchestrator("results", grid, "--store", whole.url, "--format", name, "-o", str(path)).returncode == 0
+        assert str(path) in printed(grid, "--store", whole.url, "--format", name, "-o", str(path))
         tables[name] = read(path)
     for table in tables.values():
         pd.testing.assert_frame_equal(table, frame, check_dtype=False)
@@ -110,12 +115,11 @@ def test_errors_of_the_command_are_for_people(stores: Stores, whole: Store, tmp_
         (("--store", whole.url, "--format", "cvs"), "csv"),
         (("--store", whole.url, "-o", str(tmp_path / "no" / "folder.csv")), "folder.csv"),
     ):
-        run = orchestrator("results", grid, *words)
-        assert run.returncode == 2
-        assert named in run.stderr
-        assert "Traceback" not in run.stderr
+        with pytest.raises(UserError, match=named):
+            printed(grid, *words)
 
 
+@pytest.mark.e2e
 def test_a_grid_that_has_run_is_listed_without_importing_pytorch(stores: Stores, whole: Store) -> None:
     """The ``grid`` command keeps the listing; so does the first ``results``."""
     keep_listing(str(stores.grid_file), stores.world.grid, stores.world.catalog)

@@ -12,13 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from orchestrator.cli.app import app
 from orchestrator.sharing.merge import MergeSummary, merge_stores
 from orchestrator.store import Store
 from orchestrator.store.predictions import predictions_content, predictions_file
 from orchestrator.store.results import Evaluation, Failure, Result
 from orchestrator.util.errors import UserError
-from tests.helpers.command import orchestrator
 from tests.orchestrator.sharing.conftest import Stores
 
 CopyOf = Callable[[Store, str], Store]
@@ -65,6 +66,7 @@ def scores(result: dict[str, object]) -> dict[str, object]:
     return {name: result[name] for name in ("cell", "evaluations", "predictions", "details", "trainable_parameters")}
 
 
+@pytest.mark.e2e
 def test_two_halves_killed_five_times_give_the_whole(
     stores: Stores, whole: Store, tmp_path: Path, copy_of: CopyOf
 ) -> None:
@@ -120,9 +122,9 @@ def test_a_conflict_is_named_and_nothing_is_overwritten(whole: Store, copy_of: C
     changed(theirs, conflicting, flips=7)
     before = contents(ours, timed=True)
 
-    run = orchestrator("merge", theirs.url, "--store", ours.url)
+    run = CliRunner().invoke(app, ["merge", theirs.url, "--store", ours.url])
 
-    assert run.returncode == 1
+    assert run.exit_code == 1
     (line,) = [line for line in run.stdout.splitlines() if conflicting in line]
     assert line.startswith("conflict")
     for store in (ours, theirs):
