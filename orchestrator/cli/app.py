@@ -11,6 +11,7 @@ import os
 import typer
 
 from orchestrator.cli import (
+    adapt,
     backbones,
     bundle,
     cells,
@@ -35,6 +36,7 @@ app = typer.Typer(
     help="Measure CLIP adaptation methods on a grid of backbone x dataset x k x method cells.",
 )
 
+app.command("adapt")(adapt.adapt)
 app.command("grid")(grid.grid)
 app.command("plan")(grid.plan)
 app.command("status")(status.status)

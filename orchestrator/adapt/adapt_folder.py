@@ -1,0 +1,316 @@
+"""From a folder of photographs to a model and a page: the steps of ``adapt``, in order.
+
+Everything that takes long is in the store when it is finished, so the same command continues after a kill.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from bolt.model.loading import load_model
+from bolt.model.model import Model
+from bolt.model.saving import Form
+from orchestrator.adapt.choice import Choice, choose
+from orchestrator.adapt.own_images import Options, OwnImages, prepare_images
+from orchestrator.adapt.trials import TINY, Trial, Trials, make_trials, test_artifacts
+from orchestrator.adapt.weights import fetch_weights
+from orchestrator.artifacts.head import Head
+from orchestrator.artifacts.loaded import loaded_artifacts
+from orchestrator.artifacts.required import configured_method
+from orchestrator.catalog import load_catalog
+from orchestrator.cells.evaluation import evaluate
+from orchestrator.cells.task import cell_sources, make_task
+from orchestrator.core.settings import RunSettings
+from orchestrator.models.adoption import adopt_checkpoints
+from orchestrator.store.results import Evaluation
+from orchestrator.util.errors import UserError
+from orchestrator.util.units import human_duration, pluralize
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bolt.task.task import Task
+
+SAME_COSINE = 0.9999
+"""Two classes whose text embeddings have at least this cosine are one to the text head."""
+
+COMPARED_IMAGES = 16
+LOGIT_TOLERANCE = 1e-5
+"""A model that is read back has to give the logits of these images again, up to rounding."""
+
+TINY_WARNING = "tiny-clip was trained on drawings only: this shows that the command works, not what CLIP can do"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for; see the options of the command.
+
+    Attributes:
+        folder: the images.
+        work: the working folder.
+        model: the folder of the model, which must not exist; the page is beside it, with the suffix ``.html``.
+        sources: a domain of the catalog, or a folder of checkpoints; ``None`` for no sources.
+        methods: the candidates as text; the default ones if empty.
+    """
+
+    folder: Path
+    work: Path
+    model: Path
+    backbone: str
+    sources: str | None
+    methods: tuple[str, ...]
+    minutes: float
+    form: Form
+    images: Options
+    catalog_files: tuple[Path, ...]
+    data_root: Path | None
+    store_url: str
+    threads: int
+    device: str | None
+    command: str
+
+    @property
+    def page(self) -> Path:
+        """The file of the page."""
+        return self.model.with_name(self.model.name + ".html")
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What came out, for the terminal and the page.
+
+    Attributes:
+        trials: the candidates, in the order of trust.
+        choice: which one was taken.
+        distinct: how many distinct class vectors the text head has.
+        shared: groups of classes that share one.
+        evaluation: the score on the test images; ``None`` without any.
+        held_out_per_class: class, images that the chosen candidate predicted correctly while held out, and all images.
+        final_seconds, seconds: of adapting to all images, and of the whole command this time.
+    """
+
+    request: Request
+    images: OwnImages
+    trials: tuple[Trial, ...]
+    folds: int
+    choice: Choice
+    distinct: int
+    shared: tuple[tuple[str, ...], ...]
+    evaluation: Evaluation | None
+    held_out_per_class: tuple[tuple[str, int, int], ...]
+    final_seconds: float
+    seconds: float
+
+    @property
+    def chosen(self) -> Trial:
+        """The candidate that was taken."""
+        return self.trials[self.choice.best]
+
+    @property
+    def text_head_limit(self) -> float:
+        """The highest accuracy that the text head's distinct vectors allow on images like these, in per cent."""
+        count = dict(zip(self.images.class_names, self.images.per_class, strict=True))
+        lost = sum(sum(count[name] for name in group) - max(count[name] for name in group) for group in self.shared)
+        return 100 * (1 - lost / sum(count.values()))
+
+    @property
+    def level(self) -> tuple[Trial, ...]:
+        """The candidates that are not distinguishable from it."""
+        return tuple(self.trials[number] for number in self.choice.level)
+
+
+def adapt_folder(
+    request: Request,
+    say: Callable[[str], None],
+    status: Callable[[str], None],
+    show_decoding: Callable[[], AbstractContextManager[Callable[[int, int], None]]],
+) -> Adaptation:
+    """Check the images, choose a method on held-out folds, adapt it to all images, save the model, and test it.
+
+    Args:
+        say, status: print a line; show what is being done.
+        show_decoding: a context that shows the progress of decoding.
+
+    Raises ``UserError`` for anything the user can put right, before long work where that is possible.
+    """
+    started = time.perf_counter()
+    if request.model.exists():
+        raise UserError(f"{request.model} is there already", where="-o", hint="name another folder, or remove this one")
+    catalog = load_catalog(request.catalog_files)
+    entry = catalog.backbone(request.backbone, "--backbone")
+    request.work.mkdir(parents=True, exist_ok=True)
+    with show_decoding() as advance:
+        images = prepare_images(
+            request.folder, request.work, request.catalog_files, request.data_root, request.images, advance
+        )
+    test = pluralize(images.entry.sizes.test, "test image") if images.has_test else "no test images"
+    say(f"{len(images.class_names)} classes, {pluralize(sum(images.per_class), 'image')} to learn from, {test}")
+    for note in images.notes:
+        say(f"  note: {note}")
+    fetch_weights(entry, status)
+    if entry.name == TINY:
+        say(f"  note: {TINY_WARNING}")
+    settings = RunSettings(
+        request.store_url, str(images.data_root), request.threads, request.device, tuple(map(str, images.catalog_files))
+    )
+    pool = _source_pool(request, images, say)
+    trials = make_trials(
+        images, request.work, entry.name, pool, request.methods, settings, request.minutes, say, status
+    )
+    distinct, shared = _text_head(trials)
+    if shared:
+        equal = "; ".join(" = ".join(group) for group in shared[:4])
+        say(f"  note: the text head has {distinct} distinct vectors for {len(images.class_names)} classes: {equal}")
+    say(
+        f"candidates, on {trials.folds} held-out folds:"
+        if trials.folds
+        else "a class has one image: nothing is held out"
+    )
+    trials.run()
+    measured = [trial for trial in trials.candidates if trial.correct_N is not None]
+    if trials.folds and not measured:
+        raise UserError(
+            "no candidate could be measured", where="--minutes", hint="give more minutes or other --methods"
+        )
+    choice = _choose(trials)
+    model, final_seconds, evaluation = _finish(trials, choice, request, status)
+    done = Adaptation(
+        request, images, tuple(trials.candidates), trials.folds, choice, distinct, shared, evaluation,
+        _per_class(trials, choice), final_seconds, time.perf_counter() - started,
+    )  # fmt: skip
+    _save(model, trials, done)
+    return done
+
+
+def _source_pool(request: Request, images: OwnImages, say: Callable[[str], None]) -> Mapping[str, object] | None:
+    """The pool of sources as in a grid file. Checkpoints of a folder are adopted into the working folder's catalog."""
+    if request.sources is None:
+        return None
+    folder = Path(request.sources)
+    if not folder.is_dir():
+        load_catalog(images.catalog_files).domain(request.sources, "--sources")
+        return {"rule": "leave_one_out", "domain": request.sources}
+    files = [str(path) for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+    adopt_checkpoints(files, request.backbone, None, images.catalog_files, say=say)
+    adopted = load_catalog(images.catalog_files).checkpoints
+    datasets = [name for backbone, name in adopted if backbone == request.backbone]
+    return {"rule": "leave_one_out", "datasets": datasets}
+
+
+def _text_head(trials: Trials) -> tuple[int, tuple[tuple[str, ...], ...]]:
+    """How many distinct class vectors the text head has, and the groups of classes that share one."""
+    cell = trials.candidates[0].cell
+    size = trials.catalog.backbone(cell.backbone.name).image_size
+    head = Head(cell.backbone, cell.dataset, size)
+    trials.build([*head.inputs, head], "class words")
+    head_CD: Tensor = loaded_artifacts(trials.settings).get(head)
+    groups: dict[int, list[str]] = {}
+    same_CC = (head_CD @ head_CD.T >= SAME_COSINE).cpu()
+    for number, name in enumerate(trials.images.class_names):
+        groups.setdefault(int(same_CC[number].int().argmax()), []).append(name)
+    return len(groups), tuple(tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def _choose(trials: Trials) -> Choice:
+    """The best measured candidate; the first one that was not left out if nothing could be held out."""
+    measured = [number for number, trial in enumerate(trials.candidates) if trial.correct_N is not None]
+    if not measured:
+        return Choice(next((n for n, trial in enumerate(trials.candidates) if not trial.left_out), 0))
+    found = choose(np.stack([trials.candidates[n].correct_N for n in measured]))  # type: ignore[misc]
+    return replace(found, best=measured[found.best], level=tuple(measured[n] for n in found.level))
+
+
+def _finish(
+    trials: Trials, choice: Choice, request: Request, status: Callable[[str], None]
+) -> tuple[Model, float, Evaluation | None]:
+    """Adapt the chosen candidate to all images and, after that, score it on the test images if there are any."""
+    chosen, images = trials.candidates[choice.best], trials.images
+    cell, loaded = chosen.cell, loaded_artifacts(trials.settings)
+    status(f"{chosen.text}: adapting to all images")
+    started = time.perf_counter()
+    method, settings = configured_method(cell)
+    adapted = method.adapt(make_task(cell, loaded), settings)
+    seconds = time.perf_counter() - started
+    evaluation = None
+    if images.has_test:
+        trials.build(test_artifacts(trials, cell), "test images")
+        evaluation = evaluate(cell, cell.dataset, adapted, loaded).evaluation
+    notes = {
+        "method": chosen.text,
+        "dataset": cell.dataset.name,
+        "dataset_digest": cell.dataset.digest,
+        "images": sum(images.per_class),
+        "chosen_among": [trial.text for trial in trials.candidates if trial.correct_N is not None],
+        "expected_accuracy": choice.expected,
+        "expected_interval": [choice.low, choice.high],
+        "accuracy": evaluation.accuracy if evaluation else None,
+        "data_licence": images.entry.licence,
+        "sources": {source.dataset: source.digest for source in cell.sources},
+    }
+    backbone = loaded.backbone(cell.backbone)
+    rotation = images.entry.exif_rotation
+    return (
+        Model.from_adapted(backbone, adapted, images.class_names, exif_rotation=rotation, notes=notes),
+        seconds,
+        evaluation,
+    )
+
+
+def _per_class(trials: Trials, choice: Choice) -> tuple[tuple[str, int, int], ...]:
+    """Class, correct held-out images of the chosen candidate, and all images; empty if nothing was held out."""
+    chosen = trials.candidates[choice.best]
+    if chosen.correct_N is None:
+        return ()
+    labels_N = make_task(chosen.cell, loaded_artifacts(trials.settings)).support.labels_N.cpu().numpy()
+    return tuple(
+        (name, int(chosen.correct_N[labels_N == label].sum()), int((labels_N == label).sum()))
+        for label, name in enumerate(trials.images.class_names)
+    )
+
+
+def _save(model: Model, trials: Trials, done: Adaptation) -> None:
+    """Write the page, then the model; read the model back and compare logits. Raises ``UserError`` if they differ."""
+    from orchestrator.adapt.page import adapt_page
+
+    request, loaded = done.request, loaded_artifacts(trials.settings)
+    cell = done.chosen.cell
+    task: Task = make_task(cell, loaded)
+    pixels = task.support.pixels(0, torch.arange(min(COMPARED_IMAGES, len(task.support))))
+    request.page.parent.mkdir(parents=True, exist_ok=True)
+    request.page.write_text(adapt_page(done), encoding="utf-8")
+    staged = request.model.with_name(f".{request.model.name}.checking")
+    shutil.rmtree(staged, ignore_errors=True)
+    model.save(staged, request.form, with_basis=True)
+    again = load_model(staged, loaded.backbone(cell.backbone), cell_sources(cell, loaded))
+    ours, theirs = model.logits(pixels), again.logits(pixels)
+    if not float((ours - theirs).abs().max()) <= LOGIT_TOLERANCE * float(ours.abs().max()):
+        raise UserError(f"the model read back from {staged} gives other logits", hint="do not use it")
+    staged.rename(request.model)
+
+
+def summary_lines(done: Adaptation) -> list[str]:
+    """What came out, for the terminal."""
+    request, choice = done.request, done.choice
+    lines = [f"chosen: {done.chosen.text}"]
+    if choice.expected is None:
+        lines.append("  the accuracy cannot be estimated: a class has one image")
+    else:
+        lines.append(f"  expect {choice.expected:.1f} % on new images ({choice.low:.1f} to {choice.high:.1f})")
+        if done.level:
+            lines.append(f"  level with it: {', '.join(trial.text for trial in done.level)}")
+    if done.evaluation:
+        lines.append(f"  on the test images: {done.evaluation.accuracy:.1f} % "
+                     f"(zero-shot {done.evaluation.accuracy_zero_shot:.1f} %)")  # fmt: skip
+    lines.append(f"model: {request.model}")
+    lines.append(f"page: {request.page}")
+    lines.append(f"took {human_duration(done.seconds)}")
+    return lines

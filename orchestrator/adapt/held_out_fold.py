@@ -1,0 +1,85 @@
+"""Kind ``HeldOutFold``: what a candidate predicts for one fold of the support after adapting to the other folds.
+
+It stands here and not in ``artifacts/``, because it makes the task of a cell and runs a method.
+
+Shape legend: B held-out images.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bolt.methods.common.candidates import held_out_predictions
+from bolt.methods.common.cross_validation import stratified_folds
+from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.required import configured_method
+from orchestrator.artifacts.spec import ArtifactSpec
+from orchestrator.catalog import Catalog
+from orchestrator.cells.task import make_task
+from orchestrator.core.cell import Cell
+from orchestrator.store import Artifact, Builder
+
+
+@dataclass(frozen=True)
+class FoldPredictions:
+    """The predictions for one fold.
+
+    Attributes:
+        rows_B: positions of the images in the support.
+        correct_B: whether the predicted class is the image's.
+        seconds: how long adapting and predicting took.
+    """
+
+    rows_B: NDArray[np.int64]
+    correct_B: NDArray[np.bool_]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class HeldOutFold(ArtifactSpec):
+    """A candidate's predictions for one fold of the training images. No test image is read.
+
+    Attributes:
+        cell: of the method ``auto`` with one candidate, which here adapts to the images outside of the fold.
+        fold, folds: number of the fold, from 0, and how many there are.
+    """
+
+    kind = "held_out"
+    title = "held-out folds"
+    shrink_hint = "fewer candidates"
+    gpu_share = 1.0
+
+    cell: Cell
+    fold: int
+    folds: int
+
+    @property
+    def name_parts(self) -> tuple[str | int, ...]:
+        cell = self.cell
+        (candidate,) = configured_method(cell)[1].parsed
+        return cell.backbone.name, cell.dataset.name, candidate.method.name, f"fold{self.fold + 1}of{self.folds}"
+
+    def size_bytes(self, catalog: Catalog) -> int:
+        return 9 * catalog.dataset(self.cell.dataset.name).sizes.train // self.folds
+
+    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+        """Adapt to the other folds and predict this one: ``rows.npy`` and ``correct.npy``, (B,)."""
+        started = time.perf_counter()
+        task = make_task(self.cell, loaded)
+        labels_N = task.support.labels_N.cpu()
+        held_out_B = torch.nonzero(stratified_folds(labels_N, self.folds) == self.fold).flatten()
+        (candidate,) = configured_method(self.cell)[1].parsed
+        predicted_B = held_out_predictions(task, candidate, held_out_B)
+        np.save(builder.folder / "rows.npy", held_out_B.numpy())
+        np.save(builder.folder / "correct.npy", (predicted_B == labels_N[held_out_B]).numpy())
+        builder.meta.update(images=len(held_out_B), seconds=time.perf_counter() - started)
+
+    def load(self, artifact: Artifact, device: str) -> FoldPredictions:
+        return FoldPredictions(
+            np.load(artifact.path("rows.npy")), np.load(artifact.path("correct.npy")), artifact.meta["seconds"]
+        )

@@ -1,0 +1,154 @@
+"""The user's folder of photographs as a dataset: checked once, and linked into the working folder.
+
+The working folder has ``data/NAME/train`` and ``data/NAME/test``, links to the user's images, and ``catalog.yaml`` with
+the entry of the dataset. A dataset of the catalog always has a test part. For a folder without one, one training image
+of each class stands in for it; nothing is ever scored on it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from orchestrator.catalog import Catalog, DatasetEntry, load_catalog
+from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
+from orchestrator.datasets.opening import open_dataset
+from orchestrator.datasets.routes.class_folders import class_folders, is_image
+from orchestrator.util.errors import UserError
+from orchestrator.util.identity import fingerprint
+
+_STAMP = "checked.txt"
+
+
+class Options(NamedTuple):
+    """What the user says of the images: prompts with ``{}``, whether they may be mirrored, and of broken ones."""
+
+    templates: tuple[str, ...] = ()
+    mirrorable: bool = True
+    exclude_broken: bool = False
+
+
+@dataclass(frozen=True)
+class OwnImages:
+    """The user's images as a dataset of a catalog.
+
+    Attributes:
+        entry: its entry.
+        catalog_files: the user's catalog files and the one in the working folder.
+        data_root: the folder with its images, and links to the images of the sources.
+        has_test: whether the user gave test images.
+        per_class: training images of each class, in label order.
+        notes: what was noticed when the images were checked; empty if an earlier run checked them.
+    """
+
+    entry: DatasetEntry
+    catalog_files: tuple[Path, ...]
+    data_root: Path
+    has_test: bool
+    per_class: tuple[int, ...]
+    class_names: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def prepare_images(
+    folder: Path,
+    work: Path,
+    catalog_files: tuple[Path, ...],
+    data_root: Path | None,
+    options: Options,
+    advance: Callable[[int, int], None] = lambda done, of: None,
+) -> OwnImages:
+    """Check the user's images, unless an earlier run did and no file has changed since.
+
+    Args:
+        folder: class folders, or ``train/`` and perhaps ``test/`` with class folders.
+        work: the working folder.
+        catalog_files, data_root: the user's own, for backbones and sources.
+        advance: called with the number of decoded images and the total.
+
+    Raises ``UserError`` for a folder without class folders, a class without images, and broken images.
+    """
+    train, test = _parts(folder)
+    stamp = fingerprint([[_listing(part) for part in (train, test) if part], list(options)])
+    root, catalog_file = work / "data", work / "catalog.yaml"
+    name = _free_name(dataset_key(folder), load_catalog(catalog_files))
+    files = (*catalog_files, catalog_file)
+    checked = (work / _STAMP).read_text() == stamp if (work / _STAMP).is_file() and catalog_file.is_file() else False
+    notes: tuple[str, ...] = ()
+    if not checked:
+        catalog_file.unlink(missing_ok=True)
+        _link_parts(root / name, train, test)
+        chosen = DatasetOptions(name, None, "own", options.templates, options.mirrorable, "own images",
+                                options.exclude_broken)  # fmt: skip
+        added = add_dataset(root / name, files, chosen, advance)
+        notes = tuple(note for note in added.notes if test or "same pixels" not in note)
+        (work / _STAMP).write_text(stamp)
+    if data_root is not None:
+        for path in data_root.iterdir():
+            _link(path, root / path.name)
+    entry = load_catalog(files).datasets[name]
+    raw = open_dataset(entry, root)
+    counts = np.bincount(raw.train.labels, minlength=len(raw.class_names))
+    return OwnImages(entry, files, root, test is not None, tuple(counts.tolist()), raw.class_names, notes)
+
+
+def _parts(folder: Path) -> tuple[Path, Path | None]:
+    """The folder that holds the training images' class folders, and that of the test images if there is one."""
+    folder = folder.expanduser().absolute()
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}", hint="give a folder with one folder of images per class")
+    parts = {name: folder / name for name in ("train", "test", "all") if class_folders_in(folder / name)}
+    if "test" in parts and "train" not in parts:
+        raise UserError(
+            "there is test/ but no train/", where=str(folder), hint="put the images to learn from in train/"
+        )
+    train = parts.get("train") or parts.get("all") or folder
+    if not class_folders_in(train):
+        raise UserError("it holds no class folders", where=str(folder),
+                        hint="put the images of each class into a folder of its own")  # fmt: skip
+    return train, parts.get("test") if "train" in parts else None
+
+
+def class_folders_in(path: Path) -> list[Path]:
+    """The folders in a folder, if no image lies beside them; else it is a class itself."""
+    if not path.is_dir() or any(child.is_file() and is_image(child) for child in path.iterdir()):
+        return []
+    return class_folders(path)
+
+
+def _free_name(key: str, catalog: Catalog) -> str:
+    return f"{key}-own" if key in catalog.datasets else key
+
+
+def _listing(folder: Path) -> list[tuple[str, int, int]]:
+    """Name, size and time stamp of every image."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and is_image(path))
+    return [(path.relative_to(folder).as_posix(), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+
+
+def _link_parts(target: Path, train: Path, test: Path | None) -> None:
+    """``target/train`` and ``target/test``: links to the user's folders, or one training image of each class."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for child in class_folders(train):
+        _link(child, target / "train" / child.name)
+        if test is None:
+            first = next((path for path in sorted(child.rglob("*")) if path.is_file() and is_image(path)), None)
+            if first is None:
+                raise UserError(f"the class folder {child.name!r} holds no images", where=str(train))
+            _link(first, target / "test" / child.name / first.name)
+    if test is not None:
+        for child in class_folders(test):
+            _link(child, target / "test" / child.name)
+
+
+def _link(path: Path, link: Path) -> None:
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if not os.path.lexists(link):
+        link.symlink_to(path)

@@ -1,0 +1,255 @@
+"""Measures the candidates on held-out folds of the training images, as far as the time allows.
+
+The candidates are the cells of a small grid, each the method ``auto`` with this one candidate, so that sources and
+settings are those of any grid. Each fold of each candidate is an artifact of the store: a killed run continues with the
+next one. A candidate is left out if its estimated time, or the time of its first fold times the number of folds, is
+more than what is left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from bolt.methods.common.candidates import parse_candidate
+from orchestrator.adapt.held_out_fold import HeldOutFold
+from orchestrator.adapt.own_images import OwnImages
+from orchestrator.artifacts.adopted_source import Source
+from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.loaded import loaded_artifacts
+from orchestrator.artifacts.required import required_artifacts
+from orchestrator.artifacts.spec import TRAINING_FACTOR, ArtifactSpec
+from orchestrator.artifacts.test_features import TestFeatures
+from orchestrator.catalog import Catalog, load_catalog
+from orchestrator.core.cell import Cell, SourceRef
+from orchestrator.core.events import TaskEvent
+from orchestrator.core.settings import RunSettings
+from orchestrator.execution.backend import local_backend
+from orchestrator.execution.run import build_artifacts
+from orchestrator.grid import load_grid
+from orchestrator.planning.estimate import CORE_TFLOPS, GPU_TFLOPS
+from orchestrator.planning.plan import source_models
+from orchestrator.store import Store
+from orchestrator.util.errors import UserError
+from orchestrator.util.units import human_duration
+
+FOLDS = 4
+
+WITHOUT_SOURCES = ("linear_probe", "lp_plus_plus", "tip_adapter", "gda", "zero_shot", "lora")
+WITH_SOURCES = ("bolt", "bolt_pooled", *WITHOUT_SOURCES)
+"""The candidates, the most trusted first; the first one is taken if nothing can be held out, or of equals."""
+
+TINY = "tiny-clip"
+TINY_RATES = {"lora": "lora(learning_rate=0.001)", "bolt": "bolt(learning_rate=0.01)"}
+TINY_FINE_TUNING = {"epochs": 8, "batch_size": 32, "learning_rate": 5e-4, "warmup_steps": 50}
+"""Rates that fit the tiny tower, as in ``grids/demo-fewshot.yaml``; those of the papers are for far larger towers."""
+
+
+@dataclass
+class Trial:
+    """A candidate on the held-out folds.
+
+    Attributes:
+        text: the candidate as it was written.
+        cell: the candidate, adapted to all training images.
+        correct_N: whether each image was predicted correctly while it was held out; ``None`` if it was not measured.
+        seconds: how long all folds took, without the features that candidates share.
+        left_out: why it was not measured, else empty.
+    """
+
+    text: str
+    cell: Cell
+    correct_N: NDArray[np.bool_] | None = None
+    seconds: float = 0.0
+    left_out: str = ""
+
+    @property
+    def accuracy(self) -> float:
+        """Accuracy on the held-out images in per cent."""
+        return 100 * float(self.correct_N.mean()) if self.correct_N is not None else float("nan")
+
+
+@dataclass
+class Trials:
+    """The candidates, and everything that measuring them needs.
+
+    Attributes:
+        candidates: in the order of trust.
+        say: prints a line.
+        status: shows what is being done.
+    """
+
+    images: OwnImages
+    candidates: list[Trial]
+    settings: RunSettings
+    catalog: Catalog
+    sources: dict[SourceRef, Source]
+    minutes: float
+    say: Callable[[str], None]
+    status: Callable[[str], None]
+    spent: float = 0.0
+    _speed: float = field(default=0.0)
+
+    @property
+    def folds(self) -> int:
+        """How many folds there are; 0 if a class has a single image."""
+        fewest = min(self.images.per_class)
+        return 0 if fewest < 2 else min(FOLDS, fewest)
+
+    def run(self) -> None:
+        """Measure the candidates, the cheapest first. Raises ``UserError`` if an artifact cannot be built."""
+        cells = [trial.cell for trial in self.candidates]
+        for trial in sorted(self.candidates, key=lambda each: self._gflop(each, cells)):
+            needed = self._shared_artifacts(trial, cells)
+            left = 60 * self.minutes - self.spent
+            estimated = self._gflop(trial, cells) / self._gflops_per_second
+            if self.spent and estimated > left:
+                trial.left_out = f"an estimated {human_duration(estimated)} did not fit into the time left"
+            else:
+                self.build(needed, f"{trial.text}: preparing")
+                self._measure(trial)
+            if trial.left_out:
+                self.say(f"  {trial.text:<28} not tried: {trial.left_out}")
+            elif trial.correct_N is not None:
+                self.say(f"  {trial.text:<28} {trial.accuracy:5.1f} %   {human_duration(trial.seconds)}")
+
+    def build(self, specs: Sequence[ArtifactSpec], what: str) -> None:
+        """Build those that the store lacks. Raises ``UserError`` with the first that cannot be built."""
+        store = Store(self.settings.store_url)
+        missing = [spec for spec in specs if not store.is_intact(spec.address, spec.identity)]
+        titles = {spec.address: spec.title for spec in missing}
+
+        def show(event: TaskEvent) -> None:
+            if event.kind == "started":
+                self.status(f"{what}, {titles[event.key]}")
+
+        started = time.perf_counter()
+        store.remove_failures([spec.address for spec in missing])
+        failed = build_artifacts(missing, local_backend(self.settings), self.settings, store, show)
+        seconds = time.perf_counter() - started
+        self.spent += 0 if missing and isinstance(missing[0], HeldOutFold) else seconds
+        gflop = sum(spec.gflops(self.catalog) for spec in missing)
+        if gflop and seconds > 1:
+            self._speed = gflop / seconds
+        for address, event in failed.items():
+            raise UserError(f"{titles[address]} could not be built: {event.error}", where=address)
+
+    def _measure(self, trial: Trial) -> None:
+        """Build the folds one after the other, and read them. A candidate that fails or is too slow is left out."""
+        correct_N = np.zeros(sum(self.images.per_class), dtype=bool)
+        loaded = loaded_artifacts(self.settings)
+        for fold in range(self.folds):
+            spec = HeldOutFold(trial.cell, fold, self.folds)
+            try:
+                self.build([spec], f"{trial.text}: fold {fold + 1} of {self.folds}")
+            except UserError as error:
+                trial.left_out = str(error).splitlines()[0]
+                return
+            found = loaded.get(spec)
+            correct_N[found.rows_B] = found.correct_B
+            trial.seconds += found.seconds
+            self.spent += found.seconds
+            remaining = found.seconds * (self.folds - fold)  # the other folds, and all images at the end
+            if self.spent + remaining > 60 * self.minutes and fold + 1 < self.folds:
+                trial.left_out = (
+                    f"a fold took {human_duration(found.seconds)}, and {human_duration(remaining)} more did not fit"
+                )
+                return
+        if self.folds:
+            trial.correct_N = correct_N
+
+    def _shared_artifacts(self, trial: Trial, cells: Iterable[Cell]) -> list[ArtifactSpec]:
+        """The artifacts that a candidate reads, without what only scoring on the test part needs."""
+        needed = required_artifacts([trial.cell], cells, self.catalog, self.sources)
+        return [spec for spec in needed if not isinstance(spec, TestFeatures)]
+
+    def _gflop(self, trial: Trial, cells: Iterable[Cell]) -> float:
+        """10^9 operations of a candidate on all folds and, at the end, on all images, with the artifacts it lacks."""
+        store = Store(self.settings.store_url)
+        candidate, size = parse_candidate(trial.text), sum(self.images.per_class)
+        passes = candidate.tower_passes(size)
+        images = passes.forward + TRAINING_FACTOR * passes.training + size * candidate.method.changes_tower
+        per_image = self.catalog.backbone(trial.cell.backbone.name).gflops_per_image
+        artifacts = sum(
+            spec.gflops(self.catalog)
+            for spec in self._shared_artifacts(trial, cells)
+            if store.artifact(spec.address, spec.identity) is None
+        )
+        return images * per_image * max(1, self.folds) + artifacts
+
+    @property
+    def _gflops_per_second(self) -> float:
+        """As measured on the artifacts built so far, else as assumed of this kind of device."""
+        on_gpu = loaded_artifacts(self.settings).device != "cpu"
+        return self._speed or 1e3 * (GPU_TFLOPS if on_gpu else CORE_TFLOPS * self.settings.threads)
+
+
+def make_trials(
+    images: OwnImages,
+    work: Path,
+    backbone: str,
+    sources: Mapping[str, object] | None,
+    methods: Sequence[str],
+    settings: RunSettings,
+    minutes: float,
+    say: Callable[[str], None],
+    status: Callable[[str], None],
+) -> Trials:
+    """The candidates as cells of a grid that is written to ``work/grid.yaml``.
+
+    Args:
+        sources: the pool of source models, as in a grid file: ``{domain: NAME}`` or ``{datasets: [...]}``.
+        methods: candidates as text; the default ones if empty.
+
+    Raises ``UserError`` for a candidate that cannot be read, and what :func:`orchestrator.grid.load_grid` raises.
+    """
+    texts = tuple(methods) or (WITH_SOURCES if sources else WITHOUT_SOURCES)
+    if backbone == TINY and not methods:
+        texts = tuple(TINY_RATES.get(text, text) for text in texts)
+    entries = []
+    for number, text in enumerate(texts):
+        try:
+            parsed = parse_candidate(text)
+        except ValueError as error:
+            raise UserError(str(error), where="--methods") from None
+        if parsed.uses_sources and not sources:
+            raise UserError(
+                f"{parsed.method.name} needs source models", where="--methods", hint="give --sources DOMAIN"
+            )
+        entries.append({"auto": {"candidates": [text], "as": f"{number}: {text}"}})
+    block = {
+        "track": "fewshot",
+        "backbones": [backbone],
+        "datasets": [images.entry.name],
+        "shots": [max(images.per_class)],
+        "seeds": [1],
+        "methods": entries,
+        **({"sources": dict(sources)} if sources else {}),
+    }
+    content: dict[str, object] = {
+        "title": f"adapt {images.entry.name}",
+        "protocol": {"name": "strict", "short_classes": "take_all"},
+        "blocks": [block],
+    }
+    if backbone == TINY:
+        content["fine_tuning"] = TINY_FINE_TUNING
+    path = work / "grid.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    catalog = load_catalog(images.catalog_files)
+    grid = load_grid(path, catalog, data_root=images.data_root)
+    cells = {grid.label(cell): cell for cell in grid.cells}
+    trials = [Trial(text, cells[f"{number}: {text}"]) for number, text in enumerate(texts)]
+    models = source_models(grid, catalog, images.data_root)
+    return Trials(images, trials, settings, catalog, models, minutes, say, status)
+
+
+def test_artifacts(trials: Trials, cell: Cell) -> list[ArtifactSpec]:
+    """What scoring a cell on the test images needs, inputs first."""
+    needed = required_artifacts([cell], [cell], trials.catalog, trials.sources)
+    return [spec for spec in needed if isinstance(spec, TestFeatures | Images)]

@@ -1,0 +1,115 @@
+"""``adapt``: from a folder of photographs to the best model, in one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from orchestrator.catalog import find_data_root
+from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, StoreUrl, store_url
+from orchestrator.util.console import print_line
+from orchestrator.util.errors import UserError
+from orchestrator.util.machine import usable_processors
+
+
+def adapt(
+    folder: Annotated[
+        Path, typer.Argument(help="one folder of images per class, or train/ and test/ with such folders")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="MODEL", help="folder for the model; by default NAME-model")
+    ] = None,
+    backbone: Annotated[str, typer.Option("--backbone", metavar="B", help="which CLIP of the catalog")] = "vit-b-32",
+    sources: Annotated[
+        str | None,
+        typer.Option("--sources", metavar="FOLDER|DOMAIN", help="fine-tuned models: a folder of them, or a domain"),
+    ] = None,
+    minutes: Annotated[float, typer.Option("--minutes", min=0.1, help="about how long to try candidates")] = 10.0,
+    methods: Annotated[
+        str | None, typer.Option("--methods", metavar="A,B", help='candidates, as "linear_probe,lora(rank=4)"')
+    ] = None,
+    as_: Annotated[str, typer.Option("--as", metavar="FORM", help="adapter, state_dict or huggingface")] = "state_dict",
+    template: Annotated[
+        list[str] | None, typer.Option("--template", help='a prompt, as "a photo of a {}."; may be repeated')
+    ] = None,
+    mirrorable: Annotated[
+        bool, typer.Option("--mirrorable/--not-mirrorable", help="whether a mirrored image keeps its class")
+    ] = True,
+    exclude_broken: Annotated[
+        bool, typer.Option("--exclude-broken", help="exclude unreadable images, and use the others")
+    ] = False,
+    store: StoreUrl = DEFAULT_STORE,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+    threads: Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads; by default all")] = None,
+    device: Device = None,
+) -> None:
+    """Choose a method for your own images and adapt it.
+
+    No test label is used for the choice. The same command continues a run that was stopped.
+    """
+    from orchestrator.adapt.adapt_folder import Request, adapt_folder, summary_lines
+    from orchestrator.adapt.own_images import Options
+    from orchestrator.datasets.adding import dataset_key
+    from orchestrator.datasets.progress import show_progress
+    from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
+
+    forms = ("adapter", "state_dict", "huggingface")
+    if as_ not in forms:
+        raise UserError(f"a model is saved as {', '.join(forms)}, not as {as_!r}", where="--as")
+    if "://" in store:
+        raise UserError("adapt works in a folder of this machine", where="--store", hint="give a folder")
+    name, console = dataset_key(folder), Console()
+    root = find_data_root(data_root)
+    request = Request(
+        folder=folder,
+        work=Path(store_url(store)) / "adapt" / name,
+        model=(output or Path(f"{name}-model")).absolute(),
+        backbone=backbone,
+        sources=sources,
+        methods=split_methods(methods or ""),
+        minutes=minutes,
+        form=as_,  # type: ignore[arg-type]
+        images=Options(tuple(template or ()), mirrorable, exclude_broken),
+        catalog_files=tuple(path.absolute() for path in catalog or ()),
+        data_root=root.absolute() if root else None,
+        store_url=store_url(store),
+        threads=threads or usable_processors(),
+        device=device,
+        command=command_line(),
+    )
+
+    def say(line: str) -> None:
+        print_line(line, console)
+
+    spinner = console.status("")
+
+    def status(text: str) -> None:
+        spinner.update(text)
+        spinner.start()
+
+    with two_step_interrupt(lambda: None):
+        try:
+            done = adapt_folder(request, say, status, lambda: show_progress(f"decoding {name}", console))
+        except KeyboardInterrupt:
+            say(f"stopped; finished steps are kept. Continue with: {command_line()}")
+            raise typer.Exit(EXIT_CODE) from None
+        finally:
+            spinner.stop()
+    for line in summary_lines(done):
+        say(line)
+
+
+def split_methods(text: str) -> tuple[str, ...]:
+    """``a,b(c=1,d=2)`` -> ``a`` and ``b(c=1,d=2)``."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return tuple(part.strip() for part in parts if part.strip())

@@ -1,0 +1,215 @@
+"""``adapt``: a folder of small drawn photographs becomes a model and a page, through all the real parts."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+
+import open_clip
+import pytest
+from PIL import Image
+
+import bolt
+from orchestrator.adapt.adapt_folder import Adaptation, Request, adapt_folder, summary_lines
+from orchestrator.adapt.held_out_fold import HeldOutFold
+from orchestrator.adapt.own_images import Options
+from orchestrator.adapt.weights import fetch_weights
+from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.catalog import load_catalog
+from orchestrator.cli.adapt import split_methods
+from orchestrator.store import Builder
+from orchestrator.util.errors import UserError
+from tests.helpers.photographs import break_file, write_photographs
+
+METHODS = ("linear_probe(epochs=2, search='fixed')", "gda(views=1)", "zero_shot")
+
+
+def adapt(
+    place: Path, methods: tuple[str, ...] = METHODS, said: list[str] | None = None, **changes: object
+) -> Adaptation:
+    """Run the command's work on ``place/ware``, with the store in ``place/runs``."""
+
+    @contextlib.contextmanager
+    def decoding() -> Iterator[object]:
+        yield lambda done, of: None
+
+    fields: dict[str, object] = {
+        "folder": place / "ware",
+        "work": place / "runs" / "adapt" / "ware",
+        "model": place / "model",
+        "backbone": "tiny-clip",
+        "sources": None,
+        "methods": methods,
+        "minutes": 60.0,
+        "form": "state_dict",
+        "images": Options(),
+        "catalog_files": (),
+        "data_root": None,
+        "store_url": str(place / "runs"),
+        "threads": 1,
+        "device": "cpu",
+        "command": "adapt ware",
+    }
+    request = Request(**{**fields, **changes})  # type: ignore[arg-type]
+    lines = [] if said is None else said
+    return adapt_folder(request, lines.append, lambda text: None, decoding)  # type: ignore[arg-type]
+
+
+def accuracy_of(model: Path, folder: Path) -> float:
+    """Accuracy of a saved model, in per cent, by the words of its classes."""
+    loaded = bolt.load_model(model)
+    files = sorted(folder.rglob("*.jpg"))
+    words = {"red_mug": "red mug", "BlueBottle": "blue bottle", "03-green-plate": "green plate"}
+    found = [prediction.label for prediction in loaded.predict([str(path) for path in files])]
+    return 100 * sum(words[path.parent.name] == label for path, label in zip(files, found, strict=True)) / len(files)
+
+
+@pytest.fixture(scope="module")
+def with_test(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Adaptation]:
+    """An adaptation of a folder with ``train/`` and ``test/``."""
+    folder = tmp_path_factory.mktemp("adapt")
+    write_photographs(folder / "ware" / "train", 6)
+    write_photographs(folder / "ware" / "test", 5, first=6)
+    return folder, adapt(folder)
+
+
+def test_the_model_predicts_what_was_measured_on_the_test_images(with_test: tuple[Path, Adaptation]) -> None:
+    folder, done = with_test
+    assert done.chosen.accuracy == max(trial.accuracy for trial in done.trials)
+    assert done.evaluation is not None
+    assert accuracy_of(folder / "model", folder / "ware" / "test") == pytest.approx(done.evaluation.accuracy)
+    notes = bolt.load_model(folder / "model").about.notes
+    assert notes["method"] == done.chosen.text
+    assert notes["expected_accuracy"] == done.choice.expected
+    lines = "\n".join(summary_lines(done))
+    assert done.chosen.text in lines
+    assert f"{done.evaluation.accuracy:.1f} %" in lines
+
+
+def test_the_page_says_what_was_chosen_what_to_expect_and_how_to_predict(with_test: tuple[Path, Adaptation]) -> None:
+    folder, done = with_test
+    page = unescape((folder / "model.html").read_text())
+    for fact in (done.chosen.text, f"{done.choice.expected:.1f} %", 'bolt.load_model("model")', "tiny-clip", "red mug"):
+        assert fact in page
+    assert all(trial.text.partition("(")[0] in page for trial in done.trials)
+    assert "<script src" not in page
+    assert 'rel="stylesheet"' not in page
+
+
+def test_no_test_label_is_used_for_the_choice_or_the_model(with_test: tuple[Path, Adaptation], tmp_path: Path) -> None:
+    """With the labels of the test images permuted, only the accuracy on them changes."""
+    folder, done = with_test
+    shutil.copytree(folder / "ware", tmp_path / "ware")
+    test = tmp_path / "ware" / "test"
+    names = sorted(path.name for path in test.iterdir())
+    for name in names:
+        (test / name).rename(test / f"{name}.old")
+    for name, other in zip(names, names[1:] + names[:1], strict=True):
+        (test / f"{name}.old").rename(test / other)
+    poisoned = adapt(tmp_path)
+    assert poisoned.chosen.text == done.chosen.text
+    assert poisoned.choice == done.choice
+    assert poisoned.evaluation is not None
+    assert done.evaluation is not None
+    assert poisoned.evaluation.accuracy < done.evaluation.accuracy
+    for file in ("visual.safetensors", "classifier.safetensors"):
+        assert (tmp_path / "model" / file).read_bytes() == (folder / "model" / file).read_bytes()
+
+
+def test_images_to_learn_from_are_enough_and_a_killed_run_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted twice, the third run builds only the folds that are missing."""
+    write_photographs(tmp_path / "ware", 4)
+    build = HeldOutFold.build
+    built: list[str] = []
+
+    def stop_at(limit: int) -> None:
+        def counted(spec: HeldOutFold, loaded: LoadedArtifacts, builder: Builder) -> None:
+            if len(built) >= limit:
+                raise KeyboardInterrupt
+            build(spec, loaded, builder)
+            built.append(spec.address)
+
+        monkeypatch.setattr(HeldOutFold, "build", counted)
+
+    for limit in (3, 7):
+        stop_at(limit)
+        with pytest.raises(KeyboardInterrupt):
+            adapt(tmp_path)
+        assert not (tmp_path / "model").exists()
+    stop_at(100)
+    done = adapt(tmp_path)
+    assert len(built) == len(set(built)) == 4 * len(METHODS)
+    assert done.evaluation is None
+    assert "cannot" not in summary_lines(done)[1]
+    assert sum(total for _, _, total in done.held_out_per_class) == 12
+    assert accuracy_of(tmp_path / "model", tmp_path / "ware") >= 0
+
+
+def test_with_one_image_of_a_class_the_first_candidate_is_taken_and_no_accuracy_promised(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "ware", 1)
+    done = adapt(tmp_path, ("gda(views=1)", "zero_shot"))
+    assert done.chosen.text == "gda(views=1)"
+    assert done.choice.expected is None
+    assert "cannot be estimated" in (tmp_path / "model.html").read_text()
+
+
+def test_a_candidate_that_does_not_fit_the_time_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "ware", 3)
+    done = adapt(tmp_path, ("zero_shot", "full_finetune(epochs=2000)"), minutes=1.0)
+    assert done.chosen.text == "zero_shot"
+    assert done.trials[1].correct_N is None
+    assert "did not fit" in done.trials[1].left_out
+    assert "not tried" in (tmp_path / "model.html").read_text()
+
+
+def test_classes_that_share_a_vector_are_told_with_the_limit(tmp_path: Path) -> None:
+    """The tiny CLIP does not know these words, so both get the same vector."""
+    for name in ("qqqq", "zzzz", "red"):
+        (tmp_path / "ware" / name).mkdir(parents=True)
+        for number in range(2):
+            Image.new("RGB", (40, 40), (90 * number, 60, 30)).save(tmp_path / "ware" / name / f"{number}.png")
+    said: list[str] = []
+    done = adapt(tmp_path, ("zero_shot",), said)
+    if done.shared:
+        assert any("distinct" in line for line in said)
+        assert done.text_head_limit < 100
+    assert done.distinct == 3 - sum(len(group) - 1 for group in done.shared)
+
+
+def test_what_cannot_work_is_refused_before_any_work(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "ware", 2)
+    with pytest.raises(UserError, match="did you mean 'zero_shot'"):
+        adapt(tmp_path, ("zeroshot",))
+    with pytest.raises(UserError, match="--sources"):
+        adapt(tmp_path, ("bolt",))
+    with pytest.raises(UserError, match="no folder"):
+        adapt(tmp_path, folder=tmp_path / "nothing")
+    (tmp_path / "model").mkdir()
+    with pytest.raises(UserError, match="there already"):
+        adapt(tmp_path)
+    break_file(tmp_path / "ware" / "red_mug" / "000.jpg")
+    with pytest.raises(UserError, match="--exclude-broken"):
+        adapt(tmp_path, model=tmp_path / "other")
+    assert not (tmp_path / "runs" / "held_out").exists()
+
+
+def test_weights_that_cannot_be_fetched_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(config: object) -> str:
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr(open_clip, "download_pretrained", fail)
+    with pytest.raises(UserError, match="no route to host") as caught:
+        fetch_weights(load_catalog().backbones["vit-b-32"], lambda text: None)
+    assert "tiny-clip" in str(caught.value)
+    assert "backbones add" in str(caught.value)
+    fetch_weights(load_catalog().backbones["tiny-clip"], lambda text: None)
+
+
+def test_methods_are_split_at_the_commas_between_them() -> None:
+    assert split_methods("a, b(c=1,d=(2, 3)) ,e") == ("a", "b(c=1,d=(2, 3))", "e")
+    assert split_methods("") == ()

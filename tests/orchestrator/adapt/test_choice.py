@@ -1,0 +1,40 @@
+"""The choice by held-out predictions, and the accuracy to expect."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from orchestrator.adapt.choice import choose, wilson_interval
+
+
+def test_the_most_accurate_is_chosen_and_of_equals_the_first() -> None:
+    images = np.arange(100)
+    correct = np.stack([images < 60, images < 90, images >= 10])
+    found = choose(correct)
+    assert found.best == 1
+    assert found.level == (2,)
+    assert found.expected is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < found.expected <= 90 < found.high
+
+
+def test_among_equally_good_candidates_the_expectation_is_lowered_to_what_they_are_worth() -> None:
+    """Twenty coins: the best has more heads than half, and a new throw has half of them."""
+    coins = np.random.default_rng(0).random((20, 200)) < 0.5
+    found = choose(coins)
+    raw = 100 * coins.mean(axis=1).max()
+    assert raw > 55
+    assert found.expected is not None
+    assert abs(found.expected - 50) < abs(raw - 50)
+    assert found.optimism == pytest.approx(raw - found.expected)
+    assert choose(coins[:1]).optimism == 0
+
+
+def test_the_interval_covers_a_share_about_as_often_as_it_says() -> None:
+    throws = np.random.default_rng(1).binomial(150, 0.8, size=500)
+    covered = [low <= 0.8 <= high for low, high in (wilson_interval(count / 150, 150) for count in throws)]
+    assert 0.92 < np.mean(covered) < 0.98
+    assert wilson_interval(1.0, 10)[1] == pytest.approx(1.0)
+    assert wilson_interval(0.0, 10)[0] == pytest.approx(0.0)
