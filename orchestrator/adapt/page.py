@@ -9,7 +9,7 @@ from orchestrator.report.page.rendering import render
 from orchestrator.util.units import human_duration
 
 if TYPE_CHECKING:
-    from orchestrator.adapt.adapt_folder import Adaptation
+    from orchestrator.adapt.adaptation import Adaptation
     from orchestrator.adapt.trials import Trial
 
 

@@ -51,7 +51,8 @@ def adapt(
 
     No test label is used for the choice. The same command continues a run that was stopped.
     """
-    from orchestrator.adapt.adapt_folder import Request, adapt_folder, summary_lines
+    from orchestrator.adapt.adapt_folder import adapt_folder
+    from orchestrator.adapt.adaptation import Request, summary_lines
     from orchestrator.adapt.own_images import Options
     from orchestrator.datasets.adding import dataset_key
     from orchestrator.datasets.progress import show_progress

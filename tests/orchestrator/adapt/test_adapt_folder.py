@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 
 import bolt
-from orchestrator.adapt.adapt_folder import Adaptation, Request, adapt_folder, summary_lines
+from orchestrator.adapt.adapt_folder import adapt_folder
+from orchestrator.adapt.adaptation import Adaptation, Request, summary_lines
 from orchestrator.adapt.held_out_fold import HeldOutFold
 from orchestrator.adapt.own_images import Options
 from orchestrator.adapt.weights import fetch_weights
