@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from orchestrator.grid import Grid
 
 _PROJECT = Path(__file__).resolve().parents[2]
+KEPT_LISTINGS = 50
+"""Number of listings in the cache; older ones are removed."""
+
 FileState = tuple[int, int]
 """Size, and modification time in nanoseconds."""
 
@@ -86,7 +89,11 @@ def keep_listing(
     states = {str(path.absolute()): _state(path) for path in files}
     record = {"project": _project_state(), "files": states, **asdict(listing)}
     with contextlib.suppress(OSError):
-        Files(cache_folder()).write(_key(source, catalog_files, data_root), json.dumps(record).encode())
+        cache = Files(cache_folder())
+        cache.write(_key(source, catalog_files, data_root), json.dumps(record).encode())
+        kept = cache.versions("grids")
+        for name in sorted(kept, key=lambda name: kept[name].written)[:-KEPT_LISTINGS]:
+            cache.remove(f"grids/{name}")
     return listing
 
 

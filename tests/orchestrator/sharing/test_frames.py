@@ -137,6 +137,21 @@ sys.exit(f"imported {heavy}" if heavy else 0)
     assert len(run.stdout.splitlines()) == 1 + len(stores.cells)
 
 
+def test_the_cache_keeps_the_newest_listings_only(
+    tmp_path: Path, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grid_listing, "KEPT_LISTINGS", 2)
+    found: set[Path] = set()
+    for number in range(4):
+        grid = tmp_path / f"{number}.yaml"
+        grid.write_text(stores.grid_file.read_text())
+        keep_listing(str(grid), stores.world.grid, stores.world.catalog)
+        (newest,) = set((tmp_path / "cache" / "grids").iterdir()) - found
+        os.utime(newest, (number, number))
+        found = set((tmp_path / "cache" / "grids").iterdir())
+    assert len(found) == 2
+
+
 def test_a_kept_listing_is_dropped_when_a_file_has_changed(
     tmp_path: Path, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
