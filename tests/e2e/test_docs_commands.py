@@ -1,0 +1,63 @@
+"""The commands of the docs that read a store run as they are printed, on a small store in the current folder."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from orchestrator.cli.app import app
+from tests.conftest import GiveDatabase
+from tests.docs.test_commands import commands
+
+VERBS = ("status", "cells", "results", "inspect", "export", "report", "sync", "bundle")
+GRID = "smoke"
+PLACEHOLDERS = {
+    "demo": GRID,
+    "GRID": GRID,
+    "NAME": GRID,
+    "full": GRID,
+    "aid": "glyph-inks",
+    "16": "1",
+    "bolt,lora": "zero_shot",
+}
+"""Words of the docs -> what stands for them here: a grid, a dataset, a k and a method of the small store."""
+
+ELSEWHERE = {"--watch": "needs a run", "--catalog": "needs a catalog file", "rerun": "tests/orchestrator/sharing"}
+"""Words of commands that are not run here -> why, or which tests run them."""
+
+
+def readable() -> list[str]:
+    """The commands that read a store, in the order of the pages, once each."""
+    found = []
+    for _, words in commands():
+        parts = words.split()
+        if parts[0] in VERBS and not set(parts) & set(ELSEWHERE):
+            found.append(" ".join(PLACEHOLDERS.get(part, part) for part in parts))
+    return list(dict.fromkeys(found))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, give_database: GiveDatabase) -> Path:
+    """A folder whose store has four finished cells of the grid ``smoke``."""
+    folder = tmp_path_factory.mktemp("docs")
+    give_database(folder / "runs" / "mlflow" / "mlflow.db")
+    words = ["grid", GRID, "--local", "--only", "method=zero_shot,linear_probe", "--limit", "4"]
+    done = CliRunner().invoke(app, [*words, "--store", str(folder / "runs")])
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+@pytest.mark.parametrize("words", readable())
+def test_command_runs(words: str, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(store)
+    shutil.rmtree("exports", ignore_errors=True)  # some commands write the same model
+    results = sorted(path.stem for path in (store / "runs" / "results").glob("*.json"))
+    cell = next(name for name in results if "linear_probe" in name)
+    done = CliRunner().invoke(app, shlex.split(re.sub(r"\bCELL\b", cell, words)))
+    assert done.exit_code == 0, f"{done.output}\n{done.exception!r}"
+    assert done.output
