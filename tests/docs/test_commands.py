@@ -41,7 +41,8 @@ def parse(command: Any, name: str, words: list[str]) -> None:
     """Parse the words as the command line does, and run nothing. Raises for an unknown command or option."""
     context = command.make_context(name, list(words))
     if hasattr(command, "commands"):
-        below, found, rest = command.resolve_command(context, words)
+        left = [*getattr(context, "_protected_args", ()), *context.args]  # a group may put a command before its words
+        below, found, rest = command.resolve_command(context, left)
         parse(found, below, rest)
 
 
