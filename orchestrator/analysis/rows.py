@@ -71,8 +71,14 @@ class Row:
 
     @property
     def averaged(self) -> bool:
-        """Whether a mean over test splits counts this row: out of distribution, a mean leaves out the target itself."""
-        return self.dataset != self.evaluated_on or stored_track(self.track).averages_target
+        """Whether a mean over test splits counts this row.
+
+        Out of distribution, a mean leaves out the target itself. With class groups, it counts only their mean.
+        """
+        track = stored_track(self.track)
+        if track.group_mean is not None:
+            return self.evaluated_on == track.group_mean.name
+        return self.dataset != self.evaluated_on or track.averages_target
 
 
 PublishedOf = Callable[[Row], "float | None"]
@@ -149,12 +155,40 @@ def _by_position(cells: Mapping[str, Cell], labels: Mapping[str, str]) -> dict[t
 def row_list(
     results: Sequence[Result], labels: Mapping[str, str], published_of: PublishedOf | None = None
 ) -> list[Row]:
-    """The rows of ``results``, in the same order. ``labels`` are those of :func:`labels_of`."""
-    return [
-        _row(result, evaluation, labels[result.cell.id], published_of)
-        for result in results
-        for evaluation in result.evaluations
-    ]
+    """The rows of ``results``, in the same order. ``labels`` are those of :func:`labels_of`.
+
+    A cell whose track has a mean of class groups has a row of that mean as well, after those of its test splits.
+    """
+    rows = []
+    for result in results:
+        own = [_row(result, evaluation, labels[result.cell.id], published_of) for evaluation in result.evaluations]
+        rows += [*own, *_group_mean_rows(own)]
+    return rows
+
+
+def _group_mean_rows(rows: Sequence[Row]) -> list[Row]:
+    """The row of the class groups' mean, from the rows of one cell; none if its track has no such mean."""
+    track = stored_track(rows[0].track) if rows else None
+    if track is None or track.group_mean is None:
+        return []
+    by_group = {row.evaluated_on: row for row in rows}
+    if not all(name in by_group for name in track.class_groups):
+        return []
+    groups = [by_group[name] for name in track.class_groups]
+    accuracy = track.group_mean.of(*(row.accuracy for row in groups))
+    zero_shot = track.group_mean.of(*(row.accuracy_zero_shot for row in groups))
+    mean = replace(
+        groups[0],
+        evaluated_on=track.group_mean.name,
+        accuracy=accuracy,
+        accuracy_zero_shot=zero_shot,
+        gain=accuracy - zero_shot,
+        total=sum(row.total for row in groups),
+        classes=sum(row.classes for row in groups),
+        published=None,
+        delta=None,
+    )
+    return [mean]
 
 
 def rows_of(results: Sequence[Result], label_of: LabelOf, published_of: PublishedOf | None = None) -> pd.DataFrame:

@@ -20,6 +20,19 @@ def support_passes(method: Method, settings: Any, support_size: int, test_size: 
 
 
 @dataclass(frozen=True)
+class GroupMean:
+    """The one accuracy of a target that means over datasets and verdicts use, made of those of its class groups.
+
+    Attributes:
+        name: its name in tables, beside the names of the class groups.
+        of: ``of(*accuracies)`` -> the mean of the groups' accuracies, in their order.
+    """
+
+    name: str
+    of: Callable[..., float]
+
+
+@dataclass(frozen=True)
 class Track:
     """One way to give methods the images of a target and to score what they make of them.
 
@@ -38,6 +51,8 @@ class Track:
             to. The others are new: the method gets none of their images and has to classify them by their names.
             ``None``: it is adapted to all classes.
         class_groups: names of the groups of the target's classes that are scored one by one, after the datasets.
+        group_mean: how the accuracies of the class groups become one accuracy of the target. Means over datasets and
+            verdicts use only that one, so a dataset counts once.
         scores_variants: whether a block may say in ``evaluate_on`` which datasets are scored instead of the target.
         averages_target: whether a mean over test sets counts the target itself. False for a mean over shifted ones.
         scored_after_epochs: whether the classifier is scored after every epoch of training too.
@@ -56,6 +71,7 @@ class Track:
     support_draw: Callable[[Protocol], SupportDraw] = lambda protocol: protocol.support_draw
     base_classes: Callable[[int], int] | None = None
     class_groups: tuple[str, ...] = ()
+    group_mean: GroupMean | None = None
     scores_variants: bool = False
     averages_target: bool = True
     scored_after_epochs: bool = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.tracks.base import Track, support_passes
+from orchestrator.tracks.base import GroupMean, Track, support_passes
 
 if TYPE_CHECKING:
     from bolt.methods import Method, TowerPasses
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 BASE_CLASSES = "base classes"
 NEW_CLASSES = "new classes"
 """Names of the two groups of classes as test splits of a result."""
+HARMONIC_MEAN = "harmonic mean"
+"""Name of the two groups' harmonic mean in tables."""
 
 
 def harmonic_mean(base: float, new: float) -> float:
@@ -41,7 +43,7 @@ BASE_TO_NEW = Track(
     method_track="fewshot",
     base_classes=_base_classes,
     class_groups=(BASE_CLASSES, NEW_CLASSES),
-    averages_target=False,
+    group_mean=GroupMean(HARMONIC_MEAN, harmonic_mean),
     tower_passes=_tower_passes,
     published_shots=lambda shots: None,
     lead_tables=("base_to_new",),

@@ -15,6 +15,7 @@ from bolt.methods import METHODS
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell
 from orchestrator.grid import Grid, load_grid
+from orchestrator.tracks import TRACKS
 from orchestrator.util.errors import UserError
 from tests.fuzz.cases import cases, check_message, damaged, near, odd, spoiled, written
 
@@ -129,7 +130,7 @@ def test_aliases_cannot_make_a_file_large(tmp_path: Path, levels: int, width: in
 @st.composite
 def blocks(draw: st.DrawFn) -> dict[str, Any]:
     """A block whose fields have the right types but may contradict each other."""
-    track = draw(st.sampled_from(("fewshot", "tta", "ood", "meta")))
+    track = draw(st.sampled_from(tuple(TRACKS)))
     datasets = (
         "glyph-digits",
         "glyph-inks",
@@ -147,9 +148,9 @@ def blocks(draw: st.DrawFn) -> dict[str, Any]:
     block: dict[str, Any] = {"track": track, "backbones": ["tiny-clip"], "datasets": draw(_some(datasets))}
     block["methods"] = [method(name) for name in draw(_some(tuple(METHODS)))]
     block["seeds"] = draw(few)
-    if track != "tta":
+    if TRACKS[track].gives_support:
         block["shots"] = draw(few)
-    if track == "ood":
+    if TRACKS[track].scores_variants:
         block["evaluate_on"] = draw(_some(datasets))
     if draw(st.booleans()):
         rule = draw(st.sampled_from(("leave_one_out", "leave_group_out")))

@@ -71,6 +71,16 @@ def result(of: Cell, *accuracies: float, zero_shot: float = ZERO_SHOT) -> Result
     return Result(of, evaluations, 7 if of.shots else 0, Timings(0.1, 0.5, 0.2), 100.0, of.shots, manifest, {}, {})
 
 
+def base_to_new_result(of: Cell, base: float, new: float) -> Result:
+    """A result of the track ``base_to_new``; the accuracy among all classes is the mean of base and new."""
+    whole = result(of, (base + new) / 2)
+    groups = tuple(
+        replace(result(of, accuracy).evaluations[0], dataset=name)
+        for name, accuracy in (("base classes", base), ("new classes", new))
+    )
+    return replace(whole, evaluations=whole.evaluations + groups)
+
+
 def grid(
     accuracies: dict[str, float],
     *,

@@ -22,6 +22,8 @@ from orchestrator.store import Store
 
 DATASETS = ["glyph-inks", "glyph-digits", "aerial-roofs"]
 """A mirrorable dataset, one that is not mirrorable, and one of another domain."""
+FINE_TUNING = {"epochs": 1, "batch_size": 32, "learning_rate": 5.0e-4, "warmup_steps": 5}
+"""The recipe of the source models."""
 
 
 TEST_TIME = {"epochs": 1, "batch_size": 100}
@@ -51,8 +53,7 @@ def grid_text(protocol: Any = "strict", datasets: list[str] | None = None) -> st
             "methods": methods,
         }
         blocks.append(block if track == "tta" else {**block, "shots": [1, 2] if track == "fewshot" else [2]})
-    recipe = {"epochs": 1, "batch_size": 32, "learning_rate": 5.0e-4, "warmup_steps": 5}
-    return yaml.safe_dump({"title": "Small world", "protocol": protocol, "fine_tuning": recipe, "blocks": blocks})
+    return yaml.safe_dump({"title": "Small world", "protocol": protocol, "fine_tuning": FINE_TUNING, "blocks": blocks})
 
 
 @dataclass(frozen=True)

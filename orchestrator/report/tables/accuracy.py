@@ -36,10 +36,11 @@ def main_table(study: Study, panel: Panel) -> Table:
     rows = [
         [method_entry(study, method), *(mean_entry(panel, method, k) for k in panel.ks)] for method in panel.methods
     ]
-    noun = "class group" if panel.track.class_groups else "shifted test set"
-    noun = "dataset" if panel.track.averages_target else noun
+    track = panel.track
+    noun = "dataset" if track.averages_target else "shifted test set"
+    score = f"{track.group_mean.name} of {' and '.join(track.class_groups)}" if track.group_mean else "accuracy"
     note = (
-        f"Mean accuracy in per cent over {panel.dataset_count(noun)} per seed, then mean ± sample standard deviation "
+        f"Mean {score} in per cent over {panel.dataset_count(noun)} per seed, then mean ± sample standard deviation "
         f"over seeds ({panel.seeds_text}); below it the gain over zero-shot in points."
     )
     dash_note = "A dash: no seed has every dataset yet."
@@ -60,7 +61,9 @@ def dataset_table(study: Study, panel: Panel, k: int) -> Table:
         mean, seeds = panel.mean(method, k), panel.expected_seeds(method)
         missing = f"({mean.available}/{mean.expected})"
         means.append(measured(mean.accuracy, missing=missing, seeds=seeds, digits=panel.digits))
-    rows.append((Entry("mean of shifted" if panel.track.scores_variants else "mean"), *highlighted(means)))
+    group_mean = panel.track.group_mean
+    of = " of shifted" if panel.track.scores_variants else f" of {group_mean.name}s" if group_mean else ""
+    rows.append((Entry(f"mean{of}"), *highlighted(means)))
     note = f"Accuracy in per cent, mean ± sample standard deviation over seeds ({panel.seeds_text})."
     header, codes = ("dataset", *names_in_header(study, panel.methods)), ("dataset", *panel.methods)
     note = with_warnings(note, panel, study.display_names)

@@ -8,10 +8,7 @@ from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.tables.common import method_entry, panel_table, with_warnings
 from orchestrator.report.tables.table import Entry, Table, highlighted_columns, measured
-from orchestrator.tracks.base_to_new import BASE_CLASSES, NEW_CLASSES, harmonic_mean
-
-_Scores = dict[str, dict[int, float]]
-"""Accuracy by dataset and seed."""
+from orchestrator.tracks.base_to_new import BASE_CLASSES, HARMONIC_MEAN, NEW_CLASSES
 
 
 def base_to_new_table(study: Study, panel: Panel, k: int) -> Table | None:
@@ -34,14 +31,13 @@ def base_to_new_table(study: Study, panel: Panel, k: int) -> Table | None:
 def _entries(panel: Panel, k: int, method: str) -> list[Entry]:
     """The four numbers of one method."""
     datasets, seeds = sorted({row.dataset for row in panel.rows}), panel.expected_seeds(method)
-    base = {name: _accuracies(panel, k, method, test_name(name, BASE_CLASSES)) for name in datasets}
-    new = {name: _accuracies(panel, k, method, test_name(name, NEW_CLASSES)) for name in datasets}
-    harmonic: _Scores = {
-        name: {seed: harmonic_mean(base[name][seed], new[name][seed]) for seed in base[name].keys() & new[name].keys()}
-        for name in datasets
-    }
-    everything = {name: _accuracies(panel, k, method, name) for name in datasets}
-    means = [summarize_seeds(scores, datasets) for scores in (base, new, harmonic, everything)]
+    tests = [
+        [test_name(dataset, group) for dataset in datasets] for group in (BASE_CLASSES, NEW_CLASSES, HARMONIC_MEAN)
+    ]
+    means = [
+        summarize_seeds({test: _accuracies(panel, k, method, test) for test in of_group}, of_group)
+        for of_group in (*tests, datasets)
+    ]
     return [measured(mean, seeds=seeds, digits=panel.digits) for mean in means]
 
 

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.analysis.comparable import comparable_rows
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.verdict import Answer, answers_of, answers_of_results
-from tests.helpers.small_results import DATASETS, cell, grid, label, result
+from tests.helpers.small_results import DATASETS, base_to_new_result, cell, grid, label, result
 
 
 def rows_of_grid(accuracies: dict[str, float], **changes: object) -> tuple[Answer, ...]:
@@ -29,6 +29,20 @@ def test_there_is_one_answer_for_each_domain_and_one_for_all_together() -> None:
     # The domains have the same names of datasets, and each of them counts.
     assert [answer.verdicts[0].comparison.n for answer in answers] == [8, 8, 16]
     assert {v.comparison.best_set for answer in answers for v in answer.verdicts} == {("BOLT",)}
+
+
+def test_base_and_new_classes_count_as_one_dataset_by_their_harmonic_mean() -> None:
+    """A higher mean of the two groups with a lower harmonic mean does not win."""
+    results = []
+    for place, dataset in enumerate(DATASETS):
+        results.append(base_to_new_result(cell("bolt", dataset, 4, 1, track="base_to_new"), 90.0 + place, 20.0))
+        results.append(base_to_new_result(cell("linear_probe", dataset, 4, 1, track="base_to_new"), 50.0 + place, 50.0))
+    (answer,) = answers_of_results(results, [r.cell for r in results], label)
+    comparison = answer.verdicts[0].comparison
+    assert (comparison.n, comparison.best_set) == (8, ("Linear probe",))
+    means = {score.method: score.mean for score in comparison.methods}
+    harmonic = [2 * (90 + place) * 20 / (110 + place) for place in range(8)]
+    assert means["BOLT"] == pytest.approx(sum(harmonic) / 8)
 
 
 def test_a_method_without_a_seed_is_compared_at_every_k() -> None:

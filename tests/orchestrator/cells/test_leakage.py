@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -19,14 +21,15 @@ from orchestrator.artifacts.required import configured_method
 from orchestrator.artifacts.source_model import SourceModel
 from orchestrator.artifacts.spec import ArtifactSpec, build, with_inputs
 from orchestrator.artifacts.stored_sources import StoredSources
-from orchestrator.cells.evaluation import evaluate
+from orchestrator.cells.base_to_new import evaluate_cell, name_new_classes
 from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import RunSettings
 from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
 from orchestrator.store import Store
-from tests.orchestrator.conftest import DATASETS, World, grid_text
+from orchestrator.tracks import TRACKS
+from tests.orchestrator.conftest import DATASETS, FINE_TUNING, World, build_world, grid_text, tiny
 
 EVERY = sorted((name, track) for name, method in METHODS.items() for track in ("fewshot", "tta", "meta")
                if track in method.tracks)  # fmt: skip
@@ -35,36 +38,72 @@ EVERY = sorted((name, track) for name, method in METHODS.items() for track in ("
 def adapt(cell: Cell, loaded: LoadedArtifacts) -> tuple[Adapted, Tensor]:
     """The method's classifier, and its logits on the test split."""
     method, settings = configured_method(cell)
-    adapted = method.run(make_task(cell, loaded), settings)
+    adapted = name_new_classes(cell, method.run(make_task(cell, loaded), settings), loaded)
     images = loaded.get(Images(cell.dataset, "test", loaded.image_size(cell.backbone)))
     with torch.inference_mode():
         features = loaded.backbone(cell.backbone).encode_images(images.batch(0, len(images)), adapted.tower)
         return adapted, adapted.classify(features)
 
 
-@pytest.fixture(scope="module")
-def wrong_labels(world: World, tmp_path_factory: pytest.TempPathFactory) -> LoadedArtifacts:
-    """The same store, with the labels of every test split replaced by others."""
-    folder = tmp_path_factory.mktemp("poisoned") / "store"
-    shutil.copytree(world.settings.store_url, folder)
-    for labels in folder.glob("images/*.test.*/**/labels.npy"):
+def with_wrong_test_labels(world: World, folder: Path) -> LoadedArtifacts:
+    """A copy of the world's store in ``folder``, with the labels of every test split replaced by others."""
+    shutil.copytree(world.settings.store_url, folder / "store")
+    for labels in (folder / "store").glob("images/*.test.*/**/labels.npy"):
         right = np.load(labels)
         np.save(labels, (right + 1) % (right.max() + 1))
-    return LoadedArtifacts(RunSettings(str(folder), device="cpu"))
+    return LoadedArtifacts(RunSettings(str(folder / "store"), device="cpu"))
+
+
+@pytest.fixture(scope="module")
+def wrong_labels(world: World, tmp_path_factory: pytest.TempPathFactory) -> LoadedArtifacts:
+    return with_wrong_test_labels(world, tmp_path_factory.mktemp("poisoned"))
 
 
 @pytest.mark.parametrize(("name", "track"), EVERY)
 def test_poisoned_test_labels_change_the_accuracy_and_nothing_else(
     world: World, wrong_labels: LoadedArtifacts, name: str, track: str
 ) -> None:
-    cell = world.pick(name, track)
-    clean, logits = adapt(cell, world.loaded)
-    poisoned, again = adapt(cell, wrong_labels)
+    check_wrong_labels(world.pick(name, track), world.loaded, wrong_labels)
+
+
+def check_wrong_labels(cell: Cell, right: LoadedArtifacts, wrong: LoadedArtifacts) -> None:
+    """A store with wrong test labels gives the same classifier, and a lower accuracy of it."""
+    clean, logits = adapt(cell, right)
+    poisoned, again = adapt(cell, wrong)
     assert torch.equal(logits, again)
     assert clean.details == poisoned.details
-    right = evaluate(cell, cell.dataset, clean, world.loaded).evaluation
-    wrong = evaluate(cell, cell.dataset, poisoned, wrong_labels).evaluation
-    assert right.accuracy > wrong.accuracy
+    accuracy = evaluate_cell(cell, clean, right)[0].evaluation.accuracy
+    assert accuracy > evaluate_cell(cell, poisoned, wrong)[0].evaluation.accuracy
+
+
+CHOOSE_ON_THE_SUPPORT = ["bolt", "gda", "linear_probe", "logistic_probe", "lp_plus_plus", "tip_adapter_f"]
+VARIATIONS = {
+    "base_to_new": sorted(name for name, method in METHODS.items() if TRACKS["base_to_new"].takes(method)),
+    "imbalanced": CHOOSE_ON_THE_SUPPORT,
+}
+"""Methods on the tracks that vary few-shot adaptation."""
+
+
+@pytest.fixture(scope="module")
+def variations(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A store with these tracks and methods on one dataset."""
+    block = {"backbones": ["tiny-clip"], "datasets": DATASETS[:1], "shots": [2], "seeds": [1]}
+    block["sources"] = {"rule": "leave_one_out", "datasets": DATASETS}
+    blocks = [{**block, "track": track, "methods": [tiny(n) for n in names]} for track, names in VARIATIONS.items()]
+    grid = {"title": "Variations of few-shot", "fine_tuning": FINE_TUNING, "blocks": blocks}
+    return build_world(tmp_path_factory.mktemp("variations"), yaml.safe_dump(grid))
+
+
+@pytest.fixture(scope="module")
+def variations_wrong_labels(variations: World, tmp_path_factory: pytest.TempPathFactory) -> LoadedArtifacts:
+    return with_wrong_test_labels(variations, tmp_path_factory.mktemp("poisoned"))
+
+
+@pytest.mark.parametrize(("name", "track"), [(name, track) for track, names in VARIATIONS.items() for name in names])
+def test_wrong_test_labels_do_not_reach_the_variations_of_few_shot(
+    variations: World, variations_wrong_labels: LoadedArtifacts, name: str, track: str
+) -> None:
+    check_wrong_labels(variations.pick(name, track), variations.loaded, variations_wrong_labels)
 
 
 @pytest.mark.parametrize("name", sorted(name for name, method in METHODS.items() if method.uses_sources))

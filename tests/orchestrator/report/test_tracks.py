@@ -16,7 +16,7 @@ from orchestrator.report.tables.accuracy import dataset_table, epochs_table, mai
 from orchestrator.report.tables.base_to_new import base_to_new_table
 from orchestrator.report.tables.distribution_shift import shift_table
 from orchestrator.store.results import Result
-from tests.helpers.small_results import DATASETS, ZERO_SHOT, cell, grid, result, study, write
+from tests.helpers.small_results import DATASETS, ZERO_SHOT, base_to_new_result, cell, grid, result, study, write
 
 
 def at_test_time(method: str, dataset: str, seed: int, accuracy: float, protocol: Protocol = STRICT) -> Result:
@@ -130,20 +130,18 @@ def test_accuracy_after_each_epoch_is_a_mean_over_targets_with_a_deviation_over_
 
 
 def test_base_to_new_prints_both_groups_and_the_mean_of_the_harmonic_means(tmp_path: Path) -> None:
-    results = []
-    for method, values in {"bolt": [(80.0, 40.0), (60.0, 60.0)], "zero_shot": [(50.0, 50.0), (50.0, 50.0)]}.items():
-        for dataset, (base, new) in zip(DATASETS, values, strict=False):
-            of = cell(method, dataset, 4, 1, track="base_to_new")
-            made = result(of, (base + new) / 2)
-            groups = tuple(
-                replace(result(of, accuracy).evaluations[0], dataset=name)
-                for name, accuracy in (("base classes", base), ("new classes", new))
-            )
-            results.append(replace(made, evaluations=made.evaluations + groups))
+    values = {"bolt": [(80.0, 40.0), (60.0, 60.0)], "zero_shot": [(50.0, 50.0), (50.0, 50.0)]}
+    results = [
+        base_to_new_result(cell(method, dataset, 4, 1, track="base_to_new"), base, new)
+        for method, own in values.items()
+        for dataset, (base, new) in zip(DATASETS, own, strict=False)
+    ]
     arranged = study(results)
     (panel,) = arranged.panels
     table = base_to_new_table(arranged, panel, 4)
     assert table is not None
     printed = {row[0].text: [entry.text for entry in row[1:]] for row in table.rows}
     assert printed["BOLT"] == ["70.00", "50.00", "56.67", "60.00"]
+    assert main_table(arranged, panel).rows[1][1].value == pytest.approx((160 / 3 + 60) / 2)
+    assert panel.dataset_count() == "2 datasets"
     assert "base_to_new" in write(tmp_path, results).page.read_text(encoding="utf-8")
