@@ -91,8 +91,17 @@ def test_alpha_is_chosen_on_the_support_and_named(backbone: Backbone) -> None:
     many = adapt(clip_like(backbone, shots=4).task, GdaSettings())
     one = adapt(clip_like(backbone, shots=1).task, GdaSettings())
     assert many.details["search"] == "leave one out"
-    assert one.details["alpha"] == 1e-3
     assert "one image" in str(one.details["search"])
+
+
+def test_with_one_image_the_gaussian_has_a_share_of_the_texts_spread(backbone: Backbone) -> None:
+    """Whatever the number of views does to the precision, the added logits have a tenth of the text's deviation."""
+    task = clip_like(backbone, shots=1).task
+    text_NC = adapt(task, GdaSettings(alpha=0.0)).classify(task.support.features(0))
+    for views in (3, 10):
+        added_NC = adapt(task, GdaSettings(views=views)).classify(task.support.features(0)) - text_NC
+        ratio = added_NC.std(dim=1, correction=0).mean() / text_NC.std(dim=1, correction=0).mean()
+        assert float(ratio) == pytest.approx(0.1, rel=1e-3)
 
 
 @pytest.mark.parametrize("shots", [4, 16])
