@@ -64,8 +64,15 @@ def adapt(task: Task, settings: BoltSettings) -> Adapted:
     """Train the coefficients from the pooled start, on the support or, at test time, on the unlabelled images.
 
     At test time the trusted samples are those of the pooled start, not of the frozen tower.
+
+    Raises ``ValueError`` if coefficients are clamped at zero and none starts above it, since none would ever move.
     """
     start = pooled_start(task, settings)
+    if start.sign == "relu" and not any((value > 0).any() for value in start.coefficients.values()):
+        raise ValueError(
+            f"with sign relu, coefficients at or below zero are never trained, and at alpha {start.alpha:g} no "
+            "coefficient is above it; give alphas above 0, or sign free"
+        )
     trainable = Trainable(
         encode=start.tower,
         parameters=list(start.coefficients.values()),

@@ -332,6 +332,12 @@ def test_the_schedule_offset_reaches_the_training(backbone: Backbone) -> None:
     assert any(not torch.equal(before[key], after[key]) for key in before)
 
 
+def test_coefficients_that_could_never_move_are_refused(backbone: Backbone) -> None:
+    settings = METHODS["bolt"].configure({**QUICK, "alphas": [0.0], "sign": "relu"})
+    with pytest.raises(ValueError, match="alphas"):
+        METHODS["bolt"].adapt(make_task(backbone), settings)
+
+
 class Signed(RandomSources):
     """Sources every other pooled coefficient of which is negative."""
 
