@@ -94,7 +94,9 @@ def adapt(task: Task, settings: TwoStageSettings) -> Adapted:
 
 def normalised_classifier(head_CD: Tensor, logit_scale: float) -> Callable[[Tensor], Tensor]:
     """Features (B, D) -> ``logit_scale * cos(feature, row)``, (B, C), for rows of any length."""
-    return lambda features_BD: logit_scale * F.normalize(features_BD, dim=-1) @ F.normalize(head_CD, dim=-1).T
+    return lambda features_BD: (
+        logit_scale * F.normalize(features_BD.to(head_CD), dim=-1) @ F.normalize(head_CD, dim=-1).T
+    )
 
 
 def _after(task: Task, epochs: int) -> Task:

@@ -76,7 +76,7 @@ class Classifier(ABC):
 
 @dataclass(frozen=True, eq=False)
 class CosineClassifier(Classifier):
-    """The text head: ``scale * cos(feature, class)``.
+    """The text head: ``scale * cos(feature, class)``, in the precision of the class embeddings.
 
     Attributes:
         head_CD: unit class embeddings.
@@ -88,7 +88,7 @@ class CosineClassifier(Classifier):
     scale: float
 
     def __call__(self, features_BD: Tensor) -> Tensor:
-        return self.scale * F.normalize(features_BD, dim=-1) @ self.head_CD.T
+        return self.scale * F.normalize(features_BD.to(self.head_CD), dim=-1) @ self.head_CD.T
 
     @property
     def class_count(self) -> int:

@@ -105,6 +105,15 @@ def test_new_classes_get_logits_of_their_own_or_are_refused(kind: str) -> None:
     torch.testing.assert_close(more(QUERIES)[:, 3:], replace(of, head_CD=new)(QUERIES))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
+def test_features_in_half_precision_are_classified_in_the_classifiers_own(kind: str, precision: torch.dtype) -> None:
+    classify, features = EXAMPLES[kind], QUERIES.to(precision)
+    logits = classify(features)
+    assert logits.dtype == torch.float32
+    assert torch.equal(logits, classify(features.float()))
+
+
 def test_an_adapted_image_keeps_its_class_probabilities() -> None:
     of = EXAMPLES["transductive"]
     assert isinstance(of, TransductiveClassifier)
