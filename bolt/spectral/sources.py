@@ -62,6 +62,13 @@ class Sources(Interface):
         """
         return pooled_basis(self, matrix, top_k)
 
+    def pretrained_basis(self, matrix: str, weight: Tensor, width: int, trailing: bool) -> Basis:
+        """The leading (or trailing) ``width`` singular directions of a pre-trained matrix ``weight``, (m, n).
+
+        It depends on the backbone alone, so an implementation may cache it.
+        """
+        return pretrained_basis(weight, width, trailing)
+
 
 @dataclass(frozen=True)
 class BasisRecipe:
@@ -103,7 +110,7 @@ def pooled_basis(sources: Sources, matrix: str, top_k: int) -> PooledBasis:
 def build_basis(sources: Sources, recipe: BasisRecipe, matrix: str, weight: Tensor) -> PooledBasis:
     """The basis of one matrix by a recipe, and the sources' mean coefficients in it.
 
-    The common case calls :meth:`Sources.pooled_basis`, which may be cached; the others are computed here.
+    :meth:`Sources.pooled_basis` and :meth:`Sources.pretrained_basis` may be cached; the others are computed here.
 
     Args:
         weight: the pre-trained matrix, (m, n).
@@ -116,7 +123,8 @@ def build_basis(sources: Sources, recipe: BasisRecipe, matrix: str, weight: Tens
     if recipe.basis == "random":
         basis = random_basis((m, n), width, torch_generator("random basis", matrix, recipe.seed))
     else:
-        basis = pretrained_basis(weight.detach().cpu(), width, trailing=recipe.basis == "pretrained_trailing")
+        trailing = recipe.basis == "pretrained_trailing"
+        basis = sources.pretrained_basis(matrix, weight.detach().cpu(), width, trailing)
     return PooledBasis(basis, diagonal_coefficients(basis, sources.mean_task_vector(matrix)))
 
 

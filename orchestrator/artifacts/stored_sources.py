@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from bolt.spectral.bases import Basis, pretrained_basis
 from bolt.spectral.directions import Directions
 from bolt.spectral.sources import PooledBasis, pooled_basis
 from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
@@ -18,6 +20,9 @@ from orchestrator.artifacts.source_model import source_address
 from orchestrator.artifacts.spec import round_up
 from orchestrator.core.cell import BackboneRef, SourceRef
 from orchestrator.store import Artifact
+
+KEPT_PRETRAINED_BASES = 96
+"""Bases of pre-trained matrices that a process keeps: those of ViT-L/14, or of ViT-B for both ends of the spectrum."""
 
 
 class StoredSources:
@@ -78,6 +83,12 @@ class StoredSources:
         if (matrix, top_k) not in self._bases:
             self._bases[matrix, top_k] = pooled_basis(self, matrix, top_k)
         return self._bases[matrix, top_k]
+
+    def pretrained_basis(self, matrix: str, weight: Tensor, width: int, trailing: bool) -> Basis:
+        """Singular directions of a pre-trained matrix, kept for later cells of the backbone, whatever their target."""
+        key = self._backbone, matrix, width, trailing
+        make = partial(pretrained_basis, weight, width, trailing)
+        return self._loaded.cached(pretrained_basis, key, make, KEPT_PRETRAINED_BASES)
 
     def _delta(self, source: SourceRef, name: str) -> Tensor:
         artifact = self._loaded.artifact(source_address(self._backbone.name, source))

@@ -15,6 +15,7 @@ import torch
 
 import bolt.methods
 from bolt.methods import METHODS, Method
+from bolt.spectral.bases import pretrained_basis
 from bolt.task.task import Adapted, Task, cosine_classifier
 from orchestrator.artifacts.domain_total import DomainTotal
 from orchestrator.artifacts.images import Images
@@ -190,6 +191,18 @@ def test_the_domain_total_gives_the_bits_of_the_direct_sum(grid: Grid, loaded: L
     direct._total = None
     for matrix in ("transformer.resblocks.0.attn.in_proj_weight", "proj"):
         assert torch.equal(by_total.mean_task_vector(matrix), direct.mean_task_vector(matrix))
+
+
+def test_a_basis_of_pretrained_weights_is_computed_once_for_all_targets(grid: Grid, loaded: LoadedArtifacts) -> None:
+    cell = pick(grid, "bolt")
+    fewer = StoredSources(loaded, cell.backbone, cell.sources[:1])
+    all_sources = StoredSources(loaded, cell.backbone, cell.sources)
+    matrix = "transformer.resblocks.0.attn.out_proj.weight"
+    weight = loaded.backbone(cell.backbone).tower.state_dict_open_clip()[matrix]
+    kept = all_sources.pretrained_basis(matrix, weight, 5, trailing=False)
+    assert fewer.pretrained_basis(matrix, weight, 5, trailing=False) is kept
+    assert torch.equal(kept.u, pretrained_basis(weight, 5).u)
+    assert not torch.equal(all_sources.pretrained_basis(matrix, weight, 5, trailing=True).u, kept.u)
 
 
 @pytest.fixture
