@@ -5,11 +5,17 @@ arXiv:2301.06267, equations 3 to 5. ``logits = scale W f`` without a bias. Image
 space; every batch is half images, half texts, and the loss is the mean cross-entropy of both. W starts at the text head
 and is not normalised again.
 
-The recipe is the official one: AdamW; per iteration, the rate rises linearly over 50 iterations, then falls with a
-cosine; 12,800 iterations. The official code tries rates, weight decays and batch sizes, stops early, and chooses by
-labelled validation images, four per class. Without labels, one setting of its grid is used and the last iteration is
-kept: rate 1e-3, weight decay 0.01, batches of 8. As a substitute for early stopping, the weights are averaged with the
-text head (WiSE-FT, Wortsman et al., 2022). The official code scores that mixture at 0.5 too.
+The optimiser is the official one: AdamW; per iteration, the rate rises linearly over 50 iterations, then falls with a
+cosine. The official code tries rates, weight decays and batch sizes, and chooses by labelled validation images, four
+per class. Without labels, one setting of its grid is used: rate 1e-3, weight decay 0.01, batches of 8. As in the
+official code, the weights are also averaged with the text head (WiSE-FT, Wortsman et al., 2022), each with weight 0.5.
+
+The length. The official code makes up to 12,800 iterations and keeps the best of 128 snapshots by its validation images.
+Without them, so long a training over-fits: 12,800 iterations show each of ten images 2,560 times. Here the training ends
+after 20 passes over the image samples, and after 12,800 iterations at the latest. Mean accuracy of the mixture on the
+training images of eight drawn datasets that are not in the support, with 10, 20, 40 and 80 passes: 69.2, 69.2, 68.9 and
+68.8 % at k = 1 (zero-shot 61.4 %); 71.5, 71.5, 70.9 and 70.7 % at k = 4 (61.6 %). On one of them, the ink colours, every
+length is up to four points below zero-shot.
 
 What else differs from the official code:
 
@@ -25,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -48,7 +54,9 @@ class CrossModalSettings:
     """The training recipe and the mixture with the text head.
 
     Attributes:
-        iterations, batch_size, learning_rate, weight_decay: of AdamW. Half of a batch are images, half are texts.
+        batch_size, learning_rate, weight_decay: of AdamW. Half of a batch are images, half are texts.
+        passes: how often the training goes through the image samples, rounded up to a multiple of 100 iterations.
+        iterations: the largest number of iterations, whatever ``passes`` is.
         wise_ft: share of the trained weights in the mixture with the text head; 1 leaves the trained weights alone.
         views: augmented views of each image, beside the un-augmented one.
     """
@@ -59,11 +67,12 @@ class CrossModalSettings:
     weight_decay: float = 0.01
     wise_ft: float = 0.5
     views: int = 1
+    passes: int = 20
 
     def __post_init__(self) -> None:
         TrainingRecipe(1, self.batch_size, self.learning_rate, self.weight_decay)  # checks them
-        if self.iterations < 1:
-            raise ValueError(f"iterations is at least 1, not {self.iterations}")
+        if min(self.iterations, self.passes) < 1:
+            raise ValueError(f"iterations and passes are at least 1, not {self.iterations} and {self.passes}")
         if self.batch_size < 2 or self.views < 0 or not 0 <= self.wise_ft <= 1:
             raise ValueError("batch_size is at least 2, views is not negative, and wise_ft lies in [0, 1]")
 
@@ -91,17 +100,24 @@ def batches(task: Task, stream: str, size: int, in_batch: int) -> Iterator[Tenso
         lap += 1
 
 
+def iterations_of(settings: CrossModalSettings, samples: int, in_batch: int) -> int:
+    """How many iterations are made on so many image samples, ``in_batch`` of which are in a batch."""
+    needed = math.ceil(settings.passes * samples / in_batch / _STEPS_PER_EPOCH) * _STEPS_PER_EPOCH
+    return min(settings.iterations, needed)
+
+
 def adapt(task: Task, settings: CrossModalSettings) -> Adapted:
     """Train the head on images and texts, and mix it with the text head."""
     images_MD = torch.cat([unit_support_features(task, view) for view in range(settings.views + 1)])
     head_CD = task.head_CD.to(images_MD)
     in_text = min(settings.batch_size // 2, len(head_CD))
     in_images = min(settings.batch_size - settings.batch_size // 2, len(images_MD))
+    iterations = iterations_of(settings, len(images_MD), in_images)
     images = batches(task, "images", len(images_MD), in_images)
     texts = batches(task, "texts", len(head_CD), in_text)
-    rows = (torch.cat([next(images), len(images_MD) + next(texts)]) for _ in range(settings.iterations))
+    rows = (torch.cat([next(images), len(images_MD) + next(texts)]) for _ in range(iterations))
     labels_M = task.support.labels_N.to(images_MD.device).repeat(settings.views + 1)
-    return train_head(task, settings, images_MD, labels_M, rows, in_images + in_text)
+    return train_head(task, replace(settings, iterations=iterations), images_MD, labels_M, rows, in_images + in_text)
 
 
 def train_head(
@@ -157,6 +173,7 @@ register(
         paper="https://arxiv.org/abs/2301.06267",
         settings_class=CrossModalSettings,
         adapt=adapt,
+        version=2,
         support_feature_views=lambda settings: settings.views,
         test_settings={"iterations": 20, "views": 1},
     )

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
-from bolt.methods.cross_modal import CrossModalSettings, adapt, batches, train_head, warmup_schedule
+from bolt.methods.cross_modal import CrossModalSettings, adapt, batches, iterations_of, train_head, warmup_schedule
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted
 from tests.helpers.frozen_tasks import clip_like, frozen_task
@@ -110,6 +110,15 @@ def test_every_pass_visits_all_full_batches(backbone: Backbone) -> None:
     assert len(set(torch.cat(stream[:2]).tolist())) == len(set(torch.cat(stream[2:]).tolist())) == 8
     assert not torch.equal(torch.cat(stream[:2]), torch.cat(stream[2:]))
     assert torch.equal(stream[0], next(batches(task, "images", 10, 4)))
+
+
+@pytest.mark.parametrize(
+    ("samples", "in_batch", "expected"), [(20, 4, 100), (320, 4, 1600), (322, 4, 1700), (32_000, 4, 12_800)]
+)
+def test_the_length_follows_the_number_of_images_up_to_the_official_one(
+    samples: int, in_batch: int, expected: int
+) -> None:
+    assert iterations_of(CrossModalSettings(), samples, in_batch) == expected
 
 
 @pytest.mark.parametrize("shots", [1, 4, 16])
