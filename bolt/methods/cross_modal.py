@@ -10,12 +10,12 @@ cosine. The official code tries rates, weight decays and batch sizes, and choose
 per class. Without labels, one setting of its grid is used: rate 1e-3, weight decay 0.01, batches of 8. As in the
 official code, the weights are also averaged with the text head (WiSE-FT, Wortsman et al., 2022), each with weight 0.5.
 
-The length. The official code makes up to 12,800 iterations and keeps the best of 128 snapshots by its validation images.
-Without them, so long a training over-fits: 12,800 iterations show each of ten images 2,560 times. Here the training ends
-after 20 passes over the image samples, and after 12,800 iterations at the latest. Mean accuracy of the mixture on the
-training images of eight drawn datasets that are not in the support, with 10, 20, 40 and 80 passes: 69.2, 69.2, 68.9 and
-68.8 % at k = 1 (zero-shot 61.4 %); 71.5, 71.5, 70.9 and 70.7 % at k = 4 (61.6 %). On one of them, the ink colours, every
-length is up to four points below zero-shot.
+The length. The official code makes up to 12,800 iterations and keeps the best of 128 snapshots by its validation
+images. Without them, so long a training over-fits: it shows each of twenty samples 2,560 times. Here the training ends
+after 20 passes over the image samples, and after 12,800 iterations at the latest. Measured on the training images of
+eight drawn datasets that are not in the support, as the mean accuracy of the mixture: with 10, 20, 40 and 80 passes
+69.2, 69.2, 68.9 and 68.8 % at k = 1 (zero-shot 61.4 %), and 71.5, 71.5, 70.9 and 70.7 % at k = 4 (61.6 %). On one of
+them, the ink colours, every length is up to four points below zero-shot.
 
 What else differs from the official code:
 

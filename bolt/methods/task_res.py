@@ -12,7 +12,11 @@ inside Adam's gradient, which the paper does not name. No default depends on val
 
 The official e_c is the raw text embedding, before normalisation. Adam moves an entry of x by about the rate per step
 whatever the gradient, so alpha has a meaning only beside the length of e_c. A task has unit embeddings only; they are
-multiplied by ``text_norm``. The raw length in OpenAI's towers is roughly 7 to 11; 10 is used for every dataset.
+multiplied by a length. The raw length in OpenAI's towers, of width 512 to 1,024, is roughly 7 to 11; ``text_norm`` is
+10 for every dataset. In a narrower tower the same step is a smaller part of that length, because Adam moves each of D
+entries by the rate. There the length is ``text_norm sqrt(D / 512)``, so that a step turns an embedding as far as at
+D = 512. On the training images of eight drawn datasets that are not in the support (D = 64), this raises the mean
+accuracy from 64.4 to 68.5 % at k = 1, 65.4 to 71.7 % at k = 4 and 71.5 to 79.3 % at k = 16 (zero-shot: 61.4 to 61.9 %).
 
 What else differs from the official code:
 
@@ -39,6 +43,8 @@ from bolt.task.task import Adapted, Task
 
 _FEW_SHOTS = 4
 _EPOCHS_FEW, _EPOCHS_MANY = 100, 200
+_REFERENCE_WIDTH = 512
+"""Width of the joint embedding of ViT-B/32 and ViT-B/16."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ class TaskResSettings:
 
     Attributes:
         alpha: factor on the residual.
-        text_norm: length that the unit text embeddings are given, for raw embeddings.
+        text_norm: length that the unit text embeddings are given, for raw embeddings of 512 numbers or more.
         epochs: by default 100 if no class has more than four images, else 200.
         batch_size, learning_rate, weight_decay: of Adam; the weight decay is an L2 penalty inside the gradient.
         views: augmented views that the epochs cycle through.
@@ -76,8 +82,13 @@ def epochs_of(settings: TaskResSettings, labels_N: Tensor) -> int:
 
 
 def adapt(task: Task, settings: TaskResSettings) -> Adapted:
-    """Train the residual on the text head, whose embeddings get the length ``text_norm``."""
-    return train_residual(task, settings, settings.text_norm * task.head_CD)
+    """Train the residual on the text head, whose embeddings get the length of raw ones."""
+    return train_residual(task, settings, text_length(settings, task.head_CD.shape[1]) * task.head_CD)
+
+
+def text_length(settings: TaskResSettings, width: int) -> float:
+    """The length of a raw text embedding of ``width`` numbers: shorter in a tower narrower than 512."""
+    return settings.text_norm * min(1.0, (width / _REFERENCE_WIDTH) ** 0.5)
 
 
 def train_residual(task: Task, settings: TaskResSettings, text_CD: Tensor) -> Adapted:
@@ -116,6 +127,7 @@ register(
         paper="https://arxiv.org/abs/2211.10277",
         settings_class=TaskResSettings,
         adapt=adapt,
+        version=2,
         presets={"imagenet": {"learning_rate": 2e-4}},
         support_feature_views=lambda settings: min(settings.views, settings.epochs or _EPOCHS_FEW),
         test_settings={"epochs": 3, "views": 3},

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from bolt.clip.backbone import Backbone
 from bolt.methods import METHODS
-from bolt.methods.task_res import TaskResSettings, adapt, epochs_of, train_residual
+from bolt.methods.task_res import TaskResSettings, adapt, epochs_of, text_length, train_residual
 from bolt.task.classifiers import LinearClassifier
 from bolt.task.task import Adapted, Task
 from tests.helpers.frozen_tasks import clip_like, frozen_task
@@ -69,11 +69,18 @@ def test_the_same_numbers_on_unit_embeddings_go_further(task: Task) -> None:
     close(adapted.classify(QUERIES)[0], [91.16257, 89.08095, 78.94801])
 
 
+@pytest.mark.parametrize(("width", "length"), [(64, 10 * 8**-0.5), (512, 10.0), (1024, 10.0)])
+def test_a_narrow_tower_has_shorter_raw_embeddings(width: int, length: float) -> None:
+    assert text_length(TaskResSettings(), width) == pytest.approx(length)
+
+
 def test_text_norm_is_the_length_of_the_raw_embeddings(task: Task) -> None:
-    """A unit head with ``text_norm`` m trains like raw embeddings of length m, or like alpha / m on the unit head."""
-    short = TaskResSettings(epochs=10, text_norm=3.0)
-    by_length = train_residual(task, short, 3 * unit(TEXT)).classify(QUERIES)
-    by_alpha = train_residual(task, replace(short, alpha=0.5 / 3), unit(TEXT)).classify(QUERIES)
+    """A unit head trains like raw embeddings of the length m, or like alpha / m on the unit head."""
+    short = TaskResSettings(epochs=10, text_norm=24.0)
+    length = text_length(short, 8)
+    assert length == pytest.approx(3)
+    by_length = train_residual(task, short, length * unit(TEXT)).classify(QUERIES)
+    by_alpha = train_residual(task, replace(short, alpha=0.5 / length), unit(TEXT)).classify(QUERIES)
     torch.testing.assert_close(adapt(task, short).classify(QUERIES), by_length)
     torch.testing.assert_close(by_alpha, by_length, rtol=1e-4, atol=1e-3)
 
