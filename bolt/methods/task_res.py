@@ -29,6 +29,7 @@ Shape legend: N support images, C classes, D joint embedding width.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -88,7 +89,7 @@ def adapt(task: Task, settings: TaskResSettings) -> Adapted:
 
 def text_length(settings: TaskResSettings, width: int) -> float:
     """The length of a raw text embedding of ``width`` numbers: shorter in a tower narrower than 512."""
-    return settings.text_norm * min(1.0, (width / _REFERENCE_WIDTH) ** 0.5)
+    return settings.text_norm * min(1.0, math.sqrt(width / _REFERENCE_WIDTH))
 
 
 def train_residual(task: Task, settings: TaskResSettings, text_CD: Tensor) -> Adapted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from bolt.spectral.bases import diagonal_coefficients, orthonormal_basis
 from bolt.spectral.directions import Directions
 from bolt.spectral.sources import PooledBasis
 from bolt.task.task import Adapted, Task
+from bolt.training import adaptation
 from tests.bolt.methods.test_methods import logits_of, run
 from tests.helpers.towers import RandomSources, make_task
 
@@ -87,6 +89,25 @@ def test_the_curve_is_that_of_the_tower_in_training(backbone: Backbone) -> None:
     assert len(seen) == 2
     assert not torch.equal(seen[0], logits)
     assert torch.equal(seen[1], logits)
+
+
+def test_the_best_epoch_is_chosen_by_the_authors_mean_over_batches(
+    monkeypatch: pytest.MonkeyPatch, backbone: Backbone
+) -> None:
+    """Twelve images in batches of 8 and 4: epoch 1 has the lowest loss an image, epoch 2 the lowest loss a batch."""
+    extra = {0: (9.0, 9.0), 1: (1.0, 4.0), 2: (2.0, 2.6), 3: (9.0, 9.0)}  # of the full batches, of the partial one
+    real, calls, snapshots = adaptation.cross_entropy, count(), list[Tensor]()
+
+    def made_up(logits: Tensor, labels: Tensor) -> Tensor:
+        return real(logits, labels) * 1e-3 + extra[next(calls) // 2][len(labels) == 4]
+
+    monkeypatch.setattr(adaptation, "cross_entropy", made_up)
+    task = make_task(backbone, protocol=STRICT.with_switches(epoch_selection="best_train_loss"))
+    watched = replace(task, after_epoch=lambda epoch, make: snapshots.append(logits_of(task, make())))
+    settings = METHODS["bolt"].configure({**QUICK, "epochs": 4, "learning_rate": 0.05})
+    logits = logits_of(task, METHODS["bolt"].adapt(watched, settings))
+    torch.testing.assert_close(logits, snapshots[2], rtol=0, atol=1e-4)
+    assert not torch.allclose(logits, snapshots[1], rtol=0, atol=1e-2)
 
 
 def test_sources_that_keep_their_bases_are_asked_once_a_matrix(backbone: Backbone) -> None:
