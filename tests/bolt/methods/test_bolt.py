@@ -22,6 +22,7 @@ from bolt.spectral.directions import Directions
 from bolt.spectral.sources import PooledBasis
 from bolt.task.task import Adapted, Task
 from bolt.training import adaptation
+from bolt.training.objectives import cross_entropy
 from tests.bolt.methods.test_methods import logits_of, run
 from tests.helpers.towers import RandomSources, make_task
 
@@ -96,10 +97,10 @@ def test_the_best_epoch_is_chosen_by_the_authors_mean_over_batches(
 ) -> None:
     """Twelve images in batches of 8 and 4: epoch 1 has the lowest loss an image, epoch 2 the lowest loss a batch."""
     extra = {0: (9.0, 9.0), 1: (1.0, 4.0), 2: (2.0, 2.6), 3: (9.0, 9.0)}  # of the full batches, of the partial one
-    real, calls, snapshots = adaptation.cross_entropy, count(), list[Tensor]()
+    calls, snapshots = count(), list[Tensor]()
 
     def made_up(logits: Tensor, labels: Tensor) -> Tensor:
-        return real(logits, labels) * 1e-3 + extra[next(calls) // 2][len(labels) == 4]
+        return cross_entropy(logits, labels) * 1e-3 + extra[next(calls) // 2][len(labels) == 4]
 
     monkeypatch.setattr(adaptation, "cross_entropy", made_up)
     task = make_task(backbone, protocol=STRICT.with_switches(epoch_selection="best_train_loss"))
