@@ -27,6 +27,7 @@ from orchestrator.cli import (
     sources,
     status,
 )
+from orchestrator.cli.project import set_defaults
 
 app = typer.Typer(
     add_completion=False,
@@ -36,6 +37,7 @@ app = typer.Typer(
     help="Measure CLIP adaptation methods on a grid of backbone x dataset x k x method cells.",
 )
 
+app.callback()(set_defaults)
 app.command("adapt")(adapt.adapt)
 app.command("grid")(grid.grid)
 app.command("plan")(grid.plan)

@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 
 from orchestrator.catalog import DATA_VARIABLE, Catalog, DatasetEntry, find_data_root, load_catalog
-from orchestrator.cli.options import CatalogFiles, DataRoot, OwnCatalog, table_console
+from orchestrator.cli.options import CatalogFiles, DataRoot, table_console
+from orchestrator.cli.project import DEFAULT_CATALOG, has_all, is_same, remember
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError, unknown_name
 from orchestrator.util.units import human_bytes
@@ -152,7 +153,7 @@ def verify(
 @app.command()
 def add(
     path: Annotated[Path, typer.Argument(help="a folder of images, or a .csv or .parquet table of them")],
-    catalog: OwnCatalog,
+    catalog: CatalogFiles = None,
     name: Annotated[str | None, typer.Option("--name", help="its key; by default the folder's name")] = None,
     title: Annotated[str | None, typer.Option("--title", help="its name in tables")] = None,
     domain: Annotated[str, typer.Option("--domain", help="the domain it belongs to")] = "own",
@@ -176,14 +177,19 @@ def add(
     """
     from orchestrator.artifacts.text_limits import computed_text_limit
     from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
-    from orchestrator.datasets.listing import added_lines
+    from orchestrator.datasets.listing import added_lines, catalog_options
     from orchestrator.datasets.progress import show_progress
 
+    files = catalog or [DEFAULT_CATALOG]
     options = DatasetOptions(name, title, domain, tuple(template or ()), mirrorable, licence, exclude_broken, replace)
     with show_progress(f"decoding {name or dataset_key(path)}", Console()) as advance:
-        added = add_dataset(path, catalog, options, advance)
-    limit = computed_text_limit(load_catalog(catalog).backbone(SMALL_CLIP), added.entry, added.data_root)
-    for line in added_lines(added, catalog, limit):
+        added = add_dataset(path, files, options, advance)
+    limit = computed_text_limit(load_catalog(files).backbone(SMALL_CLIP), added.entry, added.data_root)
+    project = remember(files, added.data_root)
+    options_left = [] if has_all(project.catalog, files) else catalog_options(files)
+    if not is_same(project.data_root, added.data_root):
+        options_left += ["--data-root", added.data_root]
+    for line in added_lines(added, files[-1], options_left, limit):
         print_line(line)
 
 

@@ -34,9 +34,9 @@ def sync(
     from orchestrator.report.grid_report import grid_study, write_grid_report
 
     workspace = open_workspace(grid, store, data_root, catalog)
-    runs = GridRuns(workspace.grid, workspace.catalog, workspace.store)
+    runs = GridRuns(workspace.whole, workspace.catalog, workspace.store)
     with grid_lease(workspace.store, workspace.grid.name, partial(print_line, style="yellow")):
-        study = grid_study(workspace.plan(), workspace.store)
+        study = grid_study(workspace.whole_plan(), workspace.store)
         report = write_grid_report(study, workspace.store)
         if rebuild:
             _set_database_aside(runs.location)

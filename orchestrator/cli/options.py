@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from orchestrator.catalog import find_data_root
 from orchestrator.core.settings import RunSettings
+from orchestrator.util.errors import UserError
 
 DEFAULT_STORE = "runs"
 
@@ -38,7 +40,15 @@ Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; by de
 
 
 def store_url(store: str) -> str:
-    """The store's URL, unchanged, or the absolute path of its folder."""
+    """The store's URL, unchanged, or the absolute path of its folder. Raises ``UserError`` for an empty or half URL."""
+    if not store.strip():
+        raise UserError("the store is empty", where="--store", hint="give a folder or a URL such as s3://BUCKET/FOLDER")
+    if half := re.match(r"([a-z][a-z0-9+]+):(?!//)/*", store):
+        raise UserError(
+            f"{store!r} is neither a folder nor a URL",
+            where="--store",
+            hint=f"did you mean {half[1]}://{store[half.end() :]}? A folder of that name is ./{store}",
+        )
     return store if "://" in store else str(Path(store).absolute())
 
 

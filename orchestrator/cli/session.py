@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from orchestrator.cli.grid_runs import GridRuns
-from orchestrator.cli.workspace import Workspace
+from orchestrator.cli.workspace import Workspace, remember_run
 from orchestrator.core.events import CellEvent
 from orchestrator.execution.run import RunOptions, RunSummary, execute
 from orchestrator.planning.checks import check_disk_space, check_inputs
@@ -43,11 +43,12 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
 
     Raises ``UserError`` before any work when an input is missing, the disk is too small, or the tracking address wrong.
     """
-    runs = GridRuns(workspace.grid, workspace.catalog, workspace.store)
+    runs = GridRuns(workspace.whole, workspace.catalog, workspace.store)
     with grid_lease(workspace.store, workspace.grid.name, partial(print_line, console=console, style="yellow")):
         plan = workspace.plan(retry_failed=options.retry_failed)
         check_inputs(plan)
         check_disk_space(plan, workspace.store, options.disk_budget)
+        remember_run(workspace.store, workspace.grid.name, workspace.overrides)
         print_line(f"{plan.grid.name}: {plan.grid.title}", console, "bold")
         print_sentence(counts_line(plan), console)
         if plan.todo:
@@ -59,7 +60,8 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
         except KeyboardInterrupt:  # the progress view has printed how to continue
             return EXIT_CODE
         finished = plan.updated(workspace.store)
-        study = grid_study(finished, workspace.store)
+        whole = finished if workspace.earlier is None else workspace.whole_plan()
+        study = grid_study(whole, workspace.store)
         report = write_grid_report(study, workspace.store)
         tracked = runs.sync(study, report, console)
     _print_end(study, summary, report, tracked.message, workspace.store, console)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.catalog import Catalog, load_catalog
+from orchestrator.catalog import BUNDLED_ROUTES, Catalog, dataset_folder, load_catalog
 from orchestrator.cli.options import run_settings
 from orchestrator.core.cell import SourceRef
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import CorruptArtifact, Store
+from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
     from orchestrator.grid import Grid
@@ -28,6 +31,8 @@ class Workspace:
         store: where artifacts and results are kept.
         settings: where things are and what to compute with; nothing in it changes a number.
         data_root: folder of the datasets, ``None`` where none was given.
+        overrides: the values of ``--set``.
+        earlier: the same grid as it was run on other datasets (``--set datasets=``) before, if it was.
     """
 
     grid: Grid
@@ -35,6 +40,27 @@ class Workspace:
     store: Store
     settings: RunSettings
     data_root: Path | None
+    overrides: tuple[str, ...] = ()
+    earlier: Grid | None = None
+
+    @property
+    def whole(self) -> Grid:
+        """The grid with the cells of earlier runs: what its report and its runs in MLflow are about."""
+        if self.earlier is None:
+            return self.grid
+        return replace(
+            self.grid,
+            cells=tuple(dict.fromkeys((*self.grid.cells, *self.earlier.cells))),
+            all_cells=tuple(dict.fromkeys((*self.grid.all_cells, *self.earlier.cells))),
+            labels={**self.earlier.labels, **self.grid.labels},
+            sources={**self.earlier.sources, **self.grid.sources},
+        )
+
+    def whole_plan(self) -> Plan:
+        """Compare the grid and the cells of earlier runs with the store."""
+        from orchestrator.planning.plan import make_plan
+
+        return make_plan(self.whole, self.catalog, self.store, self.data_root)
 
     def plan(self, *, retry_failed: bool = False) -> Plan:
         """Compare the grid with the store as it is now. With ``retry_failed``, failed cells count as open."""
@@ -74,7 +100,69 @@ def open_workspace(
         data_root=root,
         gain_of=partial(_source_gain, opened),
     )
-    return Workspace(parsed, loaded, opened, settings, root)
+    _check_store_place(parsed, opened, root)
+    given = tuple(overrides or ())
+    earlier = _earlier_grid(grid, loaded, root, _earlier_runs(opened, parsed.name, given))
+    return Workspace(parsed, loaded, opened, settings, root, given, earlier)
+
+
+def _check_store_place(grid: Grid, store: Store, root: Path | None) -> None:
+    """Raises ``UserError`` if the store is in the folder of a dataset's images."""
+    for entry in grid.datasets.values() if store.files.is_local and root is not None else ():
+        images = dataset_folder(entry, root).absolute()
+        if entry.route.kind not in BUNDLED_ROUTES and Path(store.files.root).absolute().is_relative_to(images):
+            raise UserError(
+                f"the store {store.url} lies in the images of dataset {entry.name}, {images}",
+                where="--store",
+                hint="give a folder of its own",
+            )
+
+
+def remember_run(store: Store, grid: str, overrides: Sequence[str]) -> None:
+    """Note in the store on which datasets a grid was run, if ``--set datasets=`` or ``--set domains=`` names them."""
+    if _chosen_data(overrides):
+        earlier = _earlier_runs(store, grid, overrides)
+        store.files.write(_runs_file(grid), json.dumps([*earlier, list(overrides)], indent=1).encode())
+
+
+def _runs_file(grid: str) -> str:
+    return f"grids/{grid}.json"
+
+
+def _chosen_data(overrides: Sequence[str]) -> list[str]:
+    """The overrides that choose the datasets."""
+    return [option for option in overrides if option.partition("=")[0].strip() in ("datasets", "domains")]
+
+
+def _earlier_runs(store: Store, grid: str, overrides: Sequence[str]) -> list[list[str]]:
+    """The overrides of earlier runs of a grid on other datasets than those of ``overrides``."""
+    try:
+        stored = json.loads(store.files.read(_runs_file(grid)))
+        runs = [[str(option) for option in run] for run in stored]
+    except (FileNotFoundError, ValueError, TypeError):
+        return []
+    return [run for run in runs if _chosen_data(run) != _chosen_data(overrides)]
+
+
+def _earlier_grid(name: str, catalog: Catalog, root: Path | None, runs: Sequence[Sequence[str]]) -> Grid | None:
+    """The cells of earlier runs in one grid; without those of datasets that the catalog does not have any more."""
+    from orchestrator.grid import load_grid
+
+    found: Grid | None = None
+    for overrides in runs:
+        try:
+            one = load_grid(name, catalog, set_=overrides, data_root=root)
+        except UserError:
+            continue
+        if found is not None:
+            one = replace(
+                one,
+                cells=tuple(dict.fromkeys((*found.cells, *one.cells))),
+                labels={**found.labels, **one.labels},
+                sources={**found.sources, **one.sources},
+            )
+        found = one
+    return found
 
 
 def _source_gain(store: Store, backbone: str, source: SourceRef) -> float | None:

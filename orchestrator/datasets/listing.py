@@ -96,9 +96,12 @@ def verified_view(found: Verified) -> RenderableType:
     return Group(*lines)
 
 
-def added_lines(added: Added, catalogs: Sequence[Path], limit: TextLimit | None = None) -> list[str]:
+def added_lines(
+    added: Added, catalog: Path, options: Sequence[str | Path] = (), limit: TextLimit | None = None
+) -> list[str]:
     """The added dataset, remarks about it, and the next commands to type.
 
+    ``catalog``: the file that has the entry. ``options``: what the commands need beyond ``bolt.yaml``.
     ``limit``: which classes the small CLIP of the printed commands cannot tell apart by their words.
     """
     entry = added.entry
@@ -115,13 +118,12 @@ def added_lines(added: Added, catalogs: Sequence[Path], limit: TextLimit | None 
         lines += [f"  note: {limit.sentence}", f"    equal: {limit.shared_words}"]
     if excluded_file(entry, added.data_root).is_file():
         lines.append(f"  excluded images: {excluded_file(entry, added.data_root)}")
-    options: list[str | Path] = [*catalog_options(catalogs), "--data-root", added.data_root]
-    options += ["--set", f"datasets=[{entry.name}]"]
+    options = [*options, "--set", f"datasets=[{entry.name}]"]
     if entry.max_shots < max(USUAL_SHOTS):
         options += ["--set", f"shots=[{','.join(str(k) for k in USUAL_SHOTS if k <= entry.max_shots)}]"]
     return [
         *lines,
-        f"written to {catalogs[-1]}",
+        f"written to {catalog}",
         "next:",
         f"  {command(['plan', 'own', *options])}",
         f"  {command(['grid', 'own', *options])}",

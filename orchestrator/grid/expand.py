@@ -81,6 +81,8 @@ class Expander:
             for resolved in methods:
                 method = resolved.method
                 pool = self.sources.pool(choice, target, scored, sources_at) if resolved.uses_sources else ()
+                if resolved.uses_sources and not pool:  # only where sources are not required
+                    continue
                 if resolved.uses_sources and method.uses_source_models:
                     pool = self.sources.with_gain(choice, backbone, pool, recipe, sources_at)
                 resolved.check_episodes(pool)

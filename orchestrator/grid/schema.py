@@ -31,6 +31,7 @@ class SourcesChoice(StrictModel):
         datasets: the pool by name, instead of a domain.
         count: draw so many datasets of the pool, by target and seed; a smaller draw is part of a larger one.
         adopted: whether a checkpoint that the catalog names for a dataset replaces a fine-tuned model.
+        required: whether a target without any source is an error. If not, the methods that need sources are left out.
         min_gain: leave out the models that are not at least so many points better than the frozen tower on their own
             task. The models must be there.
     """
@@ -40,6 +41,7 @@ class SourcesChoice(StrictModel):
     datasets: Names | None = None
     count: Annotated[StrictInt, Field(ge=1)] | None = None
     adopted: StrictBool = True
+    required: StrictBool = True
     min_gain: float | None = None
 
     @model_validator(mode="before")

@@ -75,9 +75,17 @@ class SourceResolver:
         """The datasets whose models a cell may use.
 
         The target and the scored datasets are left out, and under ``leave_group_out`` the datasets of their ``kin``
-        groups. Raises ``UserError`` if no dataset is left, or if one has no training images.
+        groups. Raises ``UserError`` if no dataset is left although sources are required, or if one
+        has no training images.
         """
-        key = (choice.rule, choice.domain, choice.datasets, target.name, *(entry.name for entry in scored))
+        key = (
+            choice.required,
+            choice.rule,
+            choice.domain,
+            choice.datasets,
+            target.name,
+            *(entry.name for entry in scored),
+        )
         if key not in self._pools:
             left_out = {entry.name for entry in (target, *scored)}
             groups = {entry.kin for entry in (target, *scored) if entry.kin}
@@ -85,7 +93,7 @@ class SourceResolver:
                 groups = set()
             candidates = self._candidates(choice, target, at)
             pool = {e.name: e for e in candidates if e.name not in left_out and e.kin not in groups}
-            if not pool:
+            if not pool and choice.required:
                 raise at.error(
                     f"{choice.rule} leaves no source for {target.name}",
                     "give the pool: sources: {rule: leave_one_out, domain: NAME} or {..., datasets: [...]}",

@@ -6,6 +6,8 @@ import json
 import shlex
 from pathlib import Path
 
+import pytest
+
 import bolt
 from tests.conftest import GiveDatabase
 from tests.helpers import command
@@ -15,7 +17,10 @@ from tests.helpers.waiting import TIMEOUT
 WORDS = {"red_mug": "red mug", "BlueBottle": "blue bottle", "03-green-plate": "green plate"}
 
 
-def test_a_folder_of_photographs_becomes_results_and_a_model(tmp_path: Path, give_database: GiveDatabase) -> None:
+def test_a_folder_of_photographs_becomes_results_and_a_model(
+    tmp_path: Path, give_database: GiveDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # `data add` writes bolt.yaml there
     folder, store = tmp_path / "ware", tmp_path / "runs"
     give_database(store / "mlflow" / "mlflow.db")
     write_photographs(folder, 10)

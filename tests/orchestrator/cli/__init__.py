@@ -1,0 +1,1 @@
+"""Tests of the command line: the project file and what commands remember."""

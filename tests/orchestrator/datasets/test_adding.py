@@ -265,15 +265,14 @@ def test_an_empty_list_of_excluded_images_does_not_change_the_identity(tmp_path:
 
 
 @pytest.mark.e2e
-def test_exit_codes_of_the_commands(tmp_path: Path) -> None:
+def test_exit_codes_of_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, mine = tmp_path / "ware", tmp_path / "mine.yaml"
     write_photographs(folder, 5)
     options = ["--catalog", str(mine), "--data-root", str(tmp_path)]
+    monkeypatch.chdir(tmp_path)
     done = command.orchestrator("data", "add", str(folder), "--catalog", str(mine))
     assert done.returncode == 0, done.stderr
-    assert (
-        f"grid own --catalog {mine} --data-root {tmp_path} --set 'datasets=[ware]' --set 'shots=[1,2,4]'" in done.stdout
-    )
+    assert "grid own --set 'datasets=[ware]' --set 'shots=[1,2,4]'" in done.stdout
     break_file(folder / "red_mug" / "001.jpg")
     done = command.orchestrator("data", "verify", "ware", *options)
     assert done.returncode == 1, done.stderr
