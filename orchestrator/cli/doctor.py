@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from importlib import metadata
+from pathlib import Path
 from typing import Annotated
 
 import psutil
@@ -14,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.catalog import missing_checkpoint, missing_data, missing_weights
-from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, StoreUrl
+from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, StoreUrl, store_url
 from orchestrator.cli.workspace import Workspace, open_workspace
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
@@ -78,7 +79,12 @@ def _accelerators() -> str:
 def _store_line(url: str) -> str:
     from orchestrator.planning.checks import free_bytes
 
-    store = Store(url)
+    store = Store(store_url(url))
+    if store.files.is_local and not Path(store.files.root).exists():  # it is not made just to be looked at
+        above = next(path for path in Path(store.files.root).absolute().parents if path.exists())
+        if not os.access(above, os.W_OK):
+            return f"{url} cannot be made in {above}"
+        return f"{url}, made by the first run, {human_bytes(free_bytes(store) or 0)} free"
     try:
         store.files.write("doctor.txt", b"written by `doctor`\n")
         store.files.remove("doctor.txt")

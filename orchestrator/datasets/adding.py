@@ -126,6 +126,8 @@ def add_dataset(
     train = [int((raw.train.labels == label).sum()) for label in range(len(raw.class_names))]
     fields["sizes"] = {"train": len(raw.train), "test": len(raw.test)}
     fields["smallest_class"] = min(train)
+    if found.image_side:
+        fields["image_side"] = found.image_side
     if found.turned:
         fields["exif_rotation"] = True
     domains = {}

@@ -144,6 +144,10 @@ def _of_table(path: Path) -> Layout:
             )
     if not columns[chosen["label"]]:
         raise UserError("lists no images", where=str(path))
+    for key in ("path", "label"):
+        empty = next((row for row, text in enumerate(columns[chosen[key]], start=1) if not text), None)
+        if empty is not None:
+            raise UserError(f"row {empty} has no {key}", where=str(path), hint=f"fill in the column {chosen[key]!r}")
     route = {"kind": "manifest", "folder": path.parent.name, "file": path.name, "columns": chosen}
     recipe = "official" if "split" in chosen else "eighty_twenty"
     return Layout(path.parent.parent, route, recipe, tuple(sorted(set(columns[chosen["label"]]))), ())

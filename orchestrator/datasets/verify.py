@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,11 +28,12 @@ UPRIGHT = 1
 
 
 class ImageCheck(NamedTuple):
-    """Why an image cannot be decoded, else ``""``; a checksum of its pixels; whether it has an EXIF rotation."""
+    """Why an image cannot be decoded, else ``""``; a checksum and the number of its pixels; whether it is rotated."""
 
     reason: str
     digest: bytes
     turned: bool
+    pixels: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Verified:
         duplicates: test images with the same pixels as a training image: (test origin, train origin).
         turned: images whose EXIF orientation asks for a rotation.
         excluded: images that were excluded before.
+        image_side: side in pixels of a square with as many pixels as the images have on average; 0 without images.
     """
 
     entry: DatasetEntry
@@ -67,6 +70,7 @@ class Verified:
     duplicates: tuple[tuple[str, str], ...]
     turned: int
     excluded: int
+    image_side: int = 0
 
     @property
     def is_folder_or_table(self) -> bool:
@@ -86,7 +90,7 @@ def _check_image(part: Part, index: int) -> ImageCheck:
         plain = to_rgb_or_grey(image)
         digest = hashlib.blake2b(f"{plain.mode} {plain.size}".encode(), digest_size=16)
         digest.update(plain.tobytes())
-        return ImageCheck("", digest.digest(), turned)
+        return ImageCheck("", digest.digest(), turned, plain.width * plain.height)
     except UNREADABLE as error:
         return ImageCheck(why_unreadable(error), b"", False)
 
@@ -124,7 +128,13 @@ def verify_dataset(
         duplicates=tuple(_duplicates(raw, checks["train"], checks["test"])),
         turned=sum(check.turned for check in (*checks["train"], *checks["test"])),
         excluded=len(excluded_images(entry, data_root)),
+        image_side=_mean_side([check.pixels for own in checks.values() for check in own if not check.reason]),
     )
+
+
+def _mean_side(pixels: Sequence[int]) -> int:
+    """Side of a square with the mean number of pixels, rounded up; 0 without images."""
+    return math.ceil(math.sqrt(sum(pixels) / len(pixels))) if pixels else 0
 
 
 def _duplicates(raw: RawDataset, train: Sequence[ImageCheck], test: Sequence[ImageCheck]) -> Iterator[tuple[str, str]]:

@@ -77,6 +77,11 @@ def test_a_wrong_project_file_is_named(folder: Path, text: str, named: str) -> N
     assert named in str(done.exception)
 
 
+def test_doctor_makes_no_folder(folder: Path) -> None:
+    assert "made by the first run" in run("doctor", "--store", "not-yet")
+    assert not (folder / "not-yet").exists()
+
+
 @pytest.mark.parametrize("store", ["", "s3:/bucket/runs", "gs:bucket", "pictures/ware", "pictures/ware/runs"])
 def test_a_store_that_is_no_place_for_results_is_refused(folder: Path, store: str) -> None:
     run("data", "add", "pictures/ware")

@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from orchestrator.catalog import DatasetEntry, load_catalog
+from orchestrator.artifacts.support_images import SupportImages
+from orchestrator.catalog import DatasetEntry, dataset_ref, load_catalog
 from orchestrator.cli.app import app
 from orchestrator.datasets import changes as module
 from orchestrator.datasets.adding import DatasetOptions, add_dataset
@@ -151,6 +152,29 @@ def test_a_folder_of_datasets_is_not_taken_for_a_dataset(tmp_path: Path) -> None
         add_dataset(tmp_path / "all_of_them", [tmp_path / "mine.yaml"], DatasetOptions())
     assert f"data add {tmp_path / 'all_of_them' / 'aid'}" in str(refused.value)
     assert not (tmp_path / "mine.yaml").exists()
+
+
+def test_the_size_of_support_images_is_planned_from_the_images(ware: DatasetEntry, tmp_path: Path) -> None:
+    assert ware.image_side == 70, "80 x 60 pixels, as many as a square of 69.3"
+    planned = SupportImages(dataset_ref(ware, tmp_path), seed=1, shots=4)
+    size = planned.size_bytes(load_catalog([tmp_path / "mine.yaml"]))
+    assert 3 * 4 * 3 * 80 * 60 <= size <= 1.1 * 3 * 4 * 3 * 80 * 60
+
+
+@pytest.mark.parametrize(("row", "named"), [("a2.jpg,", "row 3 has no label"), (",one", "row 3 has no path")])
+def test_an_empty_field_of_a_table_is_named_with_its_row(tmp_path: Path, row: str, named: str) -> None:
+    (tmp_path / "photos").mkdir()
+    table = tmp_path / "photos" / "list.csv"
+    table.write_text(f"path,label\na0.jpg,one\na1.jpg,two\n{row}\n")
+    with pytest.raises(UserError, match=named):
+        add_dataset(table, [tmp_path / "mine.yaml"], DatasetOptions())
+
+
+@pytest.mark.parametrize("template", ["a photo", "a {} of {}", ""])
+def test_a_template_has_one_place_for_the_class(tmp_path: Path, template: str) -> None:
+    write_photographs(tmp_path / "ware", 5)
+    with pytest.raises(UserError, match="template"):
+        add_dataset(tmp_path / "ware", [tmp_path / "mine.yaml"], DatasetOptions(templates=(template,)))
 
 
 def test_a_name_of_the_catalog_gets_a_proposal(tmp_path: Path) -> None:
