@@ -22,7 +22,7 @@ from bolt.model.model import Model
 from bolt.model.parts import About
 from bolt.model.saving import ADAPTER, CLASSIFIER, FORMAT, FORMS, HUGGINGFACE_WEIGHTS, INDEX, VISUAL, file_digest
 from bolt.spectral.bases import Basis
-from bolt.spectral.sources import BasisRecipe
+from bolt.spectral.sources import BasisRecipe, ReorderedSources
 from bolt.spectral.spectral_change import SpectralChange, rebuild_change
 from bolt.task.classifiers import Classifier, UnknownClassifier, build_classifier
 
@@ -163,6 +163,9 @@ def _spectral_change(
             f"{folder} holds coefficients without their basis, which is built from the source models "
             f"{', '.join(basis['sources'])}; pass them as sources, or save the model with its basis"
         )
+    saved = tuple(basis["sources"])
+    if sources.names != saved and sorted(sources.names) == sorted(saved):
+        sources = ReorderedSources(sources, saved)
     return rebuild_change(coefficients, groups["probe"], recipe, sources, frozen.state_dict_open_clip())
 
 

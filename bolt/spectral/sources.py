@@ -70,6 +70,37 @@ class Sources(Interface):
         return pretrained_basis(weight, width, trailing)
 
 
+class ReorderedSources(Sources):
+    """The same sources in another order: a basis depends on the order in which its sources are concatenated.
+
+    Args:
+        sources: where they come from.
+        names: all their names, in the new order.
+    """
+
+    def __init__(self, sources: Sources, names: Sequence[str]) -> None:
+        self._sources, self._names = sources, tuple(names)
+        self._positions = [sources.names.index(name) for name in names]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in the new order."""
+        return self._names
+
+    def directions(self, matrix: str, top_k: int) -> Sequence[Directions]:
+        """Per source, the leading directions of one matrix, in the new order."""
+        found = self._sources.directions(matrix, top_k)
+        return [found[position] for position in self._positions]
+
+    def mean_task_vector(self, matrix: str) -> Tensor:
+        """The mean task vector, which does not depend on the order."""
+        return self._sources.mean_task_vector(matrix)
+
+    def task_vector(self, source: str) -> Mapping[str, Tensor]:
+        """One source's task vector."""
+        return self._sources.task_vector(source)
+
+
 @dataclass(frozen=True)
 class BasisRecipe:
     """How a basis is computed from its sources.

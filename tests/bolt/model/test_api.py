@@ -250,6 +250,8 @@ def test_coefficients_find_their_basis_again_or_bring_it(
     with pytest.raises(UnreadableModel, match="source_0, source_1, source_2"):
         load_model(tmp_path / "alone", backbone)
     first, second, third = (checkpoints / f"source_{index}.safetensors" for index in range(3))
+    in_another_order = CheckpointSources(backbone, {"source_2": third, "source_0": first, "source_1": second})
+    assert torch.equal(load_model(tmp_path / "alone", backbone, in_another_order).logits(IMAGES), model.logits(IMAGES))
     others = ({"a": first, "b": second}, {"c": third, "b": second, "a": first}, {"a": first, "b": second, "c": second})
     for other in others:
         with pytest.raises(BasisMismatch, match=", ".join(other)):
