@@ -110,5 +110,6 @@ def test_two_datasets_one_after_the_other_keep_each_others_runs_and_report(
     run("sync", "own")
     assert len(tracked_runs(uri, "own")) == 4
     run("report", "own")
-    assert (folder / "runs" / "reports" / "own" / "rows.csv").read_text() == page
+    again = (folder / "runs" / "reports" / "own" / "rows.csv").read_text()
+    assert sorted(again.splitlines()) == sorted(page.splitlines())
     assert len(json.loads((folder / "runs" / "grids" / "own.json").read_text())) == 2
