@@ -58,7 +58,8 @@ def planned() -> list[str]:
         verb, *rest = shlex.split(words)
         if verb in ("grid", "plan") and rest[0] in GRIDS and not {"--catalog", "--store", "--data-root"} & {*rest}:
             kept = [word for word in rest if word not in ("--plan", "--local", "--address", "auto")]
-            if kept != ["full"] and "prototype" not in words:  # a test expands `full`; prototype is an example
+            examples = ("prototype", "wardrobe")  # a method and a dataset of one's own
+            if kept != ["full"] and not any(name in words for name in examples):  # a test expands `full`
                 found.add(shlex.join(kept))
     return sorted(found)
 
