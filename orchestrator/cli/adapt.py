@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.catalog import find_data_root
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, StoreUrl, store_url
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
@@ -54,6 +53,7 @@ def adapt(
     from orchestrator.adapt.adapt_folder import adapt_folder
     from orchestrator.adapt.adaptation import Request, summary_lines
     from orchestrator.adapt.own_images import Options
+    from orchestrator.catalog import find_data_root
     from orchestrator.datasets.adding import dataset_key
     from orchestrator.datasets.progress import show_progress
     from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt

@@ -7,9 +7,11 @@ prints the result (docs/adding-a-command.md).
 from __future__ import annotations
 
 import os
+from typing import Annotated
 
 import typer
 
+from orchestrator import __version__
 from orchestrator.cli import (
     adapt,
     backbones,
@@ -34,10 +36,26 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Measure CLIP adaptation methods on a grid of backbone x dataset x k x method cells.",
 )
 
-app.callback()(set_defaults)
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="show the version")
+    ] = False,
+) -> None:
+    """Measure CLIP adaptation methods on a grid of backbone x dataset x k x method cells."""
+    set_defaults(context)
+
+
 app.command("adapt")(adapt.adapt)
 app.command("grid")(grid.grid)
 app.command("plan")(grid.plan)

@@ -8,9 +8,6 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from orchestrator.catalog import load_catalog, missing_weights
-from orchestrator.catalog.edit import add_entries
-from orchestrator.catalog.location import display_path
 from orchestrator.cli.options import CatalogFiles, OwnCatalog, table_console
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
@@ -21,6 +18,9 @@ app = typer.Typer(no_args_is_help=True, help="List backbones, and add models of 
 @app.command("list")
 def list_backbones(catalog: CatalogFiles = None) -> None:
     """List the backbones and whether their weights are here."""
+    from orchestrator.catalog import load_catalog, missing_weights
+    from orchestrator.catalog.location import display_path
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     right = ("image", "patch", "parameters", "GFLOP")
     for heading in ("backbone", "architecture", "weights", "activation", *right, "file"):
@@ -56,6 +56,8 @@ def add(
     ] = None,
 ) -> None:
     """Add a CLIP model of open_clip to a catalog file."""
+    from orchestrator.catalog import load_catalog
+    from orchestrator.catalog.edit import add_entries
     from orchestrator.models.backbone_entry import BackboneOptions, backbone_entry, entry_fields
 
     target = catalog[-1]

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from orchestrator.catalog import DATA_VARIABLE, Catalog, DatasetEntry, find_data_root, load_catalog
 from orchestrator.cli.options import CatalogFiles, DataRoot, table_console
 from orchestrator.cli.project import DEFAULT_CATALOG, has_all, is_same, remember
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError, unknown_name
 from orchestrator.util.units import human_bytes
+
+if TYPE_CHECKING:
+    from orchestrator.catalog import Catalog, DatasetEntry
 
 app = typer.Typer(no_args_is_help=True, help="List, fetch, verify and add datasets.")
 
@@ -33,6 +35,7 @@ def list_datasets(
     catalog: CatalogFiles = None,
 ) -> None:
     """List datasets: state, size, and how to get them."""
+    from orchestrator.catalog import find_data_root, load_catalog
     from orchestrator.datasets.listing import fetch_lines, table_of
 
     loaded, root = load_catalog(catalog or ()), find_data_root(data_root)
@@ -57,6 +60,7 @@ def prepare(
 
     A dataset is complete or absent; the same command continues an interrupted download.
     """
+    from orchestrator.catalog import load_catalog
     from orchestrator.datasets.prepare import (
         by_hand_error,
         check_space,
@@ -115,6 +119,7 @@ def verify(
 
     Exit code 1 if an image cannot be decoded, or if the images are not those that were added.
     """
+    from orchestrator.catalog import find_data_root, load_catalog
     from orchestrator.datasets.changes import changed_data
     from orchestrator.datasets.listing import verified_view
     from orchestrator.datasets.progress import show_progress
@@ -176,6 +181,7 @@ def add(
     Every image is decoded and checked first.
     """
     from orchestrator.artifacts.text_limits import computed_text_limit
+    from orchestrator.catalog import load_catalog
     from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
     from orchestrator.datasets.listing import added_lines, catalog_options
     from orchestrator.datasets.progress import show_progress
@@ -218,6 +224,8 @@ def _of_grid(grid: str, catalog: Catalog, root: Path | None) -> list[DatasetEntr
 
 
 def _needed_root(option: Path | None) -> Path:
+    from orchestrator.catalog import DATA_VARIABLE, find_data_root
+
     root = find_data_root(option)
     if root is None:
         raise UserError("no data root is given", hint=f"pass --data-root PATH or set {DATA_VARIABLE}")

@@ -14,10 +14,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.catalog import missing_checkpoint, missing_data, missing_weights
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, StoreUrl, store_url
 from orchestrator.cli.workspace import Workspace, open_workspace
-from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 from orchestrator.util.machine import usable_processors
 from orchestrator.util.units import human_bytes
@@ -40,6 +38,7 @@ def machine_view(store_url: str) -> RenderableType:
 
 def needs_view(workspace: Workspace) -> tuple[RenderableType, bool]:
     """A table of the grid's backbones, datasets and checkpoints with what is missing; and whether the grid can run."""
+    from orchestrator.catalog import missing_checkpoint, missing_data, missing_weights
     from orchestrator.planning.checks import bytes_to_build, free_bytes
 
     grid, root = workspace.grid, workspace.data_root
@@ -78,6 +77,7 @@ def _accelerators() -> str:
 
 def _store_line(url: str) -> str:
     from orchestrator.planning.checks import free_bytes
+    from orchestrator.store import Store
 
     store = Store(store_url(url))
     if store.files.is_local and not Path(store.files.root).exists():  # it is not made just to be looked at

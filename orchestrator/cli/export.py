@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, StoreUrl, Threads, run_settings
-from orchestrator.store import Store
-from orchestrator.tracking.location import tracking_location
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError, unknown_name
 
@@ -49,6 +47,7 @@ def export(
     from orchestrator.artifacts.loaded import LoadedArtifacts
     from orchestrator.models.export import restore_model, save_model
     from orchestrator.models.find_result import find_result
+    from orchestrator.store import Store
 
     if form not in FORMS:
         raise unknown_name("form", form, FORMS, where="--as")
@@ -70,6 +69,7 @@ def export(
 
 def _register(made: RestoredModel, result: Result, loaded: LoadedArtifacts, name: str) -> int:
     from orchestrator.models.export import example_image, save_model
+    from orchestrator.tracking.location import tracking_location
     from orchestrator.tracking.model_registry import register_model
 
     place = tracking_location(loaded.store)

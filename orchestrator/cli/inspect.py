@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, StoreUrl, Threads, run_settings
-from orchestrator.store import Store
 from orchestrator.util.console import print_line
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from orchestrator.report.page.cell_page import PageLinks
+    from orchestrator.store import Store
 
 CELL_PAGES = "reports/cells"
 """Folder of the pages in the store."""
@@ -44,6 +44,7 @@ def inspect(
     from orchestrator.models.find_result import find_result
     from orchestrator.models.inspection import inspect_cell
     from orchestrator.report.page.cell_page import render_cell_page
+    from orchestrator.store import Store
     from orchestrator.store.local_mirror import local_folder
 
     settings = run_settings(store, data_root, catalog, threads, device)

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.options import DEFAULT_STORE, StoreUrl, store_url
-from orchestrator.store import Store
 from orchestrator.util.console import print_line
 from orchestrator.util.units import pluralize
 
@@ -23,6 +22,7 @@ def merge(
     and repeated.
     """
     from orchestrator.sharing.merge import BATCH, merge_stores, problem_lines
+    from orchestrator.store import Store
 
     def show(done: int, of: int) -> None:
         if of > BATCH:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, GridName, StoreUrl, store_url
 from orchestrator.cli.workspace import open_workspace
-from orchestrator.store import Store
-from orchestrator.store.lease import grid_lease
-from orchestrator.tracking.location import TrackingLocation, tracking_location
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
+
+if TYPE_CHECKING:
+    from orchestrator.tracking.location import TrackingLocation
 
 
 def sync(
@@ -32,6 +32,7 @@ def sync(
     """
     from orchestrator.cli.grid_runs import GridRuns
     from orchestrator.report.grid_report import grid_study, write_grid_report
+    from orchestrator.store.lease import grid_lease
 
     workspace = open_workspace(grid, store, data_root, catalog)
     runs = GridRuns(workspace.whole, workspace.catalog, workspace.store)
@@ -54,6 +55,8 @@ def ui(
 
     It listens on this machine's loopback address only.
     """
+    from orchestrator.store import Store
+    from orchestrator.tracking.location import tracking_location
     from orchestrator.tracking.ui import HOST, check_port, serve_ui
 
     url = store_url(store)

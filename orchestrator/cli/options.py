@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.catalog import find_data_root
 from orchestrator.core.settings import RunSettings
 from orchestrator.util.errors import UserError
 
@@ -60,6 +59,8 @@ def run_settings(
     device: str | None = None,
 ) -> RunSettings:
     """The run settings for a command's options."""
+    from orchestrator.catalog import find_data_root
+
     root = find_data_root(data_root)
     return RunSettings(
         store_url=store_url(store),

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.catalog import load_catalog
 from orchestrator.cli.options import (
     DEFAULT_STORE,
     CatalogFiles,
@@ -18,7 +17,6 @@ from orchestrator.cli.options import (
     run_settings,
     table_console,
 )
-from orchestrator.store import Store
 from orchestrator.util.console import print_line
 
 app = typer.Typer(no_args_is_help=True, help="List, adopt and verify source models.")
@@ -36,7 +34,9 @@ def list_sources(
 
     It is an adopted file, a model fine-tuned in this store, or still to fine-tune.
     """
+    from orchestrator.catalog import load_catalog
     from orchestrator.models.source_table import source_table
+    from orchestrator.store import Store
 
     table_console().print(source_table(load_catalog(catalog or ()), Store(store), backbone))
 

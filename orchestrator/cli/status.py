@@ -10,7 +10,6 @@ from rich.console import Console
 
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, OptionalGrid, StoreUrl, store_url
 from orchestrator.cli.workspace import open_workspace
-from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 
 
@@ -27,6 +26,7 @@ def status(
     """
     from orchestrator.progress.status_view import status_view, store_view
     from orchestrator.progress.status_view import watch as watch_run
+    from orchestrator.store import Store
 
     if grid is None and watch:
         raise UserError("--watch takes a grid", hint="e.g. status demo --watch")

@@ -9,16 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.catalog import BUNDLED_ROUTES, Catalog, dataset_folder, load_catalog
 from orchestrator.cli.options import run_settings
 from orchestrator.core.cell import SourceRef
 from orchestrator.core.settings import RunSettings
-from orchestrator.store import CorruptArtifact, Store
 from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
+    from orchestrator.catalog import Catalog
     from orchestrator.grid import Grid
     from orchestrator.planning.plan import Plan
+    from orchestrator.store import Store
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,9 @@ def open_workspace(
 
     Raises ``UserError`` for a grid, a catalog file or an option that is wrong.
     """
+    from orchestrator.catalog import load_catalog
     from orchestrator.grid import load_grid
+    from orchestrator.store import Store
 
     settings = run_settings(store, data_root, catalog, threads, device)
     root = Path(settings.data_root) if settings.data_root else None
@@ -108,6 +110,8 @@ def open_workspace(
 
 def _check_store_place(grid: Grid, store: Store, root: Path | None) -> None:
     """Raises ``UserError`` if the store is in the folder of a dataset's images."""
+    from orchestrator.catalog import BUNDLED_ROUTES, dataset_folder
+
     for entry in grid.datasets.values() if store.files.is_local and root is not None else ():
         images = dataset_folder(entry, root).absolute()
         if entry.route.kind not in BUNDLED_ROUTES and Path(store.files.root).absolute().is_relative_to(images):
@@ -168,6 +172,7 @@ def _earlier_grid(name: str, catalog: Catalog, root: Path | None, runs: Sequence
 def _source_gain(store: Store, backbone: str, source: SourceRef) -> float | None:
     """What a stored source model gained on its own task, in points; ``None`` if it is not built or not measured."""
     from orchestrator.artifacts.source_model import source_address
+    from orchestrator.store import CorruptArtifact
 
     try:
         built = store.artifact(source_address(backbone, source))

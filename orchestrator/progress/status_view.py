@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.planning.plan import Plan
-from orchestrator.planning.plan_view import counts_line
 from orchestrator.progress.status_file import REMOTE_SECONDS, Status, read_status, read_statuses
 from orchestrator.progress.view import LiveView
 from orchestrator.store import Store
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_duration
+
+if TYPE_CHECKING:
+    from orchestrator.planning.plan import Plan
 
 POLL_SECONDS = 1.0
 """Interval between two reads of a status file in a local store."""
@@ -30,6 +32,8 @@ SHOWN_FAILURES = 10
 
 def status_view(plan: Plan, store: Store) -> RenderableType:
     """The progress of a grid, the state of its last run, and its recorded failures."""
+    from orchestrator.planning.plan_view import counts_line  # imports PyTorch, which the view of a whole store need not
+
     title = f"{plan.grid.name}: {plan.grid.title}"
     parts: list[RenderableType] = []
     status = read_status(store.files, plan.grid.name)
