@@ -18,6 +18,7 @@ import torch
 
 from bolt.model.loading import load_model
 from bolt.model.model import Model
+from bolt.task.class_vectors import classes_by_vector
 from orchestrator.adapt.adaptation import Adaptation, Request
 from orchestrator.adapt.choice import Choice, choose
 from orchestrator.adapt.own_images import OwnImages, prepare_images
@@ -36,12 +37,7 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.units import pluralize
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from bolt.task.task import Task
-
-SAME_COSINE = 0.9999
-"""Two classes whose text embeddings have at least this cosine are one to the text head."""
 
 COMPARED_IMAGES = 16
 LOGIT_TOLERANCE = 1e-5
@@ -134,12 +130,9 @@ def _text_head(trials: Trials) -> tuple[int, tuple[tuple[str, ...], ...]]:
     size = trials.catalog.backbone(cell.backbone.name).image_size
     head = Head(cell.backbone, cell.dataset, size)
     trials.build([*head.inputs, head], "class words")
-    head_CD: Tensor = loaded_artifacts(trials.settings).get(head)
-    groups: dict[int, list[str]] = {}
-    same_CC = (head_CD @ head_CD.T >= SAME_COSINE).cpu()
-    for number, name in enumerate(trials.images.class_names):
-        groups.setdefault(int(same_CC[number].int().argmax()), []).append(name)
-    return len(groups), tuple(tuple(group) for group in groups.values() if len(group) > 1)
+    groups = classes_by_vector(loaded_artifacts(trials.settings).get(head))
+    names = trials.images.class_names
+    return len(groups), tuple(tuple(names[label] for label in group) for group in groups if len(group) > 1)
 
 
 def _choose(trials: Trials) -> Choice:

@@ -16,7 +16,8 @@ from orchestrator.util.machine import usable_processors
 
 def adapt(
     folder: Annotated[
-        Path, typer.Argument(help="one folder of images per class, or train/ and test/ with such folders")
+        Path,
+        typer.Argument(metavar="FOLDER", help="one folder of images per class, or train/ and test/ with such folders"),
     ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="MODEL", help="folder for the model; by default NAME-model")

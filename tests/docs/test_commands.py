@@ -57,7 +57,8 @@ def planned() -> list[str]:
     for _, words in commands():
         verb, *rest = shlex.split(words)
         if verb in ("grid", "plan") and rest[0] in GRIDS and not {"--catalog", "--store", "--data-root"} & {*rest}:
-            kept = [word for word in rest if word not in ("--plan", "--local", "--address", "auto")]
+            kept = shlex.split(shlex.join(rest).replace("--address auto", ""))
+            kept = [word for word in kept if word not in ("--plan", "--local")]
             examples = ("prototype", "wardrobe")  # a method and a dataset of one's own
             if kept != ["full"] and not any(name in words for name in examples):  # a test expands `full`
                 found.add(shlex.join(kept))

@@ -172,6 +172,25 @@ def test_one_class_changes_by_the_weight_decay_only(backbone: Backbone) -> None:
     torch.testing.assert_close(adapted.classify.head_CD, expected)
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_features_that_are_not_numbers_are_refused(value: float, backbone: Backbone) -> None:
+    task = make_task(backbone)
+    features_ND = task.support.features(1).clone()
+    features_ND[2, 0] = value
+    spoiled = replace(task, support=replace(task.support, features=lambda view: features_ND))
+    with pytest.raises(ValueError, match=r"features of view \d are NaN or infinite"):
+        adapt(spoiled, CoOpSettings(context_tokens=2, epochs=1))
+
+
+def test_equal_images_in_every_class_give_finite_logits(backbone: Backbone) -> None:
+    """One image, once in each class: nothing tells the classes apart."""
+    task = make_task(backbone)
+    features_ND = task.support.features(0)[:1].expand(len(task.support), -1)
+    same = replace(task, support=replace(task.support, features=lambda view: features_ND))
+    adapted = adapt(same, CoOpSettings(context_tokens=2, epochs=5, learning_rate=0.02))
+    assert torch.isfinite(adapted.classify(features_ND)).all()
+
+
 def test_a_task_without_class_names_is_refused(backbone: Backbone) -> None:
     with pytest.raises(ValueError, match="class names"):
         adapt(replace(make_task(backbone), text=None), CoOpSettings())

@@ -90,7 +90,7 @@ def test_a_plan_counts_what_is_there(grid: Grid, catalog: Catalog, settings: Run
     assert plan.missing == ()
     kinds = {type(planned.spec).__name__ for planned in plan.artifacts}
     shipped = {kind.__name__ for kind in ArtifactSpec.__subclasses__() if kind.__module__.startswith("orchestrator.")}
-    assert kinds == shipped - {"MetaStart", "AdoptedSource"}
+    assert kinds == shipped - {"MetaStart", "AdoptedSource", "HeldOutFold"}
 
 
 def test_the_domain_total_stays_the_same_while_cells_finish(
