@@ -24,6 +24,8 @@ _PER_LINE = 6
 """Datasets side by side."""
 MOST_DOTTED = 12
 """With more methods, a map of gains is drawn instead."""
+_WIDTH, _BETWEEN_LINES = 9.0, 0.6
+"""Inches: width of the dots' figure, and height between two lines of plots for titles and ticks."""
 _LOSS_TO_GAIN = ("#f0a54a", "#f5f4f2", "#a79bd0")
 """Orange and purple differ for colour-blind readers too, and are pale enough to read numbers on them."""
 
@@ -86,7 +88,14 @@ def dataset_dots(study: Study, panel: Panel, k: int) -> FigureFile | None:
         return None
     per_line = min(len(tests), _PER_LINE)
     lines = -(-len(tests) // per_line)
-    with canvas(9.0, lines * (0.65 + 0.17 * len(methods)) + 0.2) as figure:
+    names = [study.display_names[method] for method in methods]
+    plot_height = 0.17 * len(methods)
+    height = lines * (plot_height + _BETWEEN_LINES) + 0.35
+    with canvas(_WIDTH, height, arranged=False) as figure:
+        figure.subplots_adjust(
+            left=(0.15 + 0.066 * max(map(len, names))) / _WIDTH, right=0.985, wspace=0.12,
+            top=1 - 0.42 / height, bottom=0.55 / height, hspace=_BETWEEN_LINES / plot_height,
+        )  # fmt: skip
         grid = figure.subplots(lines, per_line, squeeze=False, sharey=True).ravel()
         for test, axes in zip(tests, grid, strict=False):
             for y, method in enumerate(methods):
@@ -102,13 +111,14 @@ def dataset_dots(study: Study, panel: Panel, k: int) -> FigureFile | None:
             axes.set_title(on_two_lines(test, 14), fontsize=8)
             axes.set_ylim(len(methods) - 0.5, -0.5)
             axes.tick_params(axis="x", labelsize=7)
+            axes.tick_params(axis="y", labelsize=8)
             axes.xaxis.set_major_locator(_few_ticks())
             axes.grid(axis="x")
             axes.margins(x=0.08)
-        grid[0].set_yticks(range(len(methods)), [study.display_names[method] for method in methods], fontsize=8)
+        grid[0].set_yticks(range(len(methods)), names)
         for axes in grid[len(tests) :]:
             axes.set_visible(False)
-        figure.supxlabel("accuracy (%), each dataset on its own scale", fontsize=8)
+        figure.text(0.5, 0.08 / height, "accuracy (%), each dataset on its own scale", ha="center", fontsize=8)
         interval = "Lines: from the lowest to the highest seed. " if len(panel.seeds) > 1 else ""
         caption = (
             f"Means over seeds ({panel.seeds_text}). {interval}"

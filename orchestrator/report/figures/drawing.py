@@ -48,14 +48,17 @@ class FigureFile:
 
 
 @contextmanager
-def canvas(width: float, height: float) -> Iterator[Any]:
-    """A new figure of ``width`` x ``height`` inches. It is made without pyplot, which keeps global state."""
+def canvas(width: float, height: float, *, arranged: bool = True) -> Iterator[Any]:
+    """A new figure of ``width`` x ``height`` inches. It is made without pyplot, which keeps global state.
+
+    Its plots are arranged by matplotlib's constrained layout, unless ``arranged`` is false.
+    """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context({"font.family": list(families())}, fname=_SETTINGS):
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure = Figure(figsize=(width, height), layout="constrained" if arranged else None)
         FigureCanvasAgg(figure)
         yield figure
 
