@@ -87,7 +87,8 @@ def adapt_folder(
     distinct, shared = _text_head(trials)
     if shared:
         equal = "; ".join(" = ".join(group) for group in shared[:4])
-        say(f"  note: the text head has {distinct} distinct vectors for {len(images.class_names)} classes: {equal}")
+        vectors = pluralize(distinct, "distinct vector")
+        say(f"  note: the text head has {vectors} for {len(images.class_names)} classes: {equal}")
     say(
         f"candidates, on {trials.folds} held-out folds:"
         if trials.folds
