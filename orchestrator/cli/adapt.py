@@ -11,7 +11,6 @@ from rich.console import Console
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, StoreUrl, store_url
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
-from orchestrator.util.machine import usable_processors
 
 
 def adapt(
@@ -58,6 +57,7 @@ def adapt(
     from orchestrator.datasets.adding import dataset_key
     from orchestrator.datasets.progress import show_progress
     from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
+    from orchestrator.util.machine import usable_processors
 
     forms = ("adapter", "state_dict", "huggingface")
     if as_ not in forms:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
-import psutil
 import typer
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -17,7 +15,6 @@ from rich.text import Text
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, StoreUrl, store_url
 from orchestrator.cli.workspace import Workspace, open_workspace
 from orchestrator.util.errors import UserError
-from orchestrator.util.machine import usable_processors
 from orchestrator.util.units import human_bytes
 
 PACKAGES = ("torch", "torchvision", "open_clip_torch", "peft", "ray", "mlflow", "scikit-learn", "pandas", "matplotlib")
@@ -25,6 +22,10 @@ PACKAGES = ("torch", "torchvision", "open_clip_torch", "peft", "ray", "mlflow", 
 
 def machine_view(store_url: str) -> RenderableType:
     """Python, packages, processors, memory, accelerators, and whether the store can be written to."""
+    import psutil
+
+    from orchestrator.util.machine import usable_processors
+
     table = Table("", "", box=None, show_header=False, pad_edge=False)
     table.columns[0].style = "bold"
     table.add_row("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
@@ -60,6 +61,8 @@ def needs_view(workspace: Workspace) -> tuple[RenderableType, bool]:
 
 
 def _version(package: str) -> str:
+    from importlib import metadata
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

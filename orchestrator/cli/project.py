@@ -1,21 +1,17 @@
 """``bolt.yaml`` in the working folder: the catalog files, data root and store that every command takes by default.
 
-``data add`` writes it. An option or an environment variable of a command wins over it.
+``data add`` writes it. An option or an environment variable of a command wins over it. ``project_file.py`` checks its
+fields, and is imported only where there is such a file: every command passes here, and pydantic takes 0.2 seconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-import yaml
-from pydantic import BeforeValidator, Field
-
-from orchestrator.catalog.location import Location
-from orchestrator.catalog.validation import StrictModel, validated
-from orchestrator.catalog.yaml_files import read_mapping
 
 PROJECT_FILE = Path("bolt.yaml")
 DEFAULT_CATALOG = Path("catalog.yaml")
@@ -23,12 +19,9 @@ DEFAULT_CATALOG = Path("catalog.yaml")
 
 _HEADER = "# What every command takes by default; an option of a command wins. Written by `data add`.\n"
 
-Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: value if isinstance(value, list) else (value,))]
 
-Text = Annotated[str, Field(min_length=1)]
-
-
-class Project(StrictModel):
+@dataclass(frozen=True)
+class Project:
     """The fields of ``bolt.yaml``.
 
     Attributes:
@@ -37,16 +30,23 @@ class Project(StrictModel):
         store: where artifacts and results are kept.
     """
 
-    catalog: Names = ()
-    data_root: Text | None = None
-    store: Text | None = None
+    catalog: tuple[str, ...] = ()
+    data_root: str | None = None
+    store: str | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields that have a value, in the form of the file."""
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items() if value}
 
 
 def read_project() -> Project:
     """The project file of the working folder; empty if there is none. Raises ``UserError`` for a wrong one."""
     if not PROJECT_FILE.is_file():
         return Project()
-    return validated(Project, read_mapping(PROJECT_FILE), Location.of(PROJECT_FILE))
+    from orchestrator.cli.project_file import checked_fields
+
+    return Project(**checked_fields(PROJECT_FILE))
 
 
 def remember(catalog: Sequence[Path], data_root: Path) -> Project:
@@ -54,13 +54,14 @@ def remember(catalog: Sequence[Path], data_root: Path) -> Project:
 
     Returns the project as it is now. A folder that cannot be written to has no project file.
     """
+    import yaml
+
     before = read_project()
     files = tuple(dict.fromkeys((*before.catalog, *map(_relative, catalog))))
-    project = before.model_copy(update={"catalog": files, "data_root": before.data_root or _relative(data_root)})
-    fields = {key: list(value) if isinstance(value, tuple) else value for key, value in project if value}
+    project = replace(before, catalog=files, data_root=before.data_root or _relative(data_root))
     try:
         if project != before:
-            PROJECT_FILE.write_text(_HEADER + yaml.safe_dump(fields, sort_keys=False), encoding="utf-8")
+            PROJECT_FILE.write_text(_HEADER + yaml.safe_dump(project.fields, sort_keys=False), encoding="utf-8")
     except OSError:
         return before
     return project
@@ -84,9 +85,7 @@ def has_all(names: Sequence[str], files: Sequence[Path]) -> bool:
 
 def set_defaults(context: typer.Context) -> None:
     """Make the fields of ``bolt.yaml`` the defaults of every command's options of the same names."""
-    project = read_project()
-    fields: dict[str, Any] = {key: value for key, value in project if value}
-    context.default_map = _for_commands(context.command, fields)
+    context.default_map = _for_commands(context.command, read_project().fields)
 
 
 def _for_commands(command: Any, fields: dict[str, Any]) -> dict[str, Any]:

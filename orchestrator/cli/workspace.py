@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.options import run_settings
-from orchestrator.core.cell import SourceRef
 from orchestrator.core.settings import RunSettings
 from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
     from orchestrator.catalog import Catalog
+    from orchestrator.core.cell import SourceRef
     from orchestrator.grid import Grid
     from orchestrator.planning.plan import Plan
     from orchestrator.store import Store
