@@ -15,18 +15,17 @@ from PIL import Image
 from torch import Tensor
 
 from bolt.clip.backbone import Backbone
+from bolt.clip.preprocess import UNREADABLE, open_image
 from bolt.methods import METHODS
 from bolt.model.checkpoint_sources import CheckpointSources, checkpoint_paths
 from bolt.model.in_memory import InMemoryImages
 from bolt.model.model import ImageInput, Model
 from bolt.protocol import STRICT
 from bolt.spectral.sources import Sources
+from bolt.task.class_vectors import classes_by_vector
 from bolt.task.task import ClassText, Task
 
 PROMPTS = ("a photo of a {}.",)
-_SAME_EMBEDDING = 0.9999
-"""Two classes whose text embeddings have at least this cosine cannot be told apart by the text head."""
-
 _IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
@@ -84,25 +83,28 @@ def load_sources(folder: str | Path, backbone: Backbone, *, leave_out: Sequence[
 def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[str]]:
     """Read images, labels and class names from a folder with one sub-folder of images per class.
 
-    The class names are the sorted names of the sub-folders, with spaces for ``_`` and ``-``. Raises
-    ``FileNotFoundError`` if there is no image.
+    The class folders may be in the folder itself or in its ``train/``. The class names are their sorted names, with
+    spaces for ``_`` and ``-``. Raises ``FileNotFoundError`` if there is no image, and ``OSError`` with the path of an
+    image that cannot be decoded.
     """
+    root = Path(folder)
+    if (root / "train").is_dir() and any(path.is_dir() for path in (root / "train").iterdir()):
+        root /= "train"
     images: list[Image.Image] = []
     labels: list[int] = []
     names: list[str] = []
-    for class_folder in sorted(
-        path for path in Path(folder).iterdir() if path.is_dir() and not path.name.startswith(".")
-    ):
+    for class_folder in sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")):
         files = sorted(path for path in class_folder.iterdir() if path.suffix.lower() in _IMAGE_SUFFIXES)
         for path in files:
-            with Image.open(path) as image:
-                image.load()
-                images.append(image)
+            try:
+                images.append(open_image(path))
+            except UNREADABLE as error:
+                raise OSError(f"{path} cannot be decoded: {error}") from error
             labels.append(len(names))
         if files:
             names.append(class_folder.name.replace("_", " ").replace("-", " "))
     if not images:
-        raise FileNotFoundError(f"{folder} holds no sub-folder with images ({', '.join(_IMAGE_SUFFIXES)})")
+        raise FileNotFoundError(f"{root} holds no sub-folder with images ({', '.join(_IMAGE_SUFFIXES)})")
     return images, labels, names
 
 
@@ -124,7 +126,7 @@ def adapt(
 ) -> Model:
     """Adapt a backbone to a few images with any registered method.
 
-    Warns if two classes have the same text embedding.
+    Warns if classes have equal text embeddings.
 
     Args:
         backbone: the CLIP to adapt; it is not changed.
@@ -157,7 +159,7 @@ def adapt(
     labels_N = _check_labels(labels, len(images), len(class_names))
     in_memory = InMemoryImages(backbone, images, name=name, seed=seed, mirror=mirror, exif_rotation=exif_rotation)
     head_CD = backbone.zero_shot_head(class_names, prompts)
-    _warn_of_similar_classes(head_CD, class_names)
+    _warn_of_shared_vectors(head_CD, class_names)
     task = Task(
         backbone=backbone,
         head_CD=head_CD,
@@ -175,13 +177,13 @@ def adapt(
     return Model.from_adapted(backbone, adapted, class_names, exif_rotation=exif_rotation, notes=notes)
 
 
-def _warn_of_similar_classes(head_CD: Tensor, class_names: Sequence[str]) -> None:
-    """Warn of two classes with nearly the same text embedding: the text head cannot tell them apart."""
-    cosine_CC = (head_CD @ head_CD.T).fill_diagonal_(0)
-    if float(cosine_CC.max()) > _SAME_EMBEDDING:
-        first, second = divmod(int(cosine_CC.argmax()), len(class_names))
+def _warn_of_shared_vectors(head_CD: Tensor, class_names: Sequence[str]) -> None:
+    """Warn of classes with equal text embeddings: the text head cannot tell them apart."""
+    groups = [group for group in classes_by_vector(head_CD) if len(group) > 1]
+    if groups:
+        equal = "; ".join(" = ".join(repr(class_names[label]) for label in group) for group in groups)
         warnings.warn(
-            f"the text embeddings of {class_names[first]!r} and {class_names[second]!r} are nearly the same; use other "
+            f"classes with equal text embeddings, which the text head cannot tell apart: {equal}; use other "
             "class names or prompts",
             stacklevel=3,
         )

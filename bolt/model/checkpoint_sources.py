@@ -5,6 +5,7 @@ Shape legend: m, n a weight matrix's rows and columns, k directions of one sourc
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from bolt.clip.backbone import Backbone
 from bolt.clip.checkpoint_conversion import convert_image_tower
-from bolt.clip.checkpoint_files import SUFFIXES
+from bolt.clip.checkpoint_files import SUFFIXES, checkpoint_files
 from bolt.clip.checkpoint_reading import read_tensors
 from bolt.clip.tensor_names import matrix_names
 from bolt.spectral.directions import Directions, top_directions
@@ -67,6 +68,14 @@ class CheckpointSources(Sources):
         tuned = convert_image_tower(read_tensors(self._files[source]), self._frozen).tensors
         return {name: tuned[name] - frozen for name, frozen in self._frozen.items()}
 
+    def file_digests(self) -> tuple[str, ...]:
+        """The SHA-256 of each checkpoint's file, or of its parts one after the other."""
+        return self._file_digests
+
+    @cached_property
+    def _file_digests(self) -> tuple[str, ...]:
+        return tuple(_digest(checkpoint_files(path)) for path in self._files.values())
+
     @cached_property
     def _sum(self) -> dict[str, Tensor]:
         sums = {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in self._frozen.items()}
@@ -83,6 +92,15 @@ class CheckpointSources(Sources):
             for name in matrices:
                 found[name].append(top_directions(vector[name], top_k))
         self._directions, self._top_k = found, top_k
+
+
+def _digest(paths: Sequence[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as stream:
+            while chunk := stream.read(1 << 20):
+                digest.update(chunk)
+    return digest.hexdigest()
 
 
 def checkpoint_paths(folder: Path) -> dict[str, Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,8 @@ from bolt.model.model import Model
 from bolt.model.parts import About
 from bolt.model.saving import ADAPTER, CLASSIFIER, FORMAT, FORMS, HUGGINGFACE_WEIGHTS, INDEX, VISUAL, file_digest
 from bolt.spectral.bases import Basis
-from bolt.spectral.sources import BasisRecipe, ReorderedSources
-from bolt.spectral.spectral_change import SpectralChange, rebuild_change
+from bolt.spectral.sources import BasisRecipe, SelectedSources
+from bolt.spectral.spectral_change import BasisMismatch, SpectralChange, rebuild_change
 from bolt.task.classifiers import Classifier, UnknownClassifier, build_classifier
 
 if TYPE_CHECKING:
@@ -155,18 +155,34 @@ def _spectral_change(
     frozen: ImageTower,
 ) -> SpectralChange:
     coefficients, recipe = groups["coefficients"], BasisRecipe(**basis["recipe"])
+    saved, digests = tuple(basis["sources"]), tuple(basis.get("digests", ()))  # older models have no digests
     if basis["included"]:
         bases = {name: Basis(groups["u"][name], groups["v"][name]) for name in coefficients}
-        return SpectralChange(coefficients, bases, recipe, tuple(basis["sources"]))
+        return SpectralChange(coefficients, bases, recipe, saved, digests)
     if sources is None:
         raise UnreadableModel(
             f"{folder} holds coefficients without their basis, which is built from the source models "
-            f"{', '.join(basis['sources'])}; pass them as sources, or save the model with its basis"
+            f"{', '.join(saved)}; pass them as sources, or save the model with its basis"
         )
-    saved = tuple(basis["sources"])
-    if sources.names != saved and sorted(sources.names) == sorted(saved):
-        sources = ReorderedSources(sources, saved)
-    return rebuild_change(coefficients, groups["probe"], recipe, sources, frozen.state_dict_open_clip())
+    fitting = _fitting_sources(sources, saved, digests)
+    try:
+        change = rebuild_change(coefficients, groups["probe"], recipe, fitting, frozen.state_dict_open_clip())
+    except BasisMismatch as error:
+        raise BasisMismatch(f"{error}: {', '.join(saved)}") from None
+    return replace(change, sources=saved, digests=digests)
+
+
+def _fitting_sources(sources: Sources, saved: tuple[str, ...], digests: tuple[str, ...]) -> Sources:
+    """The source models of a saved basis in its order: found by the digests of their files, else by their names.
+
+    The given ones as they are if neither fits, such as renamed files of another format.
+    """
+    for wanted, found in ((digests, sources.file_digests()), (saved, sources.names)):
+        if wanted == found:
+            break
+        if wanted and set(wanted) <= set(found):
+            return SelectedSources(sources, [found.index(each) for each in wanted])
+    return sources
 
 
 def _aligned_copies(tensors: Mapping[str, Tensor], device: torch.device | str) -> dict[str, Tensor]:

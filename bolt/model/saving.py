@@ -115,7 +115,12 @@ def _adapter(model: ModelParts, with_basis: bool) -> tuple[dict[str, Tensor], di
     if with_basis:
         tensors |= _with_prefix("u", {name: basis.u for name, basis in model.change.bases.items()})
         tensors |= _with_prefix("v", {name: basis.v for name, basis in model.change.bases.items()})
-    basis = {"recipe": asdict(model.change.recipe), "sources": list(model.change.sources), "included": with_basis}
+    basis = {
+        "recipe": asdict(model.change.recipe),
+        "sources": list(model.change.sources),
+        "digests": list(model.change.digests),
+        "included": with_basis,
+    }
     return tensors, {"basis": basis}
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 from typing import Protocol as Interface
 
+import torch
 from torch import Tensor
 
 from bolt.seeds import torch_generator
@@ -23,6 +25,7 @@ from bolt.spectral.bases import (
     whitened_basis,
 )
 from bolt.spectral.directions import Directions, directions_per_source, truncate_directions
+from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
 
 BasisOf = Literal["sources", "pretrained", "pretrained_trailing", "random"]
 
@@ -69,36 +72,56 @@ class Sources(Interface):
         """
         return pretrained_basis(weight, width, trailing)
 
+    def file_digests(self) -> tuple[str, ...]:
+        """The SHA-256 of each source's file, in the order of the names; empty for sources that are no files."""
+        return ()
 
-class ReorderedSources(Sources):
-    """The same sources in another order: a basis depends on the order in which its sources are concatenated.
+
+class SelectedSources(Sources):
+    """Some of the sources, in an order of choice: a basis depends on the order in which its sources are concatenated.
 
     Args:
         sources: where they come from.
-        names: all their names, in the new order.
+        positions: the position of each among the names of ``sources``.
     """
 
-    def __init__(self, sources: Sources, names: Sequence[str]) -> None:
-        self._sources, self._names = sources, tuple(names)
-        self._positions = [sources.names.index(name) for name in names]
+    def __init__(self, sources: Sources, positions: Sequence[int]) -> None:
+        self._sources, self._positions = sources, tuple(positions)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names in the new order."""
-        return self._names
+        """The names of the selected sources."""
+        names = self._sources.names
+        return tuple(names[position] for position in self._positions)
 
     def directions(self, matrix: str, top_k: int) -> Sequence[Directions]:
-        """Per source, the leading directions of one matrix, in the new order."""
+        """Per source, the leading directions of one matrix, in the order of the selected names."""
         found = self._sources.directions(matrix, top_k)
         return [found[position] for position in self._positions]
 
     def mean_task_vector(self, matrix: str) -> Tensor:
-        """The mean task vector, which does not depend on the order."""
-        return self._sources.mean_task_vector(matrix)
+        """The mean over the selected sources of one matrix's task vector."""
+        if len(self._positions) == len(self._sources.names):  # the order does not matter
+            return self._sources.mean_task_vector(matrix)
+        return leave_out_mean(self._sum[matrix], [], len(self._positions))
 
     def task_vector(self, source: str) -> Mapping[str, Tensor]:
         """One source's task vector."""
         return self._sources.task_vector(source)
+
+    def file_digests(self) -> tuple[str, ...]:
+        """The SHA-256 of each selected source's file."""
+        digests = self._sources.file_digests()
+        return tuple(digests[position] for position in self._positions) if digests else ()
+
+    @cached_property
+    def _sum(self) -> dict[str, Tensor]:
+        """The sum of the selected task vectors, by tensor."""
+        sums: dict[str, Tensor] = {}
+        for source in self.names:
+            for name, tensor in self.task_vector(source).items():
+                add_task_vector(sums.setdefault(name, torch.zeros_like(tensor, dtype=torch.float64)), tensor)
+        return sums
 
 
 @dataclass(frozen=True)

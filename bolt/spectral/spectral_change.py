@@ -39,12 +39,14 @@ class SpectralChange:
         bases: U (m, r) and V (n, r) of each matrix.
         recipe: how the bases were computed.
         sources: names of the source models they were computed from.
+        digests: SHA-256 of each source's file, in the same order; empty if unknown.
     """
 
     coefficients: Mapping[str, Tensor]
     bases: Mapping[str, Basis]
     recipe: BasisRecipe
     sources: tuple[str, ...]
+    digests: tuple[str, ...] = ()
 
     def apply_to(self, tower: ImageTower) -> ImageTower:
         """The tower with the update merged in. Raises ``bolt.spectral.spectral_linear.NonFiniteTensor``."""
@@ -91,6 +93,6 @@ def rebuild_change(
         if float((found - expected).norm()) > _CLOSE * max(float(expected.norm()), 1e-12):
             raise BasisMismatch(
                 f"the basis built from {', '.join(sources.names)} is not the one that the coefficients of {name} were "
-                "trained in; pass the same source models in the same order"
+                "trained in; pass the same source models"
             )
-    return SpectralChange(coefficients, bases, recipe, sources.names)
+    return SpectralChange(coefficients, bases, recipe, sources.names, sources.file_digests())

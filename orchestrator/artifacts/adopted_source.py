@@ -8,7 +8,7 @@ from pathlib import Path
 from bolt.clip.tensor_files import save_tensors
 from orchestrator.artifacts.examine_checkpoint import check_digest, examine_checkpoint
 from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.source_model import SourceModel, source_address
+from orchestrator.artifacts.source_model import TOWER_FILE, SourceModel, source_address
 from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, SourceRef
@@ -55,7 +55,7 @@ class AdoptedSource(ArtifactSpec):
         check_digest(entry)
         tower = loaded.backbone(self.backbone).tower
         examined = examine_checkpoint(entry.path, tower.state_dict_open_clip(), tower.shape)
-        save_tensors(examined.converted.tensors, builder.folder / "tower.safetensors")
+        save_tensors(examined.converted.tensors, builder.folder / TOWER_FILE)
         builder.meta.update(
             dataset=self.dataset,
             backbone=self.backbone.name,
@@ -66,7 +66,7 @@ class AdoptedSource(ArtifactSpec):
 
     def load(self, artifact: Artifact, device: str) -> Path:
         """The file of the tower's tensors by open_clip's visual names."""
-        return artifact.path("tower.safetensors")
+        return artifact.path(TOWER_FILE)
 
 
 Source = SourceModel | AdoptedSource

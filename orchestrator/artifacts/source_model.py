@@ -31,6 +31,9 @@ from orchestrator.core.recipes import SourceRecipe
 from orchestrator.store import Artifact, Builder
 from orchestrator.util.identity import address
 
+TOWER_FILE = "tower.safetensors"
+"""The file of a source model: the image tower's tensors by open_clip's visual names."""
+
 SOURCE_SEED = 0
 """Keys the order and the crops of a fine-tuning. A source is fine-tuned once, on the whole training split."""
 
@@ -107,7 +110,7 @@ class SourceModel(ArtifactSpec):
             resume=resume,
         )
         on_cpu = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
-        save_tensors(on_cpu, builder.folder / "tower.safetensors")
+        save_tensors(on_cpu, builder.folder / TOWER_FILE)
         builder.meta.update(
             dataset=name,
             backbone=self.backbone.name,
@@ -118,7 +121,7 @@ class SourceModel(ArtifactSpec):
 
     def load(self, artifact: Artifact, device: str) -> Path:
         """The file of the tower's tensors by open_clip's visual names; readers take single tensors from it."""
-        return artifact.path("tower.safetensors")
+        return artifact.path(TOWER_FILE)
 
 
 def source_address(backbone: str, source: SourceRef) -> str:

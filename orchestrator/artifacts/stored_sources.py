@@ -16,7 +16,7 @@ from bolt.spectral.sources import PooledBasis, pooled_basis
 from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.source_directions import DIRECTIONS_STEP, directions_address
-from orchestrator.artifacts.source_model import source_address
+from orchestrator.artifacts.source_model import TOWER_FILE, source_address
 from orchestrator.artifacts.spec import round_up
 from orchestrator.core.cell import BackboneRef, SourceRef
 from orchestrator.store import Artifact
@@ -90,9 +90,14 @@ class StoredSources:
         make = partial(pretrained_basis, weight, width, trailing)
         return self._loaded.cached(pretrained_basis, key, make, KEPT_PRETRAINED_BASES)
 
+    def file_digests(self) -> tuple[str, ...]:
+        """The SHA-256 of each source's ``tower.safetensors``, as its manifest has it."""
+        artifacts = [self._loaded.artifact(source_address(self._backbone.name, source)) for source in self._sources]
+        return tuple(artifact.files[TOWER_FILE][2] for artifact in artifacts)
+
     def _delta(self, source: SourceRef, name: str) -> Tensor:
         artifact = self._loaded.artifact(source_address(self._backbone.name, source))
-        with safe_open(artifact.path("tower.safetensors"), "pt") as file:
+        with safe_open(artifact.path(TOWER_FILE), "pt") as file:
             tuned: Tensor = file.get_tensor(name)
         return tuned - self._pretrained[name]
 

@@ -1,7 +1,8 @@
-"""``sources``: list the source models, adopt checkpoints from elsewhere, and verify them."""
+"""``sources``: list the source models, adopt checkpoints from elsewhere, verify them, and hand them out as files."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,11 +16,12 @@ from orchestrator.cli.options import (
     StoreUrl,
     Threads,
     run_settings,
+    store_url,
     table_console,
 )
 from orchestrator.util.console import print_line
 
-app = typer.Typer(no_args_is_help=True, help="List, adopt and verify source models.")
+app = typer.Typer(no_args_is_help=True, help="List, adopt, verify and export source models.")
 
 OneBackbone = Annotated[str | None, typer.Option("--backbone", metavar="B", help="only this backbone")]
 
@@ -57,6 +59,30 @@ def adopt(
     from orchestrator.models.adoption import adopt_checkpoints
 
     adopt_checkpoints(paths, backbone, dataset, catalog, copy=copy, note=note, say=print_line)
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="where the files go")],
+    backbone: OneBackbone = None,
+    cell: Annotated[
+        str | None, typer.Option("--cell", metavar="CELL", help="only the source models of this finished cell")
+    ] = None,
+    store: StoreUrl = DEFAULT_STORE,
+) -> None:
+    """Copy the source models of a store into a folder.
+
+    A model that was exported as an adapter finds its source models there, whatever their names and order.
+    """
+    from orchestrator.models.source_files import export_sources
+    from orchestrator.store import Store
+    from orchestrator.util.units import pluralize
+
+    written = export_sources(Store(store_url(store)), folder, backbone=backbone, cell=cell)
+    for path in written:
+        print_line(f"  {path}")
+    print_line(f"{pluralize(len(written), 'source model')} written to {folder}; they are read by:")
+    print_line(f'  sources = bolt.load_sources("{folder}", backbone)')
 
 
 @app.command()

@@ -69,7 +69,7 @@ def _lines(result: Result, catalog: Catalog, folder: Path, form: Form) -> Iterat
     yield from (f"- `{name}`: {_value(value)}" for name, value in cell.method.settings)
     yield "\n## Data\n"
     yield from _data(result, dataset, catalog)
-    yield f"\n## How to load\n\n{_loading(backbone, folder, form)}"
+    yield f"\n## How to load\n\n{_loading(cell.id, backbone, folder, form)}"
     versions = ", ".join(f"{name} {version}" for name, version in result.manifest.versions.items())
     yield f"\nMeasured with {versions} on {result.manifest.device}."
 
@@ -129,7 +129,7 @@ def _data(result: Result, dataset: DatasetEntry, catalog: Catalog) -> Iterator[s
             yield f"  - {source.dataset}: {entry.licence if entry else 'not in the catalog'}"
 
 
-def _loading(backbone: BackboneEntry, folder: Path, form: Form) -> str:
+def _loading(cell: str, backbone: BackboneEntry, folder: Path, form: Form) -> str:
     """Code that loads the model from its folder."""
     if form != "adapter":
         lines = ["import bolt", "", 'model = bolt.load_model(".")  # the folder of this file']
@@ -141,7 +141,10 @@ def _loading(backbone: BackboneEntry, folder: Path, form: Form) -> str:
         lines = ["import bolt", ""]
         lines.append(f"backbone = bolt.load_backbone({backbone.architecture!r}, {weights!r}{activation})")
         if needs_sources:
-            lines.append('sources = bolt.load_sources("sources", backbone)  # a folder of the models listed above')
+            lines.append(
+                f"# the source models listed above: python -m orchestrator sources export sources --cell {cell}"
+            )
+            lines.append('sources = bolt.load_sources("sources", backbone)')
         given = "backbone, sources" if needs_sources else "backbone"
         lines.append(f'model = bolt.load_model(".", {given})  # the folder of this file')
     lines += ['(prediction,) = model.predict(["photo.jpg"])', "print(prediction.label, prediction.score)"]

@@ -96,7 +96,7 @@ class PooledStart:
         alpha, alpha_by: the scale, and what it was chosen by
             (:class:`bolt.methods.common.scale_selection.ScaleChoice`).
         bases: open_clip matrix name -> the basis of the coefficients.
-        recipe, sources: how the bases are computed, and from which sources.
+        recipe, sources, digests: how the bases are computed, from which sources, and the digests of their files.
         sign: whether coefficients are clamped at zero.
     """
 
@@ -108,6 +108,7 @@ class PooledStart:
     bases: Mapping[str, Basis]
     recipe: BasisRecipe
     sources: tuple[str, ...]
+    digests: tuple[str, ...]
     sign: Sign
 
     @property
@@ -125,7 +126,8 @@ class PooledStart:
         """The tower's change that the current coefficients make."""
         free = {name: coefficient.detach().clone() for name, coefficient in self.coefficients.items()}
         used = {name: s.relu() for name, s in free.items()} if self.sign == "relu" else free
-        return SpectralChange(used, {name: self.bases[name] for name in used}, self.recipe, self.sources)
+        bases = {name: self.bases[name] for name in used}
+        return SpectralChange(used, bases, self.recipe, self.sources, self.digests)
 
 
 def pooled_start(task: Task, settings: PooledStartSettings) -> PooledStart:
@@ -164,7 +166,18 @@ def pooled_start(task: Task, settings: PooledStartSettings) -> PooledStart:
 
     choice = choose_scale(task, settings.alphas, lambda alpha: merge_coefficients(tower_at(alpha)), settings.alpha_by)
     scaled = tower_at(choice.scale)
-    return PooledStart(scaled, coefficients, pooled, choice.scale, choice.by, bases, recipe, sources.names, sign)
+    return PooledStart(
+        scaled,
+        coefficients,
+        pooled,
+        choice.scale,
+        choice.by,
+        bases,
+        recipe,
+        sources.names,
+        sources.file_digests(),
+        sign,
+    )
 
 
 def _recipe(task: Task, settings: PooledStartSettings, count: int) -> BasisRecipe:

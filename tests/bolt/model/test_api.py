@@ -189,6 +189,20 @@ def test_a_folder_of_class_folders_gives_images_labels_and_words(tmp_path: Path)
     assert np.array_equal(np.asarray(images[2]), np.asarray(IMAGES[0]))
     with pytest.raises(FileNotFoundError, match="no sub-folder with images"):
         bolt.read_folder(tmp_path / "red_things")
+    (tmp_path / "whole").mkdir()
+    for name in ("red_things", "green-things"):
+        (tmp_path / name).rename(tmp_path / "whole" / name)
+    (tmp_path / "whole").rename(tmp_path / "train")
+    assert bolt.read_folder(tmp_path)[1:] == (labels, names), "from train/"
+    broken = tmp_path / "train" / "red_things" / "1.png"
+    broken.write_bytes(broken.read_bytes()[:60])
+    with pytest.raises(OSError, match=str(broken)):
+        bolt.read_folder(tmp_path)
+
+
+def test_classes_with_equal_words_are_named(backbone: Backbone) -> None:
+    with pytest.warns(UserWarning, match="'red things' = 'red things'"):
+        bolt.adapt(backbone, IMAGES, LABELS, ["red things", "green things", "red things"], method="zero_shot")
 
 
 # -- sources -----------------------------------------------------------------------------------------------------
@@ -252,10 +266,51 @@ def test_coefficients_find_their_basis_again_or_bring_it(
     first, second, third = (checkpoints / f"source_{index}.safetensors" for index in range(3))
     in_another_order = CheckpointSources(backbone, {"source_2": third, "source_0": first, "source_1": second})
     assert torch.equal(load_model(tmp_path / "alone", backbone, in_another_order).logits(IMAGES), model.logits(IMAGES))
-    others = ({"a": first, "b": second}, {"c": third, "b": second, "a": first}, {"a": first, "b": second, "c": second})
-    for other in others:
-        with pytest.raises(BasisMismatch, match=", ".join(other)):
+    for other in ({"a": first, "b": second}, {"a": first, "b": second, "c": second}):
+        with pytest.raises(BasisMismatch, match=f"{', '.join(other)}.*: source_0, source_1, source_2"):
             load_model(tmp_path / "alone", backbone, CheckpointSources(backbone, other))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"c": 2, "b": 1, "a": 0},
+        {"source_1": 0, "source_2": 1, "source_0": 2},
+        {"a": 0, "of-the-target": None, "b": 1, "z": 2},
+        {"source_2": 2, "of-the-target": None, "source_1": 1, "source_0": 0},
+    ],
+)
+def test_sources_are_found_by_the_digests_of_their_files(
+    names: dict[str, int | None], backbone: Backbone, sources: CheckpointSources, checkpoints: Path, tmp_path: Path
+) -> None:
+    """Renamed files, names that were swapped, and more files than the model needs."""
+    model = adapted(backbone, "bolt", sources)
+    model.save(tmp_path / "model")
+    (tmp_path / "files").mkdir()
+    state = backbone.tower.state_dict_open_clip()
+    for name, number in names.items():
+        file = tmp_path / "files" / f"{name}.safetensors"
+        if number is None:
+            save_file({key: tensor * 1.01 for key, tensor in state.items()}, file)
+        else:
+            file.write_bytes((checkpoints / f"source_{number}.safetensors").read_bytes())
+    again = load_model(tmp_path / "model", backbone, bolt.load_sources(tmp_path / "files", backbone))
+    assert torch.equal(again.logits(IMAGES), model.logits(IMAGES))
+    assert again.change is not None
+    assert again.change.sources == sources.names
+
+
+def test_a_model_without_digests_finds_its_sources_by_name(
+    backbone: Backbone, sources: CheckpointSources, checkpoints: Path, tmp_path: Path
+) -> None:
+    model = adapted(backbone, "bolt", sources)
+    model.save(tmp_path / "model")
+    index = json.loads((tmp_path / "model" / "bolt.json").read_text())
+    assert len(index["basis"].pop("digests")) == 3
+    (tmp_path / "model" / "bolt.json").write_text(json.dumps(index))
+    files = {f"source_{number}": checkpoints / f"source_{number}.safetensors" for number in (2, 0, 1)}
+    again = load_model(tmp_path / "model", backbone, CheckpointSources(backbone, files))
+    assert torch.equal(again.logits(IMAGES), model.logits(IMAGES))
 
 
 @pytest.mark.parametrize(

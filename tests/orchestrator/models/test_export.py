@@ -18,6 +18,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
+import bolt
 from bolt.methods import METHODS
 from bolt.model.loading import load_model
 from orchestrator.artifacts.images import Images
@@ -296,3 +297,53 @@ def test_the_error_for_a_bad_image_names_its_row(world: World) -> None:
 def test_a_cell_that_is_not_tracked_cannot_be_registered(tracked: tuple[str, Result], tmp_path: Path) -> None:
     with pytest.raises(LookupError, match="no finished run of nobody"):
         register_model(tracked[0], "nobody", tmp_path, "inks", b"")
+
+
+# -- source models as files ---------------------------------------------------------------------------------------
+
+
+def test_an_adapter_loads_with_the_exported_sources_under_any_name(world: World, tmp_path: Path) -> None:
+    result = finished(world, "bolt")
+    store = ["--store", world.settings.store_url]
+    done = CliRunner().invoke(app, ["sources", "export", str(tmp_path / "own"), "--cell", result.cell.id, *store])
+    assert done.exit_code == 0, done.output
+    own = sorted(path.stem for path in (tmp_path / "own").iterdir())
+    assert own == sorted(source.dataset for source in result.cell.sources)
+    assert CliRunner().invoke(app, ["sources", "export", str(tmp_path / "all"), *store]).exit_code == 0
+    for number, path in enumerate(sorted((tmp_path / "all").iterdir(), reverse=True)):
+        path.rename(path.with_name(f"{number}.safetensors"))
+    loaded = world.loaded
+    kept = Path(world.settings.store_url, "adapters", result.cell.id)
+    backbone = loaded.backbone(result.cell.backbone)
+    expected = load_model(kept, backbone, cell_sources(result.cell, loaded))
+    images = loaded.get(Images(result.cell.dataset, "test", loaded.image_size(result.cell.backbone))).batch(0, 8)
+    for folder in ("own", "all"):
+        again = load_model(kept, backbone, bolt.load_sources(tmp_path / folder, backbone))
+        torch.testing.assert_close(again.logits(images), expected.logits(images), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--backbone", "tiny-clap"], "tiny-clip"),
+        (["--cell", "fewshot.nothing"], "fewshot.nothing"),
+        (["--store", "{empty}"], "no source models"),
+    ],
+)
+def test_source_models_that_do_not_exist_are_refused(
+    words: list[str], named: str, world: World, tmp_path: Path
+) -> None:
+    given = [word.format(empty=tmp_path / "empty") for word in words]
+    done = CliRunner().invoke(
+        app, ["sources", "export", str(tmp_path / "x"), "--store", world.settings.store_url, *given]
+    )
+    assert isinstance(done.exception, UserError)
+    assert named in str(done.exception)
+    assert not (tmp_path / "x").exists()
+
+
+def test_exported_files_are_not_replaced(world: World, tmp_path: Path) -> None:
+    result = finished(world, "bolt")
+    words = ["sources", "export", str(tmp_path), "--cell", result.cell.id, "--store", world.settings.store_url]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert "is there already" in str(CliRunner().invoke(app, words).exception)

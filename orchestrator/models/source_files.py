@@ -1,0 +1,91 @@
+"""``sources export``: copy the source models of a store into a folder, as files that other programs read."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+from orchestrator.artifacts.source_model import TOWER_FILE, source_address
+from orchestrator.models.find_result import find_result
+from orchestrator.store import Artifact, CorruptArtifact, Store
+from orchestrator.util.errors import UserError, unknown_name
+
+KINDS = ("SourceModel", "AdoptedSource")
+
+
+def export_sources(store: Store, folder: Path, *, backbone: str | None = None, cell: str | None = None) -> list[Path]:
+    """Copy source models into a folder, one file for each: the image tower by open_clip's visual names.
+
+    A file is called after its dataset; if a store has two models of one dataset, with the first digits of its digest.
+
+    Args:
+        backbone: only the models fine-tuned from this backbone; needed if the store has models of several.
+        cell: only the source models of this cell: its id, or a unique prefix of one.
+
+    Returns the files. Raises ``UserError`` for an unknown cell or backbone, if the store has no such model, if a file
+    exists already, and if one cannot be written.
+    """
+    found = _of_cell(store, cell) if cell is not None else _of_backbone(store, backbone)
+    datasets = Counter(artifact.meta["dataset"] for artifact in found)
+    targets = []
+    for artifact in found:
+        name = artifact.meta["dataset"]
+        digest = artifact.files[TOWER_FILE][2]
+        targets.append(folder / f"{name if datasets[name] == 1 else f'{name}--{digest[:8]}'}.safetensors")
+    if there := [path for path in targets if path.exists()]:
+        raise UserError(f"{there[0]} is there already", where="FOLDER", hint="name another folder, or remove the file")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for artifact, target in zip(found, targets, strict=True):
+            _copy(artifact.path(TOWER_FILE), target)
+    except OSError as error:
+        raise UserError(f"the source models cannot be written: {error.strerror or error}", where=str(folder)) from None
+    return targets
+
+
+def _of_cell(store: Store, wanted: str) -> list[Artifact]:
+    """The source models of one cell."""
+    cell = find_result(store, wanted).cell
+    if not cell.sources:
+        raise UserError(f"{cell.id} has no source models", where="--cell")
+    found = []
+    for source in cell.sources:
+        artifact = store.artifact(source_address(cell.backbone.name, source))
+        if artifact is None:
+            raise UserError(
+                f"the source model of {source.dataset} is not in the store",
+                where=store.url,
+                hint="run the cell's grid again; it builds what is missing",
+            )
+        found.append(artifact)
+    return found
+
+
+def _of_backbone(store: Store, backbone: str | None) -> list[Artifact]:
+    """All source models of a store that were fine-tuned from one backbone."""
+    found: dict[str, list[Artifact]] = {}
+    for address in store.addresses("sources"):
+        with contextlib.suppress(CorruptArtifact):  # a grid that needs it builds it again
+            artifact = store.artifact(address)
+            if artifact is not None and artifact.identity["kind"] in KINDS:
+                found.setdefault(artifact.identity["backbone"]["name"], []).append(artifact)
+    if not found:
+        raise UserError("the store has no source models", where=store.url, hint="a grid with sources builds them")
+    if backbone is None and len(found) > 1:
+        raise UserError(f"the store has source models of {', '.join(found)}", hint="say which: --backbone B")
+    if backbone is not None and backbone not in found:
+        raise unknown_name("backbone with source models", backbone, found, where="--backbone")
+    return found[backbone or next(iter(found))]
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file in one step."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        shutil.copyfile(source, temporary)
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
