@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from orchestrator.analysis.seed_means import summarize
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.figures.drawing import (
-    FigureFile,
-    canvas,
-    heat_map,
-    panel_figure,
-)
+from orchestrator.report.figures.drawing import FAINT, FigureFile, canvas, heat_map, panel_figure
 from orchestrator.report.notation import DASH, signed
 from orchestrator.report.styles import NEUTRAL
 
@@ -24,8 +22,10 @@ _PER_LINE = 6
 """Datasets side by side."""
 MOST_DOTTED = 12
 """With more methods, a map of gains is drawn instead."""
-_WIDTH, _BETWEEN_LINES = 9.0, 0.6
-"""Inches: width of the dots' figure, and height between two lines of plots for titles and ticks."""
+_WIDTH, _RIGHT, _BETWEEN = 9.0, 0.135, 0.14
+"""Inches: width of the dots' figure, its right margin, and the distance between two plots side by side."""
+_METHOD, _TITLE, _TICKS = 0.17, 0.36, 0.24
+"""Inches: height of a method's line, and the room above and below a plot for its title and the numbers of its axis."""
 _LOSS_TO_GAIN = ("#f0a54a", "#f5f4f2", "#a79bd0")
 """Orange and purple differ for colour-blind readers too, and are pale enough to read numbers on them."""
 
@@ -52,14 +52,16 @@ def gain_map(study: Study, panel: Panel, k: int) -> FigureFile | None:
     known = [abs(gain) for line in gains for gain in line if gain is not None]
     if not known:
         return None
-    with canvas(2.0 + 0.5 * len(methods), 1.4 + 0.24 * len(tests)) as figure:
+    names = [study.display_names[method] for method in methods]
+    # The slanted names below need 0.05 inches of height for a letter. With a fixed height, long names left no room.
+    with canvas(2.0 + 0.5 * len(methods), 0.4 + 0.05 * max(map(len, names)) + 0.24 * len(tests)) as figure:
         axes = figure.add_subplot()
         # The upper quartile gets the strongest colours. If the maximum did, one outlier would make all others pale.
         strongest = max(sorted(known)[len(known) * 3 // 4], 1.0)
         values = [[math.nan if gain is None else gain for gain in line] for line in gains]
         heat_map(
             axes, values, colours=_LOSS_TO_GAIN, low=-strongest, high=strongest, edge=0.6, rows=tests,
-            columns=[study.display_names[method] for method in methods], rotation=40,
+            columns=names, rotation=40,
         )  # fmt: skip
         for y, line in enumerate(gains):
             for x, gain in enumerate(line):
@@ -82,43 +84,31 @@ def _gain(panel: Panel, k: int, test: str, method: str) -> float | None:
 
 
 def dataset_dots(study: Study, panel: Panel, k: int) -> FigureFile | None:
-    """Accuracy per dataset at one k: a small plot for each dataset, with a line for each method in all of them."""
+    """Accuracy per dataset at one k: a small plot for each dataset, with a line for each method in all of them.
+
+    All plots are drawn in one set of axes, whose unit is an inch. Axes of their own for each dataset took three
+    times as long for sixteen datasets.
+    """
     tests, methods = panel.tests(k), _methods(panel) or list(panel.methods)
     if not tests:
         return None
     per_line = min(len(tests), _PER_LINE)
-    lines = -(-len(tests) // per_line)
     names = [study.display_names[method] for method in methods]
-    plot_height = 0.17 * len(methods)
-    height = lines * (plot_height + _BETWEEN_LINES) + 0.35
+    left = 0.15 + 0.066 * max(map(len, names))
+    width = (_WIDTH - left - _RIGHT - _BETWEEN * (per_line - 1)) / per_line
+    pitch = len(methods) * _METHOD + _TITLE + _TICKS
+    height = -(-len(tests) // per_line) * pitch + 0.2
     with canvas(_WIDTH, height, arranged=False) as figure:
-        figure.subplots_adjust(
-            left=(0.15 + 0.066 * max(map(len, names))) / _WIDTH, right=0.985, wspace=0.12,
-            top=1 - 0.42 / height, bottom=0.55 / height, hspace=_BETWEEN_LINES / plot_height,
-        )  # fmt: skip
-        grid = figure.subplots(lines, per_line, squeeze=False, sharey=True).ravel()
-        for test, axes in zip(tests, grid, strict=False):
-            for y, method in enumerate(methods):
-                rows, score = panel.rows_by_seed(method, k, test), panel.score(method, k, test)
-                if score is None:
-                    continue
-                colour, accuracies = study.styles[method].colour, [row.accuracy for row in rows.values()]
-                axes.plot([min(accuracies), max(accuracies)], [y, y], color=colour, linewidth=1.6, alpha=0.6)
-                axes.plot([score.mean], [y], marker="o", markersize=4.5, color=colour, zorder=3)
-            frozen = panel.zero_shot(k, test)
-            if frozen is not None:
-                axes.axvline(frozen, color=NEUTRAL, linestyle="--", linewidth=1.0, zorder=1)
-            axes.set_title(on_two_lines(test, 14), fontsize=8)
-            axes.set_ylim(len(methods) - 0.5, -0.5)
-            axes.tick_params(axis="x", labelsize=7)
-            axes.tick_params(axis="y", labelsize=8)
-            axes.xaxis.set_major_locator(_few_ticks())
-            axes.grid(axis="x")
-            axes.margins(x=0.08)
-        grid[0].set_yticks(range(len(methods)), names)
-        for axes in grid[len(tests) :]:
-            axes.set_visible(False)
-        figure.text(0.5, 0.08 / height, "accuracy (%), each dataset on its own scale", ha="center", fontsize=8)
+        axes = figure.add_axes((0, 0, 1, 1), xlim=(0, _WIDTH), ylim=(height, 0))
+        axes.set_axis_off()
+        for number, test in enumerate(tests):
+            line, column = divmod(number, per_line)
+            plot = _Plot(left + column * (width + _BETWEEN), line * pitch + _TITLE, width, len(methods) * _METHOD)
+            _draw_dataset(axes, plot, study, panel, k, test, methods)
+            if column == 0:
+                for y, name in enumerate(names):
+                    axes.text(left - 0.08, plot.middle(y), name, ha="right", va="center", fontsize=8)
+        axes.text(_WIDTH / 2, height - 0.06, "accuracy (%), each dataset on its own scale", ha="center", fontsize=8)
         interval = "Lines: from the lowest to the highest seed. " if len(panel.seeds) > 1 else ""
         caption = (
             f"Means over seeds ({panel.seeds_text}). {interval}"
@@ -127,11 +117,61 @@ def dataset_dots(study: Study, panel: Panel, k: int) -> FigureFile | None:
         return panel_figure(figure, panel, "dots", "Accuracy by dataset", caption, k=k, wide=True, table="datasets")
 
 
-def _few_ticks() -> Any:
-    """At most three round numbers on an axis."""
+@dataclass(frozen=True)
+class _Plot:
+    """The rectangle of one dataset, in inches from the left and the top of the figure."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+    def middle(self, number: int) -> float:
+        """The height of the line of a method."""
+        return self.top + (number + 0.5) * _METHOD
+
+
+def _draw_dataset(
+    axes: Any, plot: _Plot, study: Study, panel: Panel, k: int, test: str, methods: Sequence[str]
+) -> None:
+    """Draw the plot of one dataset: a dot for each method's mean, and a line from its lowest to its highest seed."""
+    seeds = {
+        y: [row.accuracy for row in panel.rows_by_seed(method, k, test).values()]
+        for y, method in enumerate(methods)
+        if panel.score(method, k, test) is not None
+    }
+    frozen = panel.zero_shot(k, test)
+    shown = [*chain(*seeds.values()), *([] if frozen is None else [frozen])]
+    low, high = min(shown), max(shown)
+    margin = 0.08 * (high - low) or 0.5
+    low, high = low - margin, high + margin
+
+    def place(accuracies: Iterable[float]) -> list[float]:
+        return [plot.left + plot.width * (accuracy - low) / (high - low) for accuracy in accuracies]
+
+    bottom = plot.top + plot.height
+    ticks = [tick for tick in _few_ticks(low, high) if low <= tick <= high]
+    axes.vlines(place(ticks), plot.top, bottom, color=FAINT, linewidth=0.6, zorder=0)
+    axes.hlines([bottom], plot.left, plot.left + plot.width, color=FAINT, linewidth=0.8, zorder=0)
+    for x, tick in zip(place(ticks), ticks, strict=True):
+        axes.text(x, bottom + 0.05, f"{tick:g}", ha="center", va="top", fontsize=7)
+    if frozen is not None:
+        axes.vlines(place([frozen]), plot.top, bottom, color=NEUTRAL, linestyle="--", linewidth=1.0, zorder=1)
+    colours = [study.styles[methods[y]].colour for y in seeds]
+    heights = [plot.middle(y) for y in seeds]
+    lowest, highest = place(map(min, seeds.values())), place(map(max, seeds.values()))
+    axes.hlines(heights, lowest, highest, color=colours, linewidth=1.6, alpha=0.6)
+    means = place(math.fsum(values) / len(values) for values in seeds.values())
+    axes.scatter(means, heights, s=26, c=colours, linewidths=0, zorder=3)
+    title = on_two_lines(test, 14)
+    axes.text(plot.left + plot.width / 2, plot.top - 0.06, title, ha="center", va="bottom", fontsize=8)
+
+
+def _few_ticks(low: float, high: float) -> list[float]:
+    """At most four round numbers from ``low`` to ``high``."""
     from matplotlib.ticker import MaxNLocator
 
-    return MaxNLocator(3, integer=True)
+    return [float(tick) for tick in MaxNLocator(3, integer=True).tick_values(low, high)]
 
 
 def on_two_lines(name: str, width: int = 16) -> str:
