@@ -55,7 +55,7 @@ def create(
     from orchestrator.sharing.bundle import make_bundle
 
     workspace = open_workspace(grid, store, data_root, catalog)
-    made = make_bundle(workspace.grid, grid_files(grid), workspace.catalog, workspace.store, output)
+    made = make_bundle(workspace.plan(), grid_files(grid), workspace.store, output)
     counts = f"{made.results} of {pluralize(made.cells, 'cell')}, {pluralize(made.failures, 'failure')}"
     print_line(f"{output}: {counts}, {human_bytes(made.size)}")
 

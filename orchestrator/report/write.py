@@ -9,15 +9,14 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from bolt.methods import METHODS
 from orchestrator.analysis.rows import frame_of
-from orchestrator.analysis.verdict import Answer
-from orchestrator.core.text_limit import TextLimit
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.figure_pool import FigurePool
 from orchestrator.report.page.rendering import render
@@ -61,7 +60,7 @@ def write_report(study: Study, folder: Path, *, inspected: Collection[str] = ())
         for kind in ("tables", "figures"):
             (build / kind).mkdir()
         frame_of(study.rows).to_csv(build / "rows.csv", index=False)
-        _write_verdicts(study.answers, study.display_names, build, study.limits_of)
+        _write_verdicts(study.verdict_records(), build)
         of_panels = {panel: panel_tables(study, panel) for panel in study.panels}
         of_study = study_tables(study)
         tables = [table for sections in of_panels.values() for own in sections.values() for table in own]
@@ -98,24 +97,13 @@ def write_published(folder: Path) -> Path:
     _write_tables({table.name: table for table in tables}, folder / "tables", {**FILE_FORMATS, "html": to_html})
     (folder / "tables.tex").write_text(to_latex_document(tables), encoding="utf-8")
     titles = {name: method.title for name, method in METHODS.items()}
-    _write_verdicts(published_answers(), titles, folder)
+    _write_verdicts([record for answer in published_answers() for record in answer.records(titles)], folder)
     page = folder / "index.html"
     page.write_text(render("published.html.j2", tables=tables), encoding="utf-8")
     return page
 
 
-def _write_verdicts(
-    answers: Iterable[Answer],
-    display_names: Mapping[str, str],
-    folder: Path,
-    limits_of: Callable[[Answer], Sequence[TextLimit]] = lambda answer: (),
-) -> None:
-    """Write ``verdict.json``; docs/verdict.md describes its fields."""
-    records = [
-        {**record, "text_limits": [asdict(limit) for limit in limits_of(answer)]}
-        for answer in answers
-        for record in answer.records(display_names)
-    ]
+def _write_verdicts(records: Sequence[Mapping[str, Any]], folder: Path) -> None:
     (folder / "verdict.json").write_text(json.dumps(records, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

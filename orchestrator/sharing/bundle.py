@@ -4,6 +4,8 @@
     versions of the project and of what measured the cells, and the size and checksum of every other file;
 ``grid/``, ``catalog.json``
     the grid's files as text, and the catalog's entries of its datasets, domains, backbones and checkpoints;
+``text_limits.json``
+    the datasets whose class words the text tower cannot tell apart;
 ``cells.json``
     every cell of the grid with its label, and how each source model is made;
 ``results/``, ``failures/``
@@ -26,14 +28,17 @@ from orchestrator.analysis.rows import labels_of
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import Cell
 from orchestrator.core.recipes import SourceRecipe
+from orchestrator.core.text_limit import TextLimit
 from orchestrator.grid import Grid
+from orchestrator.planning.plan import Plan
+from orchestrator.planning.text_limits import text_limits
 from orchestrator.sharing.bundle_file import write_bundle
 from orchestrator.sharing.derived import Measured, derived_files
 from orchestrator.store import Store
 from orchestrator.store.results import Result
 from orchestrator.util.errors import UserError
 
-CELLS = "cells.json"
+CELLS, TEXT_LIMITS = "cells.json", "text_limits.json"
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class BundleSummary:
     size: int
 
 
-def make_bundle(grid: Grid, files: Iterable[Path], catalog: Catalog, store: Store, path: Path) -> BundleSummary:
+def make_bundle(plan: Plan, files: Iterable[Path], store: Store, path: Path) -> BundleSummary:
     """Write the bundle of a grid.
 
     Args:
@@ -55,18 +60,21 @@ def make_bundle(grid: Grid, files: Iterable[Path], catalog: Catalog, store: Stor
 
     Raises ``UserError`` if no cell has finished, or if the file cannot be written.
     """
+    grid = plan.grid
     results, _ = store.read_results(grid.cells)
     if not results:
         raise UserError(f"no cell of {grid.name} has finished", where=store.url, hint=f"run: grid {grid.name}")
     predictions = store.read_predictions(results)
     labels = labels_of(grid.cells, grid.label)
     content = {f"grid/{number}-{file.name}": file.read_bytes() for number, file in enumerate(files)}
-    content["catalog.json"] = _json(_catalog_entries(grid, catalog))
+    content["catalog.json"] = _json(_catalog_entries(grid, plan.catalog))
     content[CELLS] = _json(_cell_records(grid, labels))
     content |= _records(store, results)
     failures = [failure for name, failure in store.read_failures().items() if name in labels]
     content |= {f"failures/{failure.id}.json": failure.to_json().encode() for failure in failures}
-    content |= derived_files(Measured(grid.cells, labels, results, predictions, grid.smallest_difference))
+    limits = text_limits(plan, store)
+    content[TEXT_LIMITS] = _json([asdict(limit) for limit in limits])
+    content |= derived_files(Measured(grid.cells, labels, results, predictions, limits, grid.smallest_difference))
     write_bundle(path, _manifest(grid, results), content)
     return BundleSummary(len(grid.cells), len(results), len(failures), path.stat().st_size)
 
@@ -141,6 +149,17 @@ def read_cells(content: bytes) -> dict[str, tuple[Cell, str]]:
                 raise ValueError(f"the cell called {record['id']} is {cell.id}")
             found[cell.id] = cell, str(record["label"])
         return found
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it cannot be read: {type(error).__name__} {error}") from None
+
+
+def read_text_limits(content: bytes) -> tuple[TextLimit, ...]:
+    """The limits of ``text_limits.json``. Raises ``ValueError`` if it is damaged."""
+    try:
+        return tuple(
+            TextLimit(**{**record, "shared": (*map(tuple, record["shared"]),), "methods": (*record["methods"],)})
+            for record in json.loads(content)
+        )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it cannot be read: {type(error).__name__} {error}") from None
 

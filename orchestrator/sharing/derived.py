@@ -13,6 +13,7 @@ from typing import Any
 
 from orchestrator.analysis.rows import row_list
 from orchestrator.core.cell import Cell
+from orchestrator.core.text_limit import TextLimit
 from orchestrator.report.analysis.study import study_of
 from orchestrator.report.registry import panel_tables, study_tables
 from orchestrator.report.tables.formats import FILE_FORMATS
@@ -33,6 +34,7 @@ class Measured:
         cells: the grid's cells, in its order.
         labels: cell id -> the name of its method in tables.
         predictions: by cell id, of the results that have some.
+        text_limits: the datasets whose class words the text tower cannot tell apart.
         smallest_difference: the smallest difference that matters, in points.
     """
 
@@ -40,6 +42,7 @@ class Measured:
     labels: Mapping[str, str]
     results: Sequence[Result]
     predictions: Mapping[str, Sequence[StoredPredictions]]
+    text_limits: Sequence[TextLimit]
     smallest_difference: float
 
 
@@ -58,14 +61,14 @@ def derived_files(measured: Measured) -> dict[str, bytes]:
             for result in results
             if result.cell.id in measured.predictions
         },
+        text_limits=measured.text_limits,
         smallest_difference=measured.smallest_difference,
     )
-    records = [record for answer in study.answers for record in answer.records()]
     tables = [table for panel in study.panels for own in panel_tables(study, panel).values() for table in own]
     tables += [table for own in study_tables(study).values() for table in own]
     return {
         "rows.csv": to_csv(row_list(measured.results, measured.labels)),
-        "verdict.json": json.dumps(records, indent=1, ensure_ascii=False).encode(),
+        "verdict.json": json.dumps(study.verdict_records(), indent=1, ensure_ascii=False).encode() + b"\n",
         **{f"tables/{slug(table.name)}.csv": FILE_FORMATS["csv"](table).encode() for table in tables},
     }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.core.cell import Cell
-from orchestrator.sharing.bundle import CELLS, read_cells
+from orchestrator.sharing.bundle import CELLS, TEXT_LIMITS, read_cells, read_text_limits
 from orchestrator.sharing.bundle_file import MANIFEST, BundleFile, Problem, read_bundle
 from orchestrator.sharing.derived import Measured, derived_files, first_difference
 from orchestrator.store.predictions import StoredPredictions, parse_predictions, predictions_file
@@ -49,8 +49,8 @@ def verify_bundle(path: Path) -> Verification:
         results, predictions, wrong = read_records(bundle, cells)
         problems += wrong
         measured = _measured(bundle, cells, results, predictions)
-        if measured is None:
-            problems.append(Problem(MANIFEST, "smallest_difference is not a number"))
+        if isinstance(measured, Problem):
+            problems.append(measured)
         elif not problems:
             computed = derived_files(measured)
             for name, content in computed.items():
@@ -100,10 +100,14 @@ def _measured(
     cells: Mapping[str, tuple[Cell, str]],
     results: list[Result],
     predictions: Mapping[str, tuple[StoredPredictions, ...]],
-) -> Measured | None:
-    """What the tables are computed from; ``None`` without a usable ``smallest_difference``."""
+) -> Measured | Problem:
+    """What the tables are computed from, or what is wrong with it."""
     smallest = bundle.manifest.get("smallest_difference")
     if isinstance(smallest, bool) or not isinstance(smallest, int | float) or not smallest > 0:
-        return None
+        return Problem(MANIFEST, "smallest_difference is not a number")
+    try:
+        limits = read_text_limits(bundle.files.get(TEXT_LIMITS, b""))
+    except ValueError as error:
+        return Problem(TEXT_LIMITS, str(error) if TEXT_LIMITS in bundle.files else "it is missing")
     labels = {cell_id: label for cell_id, (_, label) in cells.items()}
-    return Measured([cell for cell, _ in cells.values()], labels, results, predictions, float(smallest))
+    return Measured([cell for cell, _ in cells.values()], labels, results, predictions, limits, float(smallest))

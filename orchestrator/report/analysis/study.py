@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from orchestrator.analysis.comparable import Ablation, ablations_of, base_protocol, comparable_rows, is_ablation
 from orchestrator.analysis.correct_predictions import ReadPredictions, predictions_by_id
@@ -98,6 +99,14 @@ class Study:
         return tuple(
             limit for limit in self.text_limits if limit.backbone == answer.backbone and limit.dataset in datasets
         )
+
+    def verdict_records(self) -> list[dict[str, Any]]:
+        """What ``verdict.json`` holds: every verdict, with the limits of its datasets. See docs/verdict.md."""
+        return [
+            {**record, "text_limits": [asdict(limit) for limit in self.limits_of(answer)]}
+            for answer in self.answers
+            for record in answer.records(self.display_names)
+        ]
 
     def selects_on_test(self, answer: Answer) -> bool:
         """Whether test labels may have chosen a setting of any number that the answer is made of."""

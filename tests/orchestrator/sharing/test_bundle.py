@@ -7,7 +7,7 @@ import re
 import shutil
 import zipfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +15,11 @@ import pytest
 from typer.testing import CliRunner
 
 from orchestrator.cli.app import app
+from orchestrator.core.text_limit import TextLimit
 from orchestrator.grid.load import grid_files
-from orchestrator.sharing.bundle import make_bundle
+from orchestrator.planning.plan import make_plan
+from orchestrator.report.grid_report import grid_study
+from orchestrator.sharing.bundle import make_bundle, read_text_limits
 from orchestrator.sharing.bundle_file import MANIFEST, read_bundle, write_bundle
 from orchestrator.sharing.rerun import rerun_bundle
 from orchestrator.sharing.verify import verify_bundle
@@ -30,7 +33,7 @@ CopyOf = Callable[[Store, str], Store]
 
 
 def bundle_of(stores: Stores, store: Store, path: Path) -> Path:
-    make_bundle(stores.world.grid, grid_files(stores.grid_file), stores.world.catalog, store, path)
+    make_bundle(make_plan(stores.world.grid, stores.world.catalog, store), grid_files(stores.grid_file), store, path)
     return path
 
 
@@ -70,6 +73,16 @@ def test_a_bundle_holds_what_its_tables_are_made_of(bundle: Path, stores: Stores
     found = verify_bundle(bundle)
     assert (found.cells, found.results, found.problems) == (len(stores.cells), len(stores.cells), ())
     assert {"rows.csv", "verdict.json"} < set(found.computed) <= names
+
+
+def test_the_verdict_of_a_bundle_is_that_of_the_report(bundle: Path, stores: Stores, whole: Store) -> None:
+    study = grid_study(make_plan(stores.world.grid, stores.world.catalog, whole), whole)
+    limit = TextLimit("tiny", stores.cells[0].dataset.name, 4, 2, 50.0, (("a", "b"), ("c", "d")), ("BOLT",))
+    limit = replace(limit, backbone=stores.cells[0].backbone.name)
+    limited = replace(study, text_limits=(limit,))
+    assert json.loads(read_bundle(bundle).files["verdict.json"]) == json.loads(json.dumps(study.verdict_records()))
+    assert any(record["text_limits"] for record in limited.verdict_records())
+    assert read_text_limits(json.dumps([asdict(limit)]).encode()) == (limit,)
 
 
 def test_two_bundles_of_one_store_differ_in_their_date_only(
@@ -139,6 +152,9 @@ def test_a_number_that_the_results_do_not_give_is_named_although_checksums_fit(b
 
     extra = rewritten(bundle, tmp_path / "extra.zip", lambda files: files.update({"tables/better.csv": b"a\n1\n"}))
     assert named(extra) == {"tables/better.csv"}
+
+    for change in (lambda files: files.pop("text_limits.json"), lambda files: files.update({"text_limits.json": b"[1]"})):
+        assert named(rewritten(bundle, tmp_path / "limits.zip", change)) == {"text_limits.json"}
 
     table = next(name for name in read_bundle(bundle).files if name.startswith("tables/") and "verdict" not in name)
     content = read_bundle(bundle).files[table].decode()
