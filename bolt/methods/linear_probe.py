@@ -23,21 +23,36 @@ BOLT authors' code does:
   zero-shot classifier.
 - They tried the learning rates 1e-3 and 1e-4 and kept the better on the test split; ``candidates`` are these two.
 
-Shape legend: N support images, B batch, C classes, D joint embedding width.
+Shape legend: N support images, M of a fold, B batch, R rates, F folds, C classes, D joint embedding width, E = D + 1
+with the bias.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
 from bolt.methods.base import Method, register
-from bolt.methods.common.cross_validation import NO_HOLD_OUT, compared_with_zero_shot, fewest_images, held_out_folds
-from bolt.methods.common.frozen_features import train_on_features
-from bolt.task.classifiers import LinearClassifier
+from bolt.methods.common.cross_validation import (
+    NO_HOLD_OUT,
+    FoldStack,
+    compared_with_zero_shot,
+    fewest_images,
+    fold_stacks,
+    summed,
+)
+from bolt.methods.common.frozen_features import train_on_features, unit_support_features
+from bolt.task.classifiers import LinearClassifier, append_one
 from bolt.task.task import Adapted, Task
-from bolt.training.loop import TrainingRecipe
+from bolt.training.loop import TrainingRecipe, adamw, fit
+from bolt.training.objectives import cross_entropy
 
 
 @dataclass(frozen=True)
@@ -73,14 +88,66 @@ def adapt(task: Task, settings: LinearProbeSettings) -> Adapted:
         rate = settings.one_shot_change / (movement * settings.steps(len(task.support)))
         return _train(task, replace(settings, learning_rate=rate), {"learning_rate": rate, "search": NO_HOLD_OUT})
     rates = [step / movement for step in sorted(settings.logit_steps)]
-    correct = [0] * len(rates)
-    for fold in held_out_folds(task, settings.folds):
-        for number, rate in enumerate(rates):
-            trained = _train(fold.task, replace(settings, learning_rate=rate), {})
-            correct[number] += fold.correct(trained.classify)
+    correct = held_out_correct(task, settings, rates)
     rate = rates[correct.index(max(correct))]
     details = {"learning_rate": rate, "search": "cross-validation", **compared_with_zero_shot(task, max(correct))}
     return _train(task, replace(settings, learning_rate=rate), details)
+
+
+def held_out_correct(task: Task, settings: LinearProbeSettings, rates: Sequence[float]) -> list[int]:
+    """How many images of the support each rate classifies correctly when they are held out.
+
+    All rates and folds are trained at once, unless every training has to restore its own best epoch.
+    """
+    together = task.protocol.epoch_selection == "last"
+    numbers = len(rates) * len(task.head_CD) * (task.head_CD.shape[1] + 1) if together else math.inf
+    stacks = list(fold_stacks(task, settings.folds, numbers))
+    groups = [rates] if together else [[rate] for rate in rates]
+    return [hits for group in groups for hits in summed(_correct(task, settings, group, each) for each in stacks)]
+
+
+def _correct(task: Task, settings: LinearProbeSettings, rates: Sequence[float], stack: FoldStack) -> Tensor:
+    """Train a head for every rate and fold; how many held-out images each rate classifies correctly, (R,)."""
+    labels_N = task.support.labels_N.to(task.backbone.device)
+    start_CE = F.pad(task.head_CD.to(task.backbone.device), (0, 1))
+    heads_FCE = [start_CE.repeat(len(stack.kept_FM), 1, 1).requires_grad_() for _ in rates]
+    unit = lru_cache(maxsize=1)(lambda epoch: unit_support_features(task, epoch + 1))
+
+    def logits(unit_FBD: Tensor) -> Tensor:
+        return task.backbone.logit_scale * append_one(unit_FBD) @ torch.stack(heads_FCE).mT  # (R, F, B, C)
+
+    def loss_of_rows(epoch: int, rows_BF: Tensor) -> Tensor:
+        """The sum over rates and folds of the mean loss: each head gets the gradient of its own training."""
+        rows_FB = rows_BF.T
+        logits_RFBC = logits(unit(epoch)[rows_FB])
+        labels_RFB = labels_N[rows_FB].expand(logits_RFBC.shape[:-1])
+        return labels_RFB[..., 0].numel() * cross_entropy(logits_RFBC.flatten(0, -2), labels_RFB.flatten())
+
+    def clipped_adamw(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.Optimizer:
+        optimiser = adamw(groups, recipe)
+        if settings.clip_norm:
+            optimiser.register_step_pre_hook(lambda *step: _clip_each(heads_FCE, settings.clip_norm))
+        return optimiser
+
+    fit(
+        heads_FCE,
+        loss_of_rows,
+        lambda epoch: stack.order(epoch).T,
+        replace(settings, learning_rate=1.0, clip_norm=0.0),
+        task.protocol,
+        relative_rates=rates,
+        make_optimiser=clipped_adamw,
+    )
+    with torch.no_grad():
+        return stack.correct(logits(stack.queries_FHD))
+
+
+def _clip_each(heads_FCE: Sequence[Tensor], norm: float) -> None:
+    """Clip the gradient of every head by its own norm, as :func:`bolt.training.loop.clip_gradient` does for one."""
+    for head_FCE in heads_FCE:
+        assert head_FCE.grad is not None
+        norms_F11 = head_FCE.grad.flatten(1).norm(dim=1)[:, None, None]
+        head_FCE.grad.mul_((norm / (norms_F11 + 1e-6)).clamp_max(1.0))
 
 
 def _train(task: Task, recipe: TrainingRecipe, details: dict[str, float | int | str]) -> Adapted:

@@ -32,31 +32,35 @@ become learning rates of AdamW, which moves every number by about its rate whate
 means are lost after one step. Their epochs encode the images again; here the epochs cycle through ``views``. They chose
 the weight decay on the test split: these are the ``candidates``.
 
-Shape legend: N support images, B batch, C classes, D joint embedding width, E = D + 1 with the bias.
+Shape legend: N support images, F folds, M images that a fold trains on, B batch, C classes, D joint embedding width,
+E = D + 1 with the bias.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from bolt.methods.base import Method, register
-from bolt.methods.common.blend import Blend, initial_blend, official_steps, safe_steps
+from bolt.methods.common.blend import Blend, excess, initial_blend, mean_loss, official_steps, safe_steps
 from bolt.methods.common.cross_validation import (
     NO_HOLD_OUT,
-    Fold,
+    FoldStack,
     compared_with_zero_shot,
     fewest_images,
-    held_out_folds,
+    fold_stacks,
+    summed,
 )
 from bolt.methods.common.frozen_features import unit_support_features
 from bolt.seeds import torch_generator
+from bolt.task.classifiers import append_one
 from bolt.task.task import Adapted, Task
 from bolt.training.loop import Diverged, TrainingRecipe, fit
 from bolt.training.objectives import cross_entropy
@@ -124,28 +128,55 @@ def adapt(task: Task, settings: LpPlusPlusSettings) -> Adapted:
     if fewest_images(task.support.labels_N) < 2:
         return _adapt(task, replace(settings, steps=settings.one_shot_steps), {"search": NO_HOLD_OUT})
     counts = sorted(set(settings.step_counts))
-    correct = dict.fromkeys(counts, 0)
-    for fold in held_out_folds(task, settings.folds):
-
-        def score(number: int, make: Callable[[], Adapted], fold: Fold = fold) -> None:
-            if number + 1 in correct:
-                correct[number + 1] += fold.correct(make().classify)
-
-        _adapt(replace(fold.task, after_epoch=score), replace(settings, steps=counts[-1]))
-    steps = max(counts, key=lambda count: (correct[count], -count))
-    details = {"search": "cross-validation", **compared_with_zero_shot(task, correct[steps])}
+    correct = held_out_correct(task, settings, counts)
+    steps = counts[correct.index(max(correct))]
+    details = {"search": "cross-validation", **compared_with_zero_shot(task, max(correct))}
     return _adapt(task, replace(settings, steps=steps), details)
+
+
+def held_out_correct(task: Task, settings: LpPlusPlusSettings, counts: Sequence[int]) -> list[int]:
+    """How many images of the support are classified correctly after each number of steps (ascending), held out."""
+    views = _Views(task)
+    numbers = len(views.labels_N) * max(views.head_CD.shape[0], views.head_CD.shape[1] + 1)
+    return summed(_correct(settings, counts, views, stack) for stack in fold_stacks(task, settings.folds, numbers))
+
+
+def _correct(settings: LpPlusPlusSettings, counts: Sequence[int], views: _Views, stack: FoldStack) -> Tensor:
+    """Train on all folds of a stack at once; how many held-out images are correct after each number of steps."""
+
+    def unit(view: int) -> Tensor:
+        return views.unit(view)[stack.kept_FM]
+
+    blend, step, _ = _begin(settings, unit, views.labels_N[stack.kept_FM], views.head_CD)
+    losses, correct = [], []
+    for number in range(counts[-1]):
+        losses.append(step(number, unit(number % settings.views)))
+        if number + 1 in counts:
+            correct.append(stack.correct(blend.logits(stack.queries_FHD)))
+    _finite(losses)
+    return torch.stack(correct)
 
 
 def _adapt(task: Task, settings: LpPlusPlusSettings, details: Mapping[str, str] = _NO_DETAILS) -> Adapted:
     """Alternate gradient steps of safe sizes in (w, b) and in alpha."""
     views = _Views(task)
-    blend = initial_blend(views.unit(0), views.labels_N, views.head_CD, "mean")
-    sizes = [safe_steps(views.unit(view), views.head_CD) for view in range(settings.views)]
-    rates = settings.step * min(of_w for of_w, _ in sizes), settings.step * min(of_alpha for _, of_alpha in sizes)
-    _train(task, settings, blend, alternating_step(blend, views.labels_N, rates, settings.momentum), views, rates[0])
+    blend, step, rate = _begin(settings, views.unit, views.labels_N, views.head_CD)
+    _train(task, settings, blend, step, views, float(rate))
     adapted = blend.adapted()
     return replace(adapted, details={**adapted.details, "steps": settings.steps, **details})
+
+
+def _begin(
+    settings: LpPlusPlusSettings, unit: Callable[[int], Tensor], labels_N: Tensor, head_CD: Tensor
+) -> tuple[Blend, Step, Tensor]:
+    """The untrained classifier, its training step, and the step size of (w, b).
+
+    ``unit(view)`` are the unit features (N, D) of a view or, for a stack of classifiers, (F, N, D).
+    """
+    blend = initial_blend(unit(0), labels_N, head_CD, "mean")
+    sizes = [safe_steps(unit(view), head_CD) for view in range(settings.views)]
+    of_w, of_alpha = (settings.step * torch.stack(each).amin(dim=0) for each in zip(*sizes, strict=True))
+    return blend, alternating_step(blend, labels_N, (of_w, of_alpha), settings.momentum), of_w
 
 
 def _adapt_officially(task: Task, settings: LpPlusPlusSettings) -> Adapted:
@@ -171,16 +202,20 @@ class _Views:
         self.unit = cache(lambda view: unit_support_features(task, view + 1))
 
 
-def alternating_step(blend: Blend, labels_N: Tensor, rates: tuple[float, float], momentum: float) -> Step:
+def alternating_step(blend: Blend, labels_N: Tensor, rates: tuple[Tensor, Tensor], momentum: float) -> Step:
     """A gradient step with momentum in (w, b), then one in alpha at the new (w, b)."""
     velocity_CE = torch.zeros_like(blend.weight_CE)
+    of_w, of_alpha = rates[0].to(velocity_CE)[..., None, None], rates[1].to(velocity_CE)[..., None]
+    onehot_NC = F.one_hot(labels_N, len(blend.head_CD))
 
     def step(number: int, unit_ND: Tensor) -> Tensor:
-        loss, by_weight_CE, _ = blend.gradients(unit_ND, labels_N)
-        blend.weight_CE.sub_(rates[0] * velocity_CE.mul_(momentum).add_(by_weight_CE))
-        _, _, by_alpha_C = blend.gradients(unit_ND, labels_N)
-        blend.alpha_C.sub_(rates[1] * by_alpha_C)
-        return loss
+        ones_NE, text_NC = append_one(unit_ND), unit_ND @ blend.head_CD.T
+        logits_NC = blend.logits_of(ones_NE, text_NC)
+        by_weight_CE = excess(logits_NC, onehot_NC).mT @ ones_NE
+        blend.weight_CE.sub_(of_w * velocity_CE.mul_(momentum).add_(by_weight_CE))
+        moved_NC = excess(blend.logits_of(ones_NE, text_NC), onehot_NC)
+        blend.alpha_C.sub_(of_alpha * (moved_NC * text_NC).sum(dim=-2))
+        return mean_loss(logits_NC, labels_N)
 
     return step
 
@@ -215,13 +250,22 @@ def _train(
     views: _Views,
     rate: float,
 ) -> None:
-    """Take all full-batch steps. Raises :class:`bolt.training.loop.Diverged` if the loss is NaN or infinite."""
+    """Take all full-batch steps. Raises :class:`bolt.training.loop.Diverged` if a loss is NaN or infinite."""
+    losses = []
     for number in range(settings.steps):
-        loss = float(step(number, views.unit(number % settings.views)))
-        if not math.isfinite(loss):
-            raise Diverged(f"the loss of step {number} is {loss}")
-        task.report(number, {"train_loss": loss, "learning_rate": rate})
+        losses.append(step(number, views.unit(number % settings.views)))
         task.after_epoch(number, blend.adapted)
+    for number, loss in enumerate(_finite(losses)):
+        task.report(number, {"train_loss": loss, "learning_rate": rate})
+
+
+def _finite(losses: Sequence[Tensor]) -> list[float]:
+    """The losses as numbers, read at once: reading each would make a GPU wait at every step."""
+    numbers: list[float] = torch.stack(list(losses)).tolist()
+    for step, loss in enumerate(numbers):
+        if not math.isfinite(loss):
+            raise Diverged(f"the loss of step {step} is {loss}")
+    return numbers
 
 
 def _train_as_published(

@@ -2,7 +2,8 @@
 
 ``logits_c = w_c . f + b_c + alpha_c (t_c . f)`` for a unit feature f and unit text embeddings t_c.
 
-Shape legend: N support images, B queries, C classes, D joint embedding width, E = D + 1 with a one for the bias.
+Shape legend: N support images, F classifiers of a stack, B queries, C classes, D joint embedding width, E = D + 1 with
+a one for the bias.
 """
 
 from __future__ import annotations
@@ -24,14 +25,24 @@ _ALPHA_FACTOR = 250.0
 
 @dataclass(frozen=True, eq=False)
 class Blend(BlendClassifier):
-    """The classifier in training; its tensors are updated in place."""
+    """The classifier in training; its tensors are updated in place.
+
+    A stack of classifiers, trained at once on one support each, has a leading axis in ``weight_CE`` and ``alpha_C``.
+    """
+
+    def logits(self, unit_ND: Tensor) -> Tensor:
+        return self.logits_of(append_one(unit_ND), unit_ND @ self.head_CD.T)
+
+    def logits_of(self, ones_NE: Tensor, text_NC: Tensor) -> Tensor:
+        """Logits (N, C) from features with a one, and their cosines with the text embeddings."""
+        return ones_NE @ self.weight_CE.mT + self.alpha_C[..., None, :] * text_NC
 
     def gradients(self, unit_ND: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The mean cross-entropy, and its gradients in ``weight_CE`` and ``alpha_C``, in closed form."""
-        logits_NC = self.logits(unit_ND)
-        excess_NC = (logits_NC.softmax(dim=-1) - F.one_hot(labels_N, logits_NC.shape[1])) / len(labels_N)
-        by_alpha_C = (excess_NC * (unit_ND @ self.head_CD.T)).sum(dim=0)
-        return cross_entropy(logits_NC, labels_N), excess_NC.T @ append_one(unit_ND), by_alpha_C
+        ones_NE, text_NC = append_one(unit_ND), unit_ND @ self.head_CD.T
+        logits_NC = self.logits_of(ones_NE, text_NC)
+        excess_NC = excess(logits_NC, F.one_hot(labels_N, logits_NC.shape[-1]))
+        return mean_loss(logits_NC, labels_N), excess_NC.mT @ ones_NE, (excess_NC * text_NC).sum(dim=-2)
 
     def adapted(self) -> Adapted:
         """The method's result with the current tensors."""
@@ -43,37 +54,53 @@ class Blend(BlendClassifier):
         )
 
 
+def mean_loss(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
+    """The mean cross-entropy; over all classifiers of a stack."""
+    return cross_entropy(logits_NC.flatten(0, -2), labels_N.flatten())
+
+
+def excess(logits_NC: Tensor, onehot_NC: Tensor) -> Tensor:
+    """The gradient of the mean cross-entropy in the logits, (N, C): how far the probabilities exceed the labels."""
+    return (logits_NC.softmax(dim=-1) - onehot_NC) / logits_NC.shape[-2]
+
+
 def initial_blend(unit_ND: Tensor, labels_N: Tensor, head_CD: Tensor, weights: Literal["mean", "sum"]) -> Blend:
     """The untrained classifier: w is the mean or sum of a class's features, b is 0, alpha is equal for all classes.
 
     alpha is 250 times the mean over the classes of (mean feature . text embedding). A class without an image is left
-    out of that mean, and its w is 0.
+    out of that mean, and its w is 0. Features (F, N, D) and labels (F, N) make a stack.
     """
     onehot_NC = F.one_hot(labels_N, len(head_CD)).to(unit_ND)
-    counts_C1 = onehot_NC.sum(dim=0)[:, None]
-    sums_CD = onehot_NC.T @ unit_ND
+    counts_C1 = onehot_NC.sum(dim=-2)[..., None]
+    sums_CD = onehot_NC.mT @ unit_ND
     means_CD = sums_CD / counts_C1.clamp_min(1)
-    alpha = _ALPHA_FACTOR * (means_CD * head_CD).sum() / (counts_C1 > 0).sum()
-    return Blend(head_CD, F.pad(means_CD if weights == "mean" else sums_CD, (0, 1)), alpha.repeat(len(head_CD)))
+    alpha = _ALPHA_FACTOR * (means_CD * head_CD).sum(dim=(-2, -1)) / (counts_C1 > 0).sum(dim=(-2, -1))
+    weight_CE = F.pad(means_CD if weights == "mean" else sums_CD, (0, 1))
+    return Blend(head_CD, weight_CE, alpha[..., None].repeat_interleave(len(head_CD), dim=-1))
 
 
-def safe_steps(unit_ND: Tensor, head_CD: Tensor) -> tuple[float, float]:
-    """Step sizes for (w, b) and alpha that cannot raise the loss: the inverse Lipschitz constants of the gradients."""
-    size = len(unit_ND)
-    return 2 * size / _curvature(append_one(unit_ND)), 2 * size / _text_energy(unit_ND, head_CD)
+def safe_steps(unit_ND: Tensor, head_CD: Tensor) -> tuple[Tensor, Tensor]:
+    """Step sizes for (w, b) and alpha that cannot raise the loss: the inverse Lipschitz constants of the gradients.
+
+    They are float64: numbers, or (F,) for features (F, N, D) of a stack.
+    """
+    curvature, energy = _curvature(append_one(unit_ND)), _text_energy(unit_ND, head_CD)
+    size = torch.tensor(2 * unit_ND.shape[-2]).to(curvature)  # torch divides a number by a tensor less exactly
+    return size / curvature, size / energy
 
 
 def official_steps(unit_ND: Tensor, head_CD: Tensor) -> tuple[float, float]:
     """The official code's step sizes for (w, b) and alpha."""
     size = len(unit_ND)
-    return 4 * size / _curvature(unit_ND), size / (4 * _text_energy(unit_ND, head_CD))
+    return 4 * size / float(_curvature(unit_ND)), size / (4 * float(_text_energy(unit_ND, head_CD)))
 
 
-def _curvature(features_ND: Tensor) -> float:
-    """The largest eigenvalue of F^T F, for features F (N, D)."""
-    return float(torch.linalg.eigvalsh(features_ND.T @ features_ND)[-1])
+def _curvature(features_ND: Tensor) -> Tensor:
+    """The largest eigenvalue of F^T F, for features F (N, D), in float64."""
+    eigenvalues_D: Tensor = torch.linalg.eigvalsh(features_ND.mT @ features_ND)
+    return eigenvalues_D[..., -1].double()
 
 
-def _text_energy(unit_ND: Tensor, head_CD: Tensor) -> float:
-    """max over the classes of sum_i (t_c . f_i)^2."""
-    return float((unit_ND @ head_CD.T).square().sum(dim=0).max())
+def _text_energy(unit_ND: Tensor, head_CD: Tensor) -> Tensor:
+    """max over the classes of sum_i (t_c . f_i)^2, in float64."""
+    return (unit_ND @ head_CD.T).square().sum(dim=-2).amax(dim=-1).double()

@@ -7,35 +7,57 @@ the others.
 The text head is not trained on the support, so its accuracy on the support is a fair estimate. A method that is worse
 than that on held-out images says so in its ``details`` (:func:`compared_with_zero_shot`).
 
-Shape legend: N support images, B rows, C classes, D joint embedding width.
+Shape legend: N support images, B rows, F folds, M images that a fold trains on, H images that it holds out, C classes,
+D joint embedding width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from bolt.methods.common.frozen_features import support_features, unit_support_features
+from bolt.methods.common.frozen_features import unit_support_features
 from bolt.task.task import EVALUATION_VIEW, Support, Task
 
 NO_HOLD_OUT = "fixed: a class has one image, none to leave out"
 """The description of a choice that could not be made, in the ``details`` of a method."""
+_NUMBERS_AT_ONCE = 2**24
+"""Numbers that the trainings on a stack of folds hold together, 64 MiB in float32. One fold alone may hold more."""
 
 
-class Fold(NamedTuple):
-    """One fold: a task without its images, and the images' un-augmented raw features (B, D) and labels (B,)."""
+class FoldStack(NamedTuple):
+    """Folds that hold out equally many images, so that one computation trains on all of them.
 
-    task: Task
-    features_BD: Tensor
-    labels_B: Tensor
+    Training on frozen features is bound by the number of operations, not by their size: four folds take as long as one.
 
-    def correct(self, classify: Callable[[Tensor], Tensor]) -> int:
-        """How many of the held-out images a classifier (raw features -> logits) assigns to their class."""
-        return int((classify(self.features_BD).argmax(dim=-1) == self.labels_B).sum())
+    Attributes:
+        support: the whole support.
+        kept_FM: rows of the support to train on, ascending.
+        held_out_FH: rows of the support that are held out.
+        queries_FHD: the unit features of the held-out images, un-augmented.
+        labels_FH: the classes of the held-out images.
+    """
+
+    support: Support
+    kept_FM: Tensor
+    held_out_FH: Tensor
+    queries_FHD: Tensor
+    labels_FH: Tensor
+
+    def order(self, epoch: int) -> Tensor:
+        """The rows of the support (F, M) in the order in which an epoch visits them: the support's, less a fold's."""
+        order_N = self.support.order(epoch).to(self.kept_FM.device)
+        kept_FN = torch.zeros(len(self.kept_FM), len(order_N), dtype=torch.bool, device=order_N.device)
+        kept_FN.scatter_(1, self.kept_FM, True)
+        return order_N.expand_as(kept_FN)[kept_FN[:, order_N]].view_as(self.kept_FM)
+
+    def correct(self, logits_FHC: Tensor) -> Tensor:
+        """How many held-out images of all folds logits (..., F, H, C) assign to their class, (...)."""
+        return (logits_FHC.argmax(dim=-1) == self.labels_FH).sum(dim=(-2, -1))
 
 
 def fewest_images(labels_N: Tensor) -> int:
@@ -52,19 +74,38 @@ def stratified_folds(labels_N: Tensor, folds: int) -> Tensor:
     return fold_N
 
 
-def held_out_folds(task: Task, folds: int) -> Iterator[Fold]:
+def fold_stacks(task: Task, folds: int, numbers_per_fold: float) -> Iterator[FoldStack]:
     """The folds of the support; as many as the smallest class has images, if that is fewer than ``folds``.
 
-    The tasks report nothing. Every class must have at least two images, see :func:`fewest_images`.
+    Every class must have at least two images, see :func:`fewest_images`.
+
+    Args:
+        numbers_per_fold: how many numbers the training on one fold holds. Large folds come alone; all do if it is
+            infinite.
     """
-    labels_N = task.support.labels_N
+    queries_ND = unit_support_features(task, EVALUATION_VIEW)
+    labels_N = task.support.labels_N.to(queries_ND.device)
     fold_N = stratified_folds(labels_N, min(folds, fewest_images(labels_N)))
-    features_ND = support_features(task, EVALUATION_VIEW)
-    for fold in range(int(fold_N.max()) + 1):
-        held_out = torch.nonzero(fold_N == fold).flatten()
-        labels_B = labels_N[held_out].to(features_ND.device)
-        kept = torch.nonzero(fold_N != fold).flatten()
-        yield Fold(with_images(task, kept), features_ND[held_out.to(features_ND.device)], labels_B)
+    most = max(1, int(_NUMBERS_AT_ONCE / numbers_per_fold))
+    by_size: dict[int, list[int]] = {}
+    for fold, size in enumerate(fold_N.bincount().tolist()):
+        by_size.setdefault(size, []).append(fold)
+    for members in by_size.values():
+        for start in range(0, len(members), most):
+            held_out_FN = fold_N == torch.tensor(members[start : start + most], device=fold_N.device)[:, None]
+            kept_FM, held_out_FH = (_columns(chosen_FN) for chosen_FN in (~held_out_FN, held_out_FN))
+            yield FoldStack(task.support, kept_FM, held_out_FH, queries_ND[held_out_FH], labels_N[held_out_FH])
+
+
+def summed(correct: Iterable[Tensor]) -> list[int]:
+    """The sum over all stacks of what :meth:`FoldStack.correct` gave for each."""
+    total: list[int] = torch.stack(list(correct)).sum(dim=0).tolist()
+    return total
+
+
+def _columns(chosen_FN: Tensor) -> Tensor:
+    """The columns that are chosen in each row; every row has equally many."""
+    return torch.nonzero(chosen_FN)[:, 1].view(len(chosen_FN), -1)
 
 
 def with_images(task: Task, rows: Tensor) -> Task:
