@@ -83,6 +83,9 @@ class Method:
         trains_text: ``trains_text(settings)`` -> whether it differentiates the text tower. Only then its task has the
             class names (:attr:`bolt.task.task.Task.text`), and the text tower is moved to the cell's device.
         tower_passes: ``tower_passes(support_size, settings)`` -> images through the tower, see :class:`TowerPasses`.
+        training_forwards: operations of taking an image or a prompt through a tower forward and backward, in forward
+            passes of the frozen tower. Differentiating a frozen tower's output in its input makes 2, the gradients of
+            all weights make 3.
         test_settings: settings with which a test runs the method in about a second.
     """
 
@@ -108,6 +111,7 @@ class Method:
     support_feature_views: Callable[[Any], int | None] = lambda settings: None
     trains_text: Callable[[Any], bool] = lambda settings: False
     tower_passes: Callable[[int, Any], TowerPasses] = lambda support_size, settings: TowerPasses()
+    training_forwards: float = 3.0
     test_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     summary: str = ""
 

@@ -76,6 +76,7 @@ register(
         changes_tower=True,
         names_new_classes=True,
         tower_passes=lambda support_size, settings: TowerPasses(training=settings.epochs * support_size),
+        training_forwards=2.01,
         test_settings={"epochs": 2, "batch_size": 8},
     )
 )

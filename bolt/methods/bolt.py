@@ -120,6 +120,7 @@ register(
         changes_tower=True,
         names_new_classes=True,
         tower_passes=_tower_passes,
+        training_forwards=2.26,
         test_settings={"top_k": 2, "alphas": (1.0, 3.0), "epochs": 2, "batch_size": 8},
     )
 )

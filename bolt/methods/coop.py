@@ -153,6 +153,7 @@ register(
         trains_text=lambda settings: True,
         support_feature_views=lambda settings: min(settings.views, settings.epochs or _EPOCHS[0][1]),
         tower_passes=_tower_passes,
+        training_forwards=2.0,
         test_settings={"context_tokens": 2, "epochs": 3, "views": 3},
     )
 )

@@ -56,6 +56,7 @@ register(
         tracks=frozenset({"tta"}),
         changes_tower=True,
         tower_passes=_tower_passes,
+        training_forwards=2.01,
         test_settings={"batch_size": 8},
     )
 )

@@ -240,6 +240,7 @@ for _name, _title, _summary, _paper, _dora in (
             names_new_classes=True,
             trains_text=lambda settings: settings.towers == "both",
             tower_passes=_tower_passes,
+            training_forwards=2.0,
             test_settings={"epochs": 2, "batch_size": 8, "rank": 2},
         )
     )

@@ -131,6 +131,7 @@ register(
         changes_tower=True,
         names_new_classes=True,
         tower_passes=_tower_passes,
+        training_forwards=2.01,
         test_settings={"epochs": 3, "batch_size": 8},
     )
 )

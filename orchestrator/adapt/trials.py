@@ -24,7 +24,7 @@ from orchestrator.artifacts.adopted_source import Source
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import loaded_artifacts
 from orchestrator.artifacts.required import required_artifacts
-from orchestrator.artifacts.spec import TRAINING_FACTOR, ArtifactSpec
+from orchestrator.artifacts.spec import ArtifactSpec
 from orchestrator.artifacts.test_features import TestFeatures
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell, SourceRef
@@ -174,7 +174,8 @@ class Trials:
         store = Store(self.settings.store_url)
         candidate, size = parse_candidate(trial.text), sum(self.images.per_class)
         passes = candidate.tower_passes(size)
-        images = passes.forward + TRAINING_FACTOR * passes.training + size * candidate.method.changes_tower
+        method = candidate.method
+        images = passes.forward + method.training_forwards * passes.training + size * method.changes_tower
         per_image = self.catalog.backbone(trial.cell.backbone.name).gflops_per_image
         artifacts = sum(
             spec.gflops(self.catalog)

@@ -73,11 +73,13 @@ class DeviceImages:
         return view
 
 
-def place_images(key: Hashable, images: ImageViews, loaded: LoadedArtifacts) -> ImageViews:
+def place_images(
+    key: Hashable, images: ImageViews, loaded: LoadedArtifacts, kept_bytes: int = KEPT_BYTES
+) -> ImageViews:
     """The images on the GPU of this process, or the images themselves if it computes on the CPU.
 
     On two cores torchvision makes views faster than matrix products do. The last set of images is kept.
     """
     if isinstance(images, DeviceImages) or torch.device(loaded.device).type != "cuda":
         return images
-    return loaded.cached(DeviceImages, key, lambda: DeviceImages(images, loaded.device), keep=1)
+    return loaded.cached(DeviceImages, key, lambda: DeviceImages(images, loaded.device, kept_bytes), keep=1)

@@ -8,9 +8,10 @@ from functools import partial
 import numpy as np
 
 from bolt.clip.preprocess import evaluation_pixels
+from orchestrator.artifacts.host_work import HostWork, decoding
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import ArtifactSpec
-from orchestrator.catalog import Catalog, excluded_images
+from orchestrator.catalog import Catalog, DatasetEntry, excluded_images
 from orchestrator.core.cell import DatasetRef
 from orchestrator.datasets import images as decoded
 from orchestrator.store import Artifact, Builder
@@ -18,6 +19,9 @@ from orchestrator.store import Artifact, Builder
 TYPICAL_SIDE = 430
 """Assumed side in pixels of the images of a dataset whose catalog entry gives none. A square of this side has as many
 pixels as a photograph of 500 x 375."""
+
+TYPICAL_ASPECT = 4 / 3
+"""Assumed long side of such images, in multiples of the short side."""
 
 _TITLES = {
     "train": "decoded training splits",
@@ -63,8 +67,14 @@ class Images(ArtifactSpec):
     def size_bytes(self, catalog: Catalog) -> int:
         entry = catalog.dataset(self.dataset.name)
         count = entry.sizes.train if self.split == "train" else entry.sizes.test
-        side = min(entry.image_side or TYPICAL_SIDE, decoded.SHORT_SIDE_CAP * self.image_size)
-        return count * 3 * (self.image_size if self.split == "test" else side) ** 2
+        pixels = self.image_size**2 if self.split == "test" else stored_pixels(entry, self.image_size)
+        return 3 * count * pixels
+
+    def host_work(self, catalog: Catalog) -> HostWork:
+        entry = catalog.dataset(self.dataset.name)
+        count = entry.sizes.train if self.split == "train" else entry.sizes.test
+        side = entry.image_side or TYPICAL_SIDE
+        return decoding(count, side**2, resized=self.split == "test" or side > decoded.SHORT_SIDE_CAP * self.image_size)
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Decode the split. Notes the class names, the images' positions, and how the split differs from the catalog.
@@ -94,6 +104,14 @@ class Images(ArtifactSpec):
     def load(self, artifact: Artifact, device: str) -> decoded.Images:
         """The labels, in memory, and the pixels, mapped from disk."""
         return decoded.read_images(artifact.path)
+
+
+def stored_pixels(entry: DatasetEntry, image_size: int) -> int:
+    """Estimated pixels of an image that is stored near its own size, its shortest side capped for the tower."""
+    cap = decoded.SHORT_SIDE_CAP * image_size
+    if entry.image_side is None:
+        return round(min(TYPICAL_SIDE**2, TYPICAL_ASPECT * cap**2))
+    return min(entry.image_side, cap) ** 2
 
 
 def class_names(loaded: LoadedArtifacts, dataset: DatasetRef, image_size: int) -> tuple[str, ...]:

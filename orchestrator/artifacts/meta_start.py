@@ -13,8 +13,10 @@ from torch import Tensor
 from bolt.clip.tensor_files import save_tensors
 from bolt.training.meta import REPORT_INTERVAL, MetaTask, meta_learn
 from bolt.training.meta_recipe import MetaRecipe
+from orchestrator.artifacts.device_images import KEPT_BYTES, place_images
 from orchestrator.artifacts.head import Head
-from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.host_work import HostWork, launches, views_on_device
+from orchestrator.artifacts.images import Images, stored_pixels
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, TRAINING_FACTOR, ArtifactSpec
 from orchestrator.artifacts.support_images import Views
@@ -58,11 +60,24 @@ class MetaStart(ArtifactSpec):
         return FLOAT_BYTES * catalog.backbone(self.backbone.name).parameters
 
     def gflops(self, catalog: Catalog) -> float:
-        recipe = self.recipe
-        images_per_task = recipe.support * recipe.inner_steps + recipe.query
-        passes = 2 if recipe.variant == "maml" else 1
-        images = TRAINING_FACTOR * passes * recipe.steps * recipe.tasks_per_step * images_per_task
+        passes = 2 if self.recipe.variant == "maml" else 1
+        images = TRAINING_FACTOR * passes * self._episodes * self._images_per_episode
         return images * catalog.backbone(self.backbone.name).gflops_per_image
+
+    def host_work(self, catalog: Catalog) -> HostWork:
+        pixels = [stored_pixels(catalog.dataset(each.name), self.image_size) for each in self.datasets]
+        drawn = self._episodes * (self.recipe.support + self.recipe.query)
+        steps = self._episodes * (self.recipe.inner_steps + 1)
+        views = views_on_device(drawn, sum(pixels) / len(pixels))
+        return views + launches(catalog.backbone(self.backbone.name).layers, steps, 0)
+
+    @property
+    def _episodes(self) -> int:
+        return self.recipe.steps * self.recipe.tasks_per_step
+
+    @property
+    def _images_per_episode(self) -> int:
+        return self.recipe.support * self.recipe.inner_steps + self.recipe.query
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Meta-learn the tower into ``tower.safetensors``.
@@ -96,9 +111,10 @@ class MetaStart(ArtifactSpec):
     def _task(self, dataset: DatasetRef, loaded: LoadedArtifacts) -> MetaTask:
         """One dataset's training images, seen through light crops."""
         images, views = loaded.get(self._images(dataset)), Views(light=True)
+        placed = place_images(self._images(dataset), images, loaded, KEPT_BYTES // len(self.datasets))
 
         def pixels(view: int, rows: Tensor) -> Tensor:
-            return views.draw(images, rows.tolist(), view, size=self.image_size, dataset=dataset.name, seed=META_SEED)
+            return views.draw(placed, rows.tolist(), view, size=self.image_size, dataset=dataset.name, seed=META_SEED)
 
         return MetaTask(dataset.name, loaded.get(self._head(dataset)), torch.from_numpy(images.labels), pixels)
 

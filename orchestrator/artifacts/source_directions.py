@@ -13,6 +13,7 @@ from bolt.clip.tensor_files import save_tensors
 from bolt.clip.tensor_names import matrix_names
 from bolt.spectral.directions import top_directions
 from orchestrator.artifacts.adopted_source import Source
+from orchestrator.artifacts.host_work import HostWork, decomposition
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
 from orchestrator.catalog import Catalog
@@ -53,6 +54,9 @@ class SourceDirections(ArtifactSpec):
         block = (3 * width + width) + (width + width) + 2 * (4 * width + width)
         rows_and_columns = backbone.layers * block + width + backbone.embed_dim
         return FLOAT_BYTES * self.top_k * rows_and_columns
+
+    def host_work(self, catalog: Catalog) -> HostWork:
+        return decomposition(catalog.backbone(self.source.backbone.name).parameters)
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Decompose every matrix into ``<matrix>.u`` (m, k), ``<matrix>.s`` (k,) and ``<matrix>.v`` (n, k)."""

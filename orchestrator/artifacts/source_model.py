@@ -19,8 +19,10 @@ from bolt.task.support import batch_order
 from bolt.task.task import cosine_classifier
 from bolt.training.finetune import finetune_source
 from bolt.training.loop import TrainingRecipe
+from orchestrator.artifacts.device_images import place_images
 from orchestrator.artifacts.head import Head
-from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.host_work import HostWork, launches, views_on_device
+from orchestrator.artifacts.images import Images, stored_pixels
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, TRAINING_FACTOR, ArtifactSpec
 from orchestrator.artifacts.support_images import Views
@@ -80,19 +82,27 @@ class SourceModel(ArtifactSpec):
         images = TRAINING_FACTOR * sizes.train * (self.recipe.epochs or 1) + sizes.test
         return images * catalog.backbone(self.backbone.name).gflops_per_image
 
+    def host_work(self, catalog: Catalog) -> HostWork:
+        entry, backbone = catalog.dataset(self.dataset.name), catalog.backbone(self.backbone.name)
+        seen = entry.sizes.train * (self.recipe.epochs or 1)
+        views = views_on_device(seen, stored_pixels(entry, self.image_size))
+        return views + launches(backbone.layers, seen / self.recipe.batch_size, 0)
+
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Fine-tune the image tower into ``tower.safetensors``, and note its test accuracy beside the frozen one's.
 
         A build that was killed continues from its last snapshot and ends with the same bits.
         """
         name, views = self.dataset.name, Views(light=True)
-        images = loaded.get(Images(self.dataset, "train", self.image_size))
+        spec = Images(self.dataset, "train", self.image_size)
+        images = loaded.get(spec)
+        placed = place_images(spec, images, loaded)
         recipe = TrainingRecipe(**asdict(self.recipe))
         resume = builder.snapshots.load()
         curve = [row["train_loss"] for row in resume["curve"]] if resume else []
 
         def pixels(view: int, rows: Tensor) -> Tensor:
-            return views.draw(images, rows.tolist(), view, size=self.image_size, dataset=name, seed=SOURCE_SEED)
+            return views.draw(placed, rows.tolist(), view, size=self.image_size, dataset=name, seed=SOURCE_SEED)
 
         def on_epoch_end(epoch: int, state: Callable[[], dict[str, Any]]) -> None:
             builder.progress(epoch + 1, recipe.epochs)

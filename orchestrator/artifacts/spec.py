@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from orchestrator.artifacts.host_work import HostWork
 from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
 from orchestrator.catalog import Catalog
 from orchestrator.core.settings import RunSettings
@@ -14,7 +15,7 @@ from orchestrator.store import Artifact, Builder
 from orchestrator.util.identity import address, encode
 
 TRAINING_FACTOR = 3.0
-"""Operations of a forward and backward pass of a network, as a multiple of a forward pass."""
+"""Operations of a forward and backward pass that trains all weights of a network, as a multiple of a forward pass."""
 
 FLOAT_BYTES = 4
 """Bytes of a float32 number."""
@@ -79,6 +80,15 @@ class ArtifactSpec(ABC):
     def gflops(self, catalog: Catalog) -> float:
         """Estimated 10^9 operations that a build takes in the backbone; 0 if it does not run the backbone."""
         return 0.0
+
+    def gflops_by_backbone(self, catalog: Catalog) -> dict[str, float]:
+        """The same by the name of the backbone that the build runs; empty if it runs none."""
+        backbone, gflop = getattr(self, "backbone", None), self.gflops(catalog)
+        return {backbone.name: gflop} if backbone is not None and gflop else {}
+
+    def host_work(self, catalog: Catalog) -> HostWork:
+        """Estimated seconds that a build keeps a CPU core busy beside a GPU; next to none by default."""
+        return HostWork()
 
     @abstractmethod
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bolt.clip.tensor_files import save_tensors
 from bolt.task.task import EVALUATION_VIEW
+from orchestrator.artifacts.host_work import HostWork, views_on_device
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
 from orchestrator.artifacts.support_images import SupportImages, Views, support_pool
@@ -56,6 +57,9 @@ class SupportFeatures(ArtifactSpec):
 
     def gflops(self, catalog: Catalog) -> float:
         return self._encoded_images(catalog) * catalog.backbone(self.backbone.name).gflops_per_image
+
+    def host_work(self, catalog: Catalog) -> HostWork:
+        return views_on_device(self._encoded_images(catalog))
 
     def _encoded_images(self, catalog: Catalog) -> int:
         return catalog.dataset(self.support.dataset.name).classes * self.support.shots * (self.views + 1)

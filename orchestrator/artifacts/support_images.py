@@ -18,6 +18,7 @@ from bolt.clip.preprocess import rgb_pixels
 from bolt.task.support import SupportDraw, draw_support
 from bolt.task.task import EVALUATION_VIEW
 from orchestrator.artifacts.device_images import ImageViews, place_images
+from orchestrator.artifacts.host_work import HostWork, decoding
 from orchestrator.artifacts.images import TYPICAL_SIDE
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import ArtifactSpec
@@ -96,6 +97,10 @@ class SupportImages(ArtifactSpec):
     def size_bytes(self, catalog: Catalog) -> int:
         entry = catalog.dataset(self.dataset.name)
         return entry.classes * self.shots * 3 * (entry.image_side or TYPICAL_SIDE) ** 2
+
+    def host_work(self, catalog: Catalog) -> HostWork:
+        entry = catalog.dataset(self.dataset.name)
+        return decoding(entry.classes * self.shots, (entry.image_side or TYPICAL_SIDE) ** 2)
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Draw the support and decode its images only, a few per class however large the split is."""

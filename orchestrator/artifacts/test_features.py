@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bolt.clip.tensor_files import save_tensors
+from orchestrator.artifacts.host_work import HostWork, launches, test_images_read
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
@@ -51,6 +52,10 @@ class TestFeatures(ArtifactSpec):
     def gflops(self, catalog: Catalog) -> float:
         images = catalog.dataset(self.dataset.name).sizes.test
         return images * catalog.backbone(self.backbone.name).gflops_per_image
+
+    def host_work(self, catalog: Catalog) -> HostWork:
+        images = catalog.dataset(self.dataset.name).sizes.test
+        return test_images_read(images) + launches(catalog.backbone(self.backbone.name).layers, 0, images / BATCH)
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Encode the test images."""

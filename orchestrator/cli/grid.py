@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -11,6 +11,9 @@ from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, Devi
 from orchestrator.cli.workspace import Workspace, open_workspace
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import parse_bytes, parse_duration
+
+if TYPE_CHECKING:
+    from orchestrator.planning.gpu_speeds import GpuKind
 
 Only = Annotated[
     list[str] | None, typer.Option("--only", metavar="FIELD=A,B", help="keep cells that match; may be repeated")
@@ -25,6 +28,10 @@ DiskBudget = Annotated[
 GpuMemory = Annotated[
     str | None,
     typer.Option("--gpu-memory", metavar="SIZE", help="show how GPUs of that size would be packed, e.g. 40GiB"),
+]
+GpuName = Annotated[
+    str | None,
+    typer.Option("--gpu", metavar="KIND", help="show the hours on one GPU of that kind, e.g. h200, a100, 4090"),
 ]
 Retry = Annotated[bool, typer.Option("--retry-failed", help="run the cells again that are recorded as failed")]
 
@@ -91,19 +98,29 @@ def plan(
     retry_failed: Retry = False,
     disk_budget: DiskBudget = None,
     gpu_memory: GpuMemory = None,
+    gpu: GpuName = None,
 ) -> None:
     """Show what a grid holds and what it would take.
 
     Nothing runs.
     """
+    from orchestrator.planning.gpu_speeds import find_gpu
+
+    kind = find_gpu(gpu) if gpu else None
     workspace = open_workspace(grid, store, data_root, catalog, only=only, overrides=set_, limit=limit)
     budget = parse_bytes(disk_budget, "--disk-budget") if disk_budget else None
-    _print_plan(workspace, retry_failed, budget, gpu_memory)
+    _print_plan(workspace, retry_failed, budget, gpu_memory, kind)
 
 
-def _print_plan(workspace: Workspace, retry_failed: bool, disk_budget: int | None, gpu_memory: str | None) -> None:
+def _print_plan(
+    workspace: Workspace,
+    retry_failed: bool,
+    disk_budget: int | None,
+    gpu_memory: str | None,
+    kind: GpuKind | None = None,
+) -> None:
     from orchestrator.planning.plan_view import plan_view
 
-    gpu = parse_bytes(gpu_memory, "--gpu-memory") if gpu_memory else None
+    size = parse_bytes(gpu_memory, "--gpu-memory") if gpu_memory else None
     made = workspace.plan(retry_failed=retry_failed)
-    Console().print(plan_view(made, workspace.store, disk_budget, gpu))
+    Console().print(plan_view(made, workspace.store, disk_budget, size, kind))

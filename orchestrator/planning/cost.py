@@ -27,7 +27,6 @@ from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from orchestrator.artifacts.required import configured_method
-from orchestrator.artifacts.spec import TRAINING_FACTOR
 from orchestrator.catalog import Catalog
 from orchestrator.catalog.text_sizes import text_sizes
 from orchestrator.core.cell import Cell
@@ -135,11 +134,11 @@ def cell_gflops(cell: Cell, catalog: Catalog) -> float:
     backbone = catalog.backbone(cell.backbone.name)
     track, entry = TRACKS[cell.track], catalog.dataset(cell.dataset.name)
     work = track.tower_passes(method, settings, cell.shots * entry.classes, entry.sizes.test)
-    images = work.forward + TRAINING_FACTOR * work.training
+    images = work.forward + method.training_forwards * work.training
     if method.changes_tower:
         scorings = 1 + getattr(settings, "epochs", 0) * track.scored_after_epochs
         images += scorings * sum(catalog.dataset(ref.name).sizes.test for ref in cell.evaluate_on)
-    prompts = TRAINING_FACTOR * work.text_training * entry.classes
+    prompts = method.training_forwards * work.text_training * entry.classes
     text = prompts * text_sizes(backbone).gflops_per_prompt if prompts else 0.0
     return images * backbone.gflops_per_image + text
 

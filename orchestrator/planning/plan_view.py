@@ -14,6 +14,8 @@ from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.planning.checks import bytes_to_build, check_disk_space, check_inputs, disk_line
 from orchestrator.planning.estimate import estimate_line
+from orchestrator.planning.gpu_estimate import gpu_view
+from orchestrator.planning.gpu_speeds import GpuKind
 from orchestrator.planning.packing import ASSUMED_GPU_MIB, HEADROOM, Demand, Packing
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.text_limits import text_limits
@@ -26,7 +28,13 @@ SHOWN_METHODS = 4
 SHOWN_LIMITS = 6
 
 
-def plan_view(plan: Plan, store: Store, disk_budget: int | None = None, gpu_bytes: int | None = None) -> RenderableType:
+def plan_view(
+    plan: Plan,
+    store: Store,
+    disk_budget: int | None = None,
+    gpu_bytes: int | None = None,
+    gpu: GpuKind | None = None,
+) -> RenderableType:
     """Tables of cells, artifacts and GPU packing, and the estimate with what it is based on.
 
     Args:
@@ -34,6 +42,7 @@ def plan_view(plan: Plan, store: Store, disk_budget: int | None = None, gpu_byte
         store: where its artifacts will be.
         disk_budget: bytes that the artifacts to build may take; ``None`` for the free space.
         gpu_bytes: memory of the GPUs to show the packing for; ``None`` for the GPUs of this machine.
+        gpu: the kind of GPU to show the hours on; ``None`` to leave them out.
     """
     parts: list[RenderableType] = [Text(f"{plan.grid.name}: {plan.grid.title}", style="bold"), Text(counts_line(plan))]
     parts += [Text(), _cell_table(plan), Text(), _artifact_table(plan)]
@@ -41,6 +50,8 @@ def plan_view(plan: Plan, store: Store, disk_budget: int | None = None, gpu_byte
     if plan.todo:
         parts += [packing_view(plan, gpu_bytes), Text()]
     parts.append(Text(estimate_line(plan)))
+    if gpu is not None and plan.todo:
+        parts += [Text(), gpu_view(plan, gpu), Text()]
     parts += [Text(line, style="yellow") for line in limit_lines(text_limits(plan, store))]
     for check in (partial(check_disk_space, plan, store, disk_budget), partial(check_inputs, plan)):
         try:

@@ -31,7 +31,7 @@ WORDS = (
 )  # fmt: skip
 OPTIONS = (
     "--only", "--set", "--limit", "--store", "--disk-budget", "--data-root", "--catalog",
-    "--retry-failed", "--gpu-memory",
+    "--retry-failed", "--gpu-memory", "--gpu",
 )  # fmt: skip
 
 words = st.sampled_from(WORDS) | st.sampled_from(WORDS).flatmap(near) | st.text(max_size=6)
