@@ -106,7 +106,7 @@ def plan(
     """
     from orchestrator.planning.gpu_speeds import find_gpu
 
-    kind = find_gpu(gpu) if gpu else None
+    kind = find_gpu(gpu) if gpu is not None else None
     workspace = open_workspace(grid, store, data_root, catalog, only=only, overrides=set_, limit=limit)
     budget = parse_bytes(disk_budget, "--disk-budget") if disk_budget else None
     _print_plan(workspace, retry_failed, budget, gpu_memory, kind)

@@ -62,8 +62,8 @@ def gpu_view(plan: Plan, gpu: GpuKind) -> RenderableType:
         f"rests on: operations counted for each method and tower; {gpu.source}; assumed shares of those peaks that "
         f"towers sustain; CPU work as measured on one server core. Nothing was measured on this GPU"
     )
-    title = Text(f"hours on one {gpu.title}, artifacts included", style="bold")
-    return Group(title, table, *map(Text, lines), Text(rests_on, style="dim"))
+    heading_line = Text(f"hours on one {gpu.title}, artifacts included", style="bold")
+    return Group(heading_line, table, *map(Text, lines), Text(rests_on, style="dim"))
 
 
 def _host_line(host: HostWork) -> str:
