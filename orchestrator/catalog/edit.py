@@ -5,7 +5,6 @@ The file is replaced in one step, and only if the new text reads back as the old
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ import yaml
 from orchestrator.catalog.location import Location, display_path
 from orchestrator.catalog.validation import as_mapping
 from orchestrator.catalog.yaml_files import EXPONENT_FLOAT, FLOAT_TAG, parse_yaml, read_text
+from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError
 
 Sections = Mapping[str, Mapping[str, Any]]
@@ -129,16 +129,9 @@ def _block(entries: Mapping[str, Any], indent: int) -> list[str]:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file in one step; a symbolic link stays one."""
-    target = path.resolve()
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, target)
+        path.resolve().parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise UserError(f"cannot be written: {error}", where=display_path(path)) from None

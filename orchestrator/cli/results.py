@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, GridName, StoreUrl, run_settings
+from orchestrator.util.atomic_files import replacing
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError, unknown_name
 from orchestrator.util.units import pluralize
@@ -43,7 +44,8 @@ def results(
         sys.stdout.buffer.write(content)
         return
     try:
-        output.write_bytes(content)
+        with replacing(output) as partial:
+            partial.write_bytes(content)
     except OSError as error:
         raise UserError(f"the table cannot be written: {error.strerror or error}", where=f"-o {output}") from None
     print_line(f"{output}: {pluralize(len(rows), 'row')}")

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -20,6 +20,7 @@ from orchestrator.catalog.routes import FolderRoute, ManifestRoute
 from orchestrator.datasets.images import thread_map, why_unreadable
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
+from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import pluralize
 
@@ -203,10 +204,5 @@ def _read(entry: DatasetEntry, data_root: Path | None) -> dict[str, ImageFile] |
 
 
 def _write(entry: DatasetEntry, data_root: Path, images: Mapping[str, ImageFile]) -> None:
-    path = checksums_file(entry, data_root)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with contextlib.suppress(OSError), replacing(checksums_file(entry, data_root)) as temporary:
         temporary.write_text(json.dumps({"images": images}, indent=0), encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)

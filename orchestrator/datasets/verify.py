@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +20,7 @@ from orchestrator.datasets.images import thread_map, why_unreadable
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import Part, RawDataset
 from orchestrator.datasets.splits import SplitManifest, split_manifest
+from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError
 
 UPRIGHT = 1
@@ -167,10 +167,9 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
         raise UserError(
             f"the name {unlistable[0]!r} has a tab or a line break, so it cannot be listed", hint="rename it"
         )
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text("".join(f"{o}\t{reason}\n" for o, reason in sorted(listed.items())), encoding="utf-8")
-        os.replace(temporary, path)
+        with replacing(path) as temporary:
+            temporary.write_text("".join(f"{o}\t{reason}\n" for o, reason in sorted(listed.items())), encoding="utf-8")
     except OSError as error:
         raise UserError(f"the list of excluded images cannot be written: {error}", where=str(path)) from None
     return path

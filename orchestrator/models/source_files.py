@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from orchestrator.artifacts.source_model import TOWER_FILE, source_address
 from orchestrator.models.find_result import find_result
 from orchestrator.store import Artifact, CorruptArtifact, Store
+from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError, unknown_name
 
 KINDS = ("SourceModel", "AdoptedSource")
@@ -40,7 +40,8 @@ def export_sources(store: Store, folder: Path, *, backbone: str | None = None, c
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for artifact, target in zip(found, targets, strict=True):
-            _copy(artifact.path(TOWER_FILE), target)
+            with replacing(target) as temporary:
+                shutil.copyfile(artifact.path(TOWER_FILE), temporary)
     except OSError as error:
         raise UserError(f"the source models cannot be written: {error.strerror or error}", where=str(folder)) from None
     return targets
@@ -79,13 +80,3 @@ def _of_backbone(store: Store, backbone: str | None) -> list[Artifact]:
     if backbone is not None and backbone not in found:
         raise unknown_name("backbone with source models", backbone, found, where="--backbone")
     return found[backbone or next(iter(found))]
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy a file in one step."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        shutil.copyfile(source, temporary)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError
 
 FORMAT = 1
@@ -63,12 +63,10 @@ def write_bundle(path: Path, manifest: Mapping[str, Any], files: Mapping[str, by
             archive.writestr(entry, content)
         archive.comment = b"-" * _COMMENT_SIZE  # the size stands before it, so it counts as well
     body = stream.getvalue()[:-_COMMENT_SIZE]
-    partial = path.with_name(f".{path.name}.part")
     try:
-        partial.write_bytes(body + _COMMENT + _digest(body).encode())
-        os.replace(partial, path)
+        with replacing(path) as partial:
+            partial.write_bytes(body + _COMMENT + _digest(body).encode())
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise UserError(f"the bundle cannot be written: {error.strerror or error}", where=f"-o {path}") from None
 
 
