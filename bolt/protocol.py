@@ -14,6 +14,10 @@ Baseline = Literal["sound", "as_published"]
 """How a baseline is run: as its own authors define it, or as in the BOLT authors' code with its mistakes."""
 
 
+Precision = Literal["float32", "tf32", "bfloat16"]
+"""The number format of a tower's matrix products, see :mod:`bolt.clip.precision`."""
+
+
 @dataclass(frozen=True)
 class Protocol:
     """The switches of an evaluation protocol. Each can change an accuracy, so all are part of a cell's identity.

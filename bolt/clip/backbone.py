@@ -13,10 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bolt.clip.precision import check_precision
 from bolt.clip.preprocess import normalise
 from bolt.clip.text_tower import TextTower
 from bolt.clip.tower import ImageTower, tower_digest
 from bolt.clip.tower_shape import Activation
+from bolt.protocol import Precision
 
 _PROMPT_BATCH = 256
 
@@ -54,6 +56,7 @@ class Backbone:
         self.std = tuple(std)
         self._text = text.requires_grad_(False).eval()
         self._tokenizer = tokenizer
+        self._at: dict[Precision, Backbone] = {}
 
     @cached_property
     def digest(self) -> str:
@@ -81,6 +84,28 @@ class Backbone:
         return self.tower.shape.activation
 
     @property
+    def precision(self) -> Precision | None:
+        """Number format of the towers' products, see :mod:`bolt.clip.precision`; ``None`` is the device's default."""
+        return self.tower.precision
+
+    def at(self, precision: Precision | None) -> Backbone:
+        """The same backbone, computing in another number format; it shares all tensors. ``None`` changes nothing.
+
+        Raises :class:`bolt.clip.precision.UnsupportedPrecision` if its device cannot compute in it.
+        """
+        check_precision(precision, self.device)
+        if precision is None or precision == self.precision:
+            return self
+        if precision not in self._at:
+            other = copy.copy(self)
+            other._at = {}
+            other.__dict__.pop("text_tower", None)
+            other.tower = self.tower.copy()
+            other.tower.precision = precision
+            self._at[precision] = other
+        return self._at[precision]
+
+    @property
     def device(self) -> torch.device:
         """Device of the image tower, and of the text tower when it is used."""
         return self.tower.class_embedding.device
@@ -89,6 +114,7 @@ class Backbone:
         """Move the image tower now, and the text tower when it is next used; returns the backbone itself."""
         self.tower.to(device)
         self.__dict__.pop("text_tower", None)
+        self._at.clear()
         return self
 
     @cached_property
@@ -97,7 +123,9 @@ class Backbone:
 
         Raises ``bolt.clip.tower_shape.UnsupportedTower`` for other than open_clip's plain causal text transformer.
         """
-        return TextTower.from_open_clip(self._text.to(self.device))
+        tower = TextTower.from_open_clip(self._text.to(self.device))
+        tower.precision = self.precision
+        return tower
 
     def tokenize(self, prompts: Sequence[str]) -> Tensor:
         """The token numbers of prompts, (P, context length), on the backbone's device; the end token is the largest."""

@@ -15,20 +15,27 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from bolt.clip.precision import forward_pass
 from bolt.clip.tensor_names import tensor_names
 from bolt.clip.tower import Block
 from bolt.clip.tower_shape import TextShape, text_shape_from_open_clip
+from bolt.protocol import Precision
 
 PROMPTS_AT_ONCE = 256
 """More prompts than this pass the tower in parts. In training, each part is computed again in the backward pass."""
 
 
 class TextTower(nn.Module):
-    """A causal text transformer: token embeddings (P, L, W) -> raw joint embeddings (P, D)."""
+    """A causal text transformer: token embeddings (P, L, W) -> raw joint embeddings (P, D).
+
+    Attributes:
+        precision: number format of the products; copies inherit it. ``None`` is the device's default.
+    """
 
     def __init__(self, shape: TextShape) -> None:
         super().__init__()
         self.shape = shape
+        self.precision: Precision | None = None
         self.token_embedding = nn.Embedding(shape.vocabulary, shape.width)
         self.positional_embedding = nn.Parameter(torch.empty(shape.context_length, shape.width))
         self.blocks = nn.ModuleList(Block(shape, causal=True) for _ in range(shape.layers))
@@ -81,7 +88,9 @@ class TextTower(nn.Module):
     def _encode(self, embeddings_PLW: Tensor, ends_P: Tensor) -> Tensor:
         length = embeddings_PLW.shape[1]
         x_PLW = embeddings_PLW + self.positional_embedding[:length]
-        for block in self.blocks:
-            x_PLW = block(x_PLW, length)
-        last_PW = x_PLW[torch.arange(len(ends_P), device=ends_P.device), ends_P]
-        return cast(Tensor, self.proj(self.ln_final(last_PW)))
+        with forward_pass(self.precision, x_PLW.device):
+            for block in self.blocks:
+                x_PLW = block(x_PLW, length)
+            last_PW = x_PLW[torch.arange(len(ends_P), device=ends_P.device), ends_P]
+            embeddings_PD = cast(Tensor, self.proj(self.ln_final(last_PW)))
+        return embeddings_PD.float() if self.precision == "bfloat16" else embeddings_PD

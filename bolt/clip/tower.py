@@ -20,8 +20,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from bolt.clip.precision import forward_pass
 from bolt.clip.tensor_names import PROJECTION, check_tensors, matrix_module_paths, tensor_names
 from bolt.clip.tower_shape import BlockShape, TowerShape, shape_from_open_clip
+from bolt.protocol import Precision
 
 
 class QuickGELU(nn.Module):
@@ -90,11 +92,16 @@ class Block(nn.Module):
 
 
 class ImageTower(nn.Module):
-    """A vision transformer: normalised images (B, 3, S, S) -> raw joint embeddings (B, D)."""
+    """A vision transformer: normalised images (B, 3, S, S) -> raw joint embeddings (B, D).
+
+    Attributes:
+        precision: number format of the products; copies inherit it. ``None`` is the device's default.
+    """
 
     def __init__(self, shape: TowerShape) -> None:
         super().__init__()
         self.shape = shape
+        self.precision: Precision | None = None
         tokens = (shape.image_size // shape.patch_size) ** 2 + 1
         self.class_embedding = nn.Parameter(torch.empty(shape.width))
         self.positional_embedding = nn.Parameter(torch.empty(tokens, shape.width))
@@ -118,6 +125,11 @@ class ImageTower(nn.Module):
 
     def forward(self, images_B3SS: Tensor) -> Tensor:
         """Raw (not normalised) embeddings, (B, D)."""
+        with forward_pass(self.precision, images_B3SS.device):
+            features_BD = self._encode(images_B3SS)
+        return features_BD.float() if self.precision == "bfloat16" else features_BD
+
+    def _encode(self, images_B3SS: Tensor) -> Tensor:
         patches_BTW = self.conv1(images_B3SS).flatten(2).transpose(1, 2)
         class_token = self.class_embedding.to(patches_BTW.dtype).expand(len(patches_BTW), 1, -1)
         x = torch.cat([class_token, patches_BTW], dim=1) + self.positional_embedding.to(patches_BTW.dtype)

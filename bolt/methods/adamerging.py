@@ -30,6 +30,7 @@ from bolt.methods.base import Method, TowerPasses, register
 from bolt.methods.common.composed_tower import stack_task_vectors, tensors_by_open_clip_name, trainable_composition
 from bolt.methods.common.composition import Composition
 from bolt.methods.common.merging import required_sources
+from bolt.protocol import Precision
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task, cosine_classifier
 from bolt.training.adaptation import adapted
 from bolt.training.loop import Curve, MetricsCallback, TrainingRecipe, fit
@@ -79,13 +80,14 @@ def minimise_entropy(
     order: Callable[[int], Tensor],
     settings: AdaMergingSettings,
     report: MetricsCallback = lambda step, metrics: None,
+    precision: Precision | None = None,
 ) -> Curve:
     """Train the coefficients from their start; returns the loss of every step.
 
     Args:
         logits_of: ``logits_of(rows)`` -> logits (B, C) of these images under the composed weights.
         order: ``order(step)`` -> the images of both batches of a step.
-        report: see :func:`bolt.training.loop.fit`; an epoch is one step.
+        report, precision: see :func:`bolt.training.loop.fit`; an epoch is one step.
 
     Raises:
         bolt.training.loop.Diverged: if the loss or a coefficient becomes NaN or infinite.
@@ -106,6 +108,7 @@ def minimise_entropy(
         order,
         recipe,
         report=report,
+        precision=precision,
     )
 
 
@@ -129,7 +132,7 @@ def adapt(task: Task, settings: AdaMergingSettings) -> Adapted:
     def order(step: int) -> Tensor:
         return unlabelled.order("adamerging", step, len(unlabelled))[: _BATCHES * settings.batch_size]
 
-    minimise_entropy(composition, logits_of, order, settings, task.report)
+    minimise_entropy(composition, logits_of, order, settings, task.report, backbone.precision)
     lambda_SP = composition.coefficients.detach().squeeze(-1)
     used_SP = lambda_SP.clamp(0, 1)
     counts_C = torch.bincount(torch.cat([*predicted]))

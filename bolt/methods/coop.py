@@ -132,6 +132,7 @@ def adapt(task: Task, settings: CoOpSettings) -> Adapted:
         views=min(settings.views, recipe.epochs),
         make_optimiser=sgd,
         schedule=coop_schedule(recipe),
+        precision=backbone.precision,
     )
 
 

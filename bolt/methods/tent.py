@@ -95,6 +95,7 @@ def minimise_entropy(
         task.report,
         on_epoch_end=lambda epoch, state: task.after_epoch(epoch, make),
         schedule=lambda step, steps_per_epoch: settings.learning_rate,
+        precision=task.backbone.precision,
     )
 
 

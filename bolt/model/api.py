@@ -20,7 +20,7 @@ from bolt.methods import METHODS
 from bolt.model.checkpoint_sources import CheckpointSources, checkpoint_paths
 from bolt.model.in_memory import InMemoryImages
 from bolt.model.model import ImageInput, Model
-from bolt.protocol import STRICT
+from bolt.protocol import STRICT, Precision
 from bolt.spectral.sources import Sources
 from bolt.task.class_vectors import classes_by_vector
 from bolt.task.task import ClassText, Task
@@ -122,6 +122,7 @@ def adapt(
     mirror: bool = True,
     exif_rotation: bool = True,
     initial: Mapping[str, Tensor] | None = None,
+    precision: Precision | None = None,
     **settings: Any,
 ) -> Model:
     """Adapt a backbone to a few images with any registered method.
@@ -142,13 +143,17 @@ def adapt(
         mirror: whether training views may be mirrored; use ``False`` if mirroring changes the class, as for letters.
         exif_rotation: whether photographs are rotated by their EXIF orientation, now and in predictions.
         initial: tensors of a meta-learned image tower, for the method that starts from one.
+        precision: number format of the towers' products, ``float32``, ``tf32`` or ``bfloat16``; by default that of the
+            device. The model computes in it until it is saved.
         settings: settings of the method, by name.
 
     Raises:
         bolt.methods.UnknownName: for a method or setting that does not exist, with the nearest that does.
         ValueError: if labels and images do not fit, a class has no image, the method needs labels or sources that are
             missing, or a setting has an invalid value.
+        bolt.clip.precision.UnsupportedPrecision: if the device cannot compute in the number format.
     """
+    backbone = backbone.at(precision)
     chosen = METHODS[method]
     track = "fewshot" if labels is not None else "tta"
     if track not in chosen.tracks:

@@ -73,6 +73,7 @@ def train(
         on_epoch_end=lambda epoch, state: task.after_epoch(epoch, lambda: adapted(task, trainable)),
         relative_rates=relative_rates,
         quirks=quirks,
+        precision=task.backbone.precision,
     )
 
 

@@ -67,5 +67,6 @@ def finetune_source(
         report,
         on_epoch_end=on_epoch_end,
         resume=resume,
+        precision=backbone.precision,
     )
     return tower.state_dict_open_clip()

@@ -16,7 +16,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from bolt.protocol import STRICT, Protocol
+from bolt.clip.precision import training_step
+from bolt.protocol import STRICT, Precision, Protocol
 
 MetricsCallback = Callable[[int, Mapping[str, float]], None]
 """``callback(epoch, metrics)``, called after each epoch with numbers to plot."""
@@ -39,8 +40,8 @@ class TrainingRecipe:
         warmup_fraction: share of all steps over which the learning rate rises linearly.
         warmup_steps: a number of warm-up steps, which replaces ``warmup_fraction``.
         clip_norm: largest global norm of the gradient; 0 switches clipping off.
-        precision: ``bfloat16`` computes the loss under autocast if the parameters are on a GPU. Parameters, gradients
-            and optimiser stay float32.
+        precision: of parameters, gradients and optimiser, always ``float32``. The number format of a tower's products
+            belongs to the tower, see :mod:`bolt.clip.precision`.
         schedule: after the warm-up, a ``cosine`` to zero per step, or a ``constant`` rate. ``halving``: the rate halves
             after every epoch, without a warm-up.
         epsilon: AdamW's, added to the root of the second moment.
@@ -54,7 +55,7 @@ class TrainingRecipe:
     warmup_fraction: float = 0.1
     clip_norm: float = 1.0
     warmup_steps: int | None = None
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Literal["float32"] = "float32"
     schedule: Literal["cosine", "constant", "halving"] = "cosine"
     epsilon: float = 1e-8
     accumulate: int = 1
@@ -69,7 +70,7 @@ class TrainingRecipe:
         for name in ("weight_decay", "clip_norm"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is not negative, unlike {getattr(self, name)}")
-        for name, choices in (("precision", ("float32", "bfloat16")), ("schedule", ("cosine", "constant", "halving"))):
+        for name, choices in (("precision", ("float32",)), ("schedule", ("cosine", "constant", "halving"))):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is {' or '.join(choices)}, not {getattr(self, name)!r}")
         if not 0 <= self.warmup_fraction <= 1 or (self.warmup_steps or 0) < 0:
@@ -140,6 +141,7 @@ def fit(
     quirks: ReferenceQuirks = NO_QUIRKS,
     make_optimiser: Callable[[list[dict[str, Any]], TrainingRecipe], torch.optim.Optimizer] = adamw,
     schedule: Schedule | None = None,
+    precision: Precision | None = "float32",
 ) -> Curve:
     """Train ``parameters`` in place; returns one row of ``train_loss`` and ``learning_rate`` per epoch.
 
@@ -160,6 +162,7 @@ def fit(
         quirks: see :class:`ReferenceQuirks`.
         make_optimiser: ``make_optimiser(groups, recipe)`` -> the optimiser of these groups of parameters.
         schedule: the learning rate of every step; by default the recipe's warm-up and schedule.
+        precision: number format of a step's float32 products on a GPU; that of the tower, if a tower is trained.
 
     Raises:
         Diverged: naming epoch and step, if a loss is NaN or infinite, or a parameter is at the end of an epoch.
@@ -182,9 +185,6 @@ def fit(
         lowest_loss = float(resume.get("lowest_loss", math.inf))  # a snapshot of an earlier version has none
         optimiser.load_state_dict(resume["optimiser"])
         _restore(trained, resume["parameters"])
-    autocast = torch.autocast(
-        device.type, torch.bfloat16, enabled=recipe.precision == "bfloat16" and device.type == "cuda"
-    )
     carry_gradient = False
     for epoch in range(first, recipe.epochs):
         rows = order(epoch)
@@ -202,10 +202,10 @@ def fit(
             if not carry_gradient:
                 optimiser.zero_grad(set_to_none=True)
             for batch in step_batches:
-                with autocast:
-                    loss = loss_of_rows(epoch, batch)
                 share = 1 / (recipe.accumulate if quirks.step_on_full_batches else len(step_batches))
-                (share * loss).backward()  # type: ignore[no-untyped-call]
+                with training_step(precision, device):
+                    loss = loss_of_rows(epoch, batch)
+                    (share * loss).backward()  # type: ignore[no-untyped-call]
                 losses.append(loss.detach())
             carry_gradient = quirks.step_on_full_batches and len(step_batches) < recipe.accumulate
             if carry_gradient:

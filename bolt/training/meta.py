@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from bolt.clip.precision import training_step
 from bolt.seeds import torch_generator
 from bolt.training.episode import HEAD, episode_loss, outer_gradient, twice_differentiable
 from bolt.training.loop import Diverged, MetricsCallback, clip_gradient
@@ -137,7 +138,8 @@ def _episode(
     support, query = slice(recipe.support), slice(recipe.support, None)
     start = dict(encoder.named_parameters()) | {HEAD: backbone.logit_scale * task.head_CD.to(backbone.device)}
     # Fused attention has no second derivative.
-    with sdpa_kernel(SDPBackend.MATH) if recipe.variant == "maml" else nullcontext():
+    attention = sdpa_kernel(SDPBackend.MATH) if recipe.variant == "maml" else nullcontext()
+    with attention, training_step(backbone.precision, backbone.device):
         return outer_gradient(
             start,
             episode_loss(encoder, images_B3SS[support], labels_B[support]),

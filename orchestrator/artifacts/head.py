@@ -5,7 +5,7 @@ Shape legend: C classes, D embedding width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from safetensors.torch import load_file
 from torch import Tensor
@@ -22,7 +22,7 @@ from orchestrator.store import Artifact, Builder
 
 @dataclass(frozen=True)
 class Head(ArtifactSpec):
-    """The zero-shot head: one text embedding of unit length per class, (C, D)."""
+    """The zero-shot head: one text embedding of unit length per class, (C, D), in float32 whatever the towers use."""
 
     kind = "features"
     title = "zero-shot heads"
@@ -33,6 +33,9 @@ class Head(ArtifactSpec):
     backbone: BackboneRef
     dataset: DatasetRef
     image_size: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "backbone", replace(self.backbone, precision=None))  # one head for all number formats
 
     @property
     def name_parts(self) -> tuple[str | int, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -15,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from bolt.clip.backbone import Backbone
+from bolt.clip.precision import UnsupportedPrecision
 from orchestrator.catalog import Catalog, DatasetEntry, backbone_ref, dataset_ref, load_catalog
 from orchestrator.catalog.load_backbone import load_backbone, swap_activation
 from orchestrator.core.cell import BackboneRef, DatasetRef
@@ -77,19 +79,25 @@ class LoadedArtifacts:
         return self.cached(type(spec), spec, lambda: spec.load(self.artifact(spec.address), self.device), spec.kept)
 
     def backbone(self, ref: BackboneRef) -> Backbone:
-        """The frozen backbone on this process's device, with the activation that ``ref`` means. The last one is kept.
+        """The frozen backbone on this process's device, with the activation and precision of ``ref``.
 
-        Raises ``UserError`` if its catalog entry changed since the grid was read.
+        The last one is kept, for all number formats. Raises ``UserError`` if its catalog entry changed since the grid
+        was read, or if the device cannot compute in that number format.
         """
+        stored = replace(ref, precision=None)
 
         def load() -> Backbone:
             entry = self.catalog.backbone(ref.name)
             for swapped, variant in ((False, entry), (True, swap_activation(entry))):
-                if backbone_ref(variant) == ref:
+                if backbone_ref(variant) == stored:
                     return load_backbone(variant, self.device, swapped=swapped)
             raise UserError(f"backbone {ref.name} changed since the grid was read", hint="run the same command again")
 
-        return self.cached(BackboneRef, ref, load, keep=1)
+        backbone = self.cached(BackboneRef, stored, load, keep=1)
+        try:
+            return backbone.at(ref.precision)
+        except UnsupportedPrecision as error:
+            raise UserError(str(error), where="precision") from None
 
     def cached(self, kind: object, key: Hashable, make: Callable[[], Value], keep: int) -> Value:
         """The value that ``make`` gave for this key, or gives now. Of each kind the last used ``keep`` values stay."""

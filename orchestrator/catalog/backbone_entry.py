@@ -40,7 +40,8 @@ class BackboneEntry(StrictModel):
         width, layers, patch: shape of the image tower; the patch side is in pixels.
         gflops_per_image: 10^9 floating-point operations of one forward pass; a multiply-add counts as two.
         parameters: number of parameters of the image tower.
-        precision: number format of its arithmetic.
+        precision: number format of the weights, which are loaded as float32. A grid's ``precision`` is that of the
+            arithmetic.
         published_as: its name in the paper's tables.
     """
 

@@ -12,14 +12,19 @@ from pathlib import Path
 
 import torch
 
+from bolt.clip.precision import used_precision
+from bolt.protocol import Precision
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.store.results import Manifest
 
 PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy", "pillow", "scikit-learn", "peft", "ray")
 
 
-def make_manifest(loaded: LoadedArtifacts, addresses: tuple[str, ...]) -> Manifest:
-    """The manifest of a result that is finished now and read the artifacts at these addresses."""
+def make_manifest(loaded: LoadedArtifacts, addresses: tuple[str, ...], precision: Precision | None = None) -> Manifest:
+    """The manifest of a result that is finished now and read the artifacts at these addresses.
+
+    ``precision`` is that of the cell; ``None`` stands for the default of the device.
+    """
     commit, dirty = _commit()
     return Manifest(
         commit=commit,
@@ -29,6 +34,7 @@ def make_manifest(loaded: LoadedArtifacts, addresses: tuple[str, ...]) -> Manife
         threads=loaded.settings.threads,
         artifacts=addresses,
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        precision=used_precision(precision, loaded.device),
     )
 
 

@@ -70,7 +70,7 @@ def measure(cell: Cell, loaded: LoadedArtifacts) -> Measurement:
         timings=Timings(prepare, fit - recorder.scoring_seconds, score + recorder.scoring_seconds),
         peak_memory_mib=used,
         support_size=len(task.support),
-        manifest=make_manifest(loaded, cell_artifacts(cell, loaded.catalog).addresses),
+        manifest=make_manifest(loaded, cell_artifacts(cell, loaded.catalog).addresses, task.backbone.precision),
         curves={name: tuple(values) for name, values in recorder.curves.items()},
         details={
             **adapted.details,

@@ -7,20 +7,25 @@ are the same measurement, whichever grid they are part of and wherever they run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
-from bolt.protocol import Protocol
-from orchestrator.util.identity import address, encode
+from bolt.protocol import Precision, Protocol
+from orchestrator.util.identity import ADDED_LATER, address, encode
 
 
 @dataclass(frozen=True)
 class BackboneRef:
-    """A backbone by its name and a digest of its architecture, weights and activation."""
+    """A backbone by its name, a digest of its architecture, weights and activation, and how its towers compute.
+
+    Attributes:
+        precision: number format of the towers' products; ``None`` for the default of the device.
+    """
 
     name: str
     digest: str
+    precision: Precision | None = field(default=None, metadata=ADDED_LATER)
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,7 @@ class Cell:
 
 
 @lru_cache(maxsize=4096, typed=True)
-def _shared(kind: type[Ref], **fields: str) -> Ref:
+def _shared(kind: type[Ref], **fields: Any) -> Ref:
     """Make equal references one object, because they take a fifth of the memory of a large grid's results."""
     return kind(**fields)
 

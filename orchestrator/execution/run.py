@@ -24,6 +24,7 @@ from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
 from orchestrator.store.failure_kind import RunStopped, retry_store, store_error
 from orchestrator.util.errors import UserError
+from orchestrator.util.machine import local_gpus
 
 LOG_TAIL = 20_000
 """Characters of a dead worker's output that are kept with the failure."""
@@ -79,7 +80,7 @@ def execute(
         on_phase: called with what the run waits for, such as ``starting Ray workers``. Not called with ``local``.
 
     Raises :class:`~orchestrator.store.failure_kind.RunStopped` when the store cannot be used any more. Nothing is
-    recorded as failed for that reason.
+    recorded as failed for that reason. Raises ``UserError`` as :func:`check_precisions`.
     """
     store = Store(settings.store_url)
     packing = Packing(plan.catalog, plan.costs)
@@ -98,6 +99,7 @@ def execute(
     with nullcontext(local_backend(settings)) if options.local else on_ray as backend:
         if not options.local:
             on_phase("starting Ray workers")
+        check_precisions(plan, settings, len(local_gpus()) if options.local else backend.gpus)
         failed = build_artifacts(plan.missing, backend, settings, store, on_task)
         blocked = find_blocked(plan, failed)
         for cell, cause in blocked.items():
@@ -110,6 +112,17 @@ def execute(
             on_phase("starting Ray workers for the cells")
         backend.run_cells(cells, on_cell)
     return RunSummary(built=len(plan.missing) - len(failed), trials=len(cells))
+
+
+def check_precisions(plan: Plan, settings: RunSettings, gpus: float) -> None:
+    """Raise ``UserError`` before anything runs if a cell asks for ``tf32`` and the run uses no GPU."""
+    asking = [cell for cell in plan.todo if cell.backbone.precision == "tf32"]
+    if asking and not uses_gpus(settings, gpus):
+        raise UserError(
+            f"{len(asking)} cells ask for tf32, which only GPUs compute in, and this run uses none",
+            where="precision",
+            hint="leave precision out for the default of each device, or take float32 or bfloat16",
+        )
 
 
 def build_artifacts(

@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from bolt.protocol import Protocol
+from bolt.protocol import Precision, Protocol
 from orchestrator.catalog import Catalog
 from orchestrator.catalog.location import Location
 from orchestrator.core.cell import Cell
@@ -52,11 +52,13 @@ class Expander:
         self._references = References(catalog, data_root)
         self.sources = SourceResolver(catalog, self._references, gain_of)
 
-    def cells(self, block: Block, protocol: Any, recipe: SourceRecipe, location: Location) -> Iterator[PlannedCell]:
+    def cells(
+        self, block: Block, protocol: Any, precision: Precision | None, recipe: SourceRecipe, location: Location
+    ) -> Iterator[PlannedCell]:
         """The cells of a block; a cell comes twice if the block asks for it twice.
 
         Args:
-            protocol: of the file; the block's own protocol replaces it.
+            protocol, precision: of the file; the block's own replace them, and a method's own precision both.
             recipe: how source models are fine-tuned.
             location: where the block stands.
 
@@ -80,23 +82,24 @@ class Expander:
             scored = find_scored(block, track, target, self._catalog, at)
             for resolved in methods:
                 method = resolved.method
+                computing = resolved.precision or block.precision or precision
                 pool = self.sources.pool(choice, target, scored, sources_at) if resolved.uses_sources else ()
                 if resolved.uses_sources and not pool:  # only where sources are not required
                     continue
                 if resolved.uses_sources and method.uses_source_models:
-                    pool = self.sources.with_gain(choice, backbone, pool, recipe, sources_at)
+                    pool = self.sources.with_gain(choice, backbone, pool, recipe, computing, sources_at)
                 resolved.check_episodes(pool)
                 for k, seed in product(block.shots or (0,), block.seeds or (0,)) if method.uses_support else ((0, 0),):
                     drawn = draw_sources(pool, choice.count, target, seed, sources_at)
                     cell = Cell(
                         track=track.name,
                         protocol=switches,
-                        backbone=self._references.backbone(backbone, switches.activation),
+                        backbone=self._references.backbone(backbone, switches.activation, computing),
                         domain=target.domain,
                         dataset=self._references.dataset(target),
                         evaluate_on=tuple(self._references.dataset(entry) for entry in scored),
                         sources_rule=choice.rule if resolved.uses_sources else "none",
-                        sources=self.sources.references(method, backbone, drawn, recipe, choice.adopted),
+                        sources=self.sources.references(method, backbone, drawn, recipe, choice.adopted, computing),
                         shots=k,
                         method=resolved.ref,
                         seed=seed,

@@ -19,12 +19,14 @@ def cell_labels(planned: Mapping[Cell, PlannedCell]) -> dict[Cell, str]:
     labels: dict[Cell, str] = {}
     methods: dict[str, set[MethodRef]] = {}
     for cell, one in planned.items():
-        labels[cell] = defaults[cell.track, cell.method] if one.label is None else one.label
-        methods.setdefault(labels[cell], set()).add(cell.method)
+        labels[cell] = defaults[cell.track, _with_precision(cell)] if one.label is None else one.label
+        methods.setdefault(labels[cell], set()).add(_with_precision(cell))
     rows: dict[Cell, PlannedCell] = {}
     for cell, label in labels.items():
         if len(methods[label]) > 1:
-            row = replace(cell, method=MethodRef(label, 0, ()))
+            backbone = replace(cell.backbone, precision=None)
+            sources = tuple(replace(source, digest="") for source in cell.sources)
+            row = replace(cell, method=MethodRef(label, 0, ()), backbone=backbone, sources=sources)
             other = rows.setdefault(row, planned[cell])
             if other.cell != cell:
                 what = f"the label {label!r} means two different cells of one row"
@@ -37,8 +39,14 @@ def _default_labels(planned: Mapping[Cell, PlannedCell]) -> dict[tuple[str, Meth
     methods: dict[str, list[MethodRef]] = {}
     for one in planned.values():
         if one.label is None:
-            methods.setdefault(one.cell.track, []).append(one.cell.method)
+            methods.setdefault(one.cell.track, []).append(_with_precision(one.cell))
     return {(track, ref): label for track, refs in methods.items() for ref, label in method_labels(refs).items()}
+
+
+def _with_precision(cell: Cell) -> MethodRef:
+    """A cell's method with the number format of its towers among the settings, so that labels tell it."""
+    settings = {**cell.method.settings_dict(), "precision": cell.backbone.precision or "default"}
+    return replace(cell.method, settings=tuple(settings.items()))
 
 
 def method_labels(methods: Iterable[MethodRef]) -> dict[MethodRef, str]:

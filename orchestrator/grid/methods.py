@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast, get_args
 
 from bolt.methods import METHODS, Method, UnknownName
+from bolt.protocol import Precision
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.location import Location
 from orchestrator.core.cell import MethodRef
@@ -24,6 +25,7 @@ class ResolvedMethod:
         ref: its identity, with the value of every setting.
         uses_sources: whether it reads source datasets with these settings.
         label: the label that the grid gives it, if it gives one.
+        precision: the number format of the towers that its entry gives, if it gives one.
         location: where it stands.
     """
 
@@ -31,6 +33,7 @@ class ResolvedMethod:
     ref: MethodRef
     uses_sources: bool
     label: str | None
+    precision: Precision | None
     location: Location
 
     def check_episodes(self, pool: Iterable[DatasetEntry]) -> None:
@@ -66,12 +69,22 @@ def resolve_method(choice: MethodChoice, track: Track, overrides: Overrides, loc
             f"methods that can: {', '.join(able) or 'none yet'}",
         )
     settings = _configure(method, choice.settings, track, location)
-    if changes := overrides.methods.get(method.name):
+    precision = choice.precision
+    changes = dict(overrides.methods.get(method.name, {}))
+    if "precision" in changes:
+        precision = _precision(changes.pop("precision"), overrides.location(f"{method.name}.precision"))
+    if changes:
         settings = _configure(method, {**choice.settings, **changes}, track, overrides.location(method.name))
     preset = choice.settings.get("preset")
     label = choice.label or (f"{choice.name}[{preset}]" if preset else None)
     ref = MethodRef(method.name, method.version, method.identity_of(settings))
-    return ResolvedMethod(method, ref, method.needs_sources(settings), label, location)
+    return ResolvedMethod(method, ref, method.needs_sources(settings), label, precision, location)
+
+
+def _precision(value: Any, location: Location) -> Precision:
+    if value not in get_args(Precision):
+        raise location.unknown_name("number format", str(value), get_args(Precision))
+    return cast(Precision, value)
 
 
 def _configure(method: Method, changes: Mapping[str, Any], track: Track, location: Location) -> Any:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictInt, model_validator
 
+from bolt.protocol import Precision
 from orchestrator.catalog.validation import StrictModel, printable
 from orchestrator.core.settings import SMALLEST_DIFFERENCE
 from orchestrator.util.errors import short_repr, shorten
@@ -57,17 +58,19 @@ class SourcesChoice(StrictModel):
 
 
 class MethodChoice(StrictModel):
-    """One entry of ``methods``: ``NAME``, or ``NAME: {SETTING: VALUE, as: LABEL}``.
+    """One entry of ``methods``: ``NAME``, or ``NAME: {SETTING: VALUE, precision: FORMAT, as: LABEL}``.
 
     Attributes:
         name: name of the method.
         settings: the settings that differ from the method's defaults; ``preset`` selects a named group of settings.
         label: the value of ``as``: how reports name the method with these settings.
+        precision: number format of the towers in this method's cells; by default that of the block.
     """
 
     name: str
     settings: dict[str, Any] = Field(default={})
     label: Annotated[str, Field(min_length=1), AfterValidator(printable)] | None = None
+    precision: Precision | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -86,8 +89,13 @@ class MethodChoice(StrictModel):
             raise ValueError(
                 f"the settings of {whose} are {short_repr(settings)}; write them as {whose}: {{setting: value}}"
             )
-        own = {str(key): item for key, item in settings.items() if key != "as"}
-        return {"name": str(name), "settings": own, "label": settings.get("as")}
+        own = {str(key): item for key, item in settings.items() if key not in ("as", "precision")}
+        return {
+            "name": str(name),
+            "settings": own,
+            "label": settings.get("as"),
+            "precision": settings.get("precision"),
+        }
 
 
 class Block(StrictModel):
@@ -104,6 +112,7 @@ class Block(StrictModel):
         seeds: seeds of the support draw, from 1.
         methods: the methods to measure.
         protocol: overrides the grid's protocol for this block.
+        precision: overrides the grid's number format for this block.
     """
 
     track: str
@@ -116,6 +125,7 @@ class Block(StrictModel):
     seeds: Numbers | None = None
     methods: Annotated[tuple[MethodChoice, ...], BeforeValidator(_as_list), Field(min_length=1)]
     protocol: Any = None
+    precision: Precision | None = None
 
 
 class VerdictChoice(StrictModel):
@@ -136,6 +146,8 @@ class GridFile(StrictModel):
         description: what it is for, in a sentence or two.
         include: grids whose cells are part of this one: names, or paths relative to this file.
         protocol: how cells are measured: ``strict``, ``published``, or ``{name: strict, SWITCH: VALUE}``.
+        precision: number format of everything that runs a tower: ``float32``, ``tf32`` or ``bfloat16``; by default
+            that of the device.
         fine_tuning: the recipe of the source models, where it differs from the default.
         verdict: how methods are compared.
         blocks: each block is a product of its lists; the grid is their union.
@@ -145,6 +157,7 @@ class GridFile(StrictModel):
     description: str = ""
     include: Names = ()
     protocol: Any = "strict"
+    precision: Precision | None = None
     fine_tuning: dict[str, Any] = Field(default={})
     verdict: VerdictChoice = VerdictChoice()
     blocks: tuple[dict[str, Any], ...] = ()

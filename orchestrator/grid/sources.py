@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bolt.methods import Method
+from bolt.protocol import Precision
 from bolt.seeds import numpy_generator
 from orchestrator.catalog import Catalog, CheckpointEntry, DatasetEntry, backbone_ref, dataset_ref
 from orchestrator.catalog.load_backbone import swap_activation
@@ -28,11 +29,16 @@ def unknown_gain(backbone: str, source: SourceRef) -> None:
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """How a source model is made: fine-tuned by a resolved recipe, or adopted from a checkpoint."""
+    """How a source model is made: fine-tuned by a resolved recipe, or adopted from a checkpoint.
+
+    Attributes:
+        precision: number format of the fine-tuning; ``None`` for the default of the device and adopted checkpoints.
+    """
 
     backbone: str
     dataset: str
     recipe: SourceRecipe | CheckpointEntry
+    precision: Precision | None = None
 
 
 class References:
@@ -41,7 +47,7 @@ class References:
     def __init__(self, catalog: Catalog, data_root: Path | None) -> None:
         self._catalog, self._data_root = catalog, data_root
         self._datasets: dict[str, DatasetRef] = {}
-        self._backbones: dict[tuple[str, str], BackboneRef] = {}
+        self._backbones: dict[tuple[str, str, Precision | None], BackboneRef] = {}
 
     def dataset(self, entry: DatasetEntry) -> DatasetRef:
         """The reference of a dataset."""
@@ -49,13 +55,14 @@ class References:
             self._datasets[entry.name] = dataset_ref(entry, self._data_root)
         return self._datasets[entry.name]
 
-    def backbone(self, name: str, activation: str) -> BackboneRef:
-        """The reference of a backbone with its activation ``as_trained``, or with the other one."""
-        if (name, activation) not in self._backbones:
+    def backbone(self, name: str, activation: str, precision: Precision | None = None) -> BackboneRef:
+        """The reference of a backbone in a number format, with its activation ``as_trained`` or with the other one."""
+        key = name, activation, precision
+        if key not in self._backbones:
             entry = self._catalog.backbones[name]
             swapped = entry if activation == "as_trained" else swap_activation(entry)
-            self._backbones[name, activation] = backbone_ref(swapped)
-        return self._backbones[name, activation]
+            self._backbones[key] = replace(backbone_ref(swapped), precision=precision)
+        return self._backbones[key]
 
 
 class SourceResolver:
@@ -112,25 +119,39 @@ class SourceResolver:
         return named
 
     def references(
-        self, method: Method, backbone: str, datasets: Pool, recipe: SourceRecipe, adopted: bool
+        self,
+        method: Method,
+        backbone: str,
+        datasets: Pool,
+        recipe: SourceRecipe,
+        adopted: bool,
+        precision: Precision | None = None,
     ) -> tuple[SourceRef, ...]:
         """References to what a method reads of the datasets: their models or, to meta-learn from, their images.
 
         Args:
             recipe: how models are fine-tuned.
             adopted: whether a checkpoint of the catalog replaces fine-tuning, where there is one.
+            precision: number format of the fine-tuning.
         """
-        key = (method.meta_recipe is not None, backbone, tuple(entry.name for entry in datasets), recipe, adopted)
+        names = tuple(entry.name for entry in datasets)
+        key = (method.meta_recipe is not None, backbone, names, recipe, adopted, precision)
         if key not in self._refs:
             if method.meta_recipe is not None:
                 refs = tuple(SourceRef(entry.name, self._references.dataset(entry).digest) for entry in datasets)
             else:
-                refs = tuple(self._model(backbone, entry, recipe, adopted) for entry in datasets)
+                refs = tuple(self._model(backbone, entry, recipe, adopted, precision) for entry in datasets)
             self._refs[key] = refs
         return self._refs[key]
 
     def with_gain(
-        self, choice: SourcesChoice, backbone: str, datasets: Pool, recipe: SourceRecipe, at: Location
+        self,
+        choice: SourcesChoice,
+        backbone: str,
+        datasets: Pool,
+        recipe: SourceRecipe,
+        precision: Precision | None,
+        at: Location,
     ) -> Pool:
         """The datasets whose models gain at least ``min_gain`` points on their own task.
 
@@ -138,7 +159,8 @@ class SourceResolver:
         """
         if choice.min_gain is None:
             return datasets
-        gains = {e.name: self._gain_of(backbone, self._model(backbone, e, recipe, choice.adopted)) for e in datasets}
+        models = {e.name: self._model(backbone, e, recipe, choice.adopted, precision) for e in datasets}
+        gains = {name: self._gain_of(backbone, model) for name, model in models.items()}
         if unknown := [name for name, gain in gains.items() if gain is None]:
             raise (at / "min_gain").error(
                 f"the gain of the source models of {', '.join(unknown)} for {backbone} is not known",
@@ -152,16 +174,23 @@ class SourceResolver:
             )
         return kept
 
-    def _model(self, backbone: str, entry: DatasetEntry, recipe: SourceRecipe, adopted: bool) -> SourceRef:
-        as_trained = self._references.backbone(backbone, "as_trained")  # under every protocol
+    def _model(
+        self,
+        backbone: str,
+        entry: DatasetEntry,
+        recipe: SourceRecipe,
+        adopted: bool,
+        precision: Precision | None,
+    ) -> SourceRef:
+        as_trained = self._references.backbone(backbone, "as_trained", precision)  # under every protocol
         checkpoint = self._catalog.checkpoints.get((backbone, entry.name)) if adopted else None
         if checkpoint is not None:
-            ref = adopted_source(as_trained, entry.name, checkpoint.sha256)
+            ref = adopted_source(replace(as_trained, precision=None), entry.name, checkpoint.sha256)
             self.plans[ref] = SourcePlan(backbone, entry.name, checkpoint)
         else:
             resolved = recipe.resolve(entry.fine_tune_epochs, entry.sizes.train)
             ref = resolved.source(as_trained, self._references.dataset(entry))
-            self.plans[ref] = SourcePlan(backbone, entry.name, resolved)
+            self.plans[ref] = SourcePlan(backbone, entry.name, resolved, precision)
         return ref
 
 

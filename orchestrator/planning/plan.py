@@ -123,10 +123,10 @@ def source_models(grid: Grid, catalog: Catalog, data_root: Path | None) -> dict[
     A source keeps its own backbone, even where a cell's protocol swaps the activation of the cell's backbone.
     """
     names = {made.backbone for made in grid.sources.values()}
-    backbones = {name: backbone_ref(catalog.backbone(name)) for name in names}
+    references = {name: backbone_ref(catalog.backbone(name)) for name in names}
     models: dict[SourceRef, Source] = {}
     for source, made in grid.sources.items():
-        backbone = backbones[made.backbone]
+        backbone = replace(references[made.backbone], precision=made.precision)
         if isinstance(made.recipe, CheckpointEntry):
             models[source] = AdoptedSource(backbone, made.dataset, made.recipe.sha256)
         else:

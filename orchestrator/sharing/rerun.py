@@ -125,7 +125,7 @@ def _plan(cells: list[Cell], drawn: list[Result], sources: list[dict[str, Any]],
     """A plan whose open cells are the drawn ones, whatever results the store has."""
     plans = {
         SourceRef(record["dataset"], record["digest"]): SourcePlan(
-            record["backbone"], record["dataset"], _recipe(record, loaded.catalog)
+            record["backbone"], record["dataset"], _recipe(record, loaded.catalog), record.get("precision")
         )
         for record in sources
     }

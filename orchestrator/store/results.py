@@ -107,6 +107,8 @@ class Manifest:
         threads: CPU threads of the arithmetic.
         artifacts: addresses of the artifacts that the cell read.
         finished_at: UTC time, ISO 8601.
+        precision: number format of the towers' products: ``float32``, ``tf32`` or ``bfloat16``; empty in results of
+            earlier versions, which used float32.
     """
 
     __pydantic_config__ = _STRICT
@@ -118,6 +120,7 @@ class Manifest:
     threads: Count
     artifacts: tuple[str, ...]
     finished_at: str
+    precision: str = ""
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,8 @@ def cell_run(result: Result, labels: Labels, grid: str) -> TrackedRun:
     params = grouping(cell, labels) | {"dataset": cell.dataset.name, "k": str(cell.shots), "seed": str(cell.seed)}
     for name, value in cell.method.settings:
         params[f"setting_{name}" if name in params else safe_name(name)] = str(value)
+    if result.manifest.precision:
+        params["precision"] = result.manifest.precision
     params |= {f"detail_{name}": value for name, value in chosen.items() if isinstance(value, str)}
     end = milliseconds(result.manifest.finished_at)
     return TrackedRun(

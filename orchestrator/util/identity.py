@@ -19,6 +19,11 @@ from typing import Any
 FORMAT = 1
 """Version of the encoding. Raising it renames every artifact and cell; golden tests detect any change."""
 
+ADDED_LATER: Mapping[str, Any] = {"omitted_at_default": True}
+"""Metadata of a dataclass field that was added later: it is left out while it has its default.
+
+So values that were encoded before the field existed keep their identity."""
+
 _PLAIN = frozenset((str, int, bool, type(None)))
 """The types of most values. They are checked first, because a grid's plan encodes tens of thousands of cells."""
 
@@ -36,7 +41,11 @@ def encode(value: Any) -> Any:
             raise ValueError(f"{value} has no identity: it does not equal itself or has no JSON form")
         return value
     if (names := _field_names(kind)) is not None:
-        return {name: encode(getattr(value, name)) for name in names}
+        encoded = {name: encode(getattr(value, name)) for name in names}
+        for name, default in _added_later(kind):
+            if encoded[name] == default:
+                del encoded[name]
+        return encoded
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             raise TypeError("only text keys have a canonical order")
@@ -52,6 +61,12 @@ def encode(value: Any) -> Any:
 def _field_names(kind: Any) -> tuple[str, ...] | None:
     """The field names of a dataclass, or ``None`` for any other type; cached, because every value asks."""
     return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else None
+
+
+@cache
+def _added_later(kind: Any) -> tuple[tuple[str, Any], ...]:
+    """Name and default of the fields that are left out while they have their default."""
+    return tuple((field.name, field.default) for field in dataclasses.fields(kind) if field.metadata == ADDED_LATER)
 
 
 def canonical_json(value: Any) -> str:

@@ -28,7 +28,7 @@ def conditions(study: Study) -> list[tuple[str, list[str]]]:
         ("sources", _counted(Counter(cell.sources_rule.replace("_", " ") for cell in cells))),
         ("backbones", sorted({f"{c.backbone.name} (weights {c.backbone.digest[:12]})" for c in cells})),
         ("datasets", [f"{len({row.test for row in study.rows})} test splits"]),
-        ("devices", _counted(Counter(f"{m.device} (threads: {m.threads})" for m in manifests))),
+        ("devices", _counted(Counter(map(_device, manifests)))),
         ("code", _counted(Counter(map(_commit, manifests)))),
         ("packages", [", ".join(sorted(_packages(manifests), key=str.casefold))]),
     ]
@@ -38,6 +38,11 @@ def _counted(values: Counter[str]) -> list[str]:
     if len(values) == 1:
         return list(values)
     return [f"{value} ({count:,} cells)" for value, count in sorted(values.items(), key=lambda v: (-v[1], v[0]))]
+
+
+def _device(manifest: Manifest) -> str:
+    precision = "" if manifest.precision in ("", "float32") else f"{manifest.precision}, "
+    return f"{manifest.device} ({precision}threads: {manifest.threads})"
 
 
 def _commit(manifest: Manifest) -> str:
