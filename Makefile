@@ -4,11 +4,13 @@
 #   make quick  the tests that need no Ray, no server and no whole command
 PYTHON ?= python3
 VENV   ?= .venv
+UV     ?= uv
 BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
-.PHONY: demo test quick coverage setup lint types docs fuzz audit bench faults soak clean
+.PHONY: demo test quick coverage setup lock lint types docs fuzz audit bench faults soak clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m orchestrator grid demo
@@ -51,20 +53,33 @@ faults: $(VENV)/.installed-test
 soak: $(VENV)/.installed-test
 	$(BIN)/python tests/faults/soak.py --faults $(or $(FAULTS),200) --seed $(or $(SEED),0)
 
+# Writes requirements/ anew, by uv: what pyproject.toml changed, and with UPGRADE=--upgrade the newest of everything.
+LOCK := $(UV) pip compile pyproject.toml --group build --universal --python-version 3.11 --generate-hashes \
+	--no-header --quiet
+lock:
+	$(LOCK) --extra test $(UPGRADE) --output-file requirements/test.txt
+	cp requirements/test.txt requirements/run.txt
+	$(LOCK) --output-file requirements/run.txt
+
 $(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 4))' || { \
+	echo "error: $(PYTHON) is $$($(PYTHON) --version 2>&1); Python 3.11.4 or newer is needed:" \
+	"make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+$(VENV)/.installed: pyproject.toml requirements/run.txt | $(VENV)/bin/python
+	$(PIP) -r requirements/run.txt
+	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@
 
-$(VENV)/.installed-test: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+$(VENV)/.installed-test: pyproject.toml requirements/test.txt | $(VENV)/bin/python
+	$(PIP) -r requirements/test.txt
+	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@ $(VENV)/.installed
 
-$(VENV)/.installed-audit: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[audit,cluster,test]'
-	touch $@ $(VENV)/.installed-test $(VENV)/.installed
+$(VENV)/.installed-audit: $(VENV)/.installed-test
+	$(PIP) -e '.[audit]'
+	touch $@
 
 clean:
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache

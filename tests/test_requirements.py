@@ -1,0 +1,75 @@
+"""The files of requirements/ name a version with hashes for all that pyproject.toml asks for."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = {"run": (), "test": ("test",)}
+"""File of requirements/ -> the extras that it covers."""
+
+
+@cache
+def locked(file: str) -> dict[str, list[Requirement]]:
+    """Package -> its lines in a file; a package has several where the version depends on the platform."""
+    found: dict[str, list[Requirement]] = {}
+    for entry in entries(file):
+        requirement = Requirement(entry.split("--hash")[0])
+        found.setdefault(canonicalize_name(requirement.name), []).append(requirement)
+    return found
+
+
+def entries(file: str) -> list[str]:
+    """A package's version, marker and hashes in one line each; without comments."""
+    text = (ROOT / "requirements" / f"{file}.txt").read_text(encoding="utf-8")
+    lines = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return lines.replace("\\\n", " ").splitlines()
+
+
+def asked(extras: tuple[str, ...]) -> Iterator[Requirement]:
+    """What pyproject.toml asks for: to build, to run, and for some extras."""
+    read = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    yield from map(Requirement, (*read["dependency-groups"]["build"], *read["project"]["dependencies"]))
+    for extra in extras:
+        for requirement in map(Requirement, read["project"]["optional-dependencies"][extra]):
+            if requirement.name == read["project"]["name"]:
+                own = read["project"]["optional-dependencies"]
+                yield from (Requirement(one) for name in requirement.extras for one in own[name])
+            else:
+                yield requirement
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_dependency_has_a_version_within_its_bounds(file: str) -> None:
+    """`make lock` writes the files anew after a change of pyproject.toml."""
+    for requirement in asked(FILES[file]):
+        lines = locked(file).get(canonicalize_name(requirement.name), [])
+        assert lines, f"{requirement.name} is not in requirements/{file}.txt: run `make lock`"
+        for line in lines:
+            (pin,) = line.specifier
+            assert pin.operator == "=="
+            assert requirement.specifier.contains(pin.version), f"{line.name} {pin.version}: run `make lock`"
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_line_is_a_version_with_hashes_and_nothing_else(file: str) -> None:
+    form = re.compile(r"[a-z0-9-]+==[^ ;]+( ; [^-]+?)?( +--hash=sha256:[0-9a-f]{64})+")
+    assert [entry[:80] for entry in entries(file) if not form.fullmatch(entry)] == []
+    assert len(entries(file)) > 100
+    text = (ROOT / "requirements" / f"{file}.txt").read_text(encoding="utf-8")
+    assert not re.search(r"https?:|--(extra-)?index-url|--find-links|/tmp|/home", text)
+
+
+def test_the_tests_run_with_the_versions_of_the_demo() -> None:
+    assert {name for name in locked("run") if locked("run")[name] != locked("test").get(name)} <= {"colorama"}
+    assert {line.specifier for line in locked("run")["colorama"]} == {
+        line.specifier for line in locked("test")["colorama"]
+    }
