@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bolt.protocol import STRICT  # noqa: E402
-from orchestrator.cells.trial import CellOutcome  # noqa: E402
+from orchestrator.cells.outcome import CellOutcome  # noqa: E402
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef  # noqa: E402
 from orchestrator.core.events import CellEvent, Resources  # noqa: E402
 from orchestrator.core.settings import RunSettings  # noqa: E402
@@ -105,7 +105,7 @@ class Measured:
 
 def ours(cells: list[Cell], folder: Path) -> Measured:
     """Run half of the cells, interrupt, plan the open cells, and run them."""
-    from orchestrator.execution.tune import run_cells
+    from orchestrator.execution.tune.driver import run_cells
 
     settings, store = RunSettings(str(folder)), Store(str(folder))
     starts, rests, runs = 0.0, 0.0, 0

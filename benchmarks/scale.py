@@ -215,7 +215,7 @@ class Clock:
         """Run cells, and stop after ``stop_after`` of them. Raises ``RuntimeError`` when one fails."""
         from orchestrator.core.events import Resources
         from orchestrator.core.settings import RunSettings
-        from orchestrator.execution.tune import run_cells
+        from orchestrator.execution.tune.driver import run_cells
 
         def note(event: CellEvent) -> None:
             if event.kind == "failed":

@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.fanout import make_cells  # noqa: E402
-from orchestrator.cells.trial import CellOutcome  # noqa: E402
+from orchestrator.cells.outcome import CellOutcome  # noqa: E402
 from orchestrator.core.cell import Cell  # noqa: E402
 from orchestrator.core.events import CellEvent, Resources  # noqa: E402
 from orchestrator.core.settings import RunSettings  # noqa: E402
@@ -127,7 +127,7 @@ def measure(slept: Sequence[RecordedCell], count: int) -> Measured:
 
 def ours(count: int, folder: Path, on_event: Callable[[CellEvent], None] = lambda event: None) -> None:
     """Run the cells with ``run_cells``."""
-    from orchestrator.execution.tune import run_cells
+    from orchestrator.execution.tune.driver import run_cells
 
     def check(event: CellEvent) -> None:
         if event.kind == "failed":

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from typing import cast
 
 from torch import Tensor
-from torchvision.transforms.v2 import InterpolationMode
-from torchvision.transforms.v2 import functional as transforms
 
 from bolt.seeds import keyed_seed
 
@@ -61,6 +59,8 @@ def evaluation_view(image_3HW: Tensor, size: int) -> Tensor:
     height, width = image_3HW.shape[-2:]
     if height == width == size:
         return image_3HW
+    from torchvision.transforms.v2 import functional as transforms
+
     short = min(height, width)
     # The long side is rounded down, as torchvision's Resize does.
     resized = _resize(image_3HW, size * height // short, size * width // short)
@@ -113,5 +113,8 @@ def draw_box(height: int, width: int, key: int, crop: Crop) -> Box:
 
 
 def _resize(image_3HW: Tensor, height: int, width: int) -> Tensor:
+    from torchvision.transforms.v2 import InterpolationMode  # takes 2 seconds to import, and a driver makes no view
+    from torchvision.transforms.v2 import functional as transforms
+
     resized = transforms.resize(image_3HW, [height, width], InterpolationMode.BICUBIC, antialias=True)
     return cast(Tensor, resized)

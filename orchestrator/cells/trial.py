@@ -1,49 +1,25 @@
-"""Runs one cell in this process and records how it ended.
-
-Modules that import torchvision (2 s) are imported when a cell runs: the driver imports this module and runs none.
-"""
+"""Runs one cell in this process and records how it ended."""
 
 from __future__ import annotations
 
 import time
 import traceback
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.artifacts.loaded import loaded_artifacts
 from orchestrator.artifacts.required import cell_artifacts
+from orchestrator.cells.outcome import CellOutcome
 from orchestrator.core.cell import Cell
 from orchestrator.core.gpu_memory import RESERVED_MEMORY
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Store
-from orchestrator.store.failure_kind import FailureKind, classify_error, retry_store, store_error
+from orchestrator.store.failure_kind import classify_error, retry_store, store_error
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
     from orchestrator.cells.measure import Measurement
-
-
-@dataclass(frozen=True)
-class CellOutcome:
-    """How one attempt at a cell ended. The store has its result or its failure, unless ``problem`` says why not.
-
-    Attributes:
-        seconds: duration of the attempt.
-        error: one line, empty if the cell finished.
-        problem: why nothing was recorded: too little memory, which another attempt may have, or an unusable store.
-        traceback: of the error, if nothing was recorded.
-        gpu_mib: the most memory that torch reserved on a GPU, in MiB; 0 without one.
-    """
-
-    cell_id: str
-    status: Literal["finished", "failed"]
-    seconds: float
-    error: str = ""
-    problem: FailureKind = ""
-    traceback: str = ""
-    gpu_mib: float = 0.0
 
 
 def run_and_record(cell: Cell, settings: RunSettings) -> CellOutcome:

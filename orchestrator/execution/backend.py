@@ -56,8 +56,8 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
         cell_limit: seconds after which a cell's worker is ended; 0 for no limit.
     """
     from orchestrator.execution.cluster import connect
-    from orchestrator.execution.tune import run_cells
     from orchestrator.execution.tune.capacity import ClusterCapacity
+    from orchestrator.execution.tune.driver import run_cells
 
     # Threads are set before the arithmetic libraries load: sums depend on their number.
     worker_env = {

@@ -13,7 +13,7 @@ from orchestrator.store.failure_kind import RunStopped
 from orchestrator.util.errors import one_line
 
 if TYPE_CHECKING:
-    from orchestrator.cells.trial import CellOutcome
+    from orchestrator.cells.outcome import CellOutcome
     from orchestrator.core.settings import RunSettings
 
     Runner = Callable[[Cell, RunSettings], CellOutcome]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from bolt.protocol import STRICT
-from orchestrator.cells.trial import CellOutcome
+from orchestrator.cells.outcome import CellOutcome
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.core.settings import RunSettings
 from orchestrator.store.failure_kind import FailureKind

@@ -1,7 +1,8 @@
 """Run cells on Ray Tune, one trial per cell. Only this folder imports ``ray.tune``.
 
 Tune assigns cells to workers, starts workers, and reports when one dies. It does not keep results: those are in the
-store, and a run is resumed by planning the cells that have none. Start reading at ``driver.py``.
+store, and a run is resumed by planning the cells that have none. Start reading at ``driver.py``. This file imports
+nothing: a worker would import the driver with it, which takes seconds.
 
 What makes thousands of cells cheap, each measured:
 
@@ -12,7 +13,3 @@ What makes thousands of cells cheap, each measured:
 - Finished trials are removed: Tune would keep 26 kB of each and write them all to disk at its end.
 - Tune's loggers and console output are off. Its snapshots go to a temporary folder that is removed.
 """
-
-from orchestrator.execution.tune.driver import run_cells
-
-__all__ = ["run_cells"]

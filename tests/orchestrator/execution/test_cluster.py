@@ -71,7 +71,7 @@ def kill(event):
                 os.kill(int(stat.parent.name), 9)
 
 with connect(None, cpus=1), tempfile.TemporaryDirectory() as folder:
-    from orchestrator.execution.tune import run_cells
+    from orchestrator.execution.tune.driver import run_cells
     try:
         run_cells([samples.cell()], RunSettings(folder), resources=lambda cell: Resources(), max_attempts=1,
                   on_event=kill, runner="tests.helpers.cells:sleep_long")

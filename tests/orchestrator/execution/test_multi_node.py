@@ -23,7 +23,7 @@ from pathlib import Path
 from orchestrator.catalog import load_catalog
 from orchestrator.execution.cluster import connect
 from orchestrator.core.events import Resources
-from orchestrator.execution.tune import run_cells
+from orchestrator.execution.tune.driver import run_cells
 from orchestrator.execution.tune.capacity import ClusterCapacity
 from orchestrator.planning.packing import Packing
 from orchestrator.core.settings import RunSettings
@@ -78,7 +78,7 @@ LOSES_ITS_NODE = """
 import sys
 from orchestrator.execution.cluster import connect
 from orchestrator.core.events import Resources
-from orchestrator.execution.tune import run_cells
+from orchestrator.execution.tune.driver import run_cells
 from orchestrator.execution.tune import callback
 from orchestrator.core.settings import RunSettings
 from tests.helpers import cells as samples

@@ -44,7 +44,7 @@ def run(
     **more: Any,
 ) -> list[CellEvent]:
     """Run cells with a runner of ``tests/helpers/cells.py``; returns the events."""
-    from orchestrator.execution.tune import run_cells
+    from orchestrator.execution.tune.driver import run_cells
 
     events: list[CellEvent] = []
 
