@@ -89,7 +89,14 @@ class Images(ArtifactSpec):
         pixels_of = evaluation_pixels if self.split == "test" else decoded.training_pixels
         transform = partial(pixels_of, size=self.image_size, exif_rotation=entry.exif_rotation)
         part = raw.part("train" if self.split == "train" else "test")
-        decoded.write_images(part, transform, builder.folder, dataset=entry.name, progress=builder.progress)
+        decoded.write_images(
+            part,
+            transform,
+            builder.folder,
+            dataset=entry.name,
+            options=loaded.settings.data_options,
+            progress=builder.progress,
+        )
         np.save(builder.folder / "indices.npy", part.indices)
         manifest = split_manifest(entry, raw)
         builder.meta.update(

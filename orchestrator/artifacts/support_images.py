@@ -115,7 +115,8 @@ class SupportImages(ArtifactSpec):
         )  # fmt: skip
         indices = np.sort(drawn)
         transform = partial(rgb_pixels, exif_rotation=entry.exif_rotation)
-        decoded.write_images(part.subset(indices), transform, builder.folder, dataset=entry.name)
+        drawn_part, options = part.subset(indices), loaded.settings.data_options
+        decoded.write_images(drawn_part, transform, builder.folder, dataset=entry.name, options=options)
         np.save(builder.folder / "indices.npy", indices)
         np.save(builder.folder / "labels_of_split.npy", part.labels)
         builder.meta.update(class_names=list(raw.class_names), images=len(indices))

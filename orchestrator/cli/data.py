@@ -129,12 +129,14 @@ def verify(
     console = Console()
     root = find_data_root(data_root)
     unreadable = changed = False
-    for entry in _chosen(names, grid, load_catalog(catalog or ()), root):
+    loaded = load_catalog(catalog or ())
+    for entry in _chosen(names, grid, loaded, root):
+        file = loaded.files["datasets", entry.name]
         try:
             with show_progress(f"decoding {entry.name}", console) as advance:
                 found = verify_dataset(entry, root, advance)
         except UserError:
-            change = changed_data(entry, root)
+            change = changed_data(entry, root, file)
             if change is None:
                 raise
             print_line(f"{change}", console, "yellow")
@@ -146,7 +148,7 @@ def verify(
             print_line(f"excluded: {len(found.broken)}, listed in {path}")
         else:
             unreadable = unreadable or bool(found.broken)
-        if change := changed_data(entry, root):
+        if change := changed_data(entry, root, file):
             print_line(f"{change}", console, "yellow")
         changed = changed or change is not None or bool(found.differs and not found.is_folder_or_table)
     if unreadable:

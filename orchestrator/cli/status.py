@@ -36,4 +36,4 @@ def status(
         watch_run(Store(store_url(store)), Path(grid).stem, Console())
     else:
         workspace = open_workspace(grid, store, data_root, catalog)
-        Console().print(status_view(workspace.plan(), workspace.store))
+        Console().print(status_view(workspace.measured_plan(), workspace.store))

@@ -62,6 +62,15 @@ class Workspace:
 
         return make_plan(self.whole, self.catalog, self.store, self.data_root)
 
+    def measured_plan(self) -> Plan:
+        """Compare the grid with the store; if it was run on other datasets only, compare those cells."""
+        from orchestrator.planning.plan import make_plan
+
+        plan = self.plan()
+        if self.earlier is None or plan.done or plan.failed:
+            return plan
+        return make_plan(self.earlier, self.catalog, self.store, self.data_root)
+
     def plan(self, *, retry_failed: bool = False) -> Plan:
         """Compare the grid with the store as it is now. With ``retry_failed``, failed cells count as open."""
         from orchestrator.planning.plan import make_plan

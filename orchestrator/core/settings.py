@@ -30,3 +30,9 @@ class RunSettings:
     catalog_files: tuple[str, ...] = ()
     snapshot_seconds: float = 60.0
     gpu_share: float = 1.0
+
+    @property
+    def data_options(self) -> tuple[str, ...]:
+        """The options that a command about these datasets needs: ``--catalog`` and ``--data-root``."""
+        catalogs = (word for file in self.catalog_files for word in ("--catalog", file))
+        return (*catalogs, *(("--data-root", self.data_root) if self.data_root else ()))

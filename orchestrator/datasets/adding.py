@@ -19,6 +19,7 @@ from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
 from orchestrator.datasets.verify import Verified, exclude_broken, verify_dataset
 from orchestrator.util.errors import UserError
+from orchestrator.util.units import pluralize
 
 USUAL_SHOTS = (1, 2, 4, 8, 16)
 SHOWN_BROKEN = 20
@@ -217,7 +218,7 @@ def _notes(found: Verified, train: Sequence[int], raw: RawDataset, options: Data
         possible = ", ".join(str(k) for k in USUAL_SHOTS if k <= min(train))
         smallest = raw.class_names[train.index(min(train))]
         notes.append(
-            f"the smallest class, {smallest!r}, has {min(train)} training images: k can be {possible}; more only with "
-            "--set protocol.short_classes=take_all"
+            f"the smallest class, {smallest!r}, has {pluralize(min(train), 'training image')}: k can be {possible}; "
+            "more only with --set protocol.short_classes=take_all"
         )
     return notes

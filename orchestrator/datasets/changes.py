@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -25,6 +26,7 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.units import pluralize
 
 SHOWN = 4
+_UNDECODABLE = "cannot be decoded"
 
 
 class ImageFile(NamedTuple):
@@ -47,10 +49,13 @@ def record_checksums(entry: DatasetEntry, data_root: Path) -> None:
     _write(entry, data_root, _image_files(entry, open_dataset(_with_own_names(entry), data_root), data_root, {}))
 
 
-def changed_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
+def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str) -> UserError | None:
     """``None`` if a folder or table of images is as it was added, or is not here; else an error that names changes.
 
     Without a record, the numbers of classes and images are compared with the catalog entry.
+
+    Args:
+        catalog_file: the file of the entry, for the command that the error gives.
     """
     if not isinstance(entry.route, FolderRoute | ManifestRoute) or missing_data(entry, data_root) is not None:
         return None
@@ -61,10 +66,11 @@ def changed_data(entry: DatasetEntry, data_root: Path | None) -> UserError | Non
     if not found:
         return None
     lines = "\n  ".join(found)
+    words = ["data", "add", str(added_path(entry, data_root)), "--name", entry.name, "--catalog", catalog_file]
+    words += ["--replace", *(["--exclude-broken"] if _UNDECODABLE in lines else [])]
     return UserError(
         f"the images of dataset {entry.name} are not those of its catalog entry:\n  {lines}",
-        hint=f"put the images back, or accept them as they are: "
-        f"python -m orchestrator data add {added_path(entry, data_root)} --name {entry.name} --replace",
+        hint=f"put the images back, or accept them as they are: {shlex.join(['python', '-m', 'orchestrator', *words])}",
     )
 
 
@@ -170,7 +176,8 @@ def _file_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile],
     other = [path for path, image in now.items() if path in before and before[path].digest != image.digest]
     if other:
         whole = sum(path in before for path in now)
-        lines.append(f"{len(other)} of {whole} images have other content: {_listed(sorted(other))}")
+        have = "has" if len(other) == 1 else "have"
+        lines.append(f"{len(other)} of {pluralize(whole, 'image')} {have} other content: {_listed(sorted(other))}")
         lines += _unreadable(raw, set(other))
     return lines
 
@@ -184,7 +191,7 @@ def _unreadable(raw: RawDataset, paths: set[str]) -> list[str]:
                 try:
                     to_rgb_or_grey(part.read(index))
                 except UNREADABLE as error:
-                    lines.append(f"{part.origin(index)} cannot be decoded: {why_unreadable(error)}")
+                    lines.append(f"{part.origin(index)} {_UNDECODABLE}: {why_unreadable(error)}")
     return lines
 
 

@@ -10,6 +10,7 @@ Shape legend: N images, B images of a batch, H, W height and width.
 from __future__ import annotations
 
 import os
+import shlex
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -132,6 +133,7 @@ def write_images(
     folder: Path,
     *,
     dataset: str = "NAME",
+    options: Sequence[str] = (),
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> None:
     """Decode ``part`` into ``folder``, several images at a time, in order.
@@ -140,7 +142,7 @@ def write_images(
         part: the images; its ``read`` is called from several threads.
         transform: image -> uint8 (3, H, W).
         folder: where the files go.
-        dataset: the dataset's key, for the hint of an error.
+        dataset, options: the dataset's key, and where it is, for the command in the hint of an error.
         progress: called with the number of decoded images and the total.
 
     Raises ``UserError`` listing every image that cannot be decoded, with its path and the reason.
@@ -167,7 +169,8 @@ def write_images(
     if broken:
         raise UserError(
             f"{len(broken)} of {len(part)} images cannot be decoded:\n  " + "\n  ".join(broken),
-            hint=f"repair them, or exclude them: python -m orchestrator data verify {dataset} --exclude-broken",
+            hint="repair them, or exclude them: "
+            + shlex.join(["python", "-m", "orchestrator", "data", "verify", dataset, "--exclude-broken", *options]),
         )
     sizes = 3 * shapes.astype(np.int64).prod(axis=1)
     np.save(folder / "labels.npy", part.labels)

@@ -14,14 +14,14 @@ from orchestrator.catalog import DatasetEntry, dataset_folder, excluded_file, pa
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.datasets.adding import USUAL_SHOTS, Added
 from orchestrator.datasets.fetching import FETCHERS
-from orchestrator.datasets.state import State, bytes_in, read_record, state_of
+from orchestrator.datasets.state import State, bytes_in, other_data, read_record, state_of
 from orchestrator.datasets.verify import Verified
 from orchestrator.util.units import human_bytes
 
 SHOWN_NAMES = 10
 SHOWN_CLASSES = 12
 HEADINGS = ("dataset", "domain", "classes", "images", "state", "size", "access", "licence")
-STYLES = {"drawn": "", "there": "green", "partial": "yellow", "missing": "dim"}
+STYLES = {"drawn": "", "there": "green", "other data": "yellow", "partial": "yellow", "missing": "dim"}
 
 
 def table_of(entries: Iterable[DatasetEntry], data_root: Path | None) -> RenderableType:
@@ -58,15 +58,18 @@ def _size(entry: DatasetEntry, data_root: Path | None, state: State) -> str:
 def fetch_lines(entries: Iterable[DatasetEntry], data_root: Path | None, catalogs: Sequence[Path]) -> str:
     """Lines with the number of datasets on this machine, and the command that fetches the missing ones."""
     entries = list(entries)
-    missing = [entry for entry in entries if state_of(entry, data_root) in ("partial", "missing")]
+    states = {entry.name: state_of(entry, data_root) for entry in entries}
+    missing = [entry for entry in entries if states[entry.name] in ("partial", "missing")]
+    others = [entry for entry in entries if states[entry.name] == "other data"]
     where = f", looked for in {data_root}" if data_root else "; no data root is given (--data-root or BOLT_DATA)"
-    lines = ["", f"{len(entries) - len(missing)} of {len(entries)} are on this machine{where}"]
+    lines = ["", f"{len(entries) - len(missing) - len(others)} of {len(entries)} are on this machine{where}"]
     fetch = [entry.name for entry in missing if entry.route.kind in FETCHERS]
     if fetch:
         options = [*catalog_options(catalogs), "--data-root", data_root or "PATH"]
         lines += ["fetch the missing ones:", f"  {command(['data', 'prepare', *fetch, *options])}"]
     if by_hand := [entry.name for entry in missing if entry.name not in fetch]:
         lines.append(f"to fetch by hand (`data prepare NAME` says how): {', '.join(by_hand)}")
+    lines += [str(other_data(entry, data_root)) for entry in others]
     return "\n".join(lines)
 
 

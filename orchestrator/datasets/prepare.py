@@ -29,7 +29,7 @@ from orchestrator.datasets.fetching import FETCHERS, SIZES, SPACE_PER_BYTE
 from orchestrator.datasets.fetching.staging import StagingArea
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.splits import split_manifest
-from orchestrator.datasets.state import Record, bytes_in, dataset_lock, read_record, write_record
+from orchestrator.datasets.state import Record, bytes_in, dataset_lock, other_data, read_record, write_record
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_bytes
 
@@ -84,11 +84,16 @@ class Preparation:
 
 
 def plan_preparation(entries: Iterable[DatasetEntry], data_root: Path) -> Preparation:
-    """Sort the datasets into those that are there, to fetch, and to fetch by hand; ask for unknown sizes."""
+    """Sort the datasets into those that are there, to fetch, and to fetch by hand; ask for unknown sizes.
+
+    Raises ``UserError`` if the folder of a dataset's name holds other images.
+    """
     there, jobs, by_hand = [], [], []
     for entry in entries:
         if entry.route.kind in BUNDLED_ROUTES:
             there.append(f"{entry.name} needs no files")
+        elif error := other_data(entry, data_root):
+            raise error
         elif missing_data(entry, data_root) is None:
             record = read_record(entry, data_root)
             found = f", prepared {record.date[:10]}" if record else ""

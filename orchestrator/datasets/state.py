@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.catalog import BUNDLED_ROUTES, DatasetEntry, dataset_folder, missing_data, partial_folder
+from orchestrator.catalog.routes import FolderRoute, ManifestRoute
 from orchestrator.catalog.validation import StrictModel
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, one_line
 from orchestrator.util.locks import LockHeld, file_lock
 
 RECORD = "bolt-dataset.json"
 """File name of the record that ``data prepare`` writes into a dataset's folder."""
 
-State = Literal["drawn", "there", "partial", "missing"]
+State = Literal["drawn", "there", "other data", "partial", "missing"]
+
+FEWEST = 0.9
+"""A folder of a catalog dataset that ``data prepare`` did not make has at least this share of the catalog's images."""
 
 
 class Record(StrictModel):
@@ -48,8 +52,39 @@ def state_of(entry: DatasetEntry, data_root: Path | None) -> State:
     if entry.route.kind in BUNDLED_ROUTES:
         return "drawn"
     if missing_data(entry, data_root) is None:
-        return "there"
+        return "other data" if other_data(entry, data_root) else "there"
     return "partial" if data_root is not None and partial_folder(entry, data_root).is_dir() else "missing"
+
+
+def other_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
+    """An error if the folder of a catalog dataset's name holds other images, such as a dataset of the user's.
+
+    A folder that ``data prepare`` made, and a dataset that the user added, are not opened here.
+    """
+    route = entry.route
+    if route.kind in BUNDLED_ROUTES or isinstance(route, FolderRoute | ManifestRoute) or data_root is None:
+        return None
+    if missing_data(entry, data_root) is not None or read_record(entry, data_root) is not None:
+        return None
+    from orchestrator.datasets.opening import open_dataset  # imports the readers of all formats
+
+    folder = dataset_folder(entry, data_root)
+    try:
+        found = open_dataset(entry, data_root)
+    except UserError as error:
+        why = error.what
+    except Exception as error:  # libraries that read other formats raise many kinds
+        why = one_line(error)
+    else:
+        images, expected = len(found.train) + len(found.test), entry.sizes.train + entry.sizes.test
+        if len(found.class_names) == entry.classes and images >= FEWEST * expected:
+            return None
+        why = f"it has {len(found.class_names)} classes and {images:,} images, not {entry.classes} and {expected:,}"
+    return UserError(
+        f"{folder} is not the dataset {entry.name} of the catalog: {why}",
+        hint=f"rename the folder; images of your own are added with: python -m orchestrator data add {folder} "
+        f"--name my-{entry.name}",
+    )
 
 
 def write_record(record: Record, folder: Path) -> None:

@@ -53,19 +53,29 @@ class Expander:
         self.sources = SourceResolver(catalog, self._references, gain_of)
 
     def cells(
-        self, block: Block, protocol: Any, precision: Precision | None, recipe: SourceRecipe, location: Location
+        self,
+        block: Block,
+        protocol: Any,
+        precision: Precision | None,
+        recipe: SourceRecipe,
+        file: Location,
+        index: int,
     ) -> Iterator[PlannedCell]:
         """The cells of a block; a cell comes twice if the block asks for it twice.
 
         Args:
             protocol, precision: of the file; the block's own replace them, and a method's own precision both.
             recipe: how source models are fine-tuned.
-            location: where the block stands.
+            file: the grid file.
+            index: the block's place in it.
 
         Raises ``UserError`` for a name that does not exist and for a combination that cannot be measured.
         """
-        at = FieldLocations(location, self.overrides)
-        switches = self._protocol(protocol if block.protocol is None else block.protocol, at)
+        at = FieldLocations(file / "blocks" / index, self.overrides)
+        if block.protocol is None:
+            switches = self._protocol(protocol, FieldLocations(file, self.overrides))
+        else:
+            switches = self._protocol(block.protocol, at)
         if block.track not in TRACKS:
             raise at("track").unknown_name("track", block.track, TRACKS)
         track = TRACKS[block.track]

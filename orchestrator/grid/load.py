@@ -149,7 +149,7 @@ def _expand_file(path: Path, expander: Expander, including: tuple[Path, ...]) ->
         block = validated(Block, fields, here)
         if overrides.fields:
             block = validated(Block, overrides.apply_to_block(fields), overrides.location())
-        yield from expander.cells(block, file.protocol, file.precision, recipe, here)
+        yield from expander.cells(block, file.protocol, file.precision, recipe, location, index)
 
 
 def _add(planned: dict[Cell, PlannedCell], one: PlannedCell) -> None:

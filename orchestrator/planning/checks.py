@@ -15,6 +15,7 @@ from orchestrator.catalog import DATA_VARIABLE, missing_checkpoint, missing_data
 from orchestrator.catalog.location import grids_folder
 from orchestrator.catalog.routes import FolderRoute, ManifestRoute
 from orchestrator.datasets.changes import changed_data
+from orchestrator.datasets.state import other_data
 from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
@@ -38,7 +39,12 @@ def missing_inputs(plan: Plan) -> dict[str, UserError]:
     found = {name: missing_weights(catalog.backbone(name)) for name in sorted(backbones)}
     found |= {name: missing_data(catalog.dataset(name), plan.data_root) for name in sorted(datasets)}
     found |= {
-        name: changed_data(entry, plan.data_root) for name, entry in plan.grid.datasets.items() if not found.get(name)
+        name: changed_data(entry, plan.data_root, catalog.files["datasets", name])
+        for name, entry in plan.grid.datasets.items()
+        if not found.get(name)
+    }
+    found |= {
+        name: other_data(catalog.dataset(name), plan.data_root) for name in sorted(datasets) if not found.get(name)
     }
     for spec in plan.missing:
         if isinstance(spec, AdoptedSource):

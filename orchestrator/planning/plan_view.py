@@ -22,10 +22,11 @@ from orchestrator.planning.text_limits import text_limits
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 from orchestrator.util.machine import local_gpus
-from orchestrator.util.units import human_bytes
+from orchestrator.util.units import human_bytes, pluralize
 
 SHOWN_METHODS = 4
 SHOWN_LIMITS = 6
+SHOWN_DAMAGED = 6
 
 
 def plan_view(
@@ -64,9 +65,11 @@ def plan_view(
 
 def counts_line(plan: Plan) -> str:
     """Counts of finished, remaining and failed cells in one line."""
-    line = f"{len(plan.cells)} cells: {len(plan.done)} done, {len(plan.todo)} to do, {len(plan.failed)} failed"
+    cells = pluralize(len(plan.cells), "cell")
+    line = f"{cells}: {len(plan.done)} done, {len(plan.todo)} to do, {len(plan.failed)} failed"
     if plan.damaged:
-        line += f" ({len(plan.damaged)} damaged result files were set aside and count as to do)"
+        named = _listed(plan.damaged, SHOWN_DAMAGED)
+        line += f"\n{pluralize(len(plan.damaged), 'damaged result')} set aside, to be measured again: {named}"
     return line
 
 

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from orchestrator.store import Store
 from orchestrator.store.files import Files
@@ -51,12 +52,14 @@ def grid_lease(store: Store, grid: str, notify: Notify = _ignore) -> Iterator[No
     with contextlib.ExitStack() as stack:
         if store.files.is_local:
             lock = store.files.local_path(f"locks/{grid}.lock")
+            made = None if Path(store.files.root).exists() else Path(store.files.root)
             try:
                 stack.enter_context(file_lock(lock))
             except LockHeld as process:
                 raise _owned(store, grid, f"process {process}") from None
             except OSError as error:
                 raise store_unavailable(error, str(lock)) from None
+            stack.callback(_remove_unused, lock, made)
         lease = Lease(store.files, f"locks/{grid}.lease")
         owner = lease.take(lambda message: notify(f"{grid}: {message}"))
         if owner is not None:
@@ -64,6 +67,16 @@ def grid_lease(store: Store, grid: str, notify: Notify = _ignore) -> Iterator[No
         stack.callback(lease.release)
         stack.enter_context(lease.renewed(lambda message: notify(f"{grid}: {message}")))
         yield
+
+
+def _remove_unused(lock: Path, made: Path | None) -> None:
+    """Remove the lock file of a store in which nothing was written, and its folder if it was ``made`` for the lock."""
+    with contextlib.suppress(OSError):  # another process holds a lease there, or has removed it
+        if [path.name for path in lock.parents[1].iterdir()] == ["locks"] and list(lock.parent.iterdir()) == [lock]:
+            lock.unlink()
+            lock.parent.rmdir()
+            if made is not None:
+                made.rmdir()
 
 
 def _owned(store: Store, grid: str, owner: str) -> UserError:

@@ -7,6 +7,7 @@ code 2. Any other exception that reaches the command line is a defect of this pr
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable
 
 
@@ -51,9 +52,14 @@ def one_line(error: BaseException | str, limit: int = 300) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
+def _natural(name: str) -> tuple[int, str]:
+    """A sort key that puts whole numbers in the order of their values, before other names."""
+    return (int(name), "") if name.isdecimal() and len(name) < 20 else (sys.maxsize, name)
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str], *, where: str = "") -> UserError:
     """The error for a name that does not exist, suggesting the nearest ones that do."""
-    names = sorted(known)
+    names = sorted(known, key=_natural)
     near = difflib.get_close_matches(shorten(str(name)), names, n=3, cutoff=0.5)
     if near:
         hint = "did you mean " + " or ".join(repr(n) for n in near) + "?"

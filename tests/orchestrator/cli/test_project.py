@@ -13,7 +13,7 @@ from orchestrator.cli.project import read_project
 from orchestrator.util.errors import UserError
 from tests.conftest import GiveDatabase
 from tests.helpers.grid_run import tracked_runs
-from tests.helpers.photographs import write_photographs
+from tests.helpers.photographs import break_file, write_photographs
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +82,22 @@ def test_doctor_makes_no_folder(folder: Path) -> None:
     assert not (folder / "not-yet").exists()
 
 
+def test_a_grid_that_is_refused_leaves_no_folder(folder: Path) -> None:
+    run("data", "add", "pictures/ware")
+    break_file(folder / "pictures" / "ware" / "red_mug" / "001.jpg")
+    (folder / "mine").mkdir()
+    for store in ("not-yet", "mine"):
+        words = ["grid", "own", "--set", "datasets=[ware]", "--set", "shots=1", "--local", "--store", store]
+        assert isinstance(CliRunner().invoke(app, words).exception, UserError)
+    assert not (folder / "not-yet").exists()
+    assert list((folder / "mine").iterdir()) == []
+
+
+def test_values_that_a_filter_takes_are_listed_in_their_order(folder: Path) -> None:
+    done = CliRunner().invoke(app, ["plan", "own", "--only", "k=5"])
+    assert "0, 1, 4, 16" in str(done.exception)
+
+
 @pytest.mark.parametrize("store", ["", "s3:/bucket/runs", "gs:bucket", "pictures/ware", "pictures/ware/runs"])
 def test_a_store_that_is_no_place_for_results_is_refused(folder: Path, store: str) -> None:
     run("data", "add", "pictures/ware")
@@ -109,6 +125,14 @@ def test_two_datasets_one_after_the_other_keep_each_others_runs_and_report(
     assert "tools" in page
     run("sync", "own")
     assert len(tracked_runs(uri, "own")) == 4
+    assert "4 done, 0 to do" in run("status", "own")
+    cell = min(results.glob("*.json"))
+    whole = cell.read_text()
+    cell.write_text("{")
+    assert cell.stem in run("status", "own")
+    cell.write_text("{")
+    assert cell.stem in run("plan", "own", "--set", "datasets=[tools]", *quick[1:])
+    cell.write_text(whole)
     run("report", "own")
     again = (folder / "runs" / "reports" / "own" / "rows.csv").read_text()
     assert sorted(again.splitlines()) == sorted(page.splitlines())

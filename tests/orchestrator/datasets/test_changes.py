@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +12,12 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.spec import build
 from orchestrator.artifacts.support_images import SupportImages
 from orchestrator.catalog import DatasetEntry, dataset_ref, load_catalog
 from orchestrator.cli.app import app
+from orchestrator.core.settings import RunSettings
 from orchestrator.datasets import changes as module
 from orchestrator.datasets.adding import DatasetOptions, add_dataset
 from orchestrator.datasets.changes import changed_data, changes, checksums_file
@@ -23,6 +27,8 @@ from orchestrator.planning.plan import make_plan
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 from tests.helpers.photographs import break_file, write_photographs
+
+MINE = "mine.yaml"
 
 
 @pytest.fixture
@@ -74,11 +80,11 @@ def _break_image(folder: Path) -> None:
 def test_what_changed_is_named_and_verify_exits_with_1(
     ware: DatasetEntry, tmp_path: Path, change: Callable[[Path], None], named: list[str]
 ) -> None:
-    assert changed_data(ware, tmp_path) is None
+    assert changed_data(ware, tmp_path, MINE) is None
     change(tmp_path / "ware")
-    error = changed_data(ware, tmp_path)
+    error = changed_data(ware, tmp_path, MINE)
     assert error is not None
-    for text in [*named, f"data add {tmp_path / 'ware'} --name ware --replace"]:
+    for text in [*named, f"data add {tmp_path / 'ware'} --name ware --catalog mine.yaml --replace"]:
         assert text in str(error)
     where = ["--catalog", str(tmp_path / "mine.yaml"), "--data-root", str(tmp_path)]
     verified = CliRunner().invoke(app, ["data", "verify", "ware", *where])
@@ -134,14 +140,14 @@ def test_replace_accepts_the_images_and_keeps_what_was_edited(ware: DatasetEntry
     _remove_class(tmp_path / "ware")
     entry = add_dataset(tmp_path / "ware", [mine], DatasetOptions(replace=True)).entry
     assert entry.class_names == {"03-green-plate": "green plate", "BlueBottle": "blue flask"}
-    assert changed_data(entry, tmp_path) is None
+    assert changed_data(entry, tmp_path, MINE) is None
 
 
 def test_an_image_that_is_excluded_is_no_change(ware: DatasetEntry, tmp_path: Path) -> None:
     _break_image(tmp_path / "ware")
     where = ["--catalog", str(tmp_path / "mine.yaml"), "--data-root", str(tmp_path)]
     CliRunner().invoke(app, ["data", "verify", "ware", "--exclude-broken", *where])
-    assert changed_data(ware, tmp_path) is None
+    assert changed_data(ware, tmp_path, MINE) is None
 
 
 def test_a_folder_of_datasets_is_not_taken_for_a_dataset(tmp_path: Path) -> None:
@@ -159,6 +165,34 @@ def test_the_size_of_support_images_is_planned_from_the_images(ware: DatasetEntr
     planned = SupportImages(dataset_ref(ware, tmp_path), seed=1, shots=4)
     size = planned.size_bytes(load_catalog([tmp_path / "mine.yaml"]))
     assert 3 * 4 * 3 * 80 * 60 <= size <= 1.1 * 3 * 4 * 3 * 80 * 60
+
+
+def test_the_command_for_a_broken_image_works_as_it_is_printed(
+    ware: DatasetEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bolt.yaml").unlink(missing_ok=True)
+    _break_image(tmp_path / "ware")
+    error = changed_data(ware, tmp_path, MINE)
+    assert error is not None
+    words = shlex.split(str(error).splitlines()[-1].partition(": ")[2])
+    assert words[:3] == ["python", "-m", "orchestrator"]
+    done = CliRunner().invoke(app, words[3:])
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert changed_data(load_catalog([MINE]).datasets["ware"], tmp_path, MINE) is None
+
+
+def test_one_image_that_breaks_after_a_plan_is_one_message_with_a_command_that_works(
+    ware: DatasetEntry, tmp_path: Path
+) -> None:
+    settings = RunSettings(str(tmp_path / "runs"), str(tmp_path), catalog_files=(str(tmp_path / MINE),))
+    _break_image(tmp_path / "ware")
+    with pytest.raises(UserError, match=r"train/BlueBottle/003.jpg: OSError") as failed:
+        build(Images(dataset_ref(ware, tmp_path), "train", 32), settings)
+    words = shlex.split(str(failed.value).splitlines()[-1].partition(": ")[2])
+    assert CliRunner().invoke(app, words[3:]).exit_code == 0
+    entry = load_catalog([tmp_path / MINE]).datasets["ware"]
+    build(Images(dataset_ref(entry, tmp_path), "train", 32), settings)
 
 
 @pytest.mark.parametrize(("row", "named"), [("a2.jpg,", "row 3 has no label"), (",one", "row 3 has no path")])
@@ -182,3 +216,29 @@ def test_a_name_of_the_catalog_gets_a_proposal(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--name my-gtsrb"):
         add_dataset(tmp_path / "gtsrb", [tmp_path / "mine.yaml"], DatasetOptions())
     assert add_dataset(tmp_path / "gtsrb", [tmp_path / "mine.yaml"], DatasetOptions(name="my-gtsrb")).entry.classes == 3
+
+
+@pytest.mark.parametrize("name", ["gtsrb", "aid", "cifar10"])
+def test_a_folder_of_ones_own_is_not_taken_for_the_catalogs_dataset(name: str, tmp_path: Path) -> None:
+    write_photographs(tmp_path / name, 6)
+    listed = CliRunner().invoke(app, ["data", "list", "--data-root", str(tmp_path)], env={"COLUMNS": "200"})
+    (row,) = [line for line in listed.output.splitlines() if line.split()[:1] == [name]]
+    assert "other data" in row
+    assert f"--name my-{name}" in listed.output
+    prepared = CliRunner().invoke(app, ["data", "prepare", name, "--data-root", str(tmp_path), "--yes"])
+    assert isinstance(prepared.exception, UserError)
+    catalog = load_catalog()
+    grid = tmp_path / "g.yaml"
+    grid.write_text(
+        f"title: G\nblocks:\n- {{track: fewshot, backbones: [tiny-clip], datasets: [{name}], methods: [zero_shot]}}\n"
+    )
+    plan = make_plan(load_grid(grid, catalog, data_root=tmp_path), catalog, Store(tmp_path / "runs"), tmp_path)
+    with pytest.raises(UserError, match=f"is not the dataset {name} of the catalog"):
+        check_inputs(plan)
+
+
+def test_a_class_with_one_image_is_one_image(tmp_path: Path) -> None:
+    for part, first in (("train", 0), ("test", 1)):
+        write_photographs(tmp_path / "ware" / part, 1, first)
+    notes = add_dataset(tmp_path / "ware", [tmp_path / MINE], DatasetOptions()).notes
+    assert "has 1 training image:" in notes[0]
