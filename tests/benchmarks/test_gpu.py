@@ -1,0 +1,43 @@
+"""The measurements for a GPU run through on a CPU, with tiny towers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
+
+
+def measure(output: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), "--device", "cpu", "--scale", "tiny", "--output", str(output), *options]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_all_eight_measurements_run_and_say_what_they_found(tmp_path: Path) -> None:
+    done = measure(tmp_path / "found.json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    names = ("rates", "steps", "bits", "transfers", "atlas", "views", "packing", "graphs")
+    assert all(found[name] and name in done.stdout for name in names)
+    assert not any("error" in row for name in names for row in found[name])
+    assert {row["method"] for row in found["steps"]} == {"bolt", "lora", "full_finetune", "atlas"}
+    assert {row["precision"] for row in found["steps"]} == {"float32", "bfloat16"}
+    assert all(row["wall_ms"] > 0 and row["busy_share"] is None for row in found["steps"])
+    assert all(row["equal_bits"] for row in found["bits"])
+    assert found["views"][0]["equal_to_host"]
+    assert found["packing"][0]["steps_per_s"] > 0
+
+
+@pytest.mark.parametrize(("limit", "fails"), [("100", False), ("0.01", True)])
+def test_a_measurement_in_a_process_of_its_own_gives_its_rows_or_its_error(
+    tmp_path: Path, limit: str, fails: bool
+) -> None:
+    done = measure(tmp_path / "found.json", "--only", "transfers", "--isolate", "--limit", limit)
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert (done.returncode != 0) == fails, done.stderr
+    assert ("error" in found["transfers"][0]) == fails
+    assert ("transfers" in done.stderr) == fails
