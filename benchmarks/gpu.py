@@ -10,7 +10,7 @@ of its own, so that running out of memory ends that one alone; its line then say
     rates      10^12 operations a second of matrix products and of forward passes, in every precision
     steps      a training step of BOLT, LoRA, full fine-tuning and aTLAS: time on the GPU and on the clock, share of the
                time that the GPU computes, reserved memory
-    bits       a cell of 50 steps twice, as by default and with deterministic algorithms: equal bits?
+    bits       a cell of 50 steps twice, with PyTorch's default kernels and with those that cells use: equal bits?
     transfers  a batch of views and of test images to the GPU, from pageable and from pinned memory
     atlas      the two products of an aTLAS step with its task vectors, in bytes a second
     views      a batch of random crops made on the device: equal to those of the host, and milliseconds of both

@@ -13,11 +13,9 @@ from typing import Any
 import torch
 from gpu_steps import (
     METHODS,
-    Autocast,
     Row,
     Scale,
     bolt_tower,
-    computing_in,
     precisions,
     random_batch,
     random_tower,
@@ -29,6 +27,7 @@ from torch.nn import functional as F
 
 from bolt.clip.augment import SUPPORT_CROP, Box, crop_view, draw_box
 from bolt.clip.batched_resize import resize_crops
+from bolt.clip.precision import forward_pass
 from bolt.clip.tower import matrix_modules
 from bolt.clip.tower_shape import TowerShape
 from bolt.methods.common.composition import Composition
@@ -72,16 +71,11 @@ def measure_rates(scale: Scale, device: str) -> list[Row]:
         }
         for precision in precisions(device):
             row: Row = {"tower": name, "precision": precision}
-            with computing_in(precision, device) as autocast, torch.no_grad():
+            with forward_pass(precision, torch.device(device)), torch.no_grad():
                 for column, (work, operations) in works.items():
-                    row[column] = operations / 1e12 / timed(partial(_in, autocast, work), scale.repeats, device)
+                    row[column] = operations / 1e12 / timed(work, scale.repeats, device)
             rows.append(row)
     return rows
-
-
-def _in(autocast: Autocast, work: Callable[[], Any]) -> Any:
-    with autocast():
-        return work()
 
 
 def measure_steps(scale: Scale, device: str) -> list[Row]:
@@ -105,10 +99,9 @@ def _measure_steps_of(shape: TowerShape, method: str, scale: Scale, device: str)
         if device == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-        with computing_in(precision, device) as autocast:
-            step = partial(training_step(encode, trained, shape, autocast), images, labels)
-            wall = timed(step, scale.repeats, device)
-            computing = seconds_computing(step, min(5, scale.repeats), device)
+        step = partial(training_step(encode, trained, shape, precision), images, labels)
+        wall = timed(step, scale.repeats, device)
+        computing = seconds_computing(step, min(5, scale.repeats), device)
         yield {
             "precision": precision,
             "wall_ms": 1e3 * wall,
@@ -122,11 +115,7 @@ def measure_bits(scale: Scale, device: str) -> list[Row]:
     rows = []
     for name, shape in scale.towers.items():
         for strict in (False, True):
-            torch.use_deterministic_algorithms(strict)
-            try:
-                one, other = (_cell(shape, scale, device) for _ in range(2))
-            finally:
-                torch.use_deterministic_algorithms(False)
+            one, other = (_cell(shape, scale, device, strict) for _ in range(2))
             largest = max(float((a - b).abs().max()) for a, b in zip(one[0], other[0], strict=True))
             equal = all(torch.equal(a, b) for a, b in zip(one[0], other[0], strict=True))
             row = {"tower": name, "deterministic": strict, "equal_bits": equal, "largest_difference": largest}
@@ -134,10 +123,10 @@ def measure_bits(scale: Scale, device: str) -> list[Row]:
     return rows
 
 
-def _cell(shape: TowerShape, scale: Scale, device: str) -> tuple[list[Tensor], float]:
+def _cell(shape: TowerShape, scale: Scale, device: str, strict: bool) -> tuple[list[Tensor], float]:
     """Train BOLT for some steps on views made on the device: the coefficients at the end, and the seconds."""
     encode, trained = bolt_tower(random_tower(shape, device), scale.sources)
-    step = training_step(encode, trained, shape)
+    step = training_step(encode, trained, shape, precisions(device)[-2], deterministic=strict)
     photographs = random_photographs(scale, device)
     _, labels = random_batch(shape, scale.batch, device)
     synchronise(device)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,17 +11,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from bolt.clip.precision import forward_pass
+from bolt.clip.precision import training_step as as_a_cell
 from bolt.clip.tower import ImageTower, matrix_modules
 from bolt.clip.tower_shape import TowerShape
 from bolt.methods.common.adapters import AdapterSettings, attach_to_tower
 from bolt.methods.common.composed_tower import tensors_by_open_clip_name, trainable_composition
 from bolt.methods.common.composition import Composition
+from bolt.protocol import Precision
 from bolt.spectral.bases import Basis
 from bolt.spectral.directions import directions_per_source
 from bolt.spectral.spectral_linear import attach_coefficients
 
 Row = dict[str, Any]
-Autocast = Callable[[], AbstractContextManager[Any]]
 CLASSES = 100
 TOP_K = 12
 
@@ -127,22 +129,7 @@ METHODS: dict[str, Callable[[ImageTower, int], tuple[Callable[[Tensor], Tensor],
 }  # fmt: skip
 
 
-@contextmanager
-def computing_in(precision: str, device: str) -> Iterator[Autocast]:
-    """Gives the autocast of a precision, and sets whether float32 products may use TF32 meanwhile."""
-    flags = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = [flag.allow_tf32 for flag in flags]
-    for flag in flags:
-        flag.allow_tf32 = precision != "float32"
-    lower = precision == "bfloat16"
-    try:
-        yield lambda: torch.autocast(device, torch.bfloat16) if lower else nullcontext()
-    finally:
-        for flag, value in zip(flags, before, strict=True):
-            flag.allow_tf32 = value
-
-
-def precisions(device: str) -> tuple[str, ...]:
+def precisions(device: str) -> tuple[Precision, ...]:
     """TF32 exists on GPUs only."""
     return ("float32", "tf32", "bfloat16") if device == "cuda" else ("float32", "bfloat16")
 
@@ -151,18 +138,26 @@ def training_step(
     encode: Callable[[Tensor], Tensor],
     trained: Sequence[Tensor],
     shape: TowerShape,
-    autocast: Autocast = nullcontext,
+    precision: Precision = "float32",
+    deterministic: bool = True,
     **optimiser_settings: Any,
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """``step(images, labels)`` -> the loss before the step: forward, backward, clipping and AdamW."""
+    """``step(images, labels)`` -> the loss before the step: forward, backward, clipping and AdamW.
+
+    Computes as a cell does, with deterministic kernels on a GPU, unless it is told otherwise.
+    """
     device = trained[0].device
     head_CD = torch.empty(CLASSES, shape.embed_dim, device=device)
     head_CD = F.normalize(head_CD.normal_(generator=torch.Generator(device).manual_seed(2)), dim=-1)
     optimiser = torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.0, fused=True, **optimiser_settings)
 
     def step(images_B3SS: Tensor, labels_B: Tensor) -> Tensor:
+        with as_a_cell(precision, device) if deterministic else nullcontext():
+            return update(images_B3SS, labels_B)
+
+    def update(images_B3SS: Tensor, labels_B: Tensor) -> Tensor:
         optimiser.zero_grad(set_to_none=True)
-        with autocast():
+        with forward_pass(precision, device):
             features_BD = encode(images_B3SS)
         loss = F.cross_entropy(100 * F.normalize(features_BD.float(), dim=-1) @ head_CD.T, labels_B)
         loss.backward()  # type: ignore[no-untyped-call]

@@ -9,9 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bolt.protocol import Precision
 from orchestrator.artifacts.host_work import HostWork
 from orchestrator.catalog import Catalog
-from orchestrator.planning.gpu_speeds import PRECISIONS, GpuKind, Precision, sustained_tflops
+from orchestrator.planning.gpu_speeds import PRECISIONS, GpuKind, sustained_tflops
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.workload import PAPER_METHODS, Workload, workload
 

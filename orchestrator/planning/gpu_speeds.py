@@ -10,11 +10,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import get_args
 
+from bolt.protocol import Precision
 from orchestrator.util.errors import unknown_name
 
-Precision = Literal["float32", "tf32", "bfloat16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 
