@@ -104,15 +104,16 @@ def make_plan(
 
 
 def in_running_order(cells: Iterable[Cell]) -> list[Cell]:
-    """Cells sorted by backbone, domain and dataset, so that a worker loads few things from one cell to the next.
+    """Cells sorted by backbone, domain, dataset and seed, so that a worker loads few things from one cell to the next.
 
-    Within a dataset the longest cells come first, so that no worker ends with a long cell while the others wait.
+    All cells of a dataset and a seed see images of one support. Among them the longest come first, so that no worker
+    ends with a long cell while the others wait.
     """
 
-    def key(cell: Cell) -> tuple[str, str, str, int, str, str, int]:
+    def key(cell: Cell) -> tuple[str, str, str, int, int, str, str]:
         trains = METHODS[cell.method.name].changes_tower
-        return (cell.backbone.name, cell.domain, cell.dataset.name, -int(trains) * cell.shots,
-                cell.method.name, cell.id, cell.seed)  # fmt: skip
+        return (cell.backbone.name, cell.domain, cell.dataset.name, cell.seed, -int(trains) * cell.shots,
+                cell.method.name, cell.id)  # fmt: skip
 
     return sorted(cells, key=key)
 
