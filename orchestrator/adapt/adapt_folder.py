@@ -18,7 +18,6 @@ import torch
 
 from bolt.model.loading import load_model
 from bolt.model.model import Model
-from bolt.task.class_vectors import classes_by_vector
 from orchestrator.adapt.adaptation import Adaptation, Request
 from orchestrator.adapt.choice import Choice, choose
 from orchestrator.adapt.own_images import OwnImages, prepare_images
@@ -27,10 +26,12 @@ from orchestrator.adapt.weights import fetch_weights
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.loaded import loaded_artifacts
 from orchestrator.artifacts.required import configured_method
+from orchestrator.artifacts.text_limits import text_limit
 from orchestrator.catalog import load_catalog
 from orchestrator.cells.evaluation import evaluate
 from orchestrator.cells.task import cell_sources, make_task
 from orchestrator.core.settings import RunSettings
+from orchestrator.core.text_limit import TextLimit
 from orchestrator.models.adoption import adopt_checkpoints
 from orchestrator.store.results import Evaluation
 from orchestrator.util.errors import UserError
@@ -84,11 +85,10 @@ def adapt_folder(
     trials = make_trials(
         images, request.work, entry.name, pool, request.methods, settings, request.minutes, say, status
     )
-    distinct, shared = _text_head(trials)
-    if shared:
-        equal = "; ".join(" = ".join(group) for group in shared[:4])
-        vectors = pluralize(distinct, "distinct vector")
-        say(f"  note: the text head has {vectors} for {len(images.class_names)} classes: {equal}")
+    limit = _text_limit(trials)
+    if limit.shared:
+        say(f"  note: {limit.sentence}")
+        say(f"    equal: {limit.shared_words}")
     say(
         f"candidates, on {trials.folds} held-out folds:"
         if trials.folds
@@ -103,7 +103,7 @@ def adapt_folder(
     choice = _choose(trials)
     model, final_seconds, evaluation = _finish(trials, choice, request, status)
     done = Adaptation(
-        request, images, tuple(trials.candidates), trials.folds, choice, distinct, shared, evaluation,
+        request, images, tuple(trials.candidates), trials.folds, choice, limit, evaluation,
         _per_class(trials, choice), final_seconds, time.perf_counter() - started,
     )  # fmt: skip
     _save(model, trials, done)
@@ -125,15 +125,14 @@ def _source_pool(request: Request, images: OwnImages, say: Callable[[str], None]
     return {"rule": "leave_one_out", "datasets": datasets}
 
 
-def _text_head(trials: Trials) -> tuple[int, tuple[tuple[str, ...], ...]]:
-    """How many distinct class vectors the text head has, and the groups of classes that share one."""
-    cell = trials.candidates[0].cell
+def _text_limit(trials: Trials) -> TextLimit:
+    """What the text head's distinct class vectors leave possible on images like the ones to learn from."""
+    cell, images = trials.candidates[0].cell, trials.images
     size = trials.catalog.backbone(cell.backbone.name).image_size
     head = Head(cell.backbone, cell.dataset, size)
     trials.build([*head.inputs, head], "class words")
-    groups = classes_by_vector(loaded_artifacts(trials.settings).get(head))
-    names = trials.images.class_names
-    return len(groups), tuple(tuple(names[label] for label in group) for group in groups if len(group) > 1)
+    head_CD = loaded_artifacts(trials.settings).get(head)
+    return text_limit(cell.backbone.name, cell.dataset.name, images.class_names, head_CD, images.per_class)
 
 
 def _choose(trials: Trials) -> Choice:

@@ -9,6 +9,7 @@ from bolt.model.saving import Form
 from orchestrator.adapt.choice import Choice
 from orchestrator.adapt.own_images import Options, OwnImages
 from orchestrator.adapt.trials import Trial
+from orchestrator.core.text_limit import TextLimit
 from orchestrator.store.results import Evaluation
 from orchestrator.util.units import human_duration
 
@@ -54,8 +55,8 @@ class Adaptation:
     Attributes:
         trials: the candidates, in the order of trust.
         choice: which one was taken.
-        distinct: how many distinct class vectors the text head has.
-        shared: groups of classes that share one.
+        text_limit: the distinct class vectors of the text head, and the highest accuracy that they leave possible on
+            images like the ones to learn from.
         evaluation: the score on the test images; ``None`` without any.
         held_out_per_class: class, images that the chosen candidate predicted correctly while held out, and all images.
         final_seconds, seconds: of adapting to all images, and of the whole command this time.
@@ -66,8 +67,7 @@ class Adaptation:
     trials: tuple[Trial, ...]
     folds: int
     choice: Choice
-    distinct: int
-    shared: tuple[tuple[str, ...], ...]
+    text_limit: TextLimit
     evaluation: Evaluation | None
     held_out_per_class: tuple[tuple[str, int, int], ...]
     final_seconds: float
@@ -77,13 +77,6 @@ class Adaptation:
     def chosen(self) -> Trial:
         """The candidate that was taken."""
         return self.trials[self.choice.best]
-
-    @property
-    def text_head_limit(self) -> float:
-        """The highest accuracy that the text head's distinct vectors allow on images like these, in per cent."""
-        count = dict(zip(self.images.class_names, self.images.per_class, strict=True))
-        lost = sum(sum(count[name] for name in group) - max(count[name] for name in group) for group in self.shared)
-        return 100 * (1 - lost / sum(count.values()))
 
     @property
     def level(self) -> tuple[Trial, ...]:

@@ -10,7 +10,6 @@ Shape legend: M candidates, N images, R draws.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,12 +17,11 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from bolt.seeds import numpy_generator
+from orchestrator.core.intervals import wilson_interval
 
 DRAWS = 2000
 LEVEL = 0.05
 """A candidate is level with the best if an exact McNemar test of the two has at least this p."""
-
-_Z = 1.959964
 
 
 @dataclass(frozen=True)
@@ -54,13 +52,6 @@ def choose(correct_MN: NDArray[np.bool_]) -> Choice:
     low, high = wilson_interval(expected, images)
     level = [m for m in range(len(correct_MN)) if m != best and _mcnemar(correct_MN[best], correct_MN[m]) >= LEVEL]
     return Choice(best, 100 * expected, 100 * low, 100 * high, 100 * optimism, tuple(level))
-
-
-def wilson_interval(share: float, images: int) -> tuple[float, float]:
-    """The 95 % interval of a share of ``images`` independent images (Wilson, 1927)."""
-    centre = (share + _Z**2 / (2 * images)) / (1 + _Z**2 / images)
-    half = _Z / (1 + _Z**2 / images) * math.sqrt(share * (1 - share) / images + _Z**2 / (4 * images**2))
-    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def _optimism(correct_MN: NDArray[np.bool_]) -> float:

@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, StoreUrl, store_url
+from orchestrator.cli.options import (
+    DEFAULT_STORE,
+    CatalogFiles,
+    DataRoot,
+    Device,
+    ExcludeBroken,
+    Mirrorable,
+    StoreUrl,
+    Templates,
+    store_url,
+)
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
 
@@ -31,15 +41,9 @@ def adapt(
         str | None, typer.Option("--methods", metavar="A,B", help='candidates, as "linear_probe,lora(rank=4)"')
     ] = None,
     as_: Annotated[str, typer.Option("--as", metavar="FORM", help="adapter, state_dict or huggingface")] = "state_dict",
-    template: Annotated[
-        list[str] | None, typer.Option("--template", help='a prompt, as "a photo of a {}."; may be repeated')
-    ] = None,
-    mirrorable: Annotated[
-        bool, typer.Option("--mirrorable/--not-mirrorable", help="whether a mirrored image keeps its class")
-    ] = True,
-    exclude_broken: Annotated[
-        bool, typer.Option("--exclude-broken", help="exclude unreadable images, and use the others")
-    ] = False,
+    template: Templates = None,
+    mirrorable: Mirrorable = True,
+    exclude_broken: ExcludeBroken = False,
     store: StoreUrl = DEFAULT_STORE,
     data_root: DataRoot = None,
     catalog: CatalogFiles = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.cli.options import CatalogFiles, DataRoot, table_console
+from orchestrator.cli.options import CatalogFiles, DataRoot, ExcludeBroken, Mirrorable, Templates, table_console
 from orchestrator.cli.project import DEFAULT_CATALOG, has_all, is_same, remember
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError, unknown_name
@@ -111,9 +111,7 @@ def verify(
     grid: OfGrid = None,
     data_root: DataRoot = None,
     catalog: CatalogFiles = None,
-    exclude_broken: Annotated[
-        bool, typer.Option("--exclude-broken", help="exclude unreadable images, and use the others")
-    ] = False,
+    exclude_broken: ExcludeBroken = False,
 ) -> None:
     """Decode and count every image of datasets.
 
@@ -164,16 +162,10 @@ def add(
     name: Annotated[str | None, typer.Option("--name", help="its key; by default the folder's name")] = None,
     title: Annotated[str | None, typer.Option("--title", help="its name in tables")] = None,
     domain: Annotated[str, typer.Option("--domain", help="the domain it belongs to")] = "own",
-    template: Annotated[
-        list[str] | None, typer.Option("--template", help='a prompt, as "a photo of a {}."; may be repeated')
-    ] = None,
-    mirrorable: Annotated[
-        bool, typer.Option("--mirrorable/--not-mirrorable", help="whether a mirrored image keeps its class")
-    ] = True,
+    template: Templates = None,
+    mirrorable: Mirrorable = True,
     licence: Annotated[str, typer.Option("--licence", help="the licence of the images")] = "own images",
-    exclude_broken: Annotated[
-        bool, typer.Option("--exclude-broken", help="exclude unreadable images, and use the others")
-    ] = False,
+    exclude_broken: ExcludeBroken = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="accept the images of a dataset that was added before as they are now")
     ] = False,

@@ -34,6 +34,13 @@ CatalogFiles = Annotated[
 OwnCatalog = Annotated[
     list[Path], typer.Option("--catalog", help="your catalog file; entries are added to the last one given")
 ]
+Templates = Annotated[
+    list[str] | None, typer.Option("--template", help='a prompt, as "a photo of a {}."; may be repeated')
+]
+Mirrorable = Annotated[
+    bool, typer.Option("--mirrorable/--not-mirrorable", help="whether a mirrored image keeps its class")
+]
+ExcludeBroken = Annotated[bool, typer.Option("--exclude-broken", help="exclude unreadable images, and use the others")]
 Threads = Annotated[int, typer.Option("--threads", min=1, help="CPU threads a cell's arithmetic uses")]
 Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; by default cuda if there is a GPU")]
 

@@ -10,10 +10,10 @@ from bolt.methods import METHODS
 from bolt.model.saving import INDEX, Form
 from orchestrator.catalog import BackboneEntry, Catalog, DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute
+from orchestrator.core.intervals import wilson_interval
 from orchestrator.store.results import Evaluation, Result
 
 CARD = "README.md"
-LEVEL = 0.95
 _LIBRARY: dict[Form, str] = {"adapter": "bolt", "state_dict": "open_clip", "huggingface": "transformers"}
 _BASE_MODELS = {
     ("ViT-B-32", "openai"): "openai/clip-vit-base-patch32",
@@ -37,10 +37,8 @@ def write_card(result: Result, catalog: Catalog, folder: Path, form: Form) -> Pa
 
 def accuracy_interval(scored: Evaluation) -> tuple[float, float]:
     """Wilson's 95 % interval of an accuracy in per cent: what other test images of the same kind would give."""
-    from scipy.stats import binomtest
-
-    interval = binomtest(scored.correct, scored.total).proportion_ci(LEVEL, method="wilson")
-    return 100.0 * float(interval.low), 100.0 * float(interval.high)
+    low, high = wilson_interval(scored.correct / scored.total, scored.total)
+    return 100.0 * low, 100.0 * high
 
 
 def _lines(result: Result, catalog: Catalog, folder: Path, form: Form) -> Iterator[str]:

@@ -176,10 +176,10 @@ def test_classes_that_share_a_vector_are_told_with_the_limit(tmp_path: Path) -> 
             Image.new("RGB", (40, 40), (90 * number, 60, 30)).save(tmp_path / "ware" / name / f"{number}.png")
     said: list[str] = []
     done = adapt(tmp_path, ("zero_shot",), said)
-    if done.shared:
+    if done.text_limit.shared:
         assert any("distinct" in line for line in said)
-        assert done.text_head_limit < 100
-    assert done.distinct == 3 - sum(len(group) - 1 for group in done.shared)
+        assert done.text_limit.highest < 100
+    assert done.text_limit.distinct == 3 - sum(len(group) - 1 for group in done.text_limit.shared)
 
 
 def test_what_cannot_work_is_refused_before_any_work(tmp_path: Path) -> None:

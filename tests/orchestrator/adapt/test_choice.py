@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orchestrator.adapt.choice import choose, wilson_interval
+from orchestrator.adapt.choice import choose
+from orchestrator.core.intervals import wilson_interval
 
 
 def test_the_most_accurate_is_chosen_and_of_equals_the_first() -> None:

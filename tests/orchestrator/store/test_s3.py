@@ -142,7 +142,7 @@ def test_a_grid_in_s3_is_the_grid_in_a_folder_through_a_killed_driver_and_damage
     resumed = command.run(grid(URL))
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert "taking over from process" in resumed.stdout
-    assert "damaged results set aside" in resumed.stdout
+    assert "damaged result set aside" in resumed.stdout
     assert f"this run: 1 artifact built, {pluralize(4 - len(finished), 'trial')} started" in resumed.stdout, (
         resumed.stdout
     )
