@@ -16,18 +16,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from bolt.model.checkpoint_sources import checkpoint_paths
 from bolt.model.loading import load_model
 from bolt.model.model import Model
 from orchestrator.adapt.adaptation import Adaptation, Request
+from orchestrator.adapt.checks import check_request, writing
 from orchestrator.adapt.choice import Choice, choose
 from orchestrator.adapt.own_images import OwnImages, prepare_images
-from orchestrator.adapt.trials import TINY, Trials, make_trials, test_artifacts
+from orchestrator.adapt.trials import TINY, Trials, candidate_texts, make_trials, test_artifacts
 from orchestrator.adapt.weights import fetch_weights
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.loaded import loaded_artifacts
 from orchestrator.artifacts.required import configured_method
 from orchestrator.artifacts.text_limits import text_limit
 from orchestrator.catalog import load_catalog
+from orchestrator.catalog.edit import replace_section
+from orchestrator.catalog.location import display_path
 from orchestrator.cells.evaluation import evaluate
 from orchestrator.cells.task import cell_sources, make_task
 from orchestrator.core.settings import RunSettings
@@ -62,12 +66,13 @@ def adapt_folder(
     Raises ``UserError`` for anything the user can put right, before long work where that is possible.
     """
     started = time.perf_counter()
-    if request.model.exists():
-        raise UserError(f"{request.model} is there already", where="-o", hint="name another folder, or remove this one")
     catalog = load_catalog(request.catalog_files)
-    entry = catalog.backbone(request.backbone, "--backbone")
-    request.work.mkdir(parents=True, exist_ok=True)
-    with show_decoding() as advance:
+    check_request(request, catalog)
+    texts = candidate_texts(request.backbone, request.methods, with_sources=request.sources is not None)
+    entry = catalog.backbone(request.backbone)
+    with writing("--store", f"the working folder {request.work}"):
+        request.work.mkdir(parents=True, exist_ok=True)
+    with show_decoding() as advance, writing("--store", f"the working folder {request.work}"):
         images = prepare_images(
             request.folder, request.work, request.catalog_files, request.data_root, request.images, advance
         )
@@ -82,9 +87,7 @@ def adapt_folder(
         request.store_url, str(images.data_root), request.threads, request.device, tuple(map(str, images.catalog_files))
     )
     pool = _source_pool(request, images, say)
-    trials = make_trials(
-        images, request.work, entry.name, pool, request.methods, settings, request.minutes, say, status
-    )
+    trials = make_trials(images, request.work, entry.name, pool, texts, settings, request.minutes, say, status)
     limit = _text_limit(trials)
     if limit.shared:
         say(f"  note: {limit.sentence}")
@@ -114,15 +117,26 @@ def _source_pool(request: Request, images: OwnImages, say: Callable[[str], None]
     """The pool of sources as in a grid file. Checkpoints of a folder are adopted into the working folder's catalog."""
     if request.sources is None:
         return None
-    folder = Path(request.sources)
+    folder, own_file = Path(request.sources), images.catalog_files[-1]
     if not folder.is_dir():
-        load_catalog(images.catalog_files).domain(request.sources, "--sources")
         return {"rule": "leave_one_out", "domain": request.sources}
-    files = [str(path) for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
-    adopt_checkpoints(files, request.backbone, None, images.catalog_files, say=say)
-    adopted = load_catalog(images.catalog_files).checkpoints
-    datasets = [name for backbone, name in adopted if backbone == request.backbone]
-    return {"rule": "leave_one_out", "datasets": datasets}
+    replace_section(own_file, "checkpoints", {})  # those of an earlier run
+    try:
+        files = [str(path) for path in checkpoint_paths(folder).values()]
+        adopt_checkpoints(files, request.backbone, None, images.catalog_files, say=say)
+    except FileNotFoundError as error:
+        raise UserError(str(error), where="--sources") from None
+    except UserError as error:
+        unnamed = "--dataset" in error.hint
+        hint = "name each file after a dataset of the catalog; `data list` shows them" if unnamed else error.hint
+        raise UserError(error.what, where=f"--sources {error.where}".rstrip(), hint=hint) from None
+    catalog = load_catalog(images.catalog_files)
+    own = [
+        key
+        for section, key in catalog.files
+        if (section, catalog.files[section, key]) == ("checkpoints", display_path(own_file))
+    ]
+    return {"rule": "leave_one_out", "datasets": [key.partition("/")[2] for key in own]}
 
 
 def _text_limit(trials: Trials) -> TextLimit:
@@ -200,13 +214,15 @@ def _save(model: Model, trials: Trials, done: Adaptation) -> None:
     cell = done.chosen.cell
     task: Task = make_task(cell, loaded)
     pixels = task.support.pixels(0, torch.arange(min(COMPARED_IMAGES, len(task.support))))
-    request.page.parent.mkdir(parents=True, exist_ok=True)
-    request.page.write_text(adapt_page(done), encoding="utf-8")
     staged = request.model.with_name(f".{request.model.name}.checking")
-    shutil.rmtree(staged, ignore_errors=True)
-    model.save(staged, request.form, with_basis=True)
+    with writing("-o", f"the model {request.model}"):
+        request.page.parent.mkdir(parents=True, exist_ok=True)
+        request.page.write_text(adapt_page(done), encoding="utf-8")
+        shutil.rmtree(staged, ignore_errors=True)
+        model.save(staged, request.form, with_basis=True)
     again = load_model(staged, loaded.backbone(cell.backbone), cell_sources(cell, loaded))
     ours, theirs = model.logits(pixels), again.logits(pixels)
     if not float((ours - theirs).abs().max()) <= LOGIT_TOLERANCE * float(ours.abs().max()):
         raise UserError(f"the model read back from {staged} gives other logits", hint="do not use it")
-    staged.rename(request.model)
+    with writing("-o", f"the model {request.model}"):
+        staged.rename(request.model)

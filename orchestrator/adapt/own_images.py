@@ -18,6 +18,7 @@ import numpy as np
 
 from orchestrator.catalog import Catalog, DatasetEntry, load_catalog
 from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
+from orchestrator.datasets.layouts import refuse_folder_of_datasets
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.routes.class_folders import class_folders, is_image
 from orchestrator.util.errors import UserError
@@ -74,10 +75,10 @@ def prepare_images(
 
     Raises ``UserError`` for a folder without class folders, a class without images, and broken images.
     """
-    train, test = _parts(folder)
-    stamp = fingerprint([[_listing(part) for part in (train, test) if part], list(options)])
+    train, test = image_parts(folder)
+    stamp = fingerprint([[[str(part), _listing(part)] for part in (train, test) if part], list(options)])
     root, catalog_file = work / "data", work / "catalog.yaml"
-    name = _free_name(dataset_key(folder), load_catalog(catalog_files))
+    name = _free_name(own_key(folder), load_catalog(catalog_files))
     files = (*catalog_files, catalog_file)
     checked = (work / _STAMP).read_text() == stamp if (work / _STAMP).is_file() and catalog_file.is_file() else False
     notes: tuple[str, ...] = ()
@@ -86,8 +87,14 @@ def prepare_images(
         _link_parts(root / name, train, test)
         chosen = DatasetOptions(name, None, "own", options.templates, options.mirrorable, "own images",
                                 options.exclude_broken)  # fmt: skip
-        added = add_dataset(root / name, files, chosen, advance)
-        notes = tuple(note for note in added.notes if test or "same pixels" not in note)
+        try:
+            added = add_dataset(root / name, files, chosen, advance)
+        except UserError as error:
+            where = error.where.replace(str(root / name), str(folder))
+            raise UserError(error.what.replace(str(root / name), str(folder)), where=where, hint=error.hint) from None
+        notes = tuple(
+            note for note in added.notes if "short_classes" not in note and (test or "same pixels" not in note)
+        )
         (work / _STAMP).write_text(stamp)
     if data_root is not None:
         for path in data_root.iterdir():
@@ -98,11 +105,25 @@ def prepare_images(
     return OwnImages(entry, files, root, test is not None, tuple(counts.tolist()), raw.class_names, notes)
 
 
-def _parts(folder: Path) -> tuple[Path, Path | None]:
-    """The folder that holds the training images' class folders, and that of the test images if there is one."""
+def own_key(folder: Path) -> str:
+    """A name for the user's folder in the catalog and in file names; ``images`` if its name has no usable letter."""
+    try:
+        return dataset_key(folder)
+    except UserError:
+        return "images"
+
+
+def image_parts(folder: Path) -> tuple[Path, Path | None]:
+    """The folder that holds the training images' class folders, and that of the test images if there is one.
+
+    Raises ``UserError`` for a folder without class folders, and for a folder of datasets.
+    """
     folder = folder.expanduser().absolute()
-    if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}", hint="give a folder with one folder of images per class")
+    hint = "give a folder with one folder of images per class"
+    if not folder.is_dir() or folder == Path(folder.anchor):
+        what = f"{folder} is no folder of images" if folder.exists() else f"there is no folder {folder}"
+        raise UserError(what, hint=hint)
+    refuse_folder_of_datasets(folder, "adapt")
     parts = {name: folder / name for name in ("train", "test", "all") if class_folders_in(folder / name)}
     if "test" in parts and "train" not in parts:
         raise UserError(

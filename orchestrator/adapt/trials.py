@@ -191,12 +191,34 @@ class Trials:
         return self._speed or 1e3 * (GPU_TFLOPS if on_gpu else CORE_TFLOPS * self.settings.threads)
 
 
+def candidate_texts(backbone: str, methods: Sequence[str], *, with_sources: bool) -> tuple[str, ...]:
+    """The candidates as text: ``methods``, or the default ones if it is empty.
+
+    Raises ``UserError`` for one that cannot be read or is given twice, and for one that needs sources without any.
+    """
+    if not methods:
+        texts = WITH_SOURCES if with_sources else WITHOUT_SOURCES
+        return tuple(TINY_RATES.get(text, text) for text in texts) if backbone == TINY else texts
+    for text in methods:
+        try:
+            parsed = parse_candidate(text)
+        except ValueError as error:
+            raise UserError(str(error), where="--methods") from None
+        if parsed.uses_sources and not with_sources:
+            raise UserError(
+                f"{parsed.method.name} needs source models", where="--methods", hint="give --sources DOMAIN"
+            )
+    if len(set(methods)) < len(methods):
+        raise UserError("a candidate is given twice", where="--methods")
+    return tuple(methods)
+
+
 def make_trials(
     images: OwnImages,
     work: Path,
     backbone: str,
     sources: Mapping[str, object] | None,
-    methods: Sequence[str],
+    texts: Sequence[str],
     settings: RunSettings,
     minutes: float,
     say: Callable[[str], None],
@@ -206,24 +228,11 @@ def make_trials(
 
     Args:
         sources: the pool of source models, as in a grid file: ``{domain: NAME}`` or ``{datasets: [...]}``.
-        methods: candidates as text; the default ones if empty.
+        texts: the candidates, from :func:`candidate_texts`.
 
-    Raises ``UserError`` for a candidate that cannot be read, and what :func:`orchestrator.grid.load_grid` raises.
+    Raises what :func:`orchestrator.grid.load_grid` raises.
     """
-    texts = tuple(methods) or (WITH_SOURCES if sources else WITHOUT_SOURCES)
-    if backbone == TINY and not methods:
-        texts = tuple(TINY_RATES.get(text, text) for text in texts)
-    entries = []
-    for number, text in enumerate(texts):
-        try:
-            parsed = parse_candidate(text)
-        except ValueError as error:
-            raise UserError(str(error), where="--methods") from None
-        if parsed.uses_sources and not sources:
-            raise UserError(
-                f"{parsed.method.name} needs source models", where="--methods", hint="give --sources DOMAIN"
-            )
-        entries.append({"auto": {"candidates": [text], "as": f"{number}: {text}"}})
+    entries = [{"auto": {"candidates": [text], "as": f"{number}: {text}"}} for number, text in enumerate(texts)]
     block = {
         "track": "fewshot",
         "backbones": [backbone],

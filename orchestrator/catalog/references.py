@@ -98,14 +98,22 @@ def _architecture(entry: BackboneEntry) -> Any:
 
 
 def _listing(folder: Path) -> list[tuple[str, int]] | None:
-    """Relative path and size of every file below a folder, sorted; ``None`` if there is no such folder."""
+    """Relative path and size of every file below a folder, sorted; ``None`` if there is no such folder.
+
+    Links are followed, except those that lead nowhere or to a folder that they are in.
+    """
     if not folder.is_dir():
         return None
     found = []
+    # each folder to come -> itself and those it is in, without links
+    real: dict[str, tuple[str, ...]] = {str(folder): (os.path.realpath(folder),)}
     for place, folders, files in os.walk(folder, followlinks=True, onerror=_raise):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        own = real.pop(place)
+        inner = {name: os.path.realpath(os.path.join(place, name)) for name in folders if not name.startswith(".")}
+        folders[:] = [name for name, target in inner.items() if target not in own]
+        real |= {os.path.join(place, name): (*own, inner[name]) for name in folders}
         paths = [Path(place, name) for name in files if not name.startswith(".")]
-        found += [(path.relative_to(folder).as_posix(), path.stat().st_size) for path in paths]
+        found += [(path.relative_to(folder).as_posix(), path.stat().st_size) for path in paths if path.exists()]
     return sorted(found)
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from orchestrator.cli.options import (
     DEFAULT_STORE,
+    MOST_THREADS,
     CatalogFiles,
     DataRoot,
     Device,
@@ -17,6 +18,7 @@ from orchestrator.cli.options import (
     Mirrorable,
     StoreUrl,
     Templates,
+    check_device,
     store_url,
 )
 from orchestrator.util.console import print_line
@@ -47,7 +49,9 @@ def adapt(
     store: StoreUrl = DEFAULT_STORE,
     data_root: DataRoot = None,
     catalog: CatalogFiles = None,
-    threads: Annotated[int | None, typer.Option("--threads", min=1, help="CPU threads; by default all")] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, max=MOST_THREADS, help="CPU threads; by default all")
+    ] = None,
     device: Device = None,
 ) -> None:
     """Choose a method for your own images and adapt it.
@@ -56,9 +60,8 @@ def adapt(
     """
     from orchestrator.adapt.adapt_folder import adapt_folder
     from orchestrator.adapt.adaptation import Request, summary_lines
-    from orchestrator.adapt.own_images import Options
+    from orchestrator.adapt.own_images import Options, own_key
     from orchestrator.catalog import find_data_root
-    from orchestrator.datasets.adding import dataset_key
     from orchestrator.datasets.progress import show_progress
     from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
     from orchestrator.util.machine import usable_processors
@@ -68,7 +71,7 @@ def adapt(
         raise UserError(f"a model is saved as {', '.join(forms)}, not as {as_!r}", where="--as")
     if "://" in store:
         raise UserError("adapt works in a folder of this machine", where="--store", hint="give a folder")
-    name, console = dataset_key(folder), Console()
+    name, console = own_key(folder), Console()
     root = find_data_root(data_root)
     request = Request(
         folder=folder,
@@ -84,7 +87,7 @@ def adapt(
         data_root=root.absolute() if root else None,
         store_url=store_url(store),
         threads=threads or usable_processors(),
-        device=device,
+        device=check_device(device),
         command=command_line(),
     )
 

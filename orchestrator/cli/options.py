@@ -14,6 +14,9 @@ from orchestrator.util.errors import UserError
 
 DEFAULT_STORE = "runs"
 
+MOST_THREADS = 1024
+"""More threads than that crash PyTorch's thread pool."""
+
 PLAIN_WIDTH = 150
 """Width, in columns, of a table that is printed to a file or a pipe."""
 
@@ -41,7 +44,9 @@ Mirrorable = Annotated[
     bool, typer.Option("--mirrorable/--not-mirrorable", help="whether a mirrored image keeps its class")
 ]
 ExcludeBroken = Annotated[bool, typer.Option("--exclude-broken", help="exclude unreadable images, and use the others")]
-Threads = Annotated[int, typer.Option("--threads", min=1, help="CPU threads a cell's arithmetic uses")]
+Threads = Annotated[
+    int, typer.Option("--threads", min=1, max=MOST_THREADS, help="CPU threads a cell's arithmetic uses")
+]
 Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; by default cuda if there is a GPU")]
 
 
@@ -56,6 +61,13 @@ def store_url(store: str) -> str:
             hint=f"did you mean {half[1]}://{store[half.end() :]}? A folder of that name is ./{store}",
         )
     return store if "://" in store else str(Path(store).absolute())
+
+
+def check_device(device: str | None) -> str | None:
+    """The device, unchanged. Raises ``UserError`` if it is neither ``cpu`` nor a GPU of CUDA."""
+    if device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise UserError(f"unknown device {device!r}", where="--device", hint="give cpu or cuda")
+    return device
 
 
 def run_settings(
@@ -73,7 +85,7 @@ def run_settings(
         store_url=store_url(store),
         data_root=str(root.absolute()) if root else None,
         threads=threads,
-        device=device,
+        device=check_device(device),
         catalog_files=tuple(str(path.absolute()) for path in catalog or ()),
     )
 

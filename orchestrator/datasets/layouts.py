@@ -55,6 +55,10 @@ def find_layout(path: Path) -> Layout:
         layout = _of_folder(path)
     else:
         raise UserError(f"there is no {path}", hint="give a folder of images, or a .csv or .parquet table of them")
+    if unreadable := [name for name in layout.names if not _is_text(name)]:
+        raise UserError(
+            f"the name of the class folder {unreadable[0]!a} is not UTF-8", where=str(path), hint="rename it"
+        )
     if len(layout.names) < 2:
         raise UserError(
             f"there is only one class, {layout.names[0]!r}; classification needs at least two",
@@ -64,8 +68,20 @@ def find_layout(path: Path) -> Layout:
     return layout
 
 
-def _refuse_folder_of_datasets(folder: Path) -> None:
-    """Raises ``UserError`` if the folders in a folder are datasets with ``train/`` or ``test/``, not classes."""
+def _is_text(name: str) -> bool:
+    """Whether a file name is UTF-8. Python represents other bytes by lone surrogates."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def refuse_folder_of_datasets(folder: Path, command: str = "data add") -> None:
+    """Raises ``UserError`` if the folders in a folder are datasets with ``train/`` or ``test/``, not classes.
+
+    ``command``: what the error advises for each dataset.
+    """
     datasets = [
         path for path in class_folders(folder) if any(_holds_folders(path / part) for part in ("train", "test"))
     ]
@@ -73,12 +89,12 @@ def _refuse_folder_of_datasets(folder: Path) -> None:
         raise UserError(
             f"{datasets[0].name}/ has train/ or test/ in it: this looks like a folder of datasets, not of classes",
             where=str(folder),
-            hint="add each dataset: " + ", ".join(f"data add {path}" for path in datasets[:4]),
+            hint="give one dataset: " + ", or ".join(f"{command} {path}" for path in datasets[:4]),
         )
 
 
 def _of_folder(folder: Path) -> Layout:
-    _refuse_folder_of_datasets(folder)
+    refuse_folder_of_datasets(folder)
     parts = {name: folder / name for name in ("train", "test", "all") if _holds_folders(folder / name)}
     if "train" in parts and "test" in parts:
         roots, recipe, used = [parts["train"], parts["test"]], "official", {"train", "test"}

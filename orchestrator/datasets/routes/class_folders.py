@@ -30,8 +30,9 @@ def is_image(path: Path) -> bool:
 
 
 def class_folders(folder: Path) -> list[Path]:
-    """The folders in a folder, sorted by name, without hidden ones."""
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    """The folders in a folder, sorted by name, without hidden ones and without links to a folder that it is in."""
+    found = (path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return sorted(path for path in found if not (path.is_symlink() and folder.resolve().is_relative_to(path.resolve())))
 
 
 def read_folder(entry: DatasetEntry, folder: Path) -> RouteContents:

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html import unescape
 from pathlib import Path
 
 import open_clip
 import pytest
+import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 import bolt
+from bolt.model.model import Model
 from orchestrator.adapt.adapt_folder import adapt_folder
 from orchestrator.adapt.adaptation import Adaptation, Request, summary_lines
 from orchestrator.adapt.held_out_fold import HeldOutFold
 from orchestrator.adapt.own_images import Options
 from orchestrator.adapt.weights import fetch_weights
-from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
 from orchestrator.catalog import load_catalog
+from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.cli.adapt import split_methods
 from orchestrator.store import Builder
 from orchestrator.util.errors import UserError
@@ -39,7 +46,6 @@ def adapt(
 
     fields: dict[str, object] = {
         "folder": place / "ware",
-        "work": place / "runs" / "adapt" / "ware",
         "model": place / "model",
         "backbone": "tiny-clip",
         "sources": None,
@@ -49,11 +55,13 @@ def adapt(
         "images": Options(),
         "catalog_files": (),
         "data_root": None,
-        "store_url": str(place / "runs"),
         "threads": 1,
         "device": "cpu",
         "command": "adapt ware",
     }
+    store = Path(str(changes.get("store_url", place / "runs")))
+    fields |= {"store_url": str(store), "work": store / "adapt" / "ware"}
+    changes.pop("store_url", None)
     request = Request(**{**fields, **changes})  # type: ignore[arg-type]
     lines = [] if said is None else said
     return adapt_folder(request, lines.append, lambda text: None, decoding)  # type: ignore[arg-type]
@@ -197,6 +205,137 @@ def test_what_cannot_work_is_refused_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--exclude-broken"):
         adapt(tmp_path, model=tmp_path / "other")
     assert not (tmp_path / "runs" / "held_out").exists()
+
+
+def _one_class(place: Path) -> None:
+    for name in ("BlueBottle", "03-green-plate"):
+        shutil.rmtree(place / "ware" / name)
+
+
+def _a_file(place: Path) -> None:
+    shutil.rmtree(place / "ware")
+    (place / "ware").write_text("no folder")
+
+
+def _datasets(place: Path) -> None:
+    (place / "ware").rename(place / "train")
+    (place / "ware" / "shop").mkdir(parents=True)
+    (place / "train").rename(place / "ware" / "shop" / "train")
+
+
+def _bytes_for_a_name(place: Path) -> None:
+    os.rename(bytes(place / "ware" / "red_mug"), bytes(place / "ware") + b"/\xff\xfe")
+
+
+def _broken_link(place: Path) -> None:
+    (place / "ware" / "red_mug" / "x.jpg").symlink_to("x.jpg")
+
+
+def _bomb(place: Path) -> None:
+    (place / "ware" / "red_mug" / "x.ppm").write_bytes(b"P6\n60000 60000\n255\n")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "changes", "named"),
+    [
+        (_one_class, {}, "only one class"),
+        (_a_file, {}, "no folder of images"),
+        (_datasets, {}, "folder of datasets"),
+        (_bytes_for_a_name, {}, "not UTF-8"),
+        (_broken_link, {}, "x.jpg: OSError"),
+        (_bomb, {}, "x.ppm: DecompressionBomb"),
+        (None, {"model": "ware/model"}, "-o: "),
+        (None, {"model": "file/model"}, "-o: "),
+        (None, {"model": "taken"}, "-o: "),
+        (None, {"store_url": "ware/red_mug/runs"}, "--store: "),
+        (None, {"store_url": "file"}, "--store: "),
+        (None, {"data_root": "nowhere"}, "--data-root: "),
+        (None, {"sources": "nowhere"}, "aerial"),
+        (None, {"sources": "empty"}, "no checkpoint"),
+        (None, {"images": Options(templates=("no place",))}, "--template: "),
+        (None, {"methods": ("zero_shot", "zero_shot")}, "twice"),
+        (None, {"methods": ("zero_shot(",)}, "--methods: "),
+    ],
+)
+def test_wrong_folders_and_options_are_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[Path], None] | None,
+    changes: dict[str, object],
+    named: str,
+) -> None:
+    write_photographs(tmp_path / "ware", 2)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("no folder")
+    (tmp_path / "taken.html").mkdir()
+    if spoil is not None:
+        spoil(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    given: dict[str, object] = {"methods": ("zero_shot",), **changes}
+    given |= {key: tmp_path / str(changes[key]) for key in ("model", "store_url", "data_root") if key in changes}
+    with pytest.raises(UserError, match=re.escape(named)) as refused:
+        adapt(tmp_path, **given)  # type: ignore[arg-type]
+    assert "runs/adapt" not in str(refused.value), "the user's folder is named, not the links to it"
+    assert not (tmp_path / "model").exists()
+
+
+def test_links_in_a_circle_and_names_in_any_script_are_no_obstacle(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "ware", 2)
+    ware = tmp_path / "ware"
+    (ware / "red_mug").rename(ware / "красная кружка 🐍")
+    (ware / "BlueBottle" / "again").symlink_to(ware / "BlueBottle")
+    (ware / "all of it").symlink_to(ware)
+    (ware / "BlueBottle" / "notes.txt").symlink_to("nowhere")
+    Image.new("1", (1, 1)).save(ware / "BlueBottle" / "dot.png")
+    Image.new("L", (4000, 4000)).save(ware / "BlueBottle" / "large.png")
+    done = adapt(tmp_path, ("zero_shot",))
+    assert done.images.class_names == ("green plate", "blue bottle", "красная кружка 🐍")
+    assert sum(done.images.per_class) == 8
+
+
+@pytest.mark.parametrize("where", ["page", "model", "rename"])
+def test_a_full_disk_at_the_end_loses_no_finished_fold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    write_photographs(tmp_path / "ware", 2)
+
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        if where == "page":
+            patch.setattr("orchestrator.adapt.page.adapt_page", full)
+        elif where == "model":
+            patch.setattr(Model, "save", full)
+        else:
+            patch.setattr(Path, "rename", full)
+        with pytest.raises(UserError, match="No space left on device"):
+            adapt(tmp_path, ("zero_shot",))
+    assert not (tmp_path / "model").exists()
+    folds = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs" / "held_out").glob("*/manifest.json")}
+    assert len(folds) == 2
+    adapt(tmp_path, ("zero_shot",))
+    assert (tmp_path / "model").is_dir()
+    assert folds == {path: path.stat().st_mtime_ns for path in folds}, "nothing is computed again"
+    assert not list(tmp_path.glob(".model*"))
+
+
+def test_checkpoints_of_a_folder_are_the_sources(tmp_path: Path) -> None:
+    """Named after datasets of the catalog; those of an earlier folder are forgotten."""
+    write_photographs(tmp_path / "ware", 2)
+    tiny = load_backbone(load_catalog().backbones["tiny-clip"], "cpu").tower.state_dict_open_clip()
+    for folder, names in (("first", ("glyph-digits", "glyph-inks")), ("second", ("aerial-land", "aerial-water"))):
+        (tmp_path / folder).mkdir()
+        for number, name in enumerate(names):
+            generator = torch.Generator().manual_seed(number)
+            tuned = {key: t + 0.01 * torch.randn(t.shape, generator=generator) for key, t in tiny.items()}
+            save_file(tuned, tmp_path / folder / f"{name}.safetensors")
+        loaded_artifacts.cache_clear()  # a process has one catalog
+        done = adapt(
+            tmp_path, ("bolt_pooled", "zero_shot"), sources=str(tmp_path / folder), model=tmp_path / f"model-{folder}"
+        )
+        assert all(trial.correct_N is not None for trial in done.trials)
+        assert [source.dataset for source in done.trials[0].cell.sources] == list(names)
 
 
 def test_weights_that_cannot_be_fetched_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
