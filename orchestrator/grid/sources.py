@@ -50,7 +50,7 @@ class References:
         self._backbones: dict[tuple[str, str, Precision | None], BackboneRef] = {}
 
     def dataset(self, entry: DatasetEntry) -> DatasetRef:
-        """The reference of a dataset."""
+        """The name and digest of a dataset."""
         if entry.name not in self._datasets:
             self._datasets[entry.name] = dataset_ref(entry, self._data_root)
         return self._datasets[entry.name]

@@ -127,7 +127,7 @@ class _Plot:
     height: float
 
     def middle(self, number: int) -> float:
-        """The height of the line of a method."""
+        """Middle of the line of the method with this number, in inches from the top of the figure."""
         return self.top + (number + 0.5) * _METHOD
 
 
