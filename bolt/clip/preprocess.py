@@ -26,6 +26,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,9 +65,20 @@ def rgb_pixels(image: Image.Image, *, exif_rotation: bool = False) -> NDArray[np
 
 def normalise(pixels_B3SS: Tensor, mean: Sequence[float], std: Sequence[float], device: torch.device | str) -> Tensor:
     """uint8 pixels (B, 3, S, S) -> float32 tower input on a device, normalised per channel as in CLIP."""
-    images = pixels_B3SS.to(device, non_blocking=True).float().div_(255)
-    mean_311, std_311 = (images.new_tensor(values).view(3, 1, 1) for values in (mean, std))
+    from bolt.clip.transfer import to_device  # imports PyTorch, which decoding does without
+
+    images = to_device(pixels_B3SS, device).float().div_(255)
+    mean_311, std_311 = (_per_channel(tuple(values), images.device) for values in (mean, std))
     return images.sub_(mean_311).div_(std_311)
+
+
+@lru_cache(maxsize=16)
+def _per_channel(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """Numbers per channel, (3, 1, 1), copied to the device once."""
+    import torch
+
+    with torch.inference_mode(False):
+        return torch.tensor(values, dtype=torch.float32, device=device).view(3, 1, 1)
 
 
 def open_image(image: Image.Image | str | Path) -> Image.Image:

@@ -76,8 +76,8 @@ class TextTower(nn.Module):
         Args:
             embeddings_PLW: embeddings of the tokens, without those of the positions.
             ends_P: position of each prompt's end token, where its embedding is read. Tokens behind it have no effect.
+                The caller cuts what lies behind the last of them, which would cost time.
         """
-        embeddings_PLW = embeddings_PLW[:, : int(ends_P.max()) + 1]
         if len(ends_P) <= PROMPTS_AT_ONCE:
             return self._encode(embeddings_PLW, ends_P)
         parts = zip(*(torch.split(each, PROMPTS_AT_ONCE) for each in (embeddings_PLW, ends_P)), strict=True)

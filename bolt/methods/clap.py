@@ -34,6 +34,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from bolt.clip.transfer import to_device
 from bolt.methods.base import Method, register
 from bolt.methods.common.coop_training import coop_recipe, coop_schedule, sgd
 from bolt.methods.common.frozen_features import support_features
@@ -103,7 +104,7 @@ def train_prototypes(task: Task, settings: ClapSettings, text_CD: Tensor) -> Ada
         return LinearClassifier(F.normalize(prototypes_CD, dim=-1), scale=scale)
 
     def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
-        rows = rows.to(device)
+        rows = to_device(rows, device)
         distance_C = (prototypes_CD - text_CD).square().sum(dim=-1)
         return cross_entropy(classifier()(pool_PD[rows]), labels_P[rows]) + (lambda_C * distance_C).mean()
 

@@ -36,6 +36,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from bolt.clip.transfer import to_device
 from bolt.methods.base import Method, register
 from bolt.methods.common.frozen_features import unit_support_features
 from bolt.seeds import torch_generator
@@ -145,7 +146,7 @@ def train_head(
     )
 
     def loss_of_rows(epoch: int, batch: Tensor) -> Tensor:
-        batch = batch.to(samples_SD.device)
+        batch = to_device(batch, samples_SD.device)
         return cross_entropy(scale * samples_SD[batch] @ weight_CD.T, labels_S[batch])
 
     def adapted() -> Adapted:

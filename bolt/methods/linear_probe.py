@@ -123,6 +123,10 @@ def _correct(task: Task, settings: LinearProbeSettings, rates: Sequence[float], 
         labels_RFB = labels_N[rows_FB].expand(logits_RFBC.shape[:-1])
         return labels_RFB[..., 0].numel() * cross_entropy(logits_RFBC.flatten(0, -2), labels_RFB.flatten())
 
+    def order(epoch: int) -> Tensor:
+        unit(epoch)  # read before the first step, which then waits for nothing
+        return stack.order(epoch).T
+
     def clipped_adamw(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.Optimizer:
         optimiser = adamw(groups, recipe)
         if settings.clip_norm:
@@ -132,7 +136,7 @@ def _correct(task: Task, settings: LinearProbeSettings, rates: Sequence[float], 
     fit(
         heads_FCE,
         loss_of_rows,
-        lambda epoch: stack.order(epoch).T,
+        order,
         replace(settings, learning_rate=1.0, clip_norm=0.0),
         task.protocol,
         relative_rates=rates,

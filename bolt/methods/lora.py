@@ -152,7 +152,8 @@ class AdaptedText:
 
     def _tokenize(self, class_names: Sequence[str]) -> Tensor:
         template = self._task.class_text.templates[0]
-        return self._task.backbone.tokenize([template.replace("{}", name) for name in class_names])
+        tokens_CL = self._task.backbone.tokenize([template.replace("{}", name) for name in class_names])
+        return tokens_CL[:, : int(tokens_CL.argmax(dim=-1).max()) + 1]  # up to the last end token
 
     def _classifier(self, head_CD: Tensor) -> CosineClassifier:
         return CosineClassifier(head_CD, self._task.backbone.logit_scale)

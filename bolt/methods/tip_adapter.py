@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from bolt.clip.transfer import to_device
 from bolt.methods.base import Method, register
 from bolt.methods.common.feature_cache import CacheSettings, build_cache, choose_alpha_beta
 from bolt.methods.common.frozen_features import support_features
@@ -55,7 +56,8 @@ def _adapt_as_published(task: Task) -> Adapted:
     in_order = torch.arange(len(labels_N))
 
     def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
-        return cross_entropy(cache.logits(features_ND[rows.to(device)]), labels_N[order(epoch)[rows].to(device)])
+        others = to_device(order(epoch)[rows], device)
+        return cross_entropy(cache.logits(features_ND[to_device(rows, device)]), labels_N[others])
 
     def adapted() -> Adapted:
         frozen = replace(cache, alpha=float(alpha.detach()), beta=float(beta.detach()))

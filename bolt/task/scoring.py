@@ -51,21 +51,28 @@ def predict_classes(
     Raises:
         NonFiniteLogits: if a logit is NaN or infinite.
     """
-    all_classes, probability, own_classes = [], [], []
+    finite, all_classes, probability, own_classes = [], [], [], []
     with torch.inference_mode():
-        for start in range(0, total, SCORING_BATCH):
-            logits_BC = classify(features_of(start, min(start + SCORING_BATCH, total)))
-            if not torch.isfinite(logits_BC).all():
-                raise NonFiniteLogits(f"NaN or infinite logits among images {start} to {start + len(logits_BC)}")
-            all_classes.append(logits_BC.argmax(-1).cpu())
-            probability.append(logits_BC.float().softmax(-1).amax(-1).cpu())
+        for start, stop in scoring_batches(total):
+            logits_BC = classify(features_of(start, stop))
+            finite.append(torch.isfinite(logits_BC).all())
+            all_classes.append(logits_BC.argmax(-1))
+            probability.append(logits_BC.float().softmax(-1).amax(-1))
             if own_C is not None:
-                own_logits_BC = logits_BC.masked_fill(~own_C.to(logits_BC.device), -torch.inf)
-                own_classes.append(own_logits_BC.argmax(-1).cpu())
-    predicted_N = torch.cat(all_classes)
-    return Predictions(
-        predicted_N, torch.cat(probability), torch.cat(own_classes) if own_C is not None else predicted_N
-    )
+                own_C = own_C.to(logits_BC.device)
+                own_classes.append(logits_BC.masked_fill(~own_C, -torch.inf).argmax(-1))
+    # Read at the end: reading every batch would make the GPU wait for each.
+    for (start, stop), batch_is_finite in zip(scoring_batches(total), torch.stack(finite).tolist(), strict=True):
+        if not batch_is_finite:
+            raise NonFiniteLogits(f"NaN or infinite logits among images {start} to {stop}")
+    predicted_N = torch.cat(all_classes).cpu()
+    own_N = torch.cat(own_classes).cpu() if own_C is not None else predicted_N
+    return Predictions(predicted_N, torch.cat(probability).cpu(), own_N)
+
+
+def scoring_batches(total: int) -> list[tuple[int, int]]:
+    """Start and stop of every batch of ``total`` images."""
+    return [(start, min(start + SCORING_BATCH, total)) for start in range(0, total, SCORING_BATCH)]
 
 
 def accuracy(predicted_N: Tensor, labels_N: Tensor) -> float:

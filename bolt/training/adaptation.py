@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bolt.clip.tensor_names import tensor_names
 from bolt.clip.tower import ImageTower
+from bolt.clip.transfer import to_device
 from bolt.task.task import Adapted, Task, cosine_classifier
 from bolt.training.loop import NO_QUIRKS, Curve, ReferenceQuirks, TrainingRecipe, fit
 from bolt.training.objectives import cross_entropy
@@ -91,7 +92,7 @@ def _labelled(task: Task, trainable: Trainable, recipe: TrainingRecipe, min_batc
         images, copy = rows % size, rows // size
         of_copy = [copy == number for number in sorted(set(copy.tolist()))]
         parts = [task.support.pixels(epoch * copies + int(copy[mask][0]) + 1, images[mask]) for mask in of_copy]
-        labels = torch.cat([images[mask] for mask in of_copy]).to(labels_N.device)
+        labels = to_device(torch.cat([images[mask] for mask in of_copy]), labels_N.device)
         features_BD = trainable.encode(task.backbone.normalise(torch.cat(parts)))
         return cross_entropy(classify(features_BD), labels_N[labels])
 

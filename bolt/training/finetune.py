@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from bolt.clip.backbone import Backbone
+from bolt.clip.transfer import to_device
 from bolt.protocol import STRICT
 from bolt.task.task import cosine_classifier
 from bolt.training.loop import MetricsCallback, TrainingRecipe, fit
@@ -56,7 +57,7 @@ def finetune_source(
 
     def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
         images = backbone.normalise(pixels(epoch + 1, rows))
-        return cross_entropy(classify(tower(images)), labels_N[rows.to(backbone.device)])
+        return cross_entropy(classify(tower(images)), labels_N[to_device(rows, backbone.device)])
 
     fit(
         tower.parameters(),

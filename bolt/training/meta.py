@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bolt.clip.precision import training_step
+from bolt.clip.transfer import to_device
 from bolt.seeds import torch_generator
 from bolt.training.episode import HEAD, episode_loss, outer_gradient, twice_differentiable
 from bolt.training.loop import Diverged, MetricsCallback, clip_gradient
@@ -134,7 +135,7 @@ def _episode(
     generator = torch_generator("episode", seed, step, task.name)
     rows = torch.randperm(len(task.labels_N), generator=generator)[: recipe.support + recipe.query]
     images_B3SS = backbone.normalise(task.pixels(step + 1, rows))
-    labels_B = task.labels_N[rows].to(backbone.device)
+    labels_B = to_device(task.labels_N[rows], backbone.device)
     support, query = slice(recipe.support), slice(recipe.support, None)
     start = dict(encoder.named_parameters()) | {HEAD: backbone.logit_scale * task.head_CD.to(backbone.device)}
     # Fused attention has no second derivative.

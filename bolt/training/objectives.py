@@ -36,7 +36,7 @@ def ufm_loss(
     """
     strong_BC = strong_BC.float()
     predicted_BC = weak_BC.detach().float().softmax(dim=-1)
-    labelled_BC = F.one_hot(targets_B, strong_BC.shape[-1]).float()
+    labelled_BC = torch.zeros_like(strong_BC).scatter_(1, targets_B[:, None], 1.0)  # one_hot reads values back
     targets_BC = torch.where(trusted_B[:, None], labelled_BC, predicted_BC)
     confident_B = (targets_BC.amax(dim=-1) > threshold).float()
     losses_B = F.cross_entropy(strong_BC, targets_BC, reduction="none")

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from bolt.clip.tower import ImageTower
+from bolt.clip.transfer import to_device
 from bolt.task.task import EVALUATION_VIEW, Task, Unlabelled, cosine_classifier
 from bolt.training.loop import Diverged, TrainingRecipe
 from bolt.training.objectives import ufm_loss
@@ -41,7 +42,7 @@ def trusted_samples(probabilities_NC: Tensor, per_class: int) -> Tensor:
     earlier is taken.
     """
     ranked_NC = probabilities_NC.sort(dim=0, descending=True, stable=True).indices
-    trusted_N = torch.zeros(len(probabilities_NC), dtype=torch.bool, device=probabilities_NC.device)
+    trusted_N = torch.zeros_like(probabilities_NC[:, 0], dtype=torch.bool)
     # Counted from the front: a slice of the last k would take everything when k is 0.
     trusted_N[ranked_NC[:per_class].flatten()] = True
     return trusted_N
@@ -134,8 +135,8 @@ def unlabelled_losses(
         not_trusted = torch.nonzero(~trusted_B).flatten()
         weak_BC = torch.zeros_like(strong_BC)
         with torch.no_grad():  # trusted images have labels, so only the others need their weak view
-            weak_BC[not_trusted.to(device)] = logits_of(EVALUATION_VIEW, images[not_trusted])
-        return ufm_loss(weak_BC, strong_BC, predicted_N[images].to(device), trusted_B.to(device))
+            weak_BC[to_device(not_trusted, device)] = logits_of(EVALUATION_VIEW, images[not_trusted])
+        return ufm_loss(weak_BC, strong_BC, to_device(predicted_N[images], device), to_device(trusted_B, device))
 
     return Losses(of_rows, streams.order)
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bolt.clip.augment import Box
 from bolt.clip.batched_resize import resize_crops
+from bolt.clip.transfer import to_device
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.datasets.images import Images
 
@@ -65,8 +66,7 @@ class DeviceImages:
         if key in self._kept:
             return self._kept[key]
         view = self._images.evaluation_views([row], evaluation_size)[0] if evaluation_size else self._images.image(row)
-        if self._device.type == "cuda":
-            view = view.pin_memory().to(self._device, non_blocking=True)
+        view = to_device(view, self._device)
         if view.numel() <= self._left:
             self._left -= view.numel()
             self._kept[key] = view

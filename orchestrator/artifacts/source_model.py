@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from bolt.clip.tensor_files import save_tensors
-from bolt.task.scoring import accuracy, predict_classes
+from bolt.clip.transfer import ReadAhead
+from bolt.task.scoring import accuracy, predict_classes, scoring_batches
 from bolt.task.support import batch_order
 from bolt.task.task import cosine_classifier
 from bolt.training.finetune import finetune_source
@@ -160,9 +161,11 @@ def source_accuracy(
     images = loaded.get(Images(dataset, "test", frozen.image_size))
     frozen_ND = loaded.get(features)
     classify = cosine_classifier(loaded.get(head), frozen.logit_scale)
-    tuned = predict_classes(
-        len(images), lambda start, stop: frozen.encode_images(images.batch(start, stop), tower), classify
-    )
+    batches = scoring_batches(len(images))
+    with ReadAhead(lambda batch: images.batch(*batch), batches, loaded.device) as pixels:
+        tuned = predict_classes(
+            len(images), lambda start, stop: frozen.encode_images(pixels((start, stop)), tower), classify
+        )
     zero_shot = predict_classes(len(images), lambda start, stop: frozen_ND[start:stop].to(loaded.device), classify)
     labels = torch.from_numpy(images.labels)
     return {

@@ -12,6 +12,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bolt.clip.tensor_files import save_tensors
+from bolt.clip.transfer import ReadAhead
+from bolt.task.scoring import SCORING_BATCH, scoring_batches
 from orchestrator.artifacts.host_work import HostWork, launches, test_images_read
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts
@@ -19,8 +21,6 @@ from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.store import Artifact, Builder
-
-BATCH = 256
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,17 @@ class TestFeatures(ArtifactSpec):
 
     def host_work(self, catalog: Catalog) -> HostWork:
         images = catalog.dataset(self.dataset.name).sizes.test
-        return test_images_read(images) + launches(catalog.backbone(self.backbone.name).layers, 0, images / BATCH)
+        layers = catalog.backbone(self.backbone.name).layers
+        return test_images_read(images) + launches(layers, 0, images / SCORING_BATCH)
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Encode the test images."""
         images = loaded.get(Images(self.dataset, "test", self.image_size))
         backbone = loaded.backbone(self.backbone)
-        batches = [
-            backbone.encode_images(images.batch(start, min(start + BATCH, len(images)))).cpu()
-            for start in range(0, len(images), BATCH)
-        ]
-        save_tensors({"features": torch.cat(batches).contiguous()}, builder.folder / "features.safetensors")
+        batches = scoring_batches(len(images))
+        with ReadAhead(lambda batch: images.batch(*batch), batches, loaded.device) as pixels:
+            features_ND = torch.cat([backbone.encode_images(pixels(batch)).cpu() for batch in batches])
+        save_tensors({"features": features_ND.contiguous()}, builder.folder / "features.safetensors")
         builder.meta.update(images=len(images))
 
     def load(self, artifact: Artifact, device: str) -> Tensor:

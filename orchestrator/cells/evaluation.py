@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from bolt.clip.augment import evaluation_view
+from bolt.clip.transfer import ReadAhead
 from bolt.methods import METHODS
-from bolt.task.scoring import Predictions, accuracy, predict_classes
+from bolt.task.scoring import Predictions, accuracy, predict_classes, scoring_batches
 from bolt.task.support import validation_tenth
 from bolt.task.task import Adapted, cosine_classifier
 from orchestrator.artifacts.head import Head
@@ -71,12 +72,15 @@ def evaluate(cell: Cell, dataset: DatasetRef, adapted: Adapted, loaded: LoadedAr
     partial = bool((total_C == 0).any()) and cell.protocol.ood_label_space == "both"
     own_C = total_C > 0 if partial else None
 
-    def adapted_features(start: int, stop: int) -> Tensor:
-        if adapted.tower is None:
-            return split.frozen(start, stop)
-        return backbone.encode_images(split.pixels(start, stop), adapted.tower)
+    batches = scoring_batches(len(labels)) if adapted.tower is not None else []
+    with ReadAhead(lambda batch: split.pixels(*batch), batches, loaded.device) as pixels:
 
-    found = predict_classes(len(labels), adapted_features, adapted.classify, own_C)
+        def adapted_features(start: int, stop: int) -> Tensor:
+            if adapted.tower is None:
+                return split.frozen(start, stop)
+            return backbone.encode_images(pixels((start, stop)), adapted.tower)
+
+        found = predict_classes(len(labels), adapted_features, adapted.classify, own_C)
     zero_shot = predict_classes(len(labels), split.frozen, cosine_classifier(head_CD, backbone.logit_scale), own_C)
     return counted(dataset.name, labels, split.rows_N, found, zero_shot, range(len(head_CD)), partial=partial)
 

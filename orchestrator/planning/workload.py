@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 from bolt.clip.text_tower import PROMPTS_AT_ONCE
+from bolt.task.scoring import SCORING_BATCH
 from orchestrator.artifacts.host_work import (
     HostWork,
     basis_made,
@@ -17,7 +18,6 @@ from orchestrator.artifacts.host_work import (
     views_on_device,
 )
 from orchestrator.artifacts.required import configured_method, required_artifacts
-from orchestrator.artifacts.test_features import BATCH
 from orchestrator.catalog import Catalog
 from orchestrator.catalog.text_sizes import text_sizes
 from orchestrator.core.cell import Cell
@@ -84,14 +84,14 @@ def _cell_host_work(cell: Cell, catalog: Catalog) -> HostWork:
     passes = track.tower_passes(method, settings, cell.shots * entry.classes, entry.sizes.test)
     batch = getattr(settings, "batch_size", _BATCH_SIZE)
     work = views_on_device(passes.training + passes.forward)
-    work += launches(backbone.layers, math.ceil(passes.training / batch), math.ceil(passes.forward / BATCH))
+    work += launches(backbone.layers, math.ceil(passes.training / batch), math.ceil(passes.forward / SCORING_BATCH))
     if passes.text_training:
         steps = passes.text_training * math.ceil(entry.classes / PROMPTS_AT_ONCE)
         work += launches(text_sizes(backbone).layers, steps, 0)
     if method.changes_tower:
         scorings = 1 + getattr(settings, "epochs", 0) * track.scored_after_epochs
         tested = scorings * sum(catalog.dataset(ref.name).sizes.test for ref in cell.evaluate_on)
-        work += test_images_read(tested) + launches(backbone.layers, 0, tested / BATCH)
+        work += test_images_read(tested) + launches(backbone.layers, 0, tested / SCORING_BATCH)
     return work
 
 

@@ -64,7 +64,7 @@ def trainable_composition(tower: ImageTower, composition: Composition) -> Traina
     def current() -> ImageTower:
         copy = tower.copy(trainable=composition.names).requires_grad_(False)
         own = tensors_by_open_clip_name(copy, composition.names)
-        for name, tensor in composition.tensors().items():
+        for name, tensor in composition.tensors(anew=True).items():
             own[name].copy_(tensor.detach())
         return copy
 

@@ -79,22 +79,23 @@ class Composition:
         ).requires_grad_()
         self._bounds = bounds
         self._last_coefficients = self.coefficients.detach().clone()
+        self._state = _State()
         self._weights: dict[str, Tensor] = {}
         for position, (name, composed) in enumerate(zip(self.names, self._composed, strict=True)):
             weight = composed.base.clone(memory_format=torch.contiguous_format).requires_grad_()
             # The hook holds no reference to this object, so gigabytes never wait for the garbage collector.
-            contract = partial(_contract, composed, self.coefficients, 0 if tied else position, bounds)
+            contract = partial(_contract, composed, self.coefficients, 0 if tied else position, bounds, self._state)
             weight.register_post_accumulate_grad_hook(contract)  # type: ignore[no-untyped-call]
             self._weights[name] = weight
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self, anew: bool = False) -> dict[str, Tensor]:
         """The composed tensors by name, for ``torch.func.functional_call``.
 
-        They are computed again only if a coefficient has changed. They are rewritten in place, so tensors of an earlier
-        call change too.
+        They are computed again only if a coefficient has changed, or if ``anew`` asks for it. They are rewritten in
+        place, so tensors of an earlier call change too.
         """
-        # Values are compared, because the fused optimiser changes them without raising their version counter.
-        if not torch.equal(self.coefficients, self._last_coefficients):
+        if anew or self._have_changed():
+            self._state.changed = False
             with torch.no_grad():
                 self._last_coefficients.copy_(self.coefficients)
                 used_NPK = self._last_coefficients.clamp(*self._bounds) if self._bounds else self._last_coefficients
@@ -102,6 +103,23 @@ class Composition:
                 for position, composed in enumerate(self._composed):
                     composed.compose(used_NPK[:, position], self._weights[self.names[position]])
         return dict(self._weights)
+
+    def _have_changed(self) -> bool:
+        """Whether the coefficients may have changed since the tensors were computed.
+
+        On a CPU their values are compared, because the fused optimiser changes them without raising their version
+        counter. On a GPU that would wait for all work so far, so there they count as changed after a backward pass.
+        """
+        if compares_values(self.coefficients.device):
+            return not torch.equal(self.coefficients, self._last_coefficients)
+        return self._state.changed
+
+
+@dataclass
+class _State:
+    """Whether a gradient has been computed, or nothing at all, since the tensors were composed."""
+
+    changed: bool = True
 
 
 @dataclass(frozen=True)
@@ -178,6 +196,11 @@ class _ComposedTensor:
         return products_NK
 
 
+def compares_values(device: torch.device) -> bool:
+    """Whether comparing tensors on this device waits for no other work."""
+    return device.type == "cpu"
+
+
 def _precision(base: Tensor) -> torch.dtype:
     return torch.promote_types(base.dtype, torch.float32)
 
@@ -187,12 +210,14 @@ def _contract(
     coefficients: Tensor,
     position: int,
     bounds: tuple[float, float] | None,
+    state: _State,
     weight: Tensor,
 ) -> None:
     """The hook: add a weight's gradient, just accumulated, to the coefficients' gradient, and free it."""
     gradient, weight.grad = weight.grad, None
     if gradient is None:
         return
+    state.changed = True
     if coefficients.grad is None:
         coefficients.grad = torch.zeros_like(coefficients)
     products_NK = composed.contract(gradient)

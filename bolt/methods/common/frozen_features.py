@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from bolt.clip.transfer import to_device
 from bolt.task.task import Adapted, Task
 from bolt.training.loop import TrainingRecipe, fit
 from bolt.training.objectives import cross_entropy
@@ -64,19 +65,24 @@ def train_on_features(
     labels_N = task.support.labels_N.to(task.backbone.device)
     features: dict[int, Tensor] = {}
 
-    def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
-        view = epoch % (views or recipe.epochs) + 1
-        if view not in features:
-            if views is None:  # no epoch reads this view again
+    def view_of(epoch: int) -> int:
+        return epoch % (views or recipe.epochs) + 1
+
+    def order(epoch: int) -> Tensor:
+        if view_of(epoch) not in features:  # read before the first step, which then waits for nothing
+            if views is None:  # no epoch reads the last view again
                 features.clear()
-            features[view] = support_features(task, view)
-        rows = rows.to(labels_N.device)
-        return cross_entropy(logits_of(features[view][rows]), labels_N[rows])
+            features[view_of(epoch)] = support_features(task, view_of(epoch))
+        return task.support.order(epoch)
+
+    def loss_of_rows(epoch: int, rows: Tensor) -> Tensor:
+        rows = to_device(rows, labels_N.device)
+        return cross_entropy(logits_of(features[view_of(epoch)][rows]), labels_N[rows])
 
     fit(
         parameters,
         loss_of_rows,
-        task.support.order,
+        order,
         recipe,
         task.protocol,
         task.report,

@@ -1,0 +1,76 @@
+"""Copies from the host to a GPU that neither wait for it nor keep it waiting.
+
+A copy from pageable memory blocks the host. A copy from pinned memory does not, and a thread can read the next images
+meanwhile. On a CPU nothing is copied, and no thread is started.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+Job = TypeVar("Job")
+
+_AHEAD = 2
+"""Batches that are read before they are asked for."""
+
+
+def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """A tensor on a device. A copy from the host to a GPU goes through pinned memory, and is not waited for."""
+    where = torch.device(device)
+    if where.type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(where, non_blocking=True)
+    return tensor.to(where)
+
+
+class ReadAhead(Generic[Job]):
+    """Reads batches of images in a thread, in a known order, some of them before they are asked for.
+
+    Leave it with ``close`` or as a context manager; batches that are then still being read are dropped.
+
+    Args:
+        read: ``read(job)`` -> the images of a batch, on the host.
+        jobs: the jobs in the order in which they will be asked for. They are taken from the iterable as they are read.
+        device: a GPU to which the batches will be copied; they are then in pinned memory. For another device, every
+            batch is read when it is asked for.
+    """
+
+    def __init__(self, read: Callable[[Job], Tensor], jobs: Iterable[Job], device: torch.device | str) -> None:
+        self._read, self._jobs = read, iter(jobs)
+        self._pool = ThreadPoolExecutor(1, "read-ahead") if torch.device(device).type == "cuda" else None
+        self._waiting: deque[tuple[Job, Future[Tensor]]] = deque()
+        self._fill()
+
+    def __call__(self, job: Job) -> Tensor:
+        """The images of the next batch. A job that is not the next one is read now. Raises what ``read`` raises."""
+        if not self._waiting or self._waiting[0][0] != job:
+            return self._read(job)
+        _, found = self._waiting.popleft()
+        self._fill()
+        return found.result()
+
+    def close(self) -> None:
+        """End the thread."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def __enter__(self) -> ReadAhead[Job]:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _fill(self) -> None:
+        if self._pool is not None:
+            for job in islice(self._jobs, _AHEAD - len(self._waiting)):
+                self._waiting.append((job, self._pool.submit(self._pinned, job)))
+
+    def _pinned(self, job: Job) -> Tensor:
+        images = self._read(job)
+        return images.pin_memory() if torch.cuda.is_available() else images
