@@ -265,10 +265,11 @@ def _training_state(
 
 
 def _check_finite(epoch: int, losses: Tensor, trained: Sequence[Tensor]) -> None:
-    bad = torch.nonzero(~torch.isfinite(losses)).flatten().tolist()
-    if bad:
-        raise Diverged(f"the loss of epoch {epoch}, step {bad[0]} is {float(losses[bad[0]])}")
-    if not all(bool(torch.isfinite(tensor).all()) for tensor in trained):
+    values = losses.tolist()
+    bad = next((step for step, value in enumerate(values) if not math.isfinite(value)), None)
+    if bad is not None:
+        raise Diverged(f"the loss of epoch {epoch}, step {bad} is {values[bad]}")
+    if not torch.stack([torch.isfinite(tensor).all() for tensor in trained]).all():
         raise Diverged(f"a parameter is NaN or infinite after epoch {epoch}, step {len(losses) - 1}")
 
 

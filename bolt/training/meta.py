@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -167,9 +168,9 @@ def _checked(tasks: Sequence[MetaTask], recipe: MetaRecipe) -> list[MetaTask]:
 
 
 def _check_finite(step: int, losses: Sequence[Tensor], trained: Iterable[Tensor]) -> None:
-    bad = torch.nonzero(~torch.isfinite(torch.stack(list(losses)))).flatten().tolist()
-    if bad:
-        at = step + 1 - len(losses) + bad[0]
-        raise Diverged(f"the loss of outer update {at} is {float(losses[bad[0]])}")
-    if not all(bool(torch.isfinite(tensor).all()) for tensor in trained):
+    values = torch.stack(list(losses)).tolist()
+    bad = next((index for index, value in enumerate(values) if not math.isfinite(value)), None)
+    if bad is not None:
+        raise Diverged(f"the loss of outer update {step + 1 - len(losses) + bad} is {values[bad]}")
+    if not torch.stack([torch.isfinite(tensor).all() for tensor in trained]).all():
         raise Diverged(f"a parameter is NaN or infinite after outer update {step}")

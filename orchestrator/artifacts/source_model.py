@@ -20,7 +20,7 @@ from bolt.task.support import batch_order
 from bolt.task.task import cosine_classifier
 from bolt.training.finetune import finetune_source
 from bolt.training.loop import TrainingRecipe
-from orchestrator.artifacts.device_images import place_images
+from orchestrator.artifacts.device_images import KEPT_BYTES, place_images
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.host_work import HostWork, launches, views_on_device
 from orchestrator.artifacts.images import Images, stored_pixels
@@ -30,12 +30,17 @@ from orchestrator.artifacts.support_images import Views
 from orchestrator.artifacts.test_features import TestFeatures
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, DatasetRef, SourceRef
+from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.core.recipes import SourceRecipe
 from orchestrator.store import Artifact, Builder
 from orchestrator.util.identity import address
 
 TOWER_FILE = "tower.safetensors"
 """The file of a source model: the image tower's tensors by open_clip's visual names."""
+
+_KEPT_WIDTHS = 16
+"""What the backward pass of a block keeps of a token, in widths of the tower: the inputs of its layer norms and linear
+modules, queries, keys and values, and the input of the activation."""
 
 SOURCE_SEED = 0
 """Keys the order and the crops of a fine-tuning. A source is fine-tuned once, on the whole training split."""
@@ -82,6 +87,13 @@ class SourceModel(ArtifactSpec):
         sizes = catalog.dataset(self.dataset.name).sizes
         images = TRAINING_FACTOR * sizes.train * (self.recipe.epochs or 1) + sizes.test
         return images * catalog.backbone(self.backbone.name).gflops_per_image
+
+    def gpu_mib(self, catalog: Catalog) -> float:
+        """Weights, gradients and AdamW's moments; what the backward pass keeps of a batch; the images on the GPU."""
+        entry = catalog.backbone(self.backbone.name)
+        tokens = (entry.image_size // entry.patch) ** 2 + 1
+        activations = _KEPT_WIDTHS * entry.width * tokens * entry.layers * self.recipe.batch_size
+        return CONTEXT_MIB + (FLOAT_BYTES * (4 * entry.parameters + activations) + KEPT_BYTES) / 2**20
 
     def host_work(self, catalog: Catalog) -> HostWork:
         entry, backbone = catalog.dataset(self.dataset.name), catalog.backbone(self.backbone.name)

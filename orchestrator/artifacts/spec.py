@@ -34,7 +34,8 @@ class ArtifactSpec(ABC):
     Attributes:
         version: raised when ``build`` changes its output. Artifacts of an older version are then not used any more.
         kind: the folder in the store.
-        gpu_share: the share of a GPU that a build asks for. A kind with 0 is built on the CPU on every machine.
+        gpu_share: the share of a GPU that a build asks for, or the most if its memory is estimated. A kind with 0 is
+            built on the CPU on every machine.
         kept: how many loaded artifacts of this kind a process keeps in memory.
     """
 
@@ -89,6 +90,10 @@ class ArtifactSpec(ABC):
     def host_work(self, catalog: Catalog) -> HostWork:
         """Estimated seconds that a build keeps a CPU core busy beside a GPU; next to none by default."""
         return HostWork()
+
+    def gpu_mib(self, catalog: Catalog) -> float | None:
+        """Estimated GPU memory of a build in MiB, with CUDA's context; ``None`` if it asks for ``gpu_share``."""
+        return None
 
     @abstractmethod
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:

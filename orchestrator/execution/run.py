@@ -100,7 +100,7 @@ def execute(
         if not options.local:
             on_phase("starting Ray workers")
         check_precisions(plan, settings, len(local_gpus()) if options.local else backend.gpus)
-        failed = build_artifacts(plan.missing, backend, settings, store, on_task)
+        failed = build_artifacts(plan.missing, backend, settings, store, on_task, packing.share_of_build)
         blocked = find_blocked(plan, failed)
         for cell, cause in blocked.items():
             reason = f"needs {cause.key}, which could not be built: {cause.error}"
@@ -131,8 +131,12 @@ def build_artifacts(
     settings: RunSettings,
     store: Store,
     on_task: Callable[[TaskEvent], None],
+    share_of: Callable[[ArtifactSpec], float] = lambda spec: spec.gpu_share,
 ) -> dict[str, TaskEvent]:
-    """Build artifacts, each after its inputs. Returns how those ended that could not be built, by address."""
+    """Build artifacts, each after its inputs. Returns how those ended that could not be built, by address.
+
+    ``share_of`` gives the share of a GPU that each build asks for.
+    """
     addresses = {spec.address for spec in specs}
     on_cpu = replace(settings, device="cpu")
     tasks = {
@@ -141,7 +145,7 @@ def build_artifacts(
             (spec, settings if spec.gpu_share else on_cpu),
             frozenset(source.address for source in spec.inputs) & addresses,
             cpus=settings.threads,
-            gpus=spec.gpu_share if uses_gpus(settings, backend.gpus) else 0.0,
+            gpus=share_of(spec) if uses_gpus(settings, backend.gpus) else 0.0,
         )
         for spec in specs
     }

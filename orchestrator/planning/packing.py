@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from bolt.clip.text_tower import PROMPTS_AT_ONCE
 from orchestrator.artifacts.required import configured_method
-from orchestrator.artifacts.spec import FLOAT_BYTES
+from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
 from orchestrator.catalog import Catalog
 from orchestrator.catalog.text_sizes import text_sizes
 from orchestrator.core.cell import Cell
@@ -29,6 +29,9 @@ HEADROOM = 1.25
 
 FROZEN_SHARE = 0.25
 """Assumed share of a cell that only reads cached features and has no measurement; printed as an assumption."""
+
+LEAST_BUILD_SHARE = 0.25
+"""A fine-tuning gets at least so much of a GPU: more than four at a time keep no GPU busier."""
 
 ASSUMED_GPU_MIB = 80.0 * 1024
 """Assumed memory of a GPU where the plan is shown on a machine without one; printed as an assumption."""
@@ -85,6 +88,13 @@ class Packing:
         if share <= too_small:
             share = next((larger for larger in SHARES if larger > too_small), 1.0)
         return Demand(share, mib)
+
+    def share_of_build(self, spec: ArtifactSpec) -> float:
+        """The share of a GPU that the build of an artifact asks for; 0 for a kind that is built on the CPU."""
+        mib = spec.gpu_mib(self._catalog)
+        if mib is None or self.gpu_mib is None:
+            return spec.gpu_share
+        return min(spec.gpu_share, max(LEAST_BUILD_SHARE, smallest_share(mib * HEADROOM, self.gpu_mib)))
 
     def resources(self, cell: Cell, settings: RunSettings, gpus: float) -> Resources:
         """The CPUs and the GPU share of a cell on a cluster that has, or can grow to, ``gpus`` GPUs."""

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from bolt.methods import METHODS
+from orchestrator.artifacts.head import Head
+from orchestrator.artifacts.source_model import SourceModel
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.catalog.text_sizes import text_sizes
-from orchestrator.core.cell import BackboneRef, Cell, MethodRef
+from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef
 from orchestrator.core.events import Resources
 from orchestrator.core.gpu_memory import CONTEXT_MIB
+from orchestrator.core.recipes import SourceRecipe
 from orchestrator.core.settings import RunSettings
 from orchestrator.planning.cost import CostModel, cell_gflops
 from orchestrator.planning.packing import Packing, smallest_share
@@ -146,3 +149,14 @@ def test_a_track_with_the_methods_of_another_is_estimated_with_their_defaults_on
     monkeypatch.setitem(TRACKS, "plain", replace(TRACKS["tta"], name="plain", method_track="plain"))
     gflops = {track: cell_gflops(replace(cell("bolt"), track=track), catalog) for track in ("tta", "own", "plain")}
     assert gflops["own"] == gflops["tta"] < gflops["plain"]
+
+
+@pytest.mark.parametrize(("backbone", "share"), [("vit-b-32", 0.25), ("vit-b-16", 0.5), ("vit-l-14", 1.0)])
+def test_sources_share_a_gpu_by_their_memory(backbone: str, share: float, catalog: Catalog) -> None:
+    source = SourceModel(BackboneRef(backbone, ""), DatasetRef("cub200", ""), 224, SourceRecipe(epochs=1), "")
+    assert Packing(catalog, gpu_mib=GPU).share_of_build(source) == share
+    assert Packing(catalog).share_of_build(source) == SourceModel.gpu_share
+    smaller = replace(source, recipe=SourceRecipe(epochs=1, batch_size=32))
+    assert smaller.gpu_mib(catalog) < source.gpu_mib(catalog) / 2 + 2**12
+    head = Head(source.backbone, source.dataset, 224)
+    assert Packing(catalog, gpu_mib=GPU).share_of_build(head) == Head.gpu_share
