@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -67,14 +68,15 @@ class Images(ArtifactSpec):
     def size_bytes(self, catalog: Catalog) -> int:
         entry = catalog.dataset(self.dataset.name)
         count = entry.sizes.train if self.split == "train" else entry.sizes.test
-        pixels = self.image_size**2 if self.split == "test" else stored_pixels(entry, self.image_size)
-        return 3 * count * pixels
+        cap = decoded.SHORT_SIDE_CAP * self.image_size
+        return 3 * count * (self.image_size**2 if self.split == "test" else typical_pixels(entry, cap))
 
     def host_work(self, catalog: Catalog) -> HostWork:
         entry = catalog.dataset(self.dataset.name)
         count = entry.sizes.train if self.split == "train" else entry.sizes.test
-        side = entry.image_side or TYPICAL_SIDE
-        return decoding(count, side**2, resized=self.split == "test" or side > decoded.SHORT_SIDE_CAP * self.image_size)
+        pixels = typical_pixels(entry)
+        capped = pixels > typical_pixels(entry, decoded.SHORT_SIDE_CAP * self.image_size)
+        return decoding(count, pixels, resized=self.split == "test" or capped)
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Decode the split. Notes the class names, the images' positions, and how the split differs from the catalog.
@@ -113,12 +115,11 @@ class Images(ArtifactSpec):
         return decoded.read_images(artifact.path)
 
 
-def stored_pixels(entry: DatasetEntry, image_size: int) -> int:
-    """Estimated pixels of an image that is stored near its own size, its shortest side capped for the tower."""
-    cap = decoded.SHORT_SIDE_CAP * image_size
-    if entry.image_side is None:
-        return round(min(TYPICAL_SIDE**2, TYPICAL_ASPECT * cap**2))
-    return min(entry.image_side, cap) ** 2
+def typical_pixels(entry: DatasetEntry, cap: int | None = None) -> int:
+    """Estimated pixels of an image of a dataset, its shortest side capped if ``cap`` is given."""
+    if entry.image_side is not None:
+        return min(entry.image_side, cap or entry.image_side) ** 2
+    return round(min(TYPICAL_SIDE**2, TYPICAL_ASPECT * cap**2 if cap else math.inf))
 
 
 def class_names(loaded: LoadedArtifacts, dataset: DatasetRef, image_size: int) -> tuple[str, ...]:

@@ -16,12 +16,13 @@ from bolt.training.meta_recipe import MetaRecipe
 from orchestrator.artifacts.device_images import KEPT_BYTES, place_images
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.host_work import HostWork, launches, views_on_device
-from orchestrator.artifacts.images import Images, stored_pixels
+from orchestrator.artifacts.images import Images, typical_pixels
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, TRAINING_FACTOR, ArtifactSpec
 from orchestrator.artifacts.support_images import Views
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, DatasetRef
+from orchestrator.datasets.images import SHORT_SIDE_CAP
 from orchestrator.store import Artifact, Builder
 
 META_SEED = 0
@@ -65,7 +66,8 @@ class MetaStart(ArtifactSpec):
         return images * catalog.backbone(self.backbone.name).gflops_per_image
 
     def host_work(self, catalog: Catalog) -> HostWork:
-        pixels = [stored_pixels(catalog.dataset(each.name), self.image_size) for each in self.datasets]
+        cap = SHORT_SIDE_CAP * self.image_size
+        pixels = [typical_pixels(catalog.dataset(each.name), cap) for each in self.datasets]
         drawn = self._episodes * (self.recipe.support + self.recipe.query)
         steps = self._episodes * (self.recipe.inner_steps + 1)
         views = views_on_device(drawn, sum(pixels) / len(pixels))

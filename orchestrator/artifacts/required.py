@@ -21,6 +21,7 @@ from orchestrator.artifacts.support_images import SupportImages, Views
 from orchestrator.artifacts.test_features import TestFeatures
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
+from orchestrator.datasets.images import SHORT_SIDE_CAP
 from orchestrator.tracks import TRACKS
 
 SHOTS_STEP = 16
@@ -93,7 +94,7 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
         meta_start = MetaStart(cell.backbone, datasets, size, method.meta_recipe(settings))
     support = features = None
     if method.uses_support and gives_support:
-        support = support_images(cell)
+        support = support_images(cell, catalog)
         count = method.support_feature_views(settings)
         if count is not None:
             features = SupportFeatures(cell.backbone, support, size, views, round_up(count, VIEWS_STEP))
@@ -111,12 +112,18 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
     )
 
 
-def support_images(cell: Cell) -> SupportImages:
-    """The support images of a cell; all smaller k, all methods and all backbones share them."""
+def support_images(cell: Cell, catalog: Catalog) -> SupportImages:
+    """The support images of a cell; all smaller k, all methods and all backbones of one image size share them.
+
+    Images are capped like training images unless the catalog says that those of the dataset are smaller.
+    """
     track = TRACKS[cell.track]
     draw, split = track.support_draw(cell.protocol), track.support_split(cell.protocol)
     shots = cell.shots if draw == "fresh" else round_up(cell.shots, SHOTS_STEP)
-    return SupportImages(cell.dataset, cell.seed, shots, draw, cell.protocol.support_pool, split)
+    cap = SHORT_SIDE_CAP * catalog.backbone(cell.backbone.name).image_size
+    side = catalog.dataset(cell.dataset.name).image_side
+    short_side = None if side is not None and side <= cap else cap
+    return SupportImages(cell.dataset, cell.seed, shots, draw, cell.protocol.support_pool, split, short_side)
 
 
 def scored_on_validation(cell: Cell) -> bool:

@@ -23,7 +23,7 @@ from bolt.training.loop import TrainingRecipe
 from orchestrator.artifacts.device_images import KEPT_BYTES, place_images
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.host_work import HostWork, launches, views_on_device
-from orchestrator.artifacts.images import Images, stored_pixels
+from orchestrator.artifacts.images import Images, typical_pixels
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, TRAINING_FACTOR, ArtifactSpec
 from orchestrator.artifacts.support_images import Views
@@ -32,6 +32,7 @@ from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, DatasetRef, SourceRef
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.core.recipes import SourceRecipe
+from orchestrator.datasets.images import SHORT_SIDE_CAP
 from orchestrator.store import Artifact, Builder
 from orchestrator.util.identity import address
 
@@ -98,7 +99,7 @@ class SourceModel(ArtifactSpec):
     def host_work(self, catalog: Catalog) -> HostWork:
         entry, backbone = catalog.dataset(self.dataset.name), catalog.backbone(self.backbone.name)
         seen = entry.sizes.train * (self.recipe.epochs or 1)
-        views = views_on_device(seen, stored_pixels(entry, self.image_size))
+        views = views_on_device(seen, typical_pixels(entry, SHORT_SIDE_CAP * self.image_size))
         return views + launches(backbone.layers, seen / self.recipe.batch_size, 0)
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:

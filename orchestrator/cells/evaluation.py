@@ -157,7 +157,7 @@ def test_split(cell: Cell, dataset: DatasetRef, loaded: LoadedArtifacts) -> Test
     if drawn_here and METHODS[cell.method.name].uses_support:
         # The largest support is left out, so that every k is scored on the same images.
         kept = torch.ones(len(labels), dtype=torch.bool)
-        kept[torch.from_numpy(loaded.get(support_images(cell)).indices)] = False
+        kept[torch.from_numpy(loaded.get(support_images(cell, loaded.catalog)).indices)] = False
         rows = kept.nonzero().flatten()
         return TestSplit(
             labels[rows],

@@ -1,8 +1,8 @@
 """Decode a split once, into memory-mapped uint8 pixels that every later reader shares.
 
-The test split is stored at the tower's input size (:func:`bolt.clip.preprocess.evaluation_pixels`). Support images keep
-their own size for random crops. Training images, which only the fine-tuning of sources reads, have their shortest side
-capped.
+The test split is stored at the tower's input size (:func:`bolt.clip.preprocess.evaluation_pixels`). Support images, and
+the training images that only the fine-tuning of sources reads, are stored near their own size, for random crops. Their
+shortest side is capped.
 
 Shape legend: N images, B images of a batch, H, W height and width.
 """
@@ -47,10 +47,15 @@ SHORT_SIDE_CAP = 2
 
 def training_pixels(image: Image.Image, size: int, *, exif_rotation: bool = False) -> NDArray[np.uint8]:
     """uint8 (3, H, W): the image in RGB with its shortest side at most ``SHORT_SIDE_CAP * size``."""
+    return capped_pixels(image, SHORT_SIDE_CAP * size, exif_rotation=exif_rotation)
+
+
+def capped_pixels(image: Image.Image, short_side: int | None, *, exif_rotation: bool = False) -> NDArray[np.uint8]:
+    """uint8 (3, H, W): the image in RGB, resized (bicubic) if its shortest side exceeds ``short_side`` pixels."""
     image = to_rgb_or_grey(image, exif_rotation)
-    cap, shortest = SHORT_SIDE_CAP * size, min(image.size)
-    if shortest > cap:
-        width, height = (round(side * cap / shortest) for side in image.size)
+    shortest = min(image.size)
+    if short_side is not None and shortest > short_side:
+        width, height = (round(side * short_side / shortest) for side in image.size)
         image = image.resize((width, height), Image.Resampling.BICUBIC)
     return rgb_pixels(image)
 

@@ -78,7 +78,7 @@ def test_a_swapped_activation_is_another_backbone_with_the_same_sources(world: W
 def test_fresh_draws_are_those_of_numpys_seeded_generator(world: World) -> None:
     cell = turned(world.pick("tip_adapter"), support_draw="fresh")
     support = task_of(world, cell).support
-    labels = world.loaded.get(support_images(cell)).labels_of_split
+    labels = world.loaded.get(support_images(cell, world.loaded.catalog)).labels_of_split
     np.random.seed(cell.seed)  # noqa: NPY002 - the very call of the authors' code
     expected = [np.random.choice(np.flatnonzero(labels == c), 2, replace=False) for c in range(8)]  # noqa: NPY002
     assert set(support.indices_N.tolist()) == set(np.concatenate(expected).tolist())

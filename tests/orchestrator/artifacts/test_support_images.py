@@ -1,0 +1,88 @@
+"""Support images are stored near their own size, and photographs no larger than their views need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.required import cell_artifacts, support_images
+from orchestrator.artifacts.spec import build
+from orchestrator.artifacts.support_images import SupportImages
+from orchestrator.catalog import Catalog, load_catalog
+from orchestrator.core.cell import Cell
+from orchestrator.core.settings import RunSettings
+from orchestrator.datasets.adding import DatasetOptions, add_dataset
+from orchestrator.grid import load_grid
+from tests.helpers.photographs import CLASSES, photograph
+
+GRID = """
+title: Photographs
+blocks:
+  - {track: fewshot, backbones: [BACKBONE], datasets: [ware], shots: [2], seeds: [1], methods: [bitfit, tip_adapter]}
+"""
+PHOTOGRAPH = (160, 120)
+CAP = 64
+"""Twice the image size of the tiny CLIP."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of photographs that are larger than the tiny CLIP needs, and smaller than a ViT-B/32 does."""
+    folder = tmp_path_factory.mktemp("photographs")
+    for split, numbers in (("train", range(4)), ("test", range(4, 6))):
+        for name in CLASSES:
+            (folder / "ware" / split / name).mkdir(parents=True)
+            for number in numbers:
+                photograph(name, number, PHOTOGRAPH).save(folder / "ware" / split / name / f"{number}.png")
+    add_dataset(folder / "ware", [folder / "mine.yaml"], DatasetOptions())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def catalog(folder: Path) -> Catalog:
+    return load_catalog([folder / "mine.yaml"])
+
+
+def cells(catalog: Catalog, folder: Path, tmp_path: Path, backbone: str = "tiny-clip") -> list[Cell]:
+    (tmp_path / "grid.yaml").write_text(GRID.replace("BACKBONE", backbone))
+    return list(load_grid(tmp_path / "grid.yaml", catalog, data_root=folder).cells)
+
+
+def test_photographs_are_capped_and_say_so_in_their_identity(catalog: Catalog, folder: Path, tmp_path: Path) -> None:
+    small, large = (
+        support_images(cells(catalog, folder, tmp_path, name)[0], catalog) for name in ("tiny-clip", "vit-b-32")
+    )
+    assert (small.short_side, large.short_side) == (CAP, None)
+    assert small.identity["short_side"] == CAP
+    assert "short_side" not in large.identity  # images that are not capped keep the name they had
+    assert small.address != large.address
+
+
+def test_images_that_are_small_already_keep_their_stored_form(tmp_path: Path) -> None:
+    drawn = load_catalog()
+    cell = load_grid("smoke", drawn).cells[-1]
+    assert support_images(cell, drawn).short_side is None
+
+
+def test_capped_images_take_the_bytes_of_the_plan_and_give_nearly_the_same_views(
+    folder: Path, catalog: Catalog, tmp_path: Path
+) -> None:
+    cell = next(cell for cell in cells(catalog, folder, tmp_path) if cell.method.name == "bitfit")
+    capped = support_images(cell, catalog)
+    whole = SupportImages(capped.dataset, capped.seed, capped.shots, capped.draw, capped.pool, capped.split)
+    mine = (str(folder / "mine.yaml"),)
+    settings = RunSettings(str(tmp_path / "store"), device="cpu", data_root=str(folder), catalog_files=mine)
+    loaded = LoadedArtifacts(settings)
+    taken, views = [], []
+    for spec in (capped, whole):
+        build(spec, settings)
+        taken.append(loaded.artifact(spec.address).path("pixels.bin").stat().st_size)
+        pool = loaded.get(spec)
+        views.append(pool.pixels(1, pool.indices, 32, cell_artifacts(cell, catalog).views).float())
+        # 4 images of each of 3 classes, though the largest support would take 16
+        assert taken[-1] == pytest.approx(spec.size_bytes(catalog), rel=0.35)
+    assert taken[0] == 12 * 3 * CAP * round(CAP * PHOTOGRAPH[0] / PHOTOGRAPH[1])
+    assert taken[1] == 12 * 3 * PHOTOGRAPH[0] * PHOTOGRAPH[1]
+    assert 0 < float((views[0] - views[1]).abs().mean()) < 8  # of 255
