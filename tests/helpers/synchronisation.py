@@ -13,6 +13,15 @@ from torch.utils._pytree import tree_leaves
 
 _WAITING = ("_local_scalar_dense", "equal", "nonzero", "is_nonzero", "masked_select", "unique", "_unique2")
 
+_WITHOUT_A_DETERMINISTIC_KERNEL = frozenset({
+    "_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward", "_ctc_loss", "_embedding_bag",
+    "avg_pool3d_backward", "bincount", "cumsum", "cumsum_", "fractional_max_pool2d_backward",
+    "grid_sampler_2d_backward", "histc", "kthvalue", "max_pool3d_with_indices_backward", "max_unpool2d", "median",
+    "nll_loss2d_backward", "nll_loss2d_forward", "put_", "reflection_pad1d_backward", "reflection_pad2d_backward",
+    "resize_", "scatter_reduce", "scatter_reduce_", "upsample_bicubic2d_backward", "upsample_bilinear2d_backward",
+})  # fmt: skip
+"""What PyTorch refuses on a GPU where deterministic algorithms are asked for."""
+
 _READING = ("tolist", "numpy", "cpu", "item", "__bool__", "__int__", "__float__")
 
 
@@ -44,7 +53,9 @@ def synchronising_operations(run: Callable[[], object]) -> list[str]:
 
 
 class Waits(TorchDispatchMode):
-    """Notes what would make the host wait for a GPU in the steps of a training whose row numbers are on the host.
+    """Notes what would make the host wait for a GPU, or fail there, in the steps of a training.
+
+    The row numbers of a step are on the host. An operation without a deterministic kernel fails on a GPU.
 
     On a CPU all tensors have one device, so the mode tells them apart. On the GPU are floating-point tensors, whole
     numbers that were copied or made there (``.to(device)``, ``device=...``), and results of operations on any of these.
@@ -109,6 +120,8 @@ class Waits(TorchDispatchMode):
         here = [one for one in given if self.holds(one)]
         if name in _WAITING and here:
             self.note(name)
+        if name in _WITHOUT_A_DETERMINISTIC_KERNEL and here:
+            self.note(f"{name}, which has no deterministic kernel")
         if name.startswith("index") and any(one.dtype == torch.bool for one in here if one is not args[0]):
             self.note(f"{name} by a mask")
         if here and any(one.ndim and not self.holds(one) for one in given):  # single numbers are handed over as such

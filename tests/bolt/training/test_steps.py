@@ -1,4 +1,4 @@
-"""No step of any training makes the host wait for a GPU."""
+"""No step of any training makes the host wait for a GPU, or needs an operation without a deterministic kernel."""
 
 from __future__ import annotations
 
