@@ -90,6 +90,7 @@ class Expander:
         choice, sources_at = block.sources, at("sources")
         for backbone, target in product(block.backbones, targets):
             scored = find_scored(block, track, target, self._catalog, at)
+            evaluate_on = tuple(self._references.dataset(entry) for entry in scored)
             for resolved in methods:
                 method = resolved.method
                 computing = resolved.precision or block.precision or precision
@@ -107,7 +108,7 @@ class Expander:
                         backbone=self._references.backbone(backbone, switches.activation, computing),
                         domain=target.domain,
                         dataset=self._references.dataset(target),
-                        evaluate_on=tuple(self._references.dataset(entry) for entry in scored),
+                        evaluate_on=evaluate_on,
                         sources_rule=choice.rule if resolved.uses_sources else "none",
                         sources=self.sources.references(method, backbone, drawn, recipe, choice.adopted, computing),
                         shots=k,

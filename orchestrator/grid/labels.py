@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from orchestrator.core.cell import Cell, MethodRef
@@ -21,13 +22,10 @@ def cell_labels(planned: Mapping[Cell, PlannedCell]) -> dict[Cell, str]:
     for cell, one in planned.items():
         labels[cell] = defaults[cell.track, _with_precision(cell)] if one.label is None else one.label
         methods.setdefault(labels[cell], set()).add(_with_precision(cell))
-    rows: dict[Cell, PlannedCell] = {}
+    rows: dict[tuple[Any, ...], PlannedCell] = {}
     for cell, label in labels.items():
         if len(methods[label]) > 1:
-            backbone = replace(cell.backbone, precision=None)
-            sources = tuple(replace(source, digest="") for source in cell.sources)
-            row = replace(cell, method=MethodRef(label, 0, ()), backbone=backbone, sources=sources)
-            other = rows.setdefault(row, planned[cell])
+            other = rows.setdefault(_row(cell, label), planned[cell])
             if other.cell != cell:
                 what = f"the label {label!r} means two different cells of one row"
                 raise planned[cell].location.error(what, f"the other one stands in {other.location}")
@@ -43,10 +41,24 @@ def _default_labels(planned: Mapping[Cell, PlannedCell]) -> dict[tuple[str, Meth
     return {(track, ref): label for track, refs in methods.items() for ref, label in method_labels(refs).items()}
 
 
+def _row(cell: Cell, label: str) -> tuple[Any, ...]:
+    """The cell without its method, the number format of its towers, and how its source models were trained."""
+    return (
+        label, cell.track, cell.protocol, cell.backbone.name, cell.backbone.digest, cell.domain, cell.dataset,
+        cell.evaluate_on, cell.sources_rule, tuple(source.dataset for source in cell.sources), cell.shots, cell.seed,
+    )  # fmt: skip
+
+
 def _with_precision(cell: Cell) -> MethodRef:
     """A cell's method with the number format of its towers among the settings, so that labels tell it."""
-    settings = {**cell.method.settings_dict(), "precision": cell.backbone.precision or "default"}
-    return replace(cell.method, settings=tuple(settings.items()))
+    return _method_at(cell.method, cell.backbone.precision or "default")
+
+
+@lru_cache(maxsize=4096)
+def _method_at(method: MethodRef, precision: str) -> MethodRef:
+    """The method with one more setting; cached, because all cells of a method in a large grid ask."""
+    settings = {**method.settings_dict(), "precision": precision}
+    return replace(method, settings=tuple(settings.items()))
 
 
 def method_labels(methods: Iterable[MethodRef]) -> dict[MethodRef, str]:

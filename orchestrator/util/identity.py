@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 FORMAT = 1
@@ -71,7 +71,51 @@ def _added_later(kind: Any) -> tuple[tuple[str, Any], ...]:
 
 def canonical_json(value: Any) -> str:
     """The canonical JSON text of ``value``: keys sorted, no spaces, floats with the fewest digits that are exact."""
-    return json.dumps(encode(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    kind: Any = type(value)
+    if (names := _field_names(kind)) is None:
+        return _text(encode(value))
+    default_of = dict(_added_later(kind))
+    members = []
+    for name in sorted(names):
+        field = getattr(value, name)
+        if name not in default_of or encode(field) != default_of[name]:
+            members.append(f'"{name}":{_part(_Same(field)) if _is_frozen(field) else _text(encode(field))}')
+    return f"{{{','.join(members)}}}"
+
+
+def _text(encoded: Any) -> str:
+    return json.dumps(encoded, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+class _Same:
+    """Equal to another one that holds the same object. Equal objects can differ in their text: ``1`` and ``1.0``."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+
+@lru_cache(maxsize=4096)
+def _part(part: _Same) -> str:
+    """The text of a value that does not change, cached: cells share their protocol, method and sources."""
+    return _text(encode(part.value))
+
+
+def _is_frozen(value: Any) -> bool:
+    """Whether a value is a frozen dataclass, or a tuple of them: its text cannot change."""
+    kind: Any = type(value)
+    return all(map(_is_frozen, value)) if isinstance(value, tuple) else _is_frozen_kind(kind)
+
+
+@cache
+def _is_frozen_kind(kind: Any) -> bool:
+    parameters = getattr(kind, "__dataclass_params__", None)
+    return parameters is not None and bool(parameters.frozen)
 
 
 def fingerprint(value: Any) -> str:
@@ -83,6 +127,7 @@ def fingerprint(value: Any) -> str:
 _UNSAFE = re.compile(r"[^a-z0-9_=,+]+")
 
 
+@lru_cache(maxsize=4096)
 def slug(text: str) -> str:
     """Turn ``text`` into a lower-case name that is safe in file systems and URLs; never empty, never ``..``."""
     return _UNSAFE.sub("-", text.lower()).strip("-") or "x"

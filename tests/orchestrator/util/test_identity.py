@@ -71,6 +71,25 @@ def test_what_json_gives_back_has_the_same_fingerprint(value: Any) -> None:
     assert fingerprint(json.loads(canonical_json(value))) == fingerprint(value)
 
 
+@dataclass(frozen=True)
+class Setting:
+    value: Any
+
+
+@dataclass(frozen=True)
+class Measurement:
+    setting: Setting
+    others: tuple[Setting, ...] = ()
+
+
+def test_parts_that_are_equal_in_python_only_keep_texts_of_their_own() -> None:
+    """The texts of frozen parts are cached, and ``1 == 1.0 == True``."""
+    texts = [canonical_json(Measurement(Setting(one), (Setting(one),))) for one in (1, 1.0, True, 1)]
+    assert texts == [
+        f'{{"others":[{{"value":{one}}}],"setting":{{"value":{one}}}}}' for one in ("1", "1.0", "true", "1")
+    ]
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.dictionaries(st.text(max_size=5), st.integers(), max_size=5))
 def test_the_order_of_keys_means_nothing(mapping: dict[str, int]) -> None:
