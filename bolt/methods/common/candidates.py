@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -43,8 +43,10 @@ class Candidate:
         return self.method.needs_sources(self.settings)
 
     def adapt(self, task: Task) -> Adapted:
-        """Adapt to a task. It gets the sources only if it declares them, as outside of a choice."""
-        return self.method.adapt(task, self.settings)
+        """Adapt to a task. It gets the sources and the class names only if it declares them, as outside of a choice."""
+        sources = task.sources if self.uses_sources else None
+        text = task.text if self.method.trains_text(self.settings) else None
+        return self.method.adapt(replace(task, sources=sources, text=text), self.settings)
 
     def tower_passes(self, support_size: int) -> TowerPasses:
         """The images that it takes through the tower for a support of that size."""

@@ -14,7 +14,7 @@ from bolt.methods.auto import AutoSettings, adapt
 from bolt.methods.common import candidates as module
 from bolt.methods.common.candidates import held_out_predictions, parse_candidate
 from bolt.methods.common.cross_validation import NO_HOLD_OUT
-from bolt.task.task import Adapted, Task
+from bolt.task.task import Adapted, ClassText, Task
 from bolt.training.loop import Diverged
 from tests.helpers.frozen_tasks import clip_like
 from tests.helpers.towers import RandomSources, make_task
@@ -70,6 +70,30 @@ def test_no_candidate_sees_a_held_out_image_or_its_label(backbone: Backbone) -> 
         candidate = parse_candidate(text)
         clean = held_out_predictions(task, candidate, held_out)
         assert torch.equal(clean, held_out_predictions(replace(task, support=support), candidate, held_out))
+
+
+@pytest.mark.parametrize(
+    ("text", "reads"),
+    [
+        ("linear_probe", set()),
+        ("bolt", {"sources"}),
+        ("coop", {"text"}),
+        ("lora", set()),
+        ("lora(towers='both')", {"text"}),
+    ],
+)
+def test_a_candidate_gets_only_what_it_declares(text: str, reads: set[str], backbone: Backbone) -> None:
+    words = ClassText(("a", "b"), ("a photo of {}",))
+    task = replace(make_task(backbone, shots=2, sources=RandomSources(backbone)), text=words)
+    given: list[Task] = []
+
+    def adapt(task: Task, settings: object) -> Adapted:
+        given.append(task)
+        return Adapted(lambda features_BD: features_BD)
+
+    candidate = parse_candidate(text)
+    replace(candidate, method=replace(candidate.method, adapt=adapt)).adapt(task)
+    assert {name for name in ("sources", "text") if getattr(given[0], name) is not None} == reads
 
 
 def test_a_candidate_that_diverges_is_left_out(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
