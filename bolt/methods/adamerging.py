@@ -118,7 +118,10 @@ def adapt(task: Task, settings: AdaMergingSettings) -> Adapted:
     if unlabelled is None:
         raise ValueError("adamerging adapts to unlabelled test images, and this task has none; use the tta track")
     base = tensors_by_open_clip_name(backbone.tower, tensor_names(backbone.tower.shape.layers))
-    stacks = stack_task_vectors(backbone.tower, required_sources(task), base, torch.float32)
+    sources = required_sources(task)
+    stacks = sources.kept(
+        ("task vectors", "float32"), lambda: stack_task_vectors(backbone.tower, sources, base, torch.float32)
+    )
     composition = Composition(base, stacks, tied=settings.coefficients == "task_wise", bounds=(0.0, 1.0))
     trainable = trainable_composition(backbone.tower, composition)
     classify = cosine_classifier(task.head_CD.to(backbone.device), backbone.logit_scale)

@@ -93,7 +93,12 @@ def make_composition(task: Task, settings: AtlasSettings) -> Composition:
     if settings.partitions:
         base = {name: tensor for name, tensor in base.items() if tensor.ndim == 2}
         groups = random_groups(base, settings.partitions, task.dataset, task.seed)
-    stacks = stack_task_vectors(tower, sources, base, _STORAGE[settings.storage])
+
+    def stack() -> dict[str, Tensor]:
+        return stack_task_vectors(tower, sources, base, _STORAGE[settings.storage])
+
+    # Groups sort the stacks in place, in an order of the task's own.
+    stacks = stack() if groups else sources.kept(("task vectors", settings.storage), stack)
     return Composition(base, stacks, groups, settings.partitions or 1)
 
 

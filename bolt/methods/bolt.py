@@ -57,6 +57,7 @@ def adapt_pooled(task: Task, settings: BoltPooledSettings) -> Adapted:
         details=start.details,
         coefficients=_pooled(start),
         change=start.change(),
+        source_key=(settings, start.sources, start.alpha, start.recipe.seed),
     )
 
 

@@ -21,9 +21,10 @@ from torch import Tensor
 
 from bolt.clip.tensor_names import matrix_names
 from bolt.methods.base import Method, TowerPasses, register
-from bolt.methods.common.merging import adapt_by_merging, mean_task_vectors, required_sources
+from bolt.methods.common.merging import adapt_by_merging, mean_task_vectors
 from bolt.methods.common.scale_selection import images_scored
 from bolt.spectral.directions import top_directions
+from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
 
 
@@ -55,11 +56,15 @@ def isotropic(matrix: Tensor) -> Tensor:
 
 def adapt(task: Task, settings: IsoCSettings) -> Adapted:
     """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or for one that is not finite."""
-    sources, state = required_sources(task), task.backbone.tower.state_dict_open_clip()
-    update = mean_task_vectors(sources, state)
-    for name in matrix_names(state):
-        update[name] = isotropic(update[name].to(task.backbone.device) * len(sources.names))
-    return adapt_by_merging(task, update, settings.alphas)
+    state = task.backbone.tower.state_dict_open_clip()
+
+    def merge(sources: Sources) -> dict[str, Tensor]:
+        update = mean_task_vectors(sources, state)
+        for name in matrix_names(state):
+            update[name] = isotropic(update[name].to(task.backbone.device) * len(sources.names))
+        return update
+
+    return adapt_by_merging(task, settings, merge)
 
 
 register(

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from bolt.methods.base import Method, TowerPasses, register
-from bolt.methods.common.merging import adapt_by_merging, mean_task_vectors, required_sources
+from bolt.methods.common.merging import adapt_by_merging, mean_task_vectors
 from bolt.methods.common.scale_selection import images_scored
+from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
 
 
@@ -35,10 +38,12 @@ class TaskArithmeticSettings:
 
 def adapt(task: Task, settings: TaskArithmeticSettings) -> Adapted:
     """Add the scaled sum. Raises ``ValueError`` without sources, or if a task vector is not finite."""
-    sources = required_sources(task)
-    mean = mean_task_vectors(sources, task.backbone.tower.state_dict_open_clip())
-    total = {name: tensor * len(sources.names) for name, tensor in mean.items()}
-    return adapt_by_merging(task, total, settings.alphas)
+
+    def merge(sources: Sources) -> dict[str, Tensor]:
+        mean = mean_task_vectors(sources, task.backbone.tower.state_dict_open_clip())
+        return {name: tensor * len(sources.names) for name, tensor in mean.items()}
+
+    return adapt_by_merging(task, settings, merge)
 
 
 register(

@@ -29,8 +29,9 @@ import torch
 from torch import Tensor
 
 from bolt.methods.base import Method, TowerPasses, register
-from bolt.methods.common.merging import adapt_by_merging, required_sources
+from bolt.methods.common.merging import adapt_by_merging
 from bolt.methods.common.scale_selection import images_scored
+from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
 
 
@@ -93,20 +94,21 @@ def merge_task_vectors(
 
 def adapt(task: Task, settings: TiesSettings) -> Adapted:
     """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or for one that is not finite."""
-    sources, state = required_sources(task), task.backbone.tower.state_dict_open_clip()
-    device = task.backbone.device
+    state, device = task.backbone.tower.state_dict_open_clip(), task.backbone.device
 
-    def read(source: str) -> Tensor:
-        vector = sources.task_vector(source)
-        vector_M = torch.cat([vector[name].to(device, torch.float32).flatten() for name in state])
-        if not torch.isfinite(vector_M).all():
-            raise ValueError(f"the task vector of {source} has NaN or infinite entries")
-        return vector_M
+    def merge(sources: Sources) -> dict[str, Tensor]:
+        def read(source: str) -> Tensor:
+            vector = sources.task_vector(source)
+            vector_M = torch.cat([vector[name].to(device, torch.float32).flatten() for name in state])
+            if not torch.isfinite(vector_M).all():
+                raise ValueError(f"the task vector of {source} has NaN or infinite entries")
+            return vector_M
 
-    merged_M = merge_task_vectors(read, sources.names, settings.keep_percent, settings.merge)
-    parts = torch.split(merged_M, [tensor.numel() for tensor in state.values()])
-    update = {name: part.view(state[name].shape) for name, part in zip(state, parts, strict=True)}
-    return adapt_by_merging(task, update, settings.alphas)
+        merged_M = merge_task_vectors(read, sources.names, settings.keep_percent, settings.merge)
+        parts = torch.split(merged_M, [tensor.numel() for tensor in state.values()])
+        return {name: part.view(state[name].shape) for name, part in zip(state, parts, strict=True)}
+
+    return adapt_by_merging(task, settings, merge)
 
 
 register(

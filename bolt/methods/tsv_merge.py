@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from bolt.clip.tensor_names import matrix_names
 from bolt.methods.base import Method, TowerPasses, register
-from bolt.methods.common.merging import adapt_by_merging, mean_task_vectors, required_sources
+from bolt.methods.common.merging import adapt_by_merging, mean_task_vectors
 from bolt.methods.common.scale_selection import images_scored
 from bolt.spectral.bases import tsv_merge
+from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
 
 
@@ -39,15 +42,18 @@ class TsvMergeSettings:
 
 def adapt(task: Task, settings: TsvMergeSettings) -> Adapted:
     """Merge the sources and choose the scale. Raises ``ValueError`` without sources, or for one that is not finite."""
-    sources, width = required_sources(task), task.backbone.tower.shape.width
-    state = task.backbone.tower.state_dict_open_clip()
-    matrices = matrix_names(state)
-    update = mean_task_vectors(sources, [name for name in state if name not in matrices])
-    per_source = _directions(settings, width, len(sources.names))
-    for name in matrices:
-        m, n = state[name].shape
-        update[name] = tsv_merge(sources.directions(name, per_source), (m, n))
-    return adapt_by_merging(task, update, settings.alphas)
+    width, state = task.backbone.tower.shape.width, task.backbone.tower.state_dict_open_clip()
+
+    def merge(sources: Sources) -> dict[str, Tensor]:
+        matrices = matrix_names(state)
+        update = mean_task_vectors(sources, [name for name in state if name not in matrices])
+        per_source = _directions(settings, width, len(sources.names))
+        for name in matrices:
+            m, n = state[name].shape
+            update[name] = tsv_merge(sources.directions(name, per_source), (m, n))
+        return update
+
+    return adapt_by_merging(task, settings, merge)
 
 
 def _directions(settings: TsvMergeSettings, width: int, sources: int) -> int:

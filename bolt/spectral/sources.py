@@ -5,10 +5,10 @@ Shape legend: m, n a weight matrix's rows and columns, k directions of one sourc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeVar
 from typing import Protocol as Interface
 
 import torch
@@ -27,6 +27,7 @@ from bolt.spectral.bases import (
 from bolt.spectral.directions import Directions, directions_per_source, truncate_directions
 from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
 
+Value = TypeVar("Value")
 BasisOf = Literal["sources", "pretrained", "pretrained_trailing", "random"]
 
 
@@ -71,6 +72,13 @@ class Sources(Interface):
         It depends on the backbone alone, so an implementation may cache it.
         """
         return pretrained_basis(weight, width, trailing)
+
+    def kept(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """``make()``, a value made of the sources and the pre-trained tower alone, by a method with equal ``key``.
+
+        An implementation may keep it for the method's next cells. So nobody may change it.
+        """
+        return make()
 
     def file_digests(self) -> tuple[str, ...]:
         """The SHA-256 of each source's file, in the order of the names; empty for sources that are no files."""

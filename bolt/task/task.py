@@ -9,7 +9,7 @@ Shape legend: N support images, C classes, D joint embedding width, S image side
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -145,6 +145,9 @@ class Adapted:
             space when saved.
         embed_classes: class names -> unit text embeddings (C, D), if the method changed the text side. Classes that it
             was not adapted to get their embeddings from this; otherwise they get those of the zero-shot head.
+        source_key: given if tower and classifier depend on nothing but the backbone, the text head, the sources and
+            the values in it, such as settings and a chosen scale. Two tasks with equal keys then have equal
+            predictions, and those of one can be used for both.
     """
 
     classify: Callable[[Tensor], Tensor]
@@ -154,6 +157,7 @@ class Adapted:
     coefficients: Mapping[str, Tensor] = field(default_factory=dict)
     change: SpectralChange | None = None
     embed_classes: Callable[[Sequence[str]], Tensor] | None = None
+    source_key: Hashable = None
 
 
 def cosine_classifier(head_CD: Tensor, logit_scale: float) -> CosineClassifier:

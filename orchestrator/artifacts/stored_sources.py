@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from functools import partial
+from typing import Any, Self, TypeVar
 
 import torch
 from safetensors import safe_open
@@ -21,6 +23,7 @@ from orchestrator.artifacts.spec import round_up
 from orchestrator.core.cell import BackboneRef, SourceRef
 from orchestrator.store import Artifact
 
+Value = TypeVar("Value")
 KEPT_PRETRAINED_BASES = 96
 """Bases of pre-trained matrices that a process keeps: those of ViT-L/14, or of ViT-B for both ends of the spectrum."""
 
@@ -45,6 +48,7 @@ class StoredSources:
         self._sources = tuple(sources)
         self._total = self._find_total()
         self._bases: dict[tuple[str, int], PooledBasis] = {}
+        self._made: dict[Hashable, Any] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -94,6 +98,19 @@ class StoredSources:
         """The SHA-256 of each source's ``tower.safetensors``, as its manifest has it."""
         artifacts = [self._loaded.artifact(source_address(self._backbone.name, source)) for source in self._sources]
         return tuple(artifact.files[TOWER_FILE][2] for artifact in artifacts)
+
+    def kept(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """What a method made of the sources, kept while cells of the same method and sources follow each other."""
+        if key not in self._made:
+            self._made[key] = make()
+        value: Value = self._made[key]
+        return value
+
+    def keeping(self, made: dict[Hashable, Any]) -> Self:
+        """The same sources, with a place for what :meth:`kept` keeps."""
+        own = copy(self)
+        own._made = made
+        return own
 
     def _delta(self, source: SourceRef, name: str) -> Tensor:
         artifact = self._loaded.artifact(source_address(self._backbone.name, source))

@@ -5,7 +5,7 @@ Shape legend: N images of a split, B batch, C classes, D embedding width, S imag
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,9 @@ from orchestrator.store.predictions import FULL_PROBABILITY, MAX_CLASSES, Stored
 from orchestrator.store.results import Evaluation
 from orchestrator.tracks import TRACKS
 from orchestrator.util.errors import UserError
+
+KEPT_PREDICTIONS = 64
+"""Predictions that a process keeps: of the frozen backbone, and of towers that are made of the sources alone."""
 
 
 @dataclass(frozen=True)
@@ -72,16 +75,29 @@ def evaluate(cell: Cell, dataset: DatasetRef, adapted: Adapted, loaded: LoadedAr
     partial = bool((total_C == 0).any()) and cell.protocol.ood_label_space == "both"
     own_C = total_C > 0 if partial else None
 
-    batches = scoring_batches(len(labels)) if adapted.tower is not None else []
-    with ReadAhead(lambda batch: split.pixels(*batch), batches, loaded.device) as pixels:
+    def predict_adapted() -> Predictions:
+        batches = scoring_batches(len(labels)) if adapted.tower is not None else []
+        with ReadAhead(lambda batch: split.pixels(*batch), batches, loaded.device) as pixels:
 
-        def adapted_features(start: int, stop: int) -> Tensor:
-            if adapted.tower is None:
-                return split.frozen(start, stop)
-            return backbone.encode_images(pixels((start, stop)), adapted.tower)
+            def features(start: int, stop: int) -> Tensor:
+                if adapted.tower is None:
+                    return split.frozen(start, stop)
+                return backbone.encode_images(pixels((start, stop)), adapted.tower)
 
-        found = predict_classes(len(labels), adapted_features, adapted.classify, own_C)
-    zero_shot = predict_classes(len(labels), split.frozen, cosine_classifier(head_CD, backbone.logit_scale), own_C)
+            return predict_classes(len(labels), features, adapted.classify, own_C)
+
+    def predict_zero_shot() -> Predictions:
+        return predict_classes(len(labels), split.frozen, cosine_classifier(head_CD, backbone.logit_scale), own_C)
+
+    def kept(key: Hashable, predict: Callable[[], Predictions]) -> Predictions:
+        """What ``predict`` gives; kept for cells with an equal key, unless the seeds have other test images."""
+        if key is None or split.rows_N is not None:
+            return predict()
+        whole_key = cell.track, cell.protocol, cell.backbone, cell.dataset, dataset, key
+        return loaded.cached(Predictions, whole_key, predict, KEPT_PREDICTIONS)
+
+    found = kept(None if adapted.source_key is None else (cell.sources, adapted.source_key), predict_adapted)
+    zero_shot = kept("zero-shot", predict_zero_shot)
     return counted(dataset.name, labels, split.rows_N, found, zero_shot, range(len(head_CD)), partial=partial)
 
 

@@ -5,6 +5,7 @@ Shape legend: C classes, D embedding width.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -80,7 +81,17 @@ def cell_sources(cell: Cell, loaded: LoadedArtifacts) -> StoredSources | None:
     if not METHODS[cell.method.name].uses_source_models or not cell.sources:
         return None
     key = cell.backbone, cell.sources
-    return loaded.cached(StoredSources, key, lambda: StoredSources(loaded, *key), KEPT_SOURCES)
+    sources = loaded.cached(StoredSources, key, lambda: StoredSources(loaded, *key), KEPT_SOURCES)
+    return sources.keeping(made_of_sources(cell, loaded))
+
+
+def made_of_sources(cell: Cell, loaded: LoadedArtifacts) -> dict[Hashable, Any]:
+    """What the cells of one method made of their sources, by key: stacked task vectors, a merged update.
+
+    It can be as large as all source models together, so it is kept only while cells of the same method and sources
+    follow each other. A call for another cell drops it.
+    """
+    return loaded.cached(made_of_sources, (cell.backbone, cell.method, cell.sources), dict, keep=1)
 
 
 def _support(cell: Cell, reads: CellArtifacts, loaded: LoadedArtifacts, class_count: int) -> Support:

@@ -18,6 +18,7 @@ Shape legend: N task vectors, P composed tensors, M numbers of one tensor, K gro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -96,7 +97,7 @@ class Composition:
         """
         if anew or self._have_changed():
             self._state.changed = False
-            with torch.no_grad():
+            with torch.no_grad(), torch.autocast(self.coefficients.device.type, enabled=False):
                 self._last_coefficients.copy_(self.coefficients)
                 used_NPK = self._last_coefficients.clamp(*self._bounds) if self._bounds else self._last_coefficients
                 used_NPK = used_NPK.expand(-1, len(self.names), -1)
@@ -174,12 +175,11 @@ class _ComposedTensor:
         return _precision(self.base)
 
     def compose(self, coefficients_NK: Tensor, out: Tensor) -> None:
-        """Write base + sum_n lambda_n tau_n into ``out``."""
+        """Write base + sum_n lambda_n tau_n into ``out``. Called without autocast."""
         update_M = torch.empty(self.base.numel(), dtype=self.precision, device=self.base.device)
-        with torch.autocast(self.base.device.type, enabled=False):
-            for group, columns in self.chunks:
-                part = self.stack_NM[:, columns].to(self.precision)
-                torch.mv(part.T, coefficients_NK[:, group], out=update_M[columns])
+        for group, columns in self.chunks:
+            part = self.stack_NM[:, columns].to(self.precision)
+            torch.mv(part.T, coefficients_NK[:, group], out=update_M[columns])
         if self.order_M is not None:
             update_M = torch.empty_like(update_M).index_copy_(0, self.order_M, update_M)
         torch.add(self.base, update_M.view(self.base.shape), out=out)
@@ -189,8 +189,12 @@ class _ComposedTensor:
         gradient_M = gradient.to(self.precision).flatten()
         if self.order_M is not None:
             gradient_M = gradient_M[self.order_M]
-        products_NK = gradient_M.new_zeros(len(self.stack_NM), self.group_count)
-        with torch.autocast(self.base.device.type, enabled=False):
+        device = self.base.device.type
+        without_autocast = torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+        with without_autocast:
+            if len(self.chunks) == 1:
+                return torch.mv(self.stack_NM.to(self.precision), gradient_M)[:, None]
+            products_NK = gradient_M.new_zeros(len(self.stack_NM), self.group_count)
             for group, columns in self.chunks:
                 products_NK[:, group] += self.stack_NM[:, columns].to(self.precision) @ gradient_M[columns]
         return products_NK

@@ -5,7 +5,8 @@ An update maps open_clip tensor names to tensors in open_clip's orientation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -44,13 +45,34 @@ def with_update(tower: ImageTower, update: Mapping[str, Tensor], scale: float = 
     return copy.requires_grad_(False)
 
 
-def adapt_by_merging(task: Task, update: Mapping[str, Tensor], scales: Sequence[float]) -> Adapted:
-    """The frozen tower plus the update, at the scale that is most accurate on the support; of equals the smallest."""
-    base = task.backbone.tower
-    update = {name: tensor.to(task.backbone.device) for name, tensor in update.items()}
-    choice = choose_scale(task, scales, lambda scale: with_update(base, update, scale))
+class MergingSettings(Protocol):
+    """Settings of a method that merges."""
+
+    @property
+    def alphas(self) -> tuple[float, ...]:
+        """The candidate scales."""
+
+
+def adapt_by_merging(
+    task: Task, settings: MergingSettings, merge: Callable[[Sources], Mapping[str, Tensor]]
+) -> Adapted:
+    """The frozen tower plus an update, at the scale that is most accurate on the support; of equals the smallest.
+
+    Args:
+        merge: sources -> the update, which depends on nothing but them, the frozen tower and the settings.
+
+    Raises ``ValueError`` without sources.
+    """
+    base, sources = task.backbone.tower, required_sources(task)
+
+    def on_device() -> dict[str, Tensor]:
+        return {name: tensor.to(task.backbone.device) for name, tensor in merge(sources).items()}
+
+    update = sources.kept(("update", settings), on_device)
+    choice = choose_scale(task, settings.alphas, lambda scale: with_update(base, update, scale))
     return Adapted(
         classify=cosine_classifier(task.head_CD, task.backbone.logit_scale),
         tower=with_update(base, update, choice.scale),
         details={"alpha": choice.scale, "alpha_by": choice.by},
+        source_key=(settings, sources.names, choice.scale),
     )

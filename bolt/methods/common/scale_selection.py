@@ -14,6 +14,7 @@ Shape legend: N images, B batch, C classes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import torch
@@ -25,6 +26,8 @@ from bolt.task.task import EVALUATION_VIEW, Adapted, Task, cosine_classifier
 ScaleBy = Literal["support", "mutual_information"]
 
 _BATCH = 256
+_KEPT_BYTES = 2**28
+"""Views kept for the next candidate: 256 MiB, or 1,780 images of 224 pixels a side."""
 _UNLABELLED = 1000
 """How many test images a choice without labels encodes at most."""
 
@@ -63,8 +66,36 @@ def choose_scale(
         score, chosen_by = _correct, "support"
     else:
         score, chosen_by = _information, "mutual information"
+    task = _keeping_views(task)
     scores = [score(task, tower_at(scale), number) for number, scale in enumerate(candidates)]
     return ScaleChoice(candidates[scores.index(max(scores))], chosen_by)
+
+
+def _keeping_views(task: Task) -> Task:
+    """The task, with un-augmented views that are made once for all candidates, up to ``_KEPT_BYTES`` of them."""
+
+    def keeping(pixels: Callable[[int, Tensor], Tensor]) -> Callable[[int, Tensor], Tensor]:
+        made: dict[tuple[int, ...], Tensor] = {}
+
+        def views(view: int, rows: Tensor) -> Tensor:
+            if view != EVALUATION_VIEW:
+                return pixels(view, rows)
+            key = tuple(rows.tolist())
+            if key in made:
+                return made[key]
+            found = pixels(view, rows)
+            if sum(each.nbytes for each in made.values()) + found.nbytes <= _KEPT_BYTES:
+                made[key] = found
+            return found
+
+        return views
+
+    support, unlabelled = task.support, task.unlabelled
+    return replace(
+        task,
+        support=replace(support, pixels=keeping(support.pixels)),
+        unlabelled=None if unlabelled is None else replace(unlabelled, pixels=keeping(unlabelled.pixels)),
+    )
 
 
 def images_scored(scales: Sequence[float], images: int) -> int:

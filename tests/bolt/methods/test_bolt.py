@@ -115,7 +115,7 @@ def test_sources_that_keep_their_bases_are_asked_once_a_matrix(backbone: Backbon
     class Remembering(RandomSources):
         def __init__(self) -> None:
             super().__init__(backbone)
-            self.kept: dict[tuple[str, int], PooledBasis] = {}
+            self.remembered: dict[tuple[str, int], PooledBasis] = {}
             self.decompositions = 0
 
         def directions(self, matrix: str, top_k: int) -> list[Directions]:
@@ -123,9 +123,9 @@ def test_sources_that_keep_their_bases_are_asked_once_a_matrix(backbone: Backbon
             return list(super().directions(matrix, top_k))
 
         def pooled_basis(self, matrix: str, top_k: int) -> PooledBasis:
-            if (matrix, top_k) not in self.kept:
-                self.kept[matrix, top_k] = super().pooled_basis(matrix, top_k)
-            return self.kept[matrix, top_k]
+            if (matrix, top_k) not in self.remembered:
+                self.remembered[matrix, top_k] = super().pooled_basis(matrix, top_k)
+            return self.remembered[matrix, top_k]
 
     sources = Remembering()
     logits = [run("bolt", make_task(backbone, sources=sources))[1] for _ in range(2)]
@@ -229,9 +229,9 @@ def test_the_scale_is_the_most_accurate_on_the_support(backbone: Backbone) -> No
     assert (chosen.alpha, chosen.alpha_by) == (alphas[correct.index(max(correct))], "support")
 
 
-@pytest.mark.parametrize(("alpha_views", "views"), [("plain", [0, 0, 0]), ("augmented", [1, 2, 3])])
+@pytest.mark.parametrize(("alpha_views", "views"), [("plain", [0]), ("augmented", [1, 2, 3])])
 def test_the_sweep_scores_the_views_the_protocol_names(alpha_views: str, views: list[int], backbone: Backbone) -> None:
-    """Augmented: a new draw for every candidate, as from the authors' loader."""
+    """Augmented: a new draw for every candidate, as from the authors' loader. Plain: made once for all of them."""
     task = make_task(backbone, protocol=STRICT.with_switches(alpha_views=alpha_views))
     seen: list[int] = []
     pixels = task.support.pixels
@@ -304,7 +304,7 @@ def test_the_choice_without_labels_looks_at_a_bounded_keyed_part_of_the_images(
     pooled_start(
         replace(task, unlabelled=replace(task.unlabelled, pixels=watched)), PooledStartSettings(alphas=(1.0, 3.0))
     )
-    assert looks[0] == looks[1] == (0, sorted(task.unlabelled.order("alpha", 0, 30)[:7].tolist()))
+    assert looks == [(0, sorted(task.unlabelled.order("alpha", 0, 30)[:7].tolist()))], "made once for both"
 
 
 def test_published_at_test_time_asks_the_oracle(backbone: Backbone) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from bolt.methods import METHODS
 from bolt.methods.common.merging import with_update
 from bolt.methods.common.scale_selection import mutual_information
 from bolt.spectral.directions import top_directions
+from bolt.spectral.sources import Value
 from bolt.task.task import Adapted, Task, cosine_classifier
 from tests.bolt.methods.test_methods import logits_of, run
 from tests.helpers.towers import RandomSources, make_task
@@ -173,6 +175,57 @@ def test_sources_are_asked_for_no_other_number_of_directions(name: str, backbone
     run(name, make_task(backbone, sources=Watched(backbone)))
     method = METHODS[name]
     assert asked == {method.source_directions(method.configure(method.test_settings), backbone.tower.shape.width, 4)}
+
+
+class Keeping(RandomSources):
+    """Sources that keep what a method made of them, and count how often they are read."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__(backbone)
+        self.made: dict[Hashable, Any] = {}
+        self.reads = 0
+
+    def kept(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        if key not in self.made:
+            self.made[key] = make()
+        value: Value = self.made[key]
+        return value
+
+    def mean_task_vector(self, matrix: str) -> Tensor:
+        self.reads += 1
+        return super().mean_task_vector(matrix)
+
+    def task_vector(self, source: str) -> Mapping[str, Tensor]:
+        self.reads += 1
+        return super().task_vector(source)
+
+
+@pytest.mark.parametrize("name", ["task_arithmetic", "tsv_merge", "ties", "iso_c", "atlas", "adamerging"])
+def test_sources_are_read_for_the_first_task_only(name: str, backbone: Backbone) -> None:
+    """The second task has other images. Other settings make another update."""
+    sources, at_test_time = Keeping(backbone), name == "adamerging"
+    tasks = [make_task(backbone, sources=sources, seed=seed, unlabelled=at_test_time) for seed in (1, 2)]
+    run(name, tasks[0])
+    reads = sources.reads
+    second = run(name, tasks[1])[1]
+    assert sources.reads == reads > 0
+    assert torch.equal(second, run(name, make_task(backbone, seed=2, unlabelled=at_test_time))[1])
+    if name == "ties":
+        adapt(name, tasks[1], alphas=(1.0,), keep_percent=50.0)
+        assert sources.reads == 2 * reads
+
+
+def test_groups_of_atlas_sort_stacks_of_their_own(backbone: Backbone) -> None:
+    sources, quick = Keeping(backbone), {"epochs": 2, "batch_size": 8}
+    fresh, grouped = (
+        logits_of(task, adapt("atlas", task, partitions=3, **quick))
+        for task in (make_task(backbone), make_task(backbone, sources=sources))
+    )
+    whole = run("atlas", make_task(backbone, sources=sources))[1]
+    assert torch.equal(fresh, grouped)
+    again = make_task(backbone, sources=sources)
+    assert torch.equal(fresh, logits_of(again, adapt("atlas", again, partitions=3, **quick)))
+    assert torch.equal(whole, run("atlas", make_task(backbone))[1])
 
 
 # ------------------------------------------------------------------------------------------- choosing without labels

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import torch
 import bolt.methods
 from bolt.methods import METHODS, Method
 from bolt.spectral.bases import pretrained_basis
+from bolt.task.scoring import Predictions, predict_classes
 from bolt.task.task import Adapted, Task, cosine_classifier
 from orchestrator.artifacts.domain_total import DomainTotal
 from orchestrator.artifacts.images import Images
@@ -24,6 +26,7 @@ from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.spec import ArtifactSpec, build
 from orchestrator.artifacts.stored_sources import StoredSources
 from orchestrator.catalog import Catalog, load_catalog
+from orchestrator.cells import evaluation
 from orchestrator.cells.measure import measure
 from orchestrator.cells.task import cell_sources, make_task
 from orchestrator.cells.trial import run_and_record
@@ -157,6 +160,52 @@ def test_a_cells_predictions_are_equal_bit_for_bit_and_agree_with_its_score(grid
     assert by_class.tolist() == [correct for correct, _ in score.per_class]
     assert split.probability.min() > 255 // len(score.per_class)  # the predicted class has the largest probability
     assert split.rows is None
+
+
+def test_towers_made_of_the_same_sources_are_scored_once(
+    grid: Grid, settings: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cells of bolt_pooled that choose the same scale share predictions, and give what they give in a fresh process."""
+    cells = [pick(grid, "bolt_pooled", shots=shots) for shots in (1, 2)]
+    alone = [measure(cell, LoadedArtifacts(settings)) for cell in cells]
+    scored: list[int] = []
+
+    def counted(total: int, *arguments: Any) -> Predictions:
+        scored.append(total)
+        return predict_classes(total, *arguments)
+
+    monkeypatch.setattr(evaluation, "predict_classes", counted)
+    loaded = LoadedArtifacts(settings)
+    together = [measure(cell, loaded) for cell in (*cells, *cells)]
+    assert len(scored) == 1 + len({each.result.details["alpha"] for each in alone}), "the 1 is zero-shot"
+    for first, second in zip((*alone, *alone), together, strict=True):
+        assert first.result.evaluations == second.result.evaluations
+        assert first.predictions == second.predictions
+    other = measure(pick(grid, "bolt_pooled", "glyph-digits"), loaded).result
+    assert (
+        other.evaluations
+        == measure(pick(grid, "bolt_pooled", "glyph-digits"), LoadedArtifacts(settings)).result.evaluations
+    )
+
+
+def test_what_a_method_made_of_its_sources_is_kept_for_its_next_cell_only(grid: Grid, loaded: LoadedArtifacts) -> None:
+    made: list[int] = []
+
+    def make() -> int:
+        made.append(1)
+        return len(made)
+
+    def kept(cell: Cell) -> int:
+        sources = cell_sources(cell, loaded)
+        assert sources is not None
+        return sources.kept("a key", make)
+
+    first, second = (pick(grid, "bolt", shots=shots) for shots in (1, 2))
+    assert [kept(first), kept(second)] == [1, 1], "another number of shots has the same sources"
+    assert kept(pick(grid, "bolt", "glyph-digits")) == 2, "another target has other sources"
+    assert kept(first) == 3, "one set is kept at a time"
+    measure(pick(grid, "zero_shot"), loaded)
+    assert kept(first) == 4, "another method's cell dropped it"
 
 
 def test_zero_shot_is_its_own_reference(grid: Grid, loaded: LoadedArtifacts) -> None:
