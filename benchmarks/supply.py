@@ -3,19 +3,22 @@
     python benchmarks/supply.py                # under a minute on one core
     python benchmarks/supply.py --grid full    # the counts of another grid
 
-No GPU is needed. It prints four parts:
+No GPU is needed. It prints five parts:
 
     views     views a second and core. The old path makes each with torchvision on the host. On the new path the host
               draws the boxes and launches the operators of a batch; that is measured with the same operators on
               images of 16 x 12 pixels, which leave next to nothing to compute
     copies    bytes that a training step copies to the device on both paths, counted
     counts    how many views the cells of a grid ask for, how many of these are distinct, and how many the host makes
+    reading   decoded training images read from a memory map, against JPEG files that are decoded for every epoch
     equality  views of both paths compared bit by bit: 24 crops of both families, and every drawn dataset
 """
 
 from __future__ import annotations
 
 import argparse
+import io
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -25,21 +28,28 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bolt.clip.augment import SOURCE_CROP, SUPPORT_CROP, Crop, augmented_view, view_box
 from bolt.clip.batched_resize import resize_crops
 from bolt.clip.preprocess import rgb_pixels
+from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.meta_start import MetaStart
 from orchestrator.artifacts.required import cell_artifacts, configured_method
+from orchestrator.artifacts.source_model import SourceModel
+from orchestrator.artifacts.spec import ArtifactSpec
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.catalog.routes import ToyRoute
 from orchestrator.core.cell import Cell
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.grid import load_grid
-from orchestrator.planning.plan import in_running_order
+from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.planning.workload import PAPER_METHODS
+from orchestrator.store import Store
 from orchestrator.tracks import TRACKS
+from orchestrator.util.units import human_bytes
 
 PHOTOGRAPH, STAMP = (375, 500), (12, 16)
 SIZE, BATCH = 224, 32
@@ -174,9 +184,15 @@ def _passes(cell: Cell, catalog: Catalog) -> tuple[int, int]:
     return found.training + (0 if chooses_alpha else found.forward), found.forward if chooses_alpha else 0
 
 
-def count_views(grid_name: str) -> bool:
+def plan_grid(name: str) -> Plan:
+    """The grid's plan in an empty store."""
     catalog = load_catalog()
-    cells = [cell for cell in in_running_order(load_grid(grid_name, catalog).cells) if TRACKS[cell.track].gives_support]
+    return make_plan(load_grid(name, catalog), catalog, Store("memory://supply"))
+
+
+def count_views(plan: Plan) -> bool:
+    catalog, grid_name = plan.catalog, plan.grid.name
+    cells = [cell for cell in plan.cells if TRACKS[cell.track].gives_support]
     passed = True
     for title, part in (("all methods", cells), ("the paper's", [c for c in cells if c.method.name in PAPER_METHODS])):
         asked, distinct = training_views(part, catalog)
@@ -196,6 +212,46 @@ def count_views(grid_name: str) -> bool:
 
 def _millions(count: int) -> str:
     return f"{count / 1e6:.2f} M" if count > 99_999 else f"{count:,}"
+
+
+def compare_reading(plan: Plan, rounds: int) -> None:
+    """What it costs to keep a split as JPEG files, decoded for every epoch, instead of decoded."""
+    height, width = PHOTOGRAPH
+    coarse = random_image(height // 8, width // 8, seed=0).permute(1, 2, 0).numpy()
+    buffer = io.BytesIO()
+    Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC).save(buffer, "JPEG", quality=95)
+    size, packed = 3 * height * width, buffer.getvalue()
+    with tempfile.TemporaryDirectory() as folder:
+        np.zeros(BATCH * size, dtype=np.uint8).tofile(f"{folder}/pixels.bin")
+        stored = np.memmap(f"{folder}/pixels.bin", dtype=np.uint8, mode="r")
+
+        def read(images: Sequence[Tensor], view: int) -> Tensor:
+            return torch.from_numpy(np.array(stored[view % BATCH * size :][:size]))
+
+        def decode(images: Sequence[Tensor], view: int) -> Tensor:
+            return torch.from_numpy(rgb_pixels(Image.open(io.BytesIO(packed))))
+
+        seconds = [1 / views_a_second(path, [torch.empty(0)], 8 * rounds) for path in (read, decode)]
+    reads = sum(_training_reads(spec, plan.catalog) for spec in plan.missing)
+    splits = [spec for spec in plan.missing if isinstance(spec, Images) and spec.split == "train"]
+    taken = sum(spec.size_bytes(plan.catalog) for spec in splits)
+    print(
+        f"training images of the grid {plan.grid.name}, seen {reads / 1e6:.1f} M times, were all of them such photographs"
+    )
+    for title, each in zip(("decoded", "as JPEG files"), seconds, strict=True):
+        print(f"  {title:14}{1e3 * each:5.2f} ms an image, {reads * each / 3600:5.1f} core-hours")
+    print(
+        f"  decoded they take {human_bytes(taken)}; one of these photographs is {size / len(packed):.0f} times its file"
+    )
+
+
+def _training_reads(spec: ArtifactSpec, catalog: Catalog) -> int:
+    """How many training images a fine-tuning or a meta-learning sees, each as often as it is seen."""
+    if isinstance(spec, SourceModel):
+        return catalog.dataset(spec.dataset.name).sizes.train * (spec.recipe.epochs or 1)
+    if isinstance(spec, MetaStart):
+        return spec.recipe.steps * spec.recipe.tasks_per_step * (spec.recipe.support + spec.recipe.query)
+    return 0
 
 
 def compare_bits(images_of_each: int) -> bool:
@@ -228,7 +284,9 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=64, help="of each drawn dataset")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    passed = [measure_views(arguments.rounds), count_views(arguments.grid), compare_bits(arguments.images)]
+    plan = plan_grid(arguments.grid)
+    passed = [measure_views(arguments.rounds), count_views(plan), compare_bits(arguments.images)]
+    compare_reading(plan, arguments.rounds)
     if not all(passed):
         raise SystemExit("a goal is missed")
 
