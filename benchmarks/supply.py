@@ -235,9 +235,7 @@ def compare_reading(plan: Plan, rounds: int) -> None:
     reads = sum(_training_reads(spec, plan.catalog) for spec in plan.missing)
     splits = [spec for spec in plan.missing if isinstance(spec, Images) and spec.split == "train"]
     taken = sum(spec.size_bytes(plan.catalog) for spec in splits)
-    print(
-        f"training images of the grid {plan.grid.name}, seen {reads / 1e6:.1f} M times, were all of them such photographs"
-    )
+    print(f"training images of {plan.grid.name}, seen {reads / 1e6:.1f} M times, if all were such photographs")
     for title, each in zip(("decoded", "as JPEG files"), seconds, strict=True):
         print(f"  {title:14}{1e3 * each:5.2f} ms an image, {reads * each / 3600:5.1f} core-hours")
     print(
