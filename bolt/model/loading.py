@@ -73,6 +73,7 @@ def load_model(
             return _read_adapter(folder, index, about, backbone, sources, device)
         classifier = _classifier(index, _aligned_copies(load_file(folder / CLASSIFIER), device))
         tower = _read_tower(folder, index).to(device)
+        tower.precision = backbone.precision if backbone else None
         return Model(tower, classifier, about, backbone.tower if backbone else None)
     except (KeyError, TypeError, SafetensorError, UnknownClassifier, TensorMismatch) as error:
         raise UnreadableModel(f"{folder} is not a complete model: {type(error).__name__} {error}") from error

@@ -75,6 +75,20 @@ def adapted(backbone: Backbone, method: str, sources: CheckpointSources | None =
     return bolt.adapt(backbone, IMAGES, labels, NAMES, method=method, sources=sources, initial=start, **settings)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_model_computes_in_its_backbones_number_format(form: Form, backbone: Backbone, tmp_path: Path) -> None:
+    model = bolt.adapt(
+        backbone, IMAGES, LABELS, NAMES, method="full_finetune", epochs=1, precision="bfloat16", learning_rate=1e-3
+    )
+    exact = bolt.adapt(backbone, IMAGES, LABELS, NAMES, method="full_finetune", epochs=1, learning_rate=1e-3)
+    assert backbone.precision is None
+    assert not torch.equal(model.logits(IMAGES), exact.logits(IMAGES))
+    model.save(tmp_path / "model", form)
+    again = load_model(tmp_path / "model", backbone.at("bfloat16"))
+    torch.testing.assert_close(model.logits(IMAGES), again.logits(IMAGES))
+    assert load_model(tmp_path / "model", backbone).tower.precision is None
+
+
 # -- importing ---------------------------------------------------------------------------------------------------
 
 
