@@ -44,7 +44,7 @@ def check_request(request: Request, catalog: Catalog) -> None:
         raise UserError(f"{request.page}, the file of the page, is a folder", where="-o", hint="name another model")
     parts = [part for part in image_parts(request.folder) if part is not None]
     for option, path in (("-o", request.model), ("--store", Path(request.store_url))):
-        if any(path.resolve().is_relative_to(part.resolve()) for part in parts):
+        if any(Path(os.path.realpath(path)).is_relative_to(os.path.realpath(part)) for part in parts):
             raise UserError(
                 f"{path} lies in the images, {request.folder}",
                 where=option,

@@ -133,5 +133,5 @@ def _replace(path: Path, text: str) -> None:
         path.resolve().parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # the latter: a circle of links
         raise UserError(f"cannot be written: {error}", where=display_path(path)) from None

@@ -31,7 +31,7 @@ def display_path(path: Path) -> str:
     """A path as messages show it: ``grids/...`` for a file of the project, otherwise the path as given."""
     try:
         return f"grids/{path.resolve().relative_to(grids_folder()).as_posix()}"
-    except (ValueError, OSError):  # outside the folder, or a name that the file system refuses
+    except (ValueError, OSError, RuntimeError):  # outside the folder, a name that the system refuses, a circle of links
         return shorten(str(path))
 
 
