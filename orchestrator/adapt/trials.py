@@ -105,6 +105,7 @@ class Trials:
     def run(self) -> None:
         """Measure the candidates, the cheapest first. Raises ``UserError`` if an artifact cannot be built."""
         cells = [trial.cell for trial in self.candidates]
+        width = max(28, *(len(trial.text) for trial in self.candidates))
         for trial in sorted(self.candidates, key=lambda each: self._gflop(each, cells)):
             needed = self._shared_artifacts(trial, cells)
             left = 60 * self.minutes - self.spent
@@ -115,9 +116,9 @@ class Trials:
                 self.build(needed, f"{trial.text}: preparing")
                 self._measure(trial)
             if trial.left_out:
-                self.say(f"  {trial.text:<28} not tried: {trial.left_out}")
+                self.say(f"  {trial.text:<{width}} not tried: {trial.left_out}")
             elif trial.correct_N is not None:
-                self.say(f"  {trial.text:<28} {trial.accuracy:5.1f} %   {human_duration(trial.seconds)}")
+                self.say(f"  {trial.text:<{width}} {trial.accuracy:5.1f} %   {human_duration(trial.seconds)}")
 
     def build(self, specs: Sequence[ArtifactSpec], what: str) -> None:
         """Build those that the store lacks. Raises ``UserError`` with the first that cannot be built."""
