@@ -43,6 +43,8 @@ from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 from tests.helpers.waiting import TIMEOUT
 
+ADOPTED, MISSING, NO_NAME = "someone/clip-tiny_glyph-inks", "someone/else", "../etc"
+
 TARGET = "glyph-digits"
 SOURCES = ("glyph-inks", "glyph-capitals", "aerial-roofs", "glyph-kinds")
 GRID = f"""
@@ -390,12 +392,12 @@ def test_two_catalog_files_cannot_adopt_the_same_source(
 COMMIT = "1234567890abcdef1234567890abcdef12345678"
 
 
-@pytest.fixture
-def hub(towers: dict[str, dict[str, Tensor]], tmp_path: Path) -> Iterator[str]:
-    """A hub on this machine with one repository, ``someone/clip-tiny_glyph-inks``."""
-    folder = as_huggingface(towers["glyph-inks"], tmp_path / "repository")
+@pytest.fixture(scope="module")
+def hub(towers: dict[str, dict[str, Tensor]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A hub on this machine with one repository, ``ADOPTED``."""
+    folder = as_huggingface(towers["glyph-inks"], tmp_path_factory.mktemp("hub") / "repository")
     files = {path.name: path.read_bytes() for path in folder.iterdir()} | {"training.log": b"long"}
-    repo = "someone/clip-tiny_glyph-inks"
+    repo = ADOPTED
 
     class Hub(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -434,34 +436,64 @@ def hub(towers: dict[str, dict[str, Tensor]], tmp_path: Path) -> Iterator[str]:
     thread.join()
 
 
-def adopt_from(hub: str, address: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own, because huggingface_hub reads its settings when it is imported."""
-    words = ["sources", "adopt", f"hf:{address}", "--backbone", "tiny-clip", "--catalog", str(folder / "mine.yaml")]
+ADOPTING = """
+import contextlib, io, json, sys
+from orchestrator.__main__ import main
+addresses, options, ends = json.loads(sys.argv[1]), sys.argv[2:], {}
+for address in addresses:
+    said = io.StringIO()
+    sys.argv = ["orchestrator", "sources", "adopt", f"hf:{address}", *options]
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            main()
+        except SystemExit as end:
+            ends[address] = end.code or 0, said.getvalue()
+        else:
+            ends[address] = 0, said.getvalue()
+print(json.dumps(ends))
+"""
+
+
+@dataclass(frozen=True)
+class Adoptions:
+    """Commands that adopt from a hub, and the folder of the catalog file that they write.
+
+    Attributes:
+        ends: address -> exit code and output.
+    """
+
+    folder: Path
+    ends: dict[str, tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def adoptions(hub: str, tmp_path_factory: pytest.TempPathFactory) -> Adoptions:
+    """All in one process, and not this one: huggingface_hub reads its settings when it is imported."""
+    folder = tmp_path_factory.mktemp("adoptions")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     where = {"HF_ENDPOINT": hub, "HF_HOME": str(folder / "cache"), "HF_HUB_DISABLE_XET": "1"}
-    command = [sys.executable, "-m", "orchestrator", *words, "--dataset", "glyph-inks"]
-    return subprocess.run(command, env=kept | where, capture_output=True, text=True, timeout=TIMEOUT)
+    options = ["--backbone", "tiny-clip", "--catalog", str(folder / "mine.yaml"), "--dataset", "glyph-inks"]
+    command = [sys.executable, "-c", ADOPTING, json.dumps([MISSING, NO_NAME, ADOPTED]), *options]
+    done = subprocess.run(command, env=kept | where, capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == 0, done.stderr
+    return Adoptions(folder, json.loads(done.stdout))
 
 
 @pytest.mark.e2e
-def test_a_repository_is_adopted_at_one_commit(hub: str, tmp_path: Path) -> None:
+def test_a_repository_is_adopted_at_one_commit(adoptions: Adoptions) -> None:
     """Only the weights and the configuration are fetched. The catalog file records the commit."""
-    done = adopt_from(hub, "someone/clip-tiny_glyph-inks", tmp_path)
-    assert done.returncode == 0, done.stderr
-    entry = load_catalog([tmp_path / "mine.yaml"]).checkpoints["tiny-clip", "glyph-inks"]
-    assert entry.note == f"hf:someone/clip-tiny_glyph-inks@{COMMIT}"
+    code, said = adoptions.ends[ADOPTED]
+    assert code == 0, said
+    entry = load_catalog([adoptions.folder / "mine.yaml"]).checkpoints["tiny-clip", "glyph-inks"]
+    assert entry.note == f"hf:{ADOPTED}@{COMMIT}"
     fetched = sorted(file.name for file in entry.path.parent.iterdir() if file.is_file())
     assert fetched == ["config.json", "model.safetensors"]
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize(
-    ("address", "complaint"),
-    [("someone/else", "there is no such repository"), ("../etc", "there is no such repository")],
-    ids=["unknown", "no name"],
-)
-def test_a_missing_repository_or_revision_is_reported(address: str, complaint: str, hub: str, tmp_path: Path) -> None:
-    done = adopt_from(hub, address, tmp_path)
-    assert done.returncode == 2
-    assert f"hf:{address}: {complaint}" in done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize("address", [MISSING, NO_NAME], ids=["unknown", "no name"])
+def test_a_missing_repository_or_revision_is_reported(address: str, adoptions: Adoptions) -> None:
+    code, said = adoptions.ends[address]
+    assert code == 2
+    assert f"hf:{address}: there is no such repository" in said
+    assert "Traceback" not in said
