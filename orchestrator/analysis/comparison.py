@@ -106,6 +106,11 @@ class Comparison:
         return tuple(score.method for score in self.methods if score.in_best_set)
 
     @property
+    def unit(self) -> str:
+        """What ``n`` counts: ``dataset`` or ``seed``."""
+        return "dataset" if self.scope == "datasets" else "seed"
+
+    @property
     def outcome(self) -> Outcome:
         """``best``: one method is left; ``level``: every pair of the set is level; ``single``: nothing to compare."""
         if len(self.methods) < 2:
@@ -134,7 +139,7 @@ class Comparison:
         return f"{text}; {self._what_would_settle()}"
 
     def _what_would_settle(self) -> str:
-        noun = "dataset" if self.scope == "datasets" else "seed"
+        noun = self.unit
         if self.more is not None and self.more <= MANY:
             return f"about {pluralize(self.more, f'more {noun}')} would settle it"
         if self.more is not None:

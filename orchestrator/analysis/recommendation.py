@@ -34,49 +34,51 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One k: the comparison of the methods at this k, and what they cost. ``k`` is 0 on a track without k."""
+class Verdict:
+    """A comparison of methods at one k, and what they cost.
+
+    Attributes:
+        k: images per class; 0 on a track without k.
+        comparison: the methods and which of them may be the best; methods are labels.
+        costs: what one run of each method costs, median over the cells of the comparison.
+    """
 
     k: int
     comparison: Comparison
     costs: Mapping[str, Cost]
 
+    @property
+    def recommended(self) -> str | None:
+        """The cheapest of the methods that may be the best and whose accuracy is close to the first one's.
 
-@dataclass(frozen=True)
-class Recommendation:
-    """The recommended method at each k, ``None`` where no method was measured, and one sentence that says it."""
+        Close means at most the smallest difference that matters behind the first method of the comparison. Without this
+        limit, the cheapest method would win wherever the data are too few to exclude it. ``None`` if no method was
+        measured.
+        """
+        return min(_close(self), key=lambda method: self.costs.get(method, Cost()).order, default=None)
 
-    methods: Mapping[int, str | None]
-    sentence: str
-
-
-def recommended_method(choice: Choice) -> str | None:
-    """The cheapest of the methods that may be the best and whose accuracy is close to the first one's.
-
-    Close means at most the smallest difference that matters behind the first method of the comparison. Without this
-    limit, the cheapest method would win wherever the data are too few to exclude it.
-    """
-    return min(_close(choice), key=lambda method: choice.costs.get(method, Cost()).order, default=None)
+    def statement(self, display_names: Mapping[str, str] | None = None) -> str:
+        """The outcome in a few words: ``best: bolt``."""
+        return self.comparison.statement(display_names)
 
 
-def recommend(choices: Sequence[Choice], display_names: Mapping[str, str] | None = None) -> Recommendation:
-    """The recommendation over all k of one track, protocol, domain and backbone."""
+def recommend(verdicts: Sequence[Verdict], display_names: Mapping[str, str] | None = None) -> str:
+    """One sentence: the recommended methods over all k of one track, protocol, domain and backbone."""
     shown = display_names or {}
-    ordered = sorted(choices, key=lambda choice: choice.k)
-    methods = {choice.k: recommended_method(choice) for choice in ordered}
+    ordered = sorted(verdicts, key=lambda verdict: verdict.k)
     groups: dict[tuple[str, str], list[int]] = {}
-    for choice in ordered:
-        if (method := methods[choice.k]) is not None:
-            groups.setdefault(_clause(choice, method, shown), []).append(choice.k)
-    ks = [choice.k for choice in ordered]
+    for verdict in ordered:
+        if (method := verdict.recommended) is not None:
+            groups.setdefault(_clause(verdict, method, shown), []).append(verdict.k)
+    ks = [verdict.k for verdict in ordered]
     clauses = []
     for (before, after), own in groups.items():
         clauses.append(" ".join(part for part in (before, _at(own, ks), after) if part))
-    return Recommendation(methods, "; ".join(clauses) or "nothing to recommend: no method was measured")
+    return "; ".join(clauses) or "nothing to recommend: no method was measured"
 
 
-def _close(choice: Choice) -> list[str]:
-    comparison = choice.comparison
+def _close(verdict: Verdict) -> list[str]:
+    comparison = verdict.comparison
     return [
         score.method
         for score in comparison.methods
@@ -84,14 +86,14 @@ def _close(choice: Choice) -> list[str]:
     ]
 
 
-def _clause(choice: Choice, method: str, shown: Mapping[str, str]) -> tuple[str, str]:
+def _clause(verdict: Verdict, method: str, shown: Mapping[str, str]) -> tuple[str, str]:
     """The part of the sentence about one k: the words before and after "at k = 4"."""
-    comparison, name = choice.comparison, shown.get(method, method)
-    rivals = [other for other in _close(choice) if other != method]
+    comparison, name = verdict.comparison, shown.get(method, method)
+    rivals = [other for other in _close(verdict) if other != method]
     if rivals:
         relation = "are level" if comparison.outcome == "level" else "cannot be told apart yet"
         listed = _listed([name, *_shortened([shown.get(rival, rival) for rival in rivals])])
-        return "", f"{listed} {relation} and {name} {_advantage(choice, method, rivals)}"
+        return "", f"{listed} {relation} and {name} {_advantage(verdict, method, rivals)}"
     others = [shown.get(other, other) for other in comparison.best_set if other != method]
     if others:
         verb = "is" if len(others) == 1 else "are"
@@ -99,11 +101,11 @@ def _clause(choice: Choice, method: str, shown: Mapping[str, str]) -> tuple[str,
     return f"use {name}", "(no other method was measured)" if comparison.outcome == "single" else ""
 
 
-def _advantage(choice: Choice, method: str, rivals: Sequence[str]) -> str:
+def _advantage(verdict: Verdict, method: str, rivals: Sequence[str]) -> str:
     """How much cheaper the method is than the cheapest rival, in the first kind of cost in which they differ."""
     own, other = (
-        choice.costs.get(method, Cost()),
-        min((choice.costs.get(r, Cost()) for r in rivals), key=lambda c: c.order),
+        verdict.costs.get(method, Cost()),
+        min((verdict.costs.get(r, Cost()) for r in rivals), key=lambda c: c.order),
     )
     kinds = (
         (own.numbers, other.numbers, "trains no numbers", "trains {} times fewer numbers"),

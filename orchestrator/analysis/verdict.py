@@ -6,103 +6,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
 from orchestrator.analysis.best_set import MIN_DATASETS, best_set
 from orchestrator.analysis.comparable import ablations_of, comparable_rows, fixed_methods, methods_without_seeds
-from orchestrator.analysis.comparison import Comparison
 from orchestrator.analysis.correct_predictions import (
     PredictionsOf,
     ReadPredictions,
     compare_on_dataset,
     predictions_by_id,
 )
-from orchestrator.analysis.recommendation import Choice, Cost, recommend, recommended_method
+from orchestrator.analysis.recommendation import Cost, Verdict, recommend
 from orchestrator.analysis.rows import LabelOf, Row, in_planned_order, labels_of, row_list
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import SMALLEST_DIFFERENCE
 from orchestrator.store.results import Result
 
 _MIB = 2**20
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A comparison of methods, and the place it belongs to.
-
-    Attributes:
-        domain: name of the domain; empty for all domains together.
-        k: images per class; 0 on a track without k.
-        comparison: the methods and which of them may be the best; methods are labels.
-        recommended: the recommended method; ``None`` if no method was measured.
-        costs: what one run of each method costs, median over the cells of the comparison.
-        dataset: name of the dataset if the comparison is about one, else empty.
-    """
-
-    track: str
-    protocol: str
-    domain: str
-    backbone: str
-    k: int
-    comparison: Comparison
-    recommended: str | None
-    costs: Mapping[str, Cost]
-    dataset: str = ""
-
-    def statement(self, display_names: Mapping[str, str] | None = None) -> str:
-        """The outcome in a few words: ``best: bolt``."""
-        return self.comparison.statement(display_names)
-
-    def record(self, display_names: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """The verdict as JSON values, with the fields that docs/verdict.md describes."""
-        comparison, unknown = self.comparison, Cost()
-        return {
-            "track": self.track,
-            "protocol": self.protocol,
-            "domain": self.domain or None,
-            "dataset": self.dataset or None,
-            "backbone": self.backbone,
-            "k": self.k,
-            "scope": comparison.scope,
-            "n": comparison.n,
-            "images": comparison.images,
-            "smallest_difference": comparison.smallest_difference,
-            "outcome": comparison.outcome,
-            "best_set": list(comparison.best_set),
-            "more": comparison.more,
-            "recommended": self.recommended,
-            "statement": self.statement(display_names),
-            "methods": [
-                {
-                    "method": score.method,
-                    "mean": score.mean,
-                    "difference": score.difference,
-                    "interval": None if score.interval is None else list(score.interval),
-                    "n": score.n,
-                    "seeds": score.seeds,
-                    "in_best_set": score.in_best_set,
-                    "beaten_by": score.beaten_by,
-                    "trained_numbers": self.costs.get(score.method, unknown).numbers,
-                    "seconds": self.costs.get(score.method, unknown).seconds,
-                    "memory": self.costs.get(score.method, unknown).memory,
-                }
-                for score in comparison.methods
-            ],
-            "pairs": [
-                {
-                    "first": pair.first,
-                    "second": pair.second,
-                    "difference": pair.difference,
-                    "interval": None if pair.interval is None else list(pair.interval),
-                    "n": pair.n,
-                    "level": pair.level,
-                    "more": pair.more,
-                }
-                for pair in comparison.pairs
-            ],
-        }
 
 
 @dataclass(frozen=True)
@@ -127,29 +49,53 @@ class Answer:
 
     def recommendation(self, display_names: Mapping[str, str] | None = None) -> str:
         """Which method to use at which k, in one sentence."""
-        choices = [Choice(verdict.k, verdict.comparison, verdict.costs) for verdict in self.verdicts]
-        return recommend(choices, display_names).sentence
+        return recommend(self.verdicts, display_names)
 
     def records(self, display_names: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        """The verdicts as JSON values, each with the sentence of the recommendation over all k."""
+        """The verdicts as JSON values, with the fields that docs/verdict.md describes."""
+        place = {
+            "track": self.track,
+            "protocol": self.protocol,
+            "domain": self.domain or None,
+            "dataset": self.dataset or None,
+            "backbone": self.backbone,
+        }
         sentence = self.recommendation(display_names)
-        return [{**verdict.record(display_names), "recommendation": sentence} for verdict in self.verdicts]
+        return [{**place, **_record(verdict, display_names), "recommendation": sentence} for verdict in self.verdicts]
 
 
-def make_verdict(
-    comparison: Comparison,
-    costs: Mapping[str, Cost],
-    *,
-    track: str,
-    protocol: str,
-    domain: str,
-    backbone: str,
-    k: int,
-    dataset: str = "",
-) -> Verdict:
-    """A comparison with its place and the recommended method."""
-    recommended = recommended_method(Choice(k, comparison, costs))
-    return Verdict(track, protocol, domain, backbone, k, comparison, recommended, costs, dataset)
+def _record(verdict: Verdict, display_names: Mapping[str, str] | None) -> dict[str, Any]:
+    """The fields of a verdict beside those of its place."""
+    comparison, unknown = verdict.comparison, Cost()
+    return {
+        "k": verdict.k,
+        "scope": comparison.scope,
+        "n": comparison.n,
+        "images": comparison.images,
+        "smallest_difference": comparison.smallest_difference,
+        "outcome": comparison.outcome,
+        "best_set": list(comparison.best_set),
+        "more": comparison.more,
+        "recommended": verdict.recommended,
+        "statement": verdict.statement(display_names),
+        "methods": [
+            {
+                "method": score.method,
+                "mean": score.mean,
+                "difference": score.difference,
+                "interval": score.interval,
+                "n": score.n,
+                "seeds": score.seeds,
+                "in_best_set": score.in_best_set,
+                "beaten_by": score.beaten_by,
+                "trained_numbers": verdict.costs.get(score.method, unknown).numbers,
+                "seconds": verdict.costs.get(score.method, unknown).seconds,
+                "memory": verdict.costs.get(score.method, unknown).memory,
+            }
+            for score in comparison.methods
+        ],
+        "pairs": [asdict(pair) for pair in comparison.pairs],
+    }
 
 
 def answers_of(
@@ -181,11 +127,7 @@ def answers_of(
         if len(by_domain) > 1:
             groups[""] = [row for own in by_domain.values() for row in own]
         for domain, own in groups.items():
-            verdicts = tuple(
-                make_verdict(comparison, costs, track=track, protocol=protocol, domain=domain, backbone=backbone, k=k)
-                for k, comparison, costs in _comparisons(own, smallest_difference)
-            )
-            answers.append(Answer(track, protocol, domain, backbone, verdicts))
+            answers.append(Answer(track, protocol, domain, backbone, tuple(_verdicts(own, smallest_difference))))
             if domain and predictions_of is not None:
                 answers += _dataset_answers(own, predictions_of, smallest_difference)
     return tuple(answers)
@@ -222,7 +164,6 @@ def _dataset_answers(
     if len(tests) >= MIN_DATASETS:
         return
     fixed, without_seeds = fixed_methods(rows), methods_without_seeds(rows)
-    place = {name: getattr(rows[0], name) for name in ("track", "protocol", "domain", "backbone")}
     for test in tests:
         by_k = _rows_by_k([row for row in rows if row.test == test], fixed)
         predictions = predictions_of({row.cell_id for own in by_k.values() for row in own})
@@ -232,15 +173,14 @@ def _dataset_answers(
                 own, predictions, without_seeds=without_seeds, smallest_difference=smallest_difference
             )
             if comparison is not None:
-                verdicts.append(make_verdict(comparison, _costs(own), **place, k=k, dataset=test))
+                verdicts.append(Verdict(k, comparison, _costs(own)))
         if verdicts:
-            yield Answer(**place, verdicts=tuple(verdicts), dataset=test)
+            first = rows[0]
+            yield Answer(first.track, first.protocol, first.domain, first.backbone, tuple(verdicts), test)
 
 
-def _comparisons(
-    rows: Sequence[Row], smallest_difference: float
-) -> Iterable[tuple[int, Comparison, Mapping[str, Cost]]]:
-    """The comparison at every k with what the methods cost."""
+def _verdicts(rows: Sequence[Row], smallest_difference: float) -> Iterable[Verdict]:
+    """The verdict at every k over the datasets of the rows."""
     without_seeds = methods_without_seeds(rows)
     for k, own in _rows_by_k(rows, fixed_methods(rows)).items():
         scores: dict[str, dict[tuple[str, int], float]] = {}
@@ -248,7 +188,7 @@ def _comparisons(
             # A test split may have the same name in two domains.
             scores.setdefault(row.method, {})[f"{row.domain}/{row.test}", row.seed] = row.accuracy
         comparison = best_set(scores, without_seeds=without_seeds, smallest_difference=smallest_difference)
-        yield k, comparison, _costs(own)
+        yield Verdict(k, comparison, _costs(own))
 
 
 def _rows_by_k(rows: Sequence[Row], fixed: Collection[str]) -> dict[int, list[Row]]:

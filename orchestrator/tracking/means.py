@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from orchestrator.analysis.recommendation import Verdict
 from orchestrator.analysis.rows import test_name
-from orchestrator.analysis.verdict import Answer, Verdict
+from orchestrator.analysis.verdict import Answer
 from orchestrator.core.cell import Cell
 from orchestrator.store.results import Result
 from orchestrator.tracking.runs import (
@@ -34,8 +35,11 @@ The domain is empty for all domains together, the dataset for a verdict over dat
 
 def verdicts_by_place(answers: Iterable[Answer]) -> dict[Place, Verdict]:
     """Every verdict by its place."""
-    verdicts = [verdict for answer in answers for verdict in answer.verdicts]
-    return {(v.track, v.protocol, v.backbone, v.domain, v.dataset, v.k): v for v in verdicts}
+    return {
+        (answer.track, answer.protocol, answer.backbone, answer.domain, answer.dataset, verdict.k): verdict
+        for answer in answers
+        for verdict in answer.verdicts
+    }
 
 
 def mean_runs(

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from orchestrator.analysis.verdict import Answer, Verdict
+from orchestrator.analysis.recommendation import Verdict
+from orchestrator.analysis.verdict import Answer
 from orchestrator.core.cell import Cell
 from orchestrator.store.results import Result
 from orchestrator.tracking.means import Place, curve_tags, mean_runs, verdicts_by_place

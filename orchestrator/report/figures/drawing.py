@@ -128,11 +128,6 @@ def legend_below(figure: Any, axes: Any, *, columns: int) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(columns, len(labels))))
 
 
-def legend_label(method: str) -> str:
-    """A method's label in a legend. matplotlib leaves out labels that begin with an underscore."""
-    return method.lstrip("_") or method
-
-
 def heat_map(
     axes: Any, values: Any, *, colours: Sequence[str], low: float, high: float, edge: float, rows: Sequence[str],
     columns: Sequence[str], rotation: float, **labels: Any,

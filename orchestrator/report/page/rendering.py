@@ -13,6 +13,7 @@ from orchestrator.report.notation import k_title, signed
 from orchestrator.report.tables.formats import to_html
 from orchestrator.report.tables.variants import setting_text
 from orchestrator.util.identity import slug
+from orchestrator.util.units import pluralize
 
 
 def render(template: str, **values: Any) -> str:
@@ -29,6 +30,7 @@ def render(template: str, **values: Any) -> str:
         signed=signed,
         setting=setting_text,
         slug=slug,
+        pluralize=pluralize,
         at=k_title,
     )
     css, script = (

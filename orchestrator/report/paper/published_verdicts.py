@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from orchestrator.analysis.best_set import best_set
 from orchestrator.analysis.display_names import title_of
-from orchestrator.analysis.verdict import Answer, make_verdict
+from orchestrator.analysis.recommendation import Verdict
+from orchestrator.analysis.verdict import Answer
 from orchestrator.report.paper.published import AVERAGE, published_rows
 from orchestrator.report.tables.table import Entry, Table, number
 
@@ -27,18 +28,7 @@ def published_answers() -> tuple[Answer, ...]:
             "published",
             domain,
             backbone,
-            tuple(
-                make_verdict(
-                    best_set(scores, without_seeds=tuple(scores)),
-                    {},
-                    track=_TRACK,
-                    protocol="published",
-                    domain=domain,
-                    backbone=backbone,
-                    k=k,
-                )
-                for k, scores in sorted(by_k.items())
-            ),
+            tuple(Verdict(k, best_set(scores, without_seeds=tuple(scores)), {}) for k, scores in sorted(by_k.items())),
         )
         for (domain, backbone), by_k in places.items()
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.analysis.verdict import Answer, Verdict
+from orchestrator.analysis.recommendation import Verdict
+from orchestrator.analysis.verdict import Answer
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.notation import at_k
@@ -45,7 +46,7 @@ def _verdict_table(study: Study, answer: Answer, verdict: Verdict) -> Table:
             number(score.seeds, "d") if score.seeds else Entry("any", tooltip="does not depend on a seed"),
         )
         rows.append(with_dagger(row, selected))
-    unit = "seed" if answer.dataset else "dataset"
+    unit = comparison.unit
     note = (
         f"{verdict.statement(study.display_names)}. At 95 per cent, over {pluralize(comparison.n, unit)}. Difference: "
         "points against the first method, on what both were measured on, with the ends of its 95 per cent interval. "

@@ -51,7 +51,7 @@ def test_a_grid_with_one_dataset_gets_an_answer_about_that_dataset(tmp_path: Pat
             1000,
         )
         assert verdict.recommended == "BOLT"
-        assert verdict.record()["dataset"] == DATASETS[0]
+        assert on_dataset.records()[0]["dataset"] == DATASETS[0]
         assert {s.method: s.seeds for s in comparison.methods}["Zero-shot"] == 0
         assert [s.mean for s in comparison.methods if s.method == "BOLT"] == [
             pytest.approx(np.mean([r.evaluations[0].accuracy for r in results if r.cell.method.name == "bolt"

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from orchestrator.analysis.comparison import Comparison, MethodScore, Pair
-from orchestrator.analysis.recommendation import Choice, Cost, recommend
-from orchestrator.analysis.verdict import Verdict
+from orchestrator.analysis.recommendation import Cost, Verdict, recommend
+from orchestrator.analysis.verdict import Answer
 
 COSTS = {
     "bolt": Cost(numbers=1_000, seconds=5.0, memory=100),
@@ -45,14 +45,13 @@ UNDECIDED = comparison({"lora": 0.0, "bolt": 0.2, "atlas": 0.4})
 
 
 def sentence(*comparisons: tuple[int, Comparison], costs: Mapping[str, Cost] = COSTS) -> str:
-    return recommend([Choice(k, result, costs) for k, result in comparisons]).sentence
+    return recommend([Verdict(k, result, costs) for k, result in comparisons])
 
 
 def test_the_cheapest_of_level_methods_is_recommended_with_what_it_saves() -> None:
-    choices = [Choice(k, BOLT, COSTS) for k in (1, 2, 4)] + [Choice(16, LEVEL, COSTS)]
-    result = recommend(choices, {"bolt": "BOLT", "lora": "LoRA", "atlas": "aTLAS"})
-    assert result.methods == {1: "bolt", 2: "bolt", 4: "bolt", 16: "bolt"}
-    assert result.sentence == (
+    verdicts = [Verdict(k, BOLT, COSTS) for k in (1, 2, 4)] + [Verdict(16, LEVEL, COSTS)]
+    assert [verdict.recommended for verdict in verdicts] == ["bolt"] * 4
+    assert recommend(verdicts, {"bolt": "BOLT", "lora": "LoRA", "atlas": "aTLAS"}) == (
         "use BOLT up to k = 4; at k = 16 BOLT, LoRA and aTLAS are level and BOLT trains 80 times fewer numbers"
     )
 
@@ -64,11 +63,10 @@ def test_undecided_methods_are_not_called_level() -> None:
 
 def test_a_cheap_method_far_behind_is_not_recommended_because_data_are_few() -> None:
     few = comparison({"bolt": 0.0, "zero_shot": 20.0})
-    result = recommend([Choice(1, few, COSTS)])
-    assert result.methods == {1: "bolt"}
-    assert result.sentence == "use bolt at k = 1 although zero_shot is not excluded"
+    assert Verdict(1, few, COSTS).recommended == "bolt"
+    assert sentence((1, few)) == "use bolt at k = 1 although zero_shot is not excluded"
     near = comparison({"bolt": 0.0, "zero_shot": 1.0})
-    assert recommend([Choice(1, near, COSTS)]).methods == {1: "zero_shot"}
+    assert Verdict(1, near, COSTS).recommended == "zero_shot"
 
 
 @pytest.mark.parametrize(
@@ -87,9 +85,9 @@ def test_numbers_decide_before_seconds_and_seconds_before_memory(
     first: Cost, second: Cost, winner: str, words: str
 ) -> None:
     pair = comparison({"a": 0.0, "b": 0.1}, level=True)
-    result = recommend([Choice(4, pair, {"a": first, "b": second})])
-    assert result.methods == {4: winner}
-    assert f"{winner} {words}" in result.sentence
+    verdict = Verdict(4, pair, {"a": first, "b": second})
+    assert verdict.recommended == winner
+    assert f"{winner} {words}" in recommend([verdict])
 
 
 def test_a_long_list_of_methods_names_three_and_counts_the_others() -> None:
@@ -107,14 +105,14 @@ def test_ks_are_named_in_words() -> None:
 
 def test_one_method_or_none_is_said() -> None:
     assert sentence((4, comparison({"bolt": 0.0}))) == "use bolt at k = 4 (no other method was measured)"
-    nothing = recommend([Choice(4, comparison({}), {})])
-    assert nothing.methods == {4: None}
-    assert "nothing to recommend" in nothing.sentence
+    assert Verdict(4, comparison({}), {}).recommended is None
+    assert "nothing to recommend" in sentence((4, comparison({})))
 
 
 def test_a_verdict_becomes_json_with_its_comparison() -> None:
-    verdict = Verdict("fewshot", "strict", "aerial", "ViT-B/32", 16, LEVEL, "bolt", COSTS)
-    record = json.loads(json.dumps(verdict.record({"bolt": "BOLT"})))
+    answer = Answer("fewshot", "strict", "aerial", "ViT-B/32", (Verdict(16, LEVEL, COSTS),))
+    (record,) = json.loads(json.dumps(answer.records({"bolt": "BOLT"})))
+    assert record["recommended"] == "bolt"
     assert (record["track"], record["domain"], record["dataset"], record["k"]) == ("fewshot", "aerial", None, 16)
     assert record["best_set"] == ["lora", "bolt", "atlas"]
     assert record["statement"] == "level: lora, BOLT, atlas"
