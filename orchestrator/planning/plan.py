@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from bolt.methods import METHODS
@@ -13,7 +13,7 @@ from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.source_model import SourceModel
 from orchestrator.artifacts.spec import ArtifactSpec
 from orchestrator.catalog import Catalog, CheckpointEntry, backbone_ref, dataset_ref
-from orchestrator.core.cell import Cell, SourceRef
+from orchestrator.core.cell import Cell, MethodRef, SourceRef
 from orchestrator.grid import Grid
 from orchestrator.planning.cost import CostModel, cell_gflops
 from orchestrator.store import Store
@@ -104,18 +104,24 @@ def make_plan(
 
 
 def in_running_order(cells: Iterable[Cell]) -> list[Cell]:
-    """Cells sorted by backbone, domain, dataset and seed, so that a worker loads few things from one cell to the next.
+    """Cells sorted by backbone, domain, dataset, method and seed, so that a worker loads few things anew.
 
-    All cells of a dataset and a seed see images of one support. Among them the longest come first, so that no worker
-    ends with a long cell while the others wait.
+    What a method makes of the sources of a dataset serves all its cells, and the images of a support all k of a seed.
+    The methods that train a tower come first, and the largest k, so that no worker ends with a long cell while the
+    others wait.
     """
 
-    def key(cell: Cell) -> tuple[str, str, str, int, int, str, str]:
+    def key(cell: Cell) -> tuple[str, str, str, bool, str, str, int, int, str]:
         trains = METHODS[cell.method.name].changes_tower
-        return (cell.backbone.name, cell.domain, cell.dataset.name, cell.seed, -int(trains) * cell.shots,
-                cell.method.name, cell.id)  # fmt: skip
+        return (cell.backbone.name, cell.domain, cell.dataset.name, not trains,
+                cell.method.name, _settings_text(cell.method), cell.seed, -cell.shots, cell.id)  # fmt: skip
 
     return sorted(cells, key=key)
+
+
+@lru_cache(maxsize=1024)
+def _settings_text(method: MethodRef) -> str:
+    return repr(method.settings)
 
 
 def source_models(grid: Grid, catalog: Catalog, data_root: Path | None) -> dict[SourceRef, Source]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from orchestrator.grid import Grid, load_grid
 from orchestrator.planning.checks import check_inputs
 from orchestrator.planning.cost import cell_gflops
 from orchestrator.planning.estimate import estimate
-from orchestrator.planning.plan import Plan, make_plan
+from orchestrator.planning.plan import Plan, in_running_order, make_plan
 from orchestrator.store import Store
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
@@ -103,3 +104,18 @@ def test_missing_datasets_have_one_cause_one_list_and_one_command(
         f"python -m orchestrator data prepare --grid fewshot --data-root {place}"
     ]
     assert len(lines) <= 4
+
+
+def test_cells_that_share_what_a_worker_keeps_follow_one_another(catalog: Catalog) -> None:
+    """A process keeps what the last method made of its sources, and the images of the last support."""
+    only = ("dataset=glyph-digits,glyph-inks", "method=atlas,bolt,linear_probe", "track=fewshot")
+    cells = in_running_order(reversed(load_grid("demo", catalog, only=only).cells))
+    sources = [(cell.dataset.name, cell.method) for cell in cells]
+    supports = [(*source, cell.seed) for source, cell in zip(sources, cells, strict=True)]
+    for kept in (sources, supports):
+        assert len(list(groupby(kept))) == len(set(kept))
+    of_dataset = [cell for cell in cells if cell.dataset.name == "glyph-inks"]
+    assert [cell.method.name for cell in of_dataset][-1] == "linear_probe"
+    first = [cell.shots for cell in of_dataset if (cell.method.name, cell.seed) == ("bolt", 1)]
+    assert first == sorted(first, reverse=True)
+    assert len(set(first)) > 1
