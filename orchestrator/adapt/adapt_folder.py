@@ -38,6 +38,7 @@ from orchestrator.core.settings import RunSettings
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.models.adoption import adopt_checkpoints
 from orchestrator.store.results import Evaluation
+from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import pluralize
 
@@ -217,7 +218,8 @@ def _save(model: Model, trials: Trials, done: Adaptation) -> None:
     staged = request.model.with_name(f".{request.model.name}.checking")
     with writing("-o", f"the model {request.model}"):
         request.page.parent.mkdir(parents=True, exist_ok=True)
-        request.page.write_text(adapt_page(done), encoding="utf-8")
+        with replacing(request.page) as temporary:
+            temporary.write_text(adapt_page(done), encoding="utf-8")
         shutil.rmtree(staged, ignore_errors=True)
         model.save(staged, request.form, with_basis=True)
     again = load_model(staged, loaded.backbone(cell.backbone), cell_sources(cell, loaded))

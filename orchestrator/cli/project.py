@@ -13,6 +13,8 @@ from typing import Any
 
 import typer
 
+from orchestrator.util.atomic_files import replacing
+
 PROJECT_FILE = Path("bolt.yaml")
 DEFAULT_CATALOG = Path("catalog.yaml")
 """The catalog file that ``data add`` writes where neither an option nor ``bolt.yaml`` names one."""
@@ -61,7 +63,8 @@ def remember(catalog: Sequence[Path], data_root: Path) -> Project:
     project = replace(before, catalog=files, data_root=before.data_root or _relative(data_root))
     try:
         if project != before:
-            PROJECT_FILE.write_text(_HEADER + yaml.safe_dump(project.fields, sort_keys=False), encoding="utf-8")
+            with replacing(PROJECT_FILE) as temporary:
+                temporary.write_text(_HEADER + yaml.safe_dump(project.fields, sort_keys=False), encoding="utf-8")
     except OSError:
         return before
     return project

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -48,6 +49,26 @@ def test_data_add_writes_it_and_every_command_reads_it(folder: Path) -> None:
     only = ["--set", "datasets=[ware]", "--set", "shots=1", "--only", "method=zero_shot"]
     assert str(folder / "elsewhere") in run("plan", "own", *only)
     assert str(folder / "mine") in run("plan", "own", *only, "--store", "mine"), "an option wins"
+
+
+def test_a_full_disk_leaves_the_project_file_whole_and_prints_the_options(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("data", "add", "pictures/ware")
+    before = (folder / "bolt.yaml").read_text()
+    write = Path.write_text
+
+    def full(path: Path, text: str, **options: str) -> int:
+        if "bolt.yaml" in path.name:
+            write(path, text[:10], **options)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, text, **options)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    added = run("data", "add", "pictures/tools", "--catalog", "other.yaml")
+    assert "--catalog other.yaml" in added
+    assert (folder / "bolt.yaml").read_text() == before
+    assert not list(folder.glob(".bolt.yaml*"))
 
 
 def test_a_dataset_in_another_folder_is_printed_with_its_data_root(folder: Path) -> None:
