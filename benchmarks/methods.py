@@ -9,7 +9,10 @@ Every candidate lives in a process of its own, so that its memory is its own; th
     bolt             coefficients on 16 sources' bases; `bolt, written` rebuilds W0 + U diag(s) V^T as it stands
     atlas            16 task vectors; `atlas, plain` composes the weights under autograd, as the official code does
     lora             rank 16 on q, k, v, attention output and MLP; `lora, peft` is peft on open_clip's own tower
-    dora, layer_norm, full_finetune: the other methods that train inside the tower
+    bitfit, svf, lora_xs, vera, dora, layer_norm, full_finetune: the other methods that train inside the tower
+
+Other methods take the step of one of these: tent, and 2SFS in its first stage, that of layer_norm; adamerging that of
+atlas with one composed tower; meta_init that of full_finetune. prolip trains on stored features.
 
 Memory is the highest resident (on a GPU: allocated) memory over all steps, beyond what was there once the frozen tower
 and, for atlas, the task vectors were loaded. A second part times the methods on frozen features.
@@ -21,10 +24,11 @@ import argparse
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -33,13 +37,18 @@ from step import SHAPES, make_step, random_bases, random_tower, rebuild
 from torch import Tensor, nn
 
 from bolt.clip.backbone import Backbone
-from bolt.clip.tensor_names import layer_norm_names, tensor_names
+from bolt.clip.tensor_names import PROJECTION, layer_norm_names, matrix_names, tensor_names
 from bolt.clip.tower import ImageTower
 from bolt.clip.tower_shape import TowerShape
 from bolt.methods import METHODS
+from bolt.methods.bitfit import bias_names
 from bolt.methods.common.adapters import AdapterSettings, attach_to_tower, bolt_coefficient_count, parameters_per_block
 from bolt.methods.common.composed_tower import tensors_by_open_clip_name, trainable_composition
 from bolt.methods.common.composition import Composition, compose_by_autograd
+from bolt.methods.common.reparametrised import reparametrised_tower, weight_matrices
+from bolt.methods.lora_xs import SingularCore
+from bolt.methods.svf import ShiftedMatrix
+from bolt.methods.vera import random_projections, scaled_projection
 from bolt.protocol import STRICT
 from bolt.seeds import torch_generator
 from bolt.spectral.spectral_linear import attach_coefficients
@@ -51,6 +60,17 @@ GOALS = {("atlas", "atlas, plain"): (0.25, 1.0)}
 """(candidate, rival): at most so much of its memory, and of its time."""
 
 Forward = Callable[[Tensor], Tensor]
+RANK, VERA_RANK = 16, 256
+ON_FEATURES = (
+    "linear_probe", "logistic_probe", "tip_adapter", "tip_adapter_f", "lp_plus_plus", "gda", "clip_adapter", "task_res",
+    "clap", "cross_modal",
+)  # fmt: skip
+
+
+class Changed(Protocol):
+    """A weight matrix with a trainable change."""
+
+    def change(self) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -155,6 +175,32 @@ def part_of_the_tower(tower: ImageTower, names: Iterable[str]) -> Ready:
     return Ready(begin)
 
 
+def reparametrised(tower: ImageTower, of: Callable[[dict[str, Tensor]], Mapping[str, Changed]]) -> Ready:
+    """Every weight matrix W becomes W + change, for the changes that ``of`` makes of the matrices."""
+    changed = of(weight_matrices(tower))
+
+    def begin() -> tuple[Forward, list[Tensor]]:
+        fields = [vars(each) for each in changed.values()]
+        trained = [part for own in fields for part in own.values() if isinstance(part, Tensor) and part.requires_grad]
+        changes = lambda: {name: each.change() for name, each in changed.items()}  # noqa: E731
+        return reparametrised_tower(tower, trained, changes).encode, trained
+
+    return Ready(begin)
+
+
+def svf(matrices: dict[str, Tensor]) -> dict[str, Changed]:
+    return {name: ShiftedMatrix.of(weight) for name, weight in matrices.items()}
+
+
+def lora_xs(matrices: dict[str, Tensor]) -> dict[str, Changed]:
+    return {name: SingularCore.of(weight, RANK, float(RANK)) for name, weight in matrices.items()}
+
+
+def vera(matrices: dict[str, Tensor]) -> dict[str, Changed]:
+    a, b = random_projections((weight.shape for weight in matrices.values()), VERA_RANK, 0)
+    return {name: scaled_projection(weight, a, b, 0.1) for name, weight in matrices.items()}
+
+
 CANDIDATES: dict[str, Callable[[ImageTower], Ready]] = {
     "limit": limit,
     "bolt": bolt,
@@ -164,6 +210,10 @@ CANDIDATES: dict[str, Callable[[ImageTower], Ready]] = {
     "lora": lora,
     "lora, peft": lora_peft,
     "dora": lambda tower: lora(tower, dora=True),
+    "bitfit": lambda tower: part_of_the_tower(tower, bias_names(tower.state_dict_open_clip())),
+    "svf": lambda tower: reparametrised(tower, svf),
+    "lora_xs": lambda tower: reparametrised(tower, lora_xs),
+    "vera": lambda tower: reparametrised(tower, vera),
     "layer_norm": lambda tower: part_of_the_tower(tower, layer_norm_names(tower.state_dict_open_clip())),
     "full_finetune": lambda tower: part_of_the_tower(tower, tower.state_dict_open_clip()),
 }
@@ -216,6 +266,7 @@ def trained_numbers(shape: TowerShape) -> dict[str, int]:
     """How many numbers each candidate trains in a network of that shape, from arithmetic."""
     with torch.device("meta"):
         state = ImageTower(shape).state_dict_open_clip()
+    matrices = matrix_names(state)
     bolt_count, settings = bolt_coefficient_count(shape, SOURCES), AdapterSettings()
     return {
         "limit": 0,
@@ -227,6 +278,11 @@ def trained_numbers(shape: TowerShape) -> dict[str, int]:
         # One adapter on the fused query, key and value, (3W, W), where ours are three.
         "lora, peft": shape.layers * (parameters_per_block(shape, settings) - 2 * settings.rank * shape.width),
         "dora": shape.layers * parameters_per_block(shape, settings, dora=True),
+        "bitfit": sum(state[name].numel() for name in bias_names(state)),
+        "svf": sum(min(state[name].shape) for name in matrices),
+        "lora_xs": len(matrices) * RANK**2,
+        # The projection is stored transposed: its rows are the columns.
+        "vera": sum(VERA_RANK + state[name].shape[name == PROJECTION] for name in matrices),
         "layer_norm": sum(state[name].numel() for name in layer_norm_names(state)),
         "full_finetune": sum(tensor.numel() for tensor in state.values()),
     }
@@ -308,10 +364,12 @@ def features_part(step_seconds: float, batch: int) -> None:
     )
     print(f"\nmethods on frozen features: {classes} classes, k = 1, 2, 4, 8, 16, 3 seeds, {tests:,} test images scored")
     total = 0.0
-    for name in ("linear_probe", "tip_adapter", "lp_plus_plus"):
-        started = time.perf_counter()
+    shots = (1, 2, 4, 8, 16)
+    for name in ON_FEATURES:
         method = METHODS[name]
-        for k in (1, 2, 4, 8, 16):
+        started, before = time.perf_counter(), _resident("cpu")
+        _reset_peak("cpu")
+        for k in shots:
             for seed in seeds:
                 support = support_of(labels, stored, k, seed)
                 task = Task(backbone, head, support, None, STRICT, "benchmark", seed)
@@ -320,8 +378,8 @@ def features_part(step_seconds: float, batch: int) -> None:
                     adapted.classify(tests_ND)
         seconds = time.perf_counter() - started
         total += seconds
-        print(f"  {name:14}{seconds:8.1f} s for 15 cells")
-    print(f"  {'together':14}{total:8.1f} s for 45 cells")
+        print(f"  {name:14}{seconds:8.1f} s for 15 cells, peak {_peak('cpu') - before:6.0f} MiB", flush=True)
+    print(f"  {'together':14}{total:8.1f} s for {len(shots) * len(seeds) * len(ON_FEATURES)} cells")
     for k in (1, 16):
         steps = METHODS["bolt"].configure({}).steps(classes * k)
         cell = steps * step_seconds
@@ -359,7 +417,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     seconds = {shape: measure(shape, arguments) for shape in arguments.shape or SHAPES}
-    if (step := seconds.get("B/32")) is not None:
+    if (step := seconds.get("B/32")) is not None and not arguments.only:
         features_part(step, SHAPES["B/32"][1])
 
 
