@@ -33,7 +33,7 @@ from orchestrator.core.settings import RunSettings
 from orchestrator.execution.backend import local_backend
 from orchestrator.execution.run import build_artifacts
 from orchestrator.grid import load_grid
-from orchestrator.planning.estimate import CORE_TFLOPS, GPU_TFLOPS
+from orchestrator.planning.estimate import CORE_TFLOPS, assumed_gpu_tflops
 from orchestrator.planning.plan import source_models
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
@@ -189,7 +189,7 @@ class Trials:
     def _gflops_per_second(self) -> float:
         """As measured on the artifacts built so far, else as assumed of this kind of device."""
         on_gpu = loaded_artifacts(self.settings).device != "cpu"
-        return self._speed or 1e3 * (GPU_TFLOPS if on_gpu else CORE_TFLOPS * self.settings.threads)
+        return self._speed or 1e3 * (assumed_gpu_tflops() if on_gpu else CORE_TFLOPS * self.settings.threads)
 
 
 def candidate_texts(backbone: str, methods: Sequence[str], *, with_sources: bool) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from orchestrator.cli.workspace import Workspace, remember_run
 from orchestrator.core.events import CellEvent
 from orchestrator.execution.run import RunOptions, RunSummary, execute
 from orchestrator.planning.checks import check_disk_space, check_inputs
-from orchestrator.planning.estimate import CORE_TFLOPS, GPU_TFLOPS, estimate_line
+from orchestrator.planning.estimate import CORE_TFLOPS, assumed_gpu_tflops, estimate_line
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.plan_view import counts_line, limit_lines
 from orchestrator.planning.text_limits import text_limits
@@ -78,7 +78,7 @@ def _run(plan: Plan, runs: GridRuns, workspace: Workspace, options: RunOptions, 
         plan.costs,
         finished_before=len(plan.done),
         slots=1 if options.local else max(1, usable_processors() // settings.threads),
-        gflops=1e3 * (GPU_TFLOPS if on_gpu else CORE_TFLOPS),
+        gflops=1e3 * (assumed_gpu_tflops() if on_gpu else CORE_TFLOPS),
         build_progress=store.build_progress,
         log_of=lambda failed: failure.log if (failure := store.read_failure(failed)) else "",
     )

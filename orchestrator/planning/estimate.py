@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bolt.protocol import Precision
+from orchestrator.planning.gpu_speeds import find_gpu, sustained_tflops
 from orchestrator.planning.plan import Plan
+from orchestrator.util.errors import UserError
+from orchestrator.util.machine import Gpu, local_gpus
 from orchestrator.util.units import human_duration
 
 GPU_TFLOPS = 20.0
-"""Assumed speed of one data-centre GPU in 10^12 operations a second, printed as an assumption. Float32 matrix products
-with TF32 reach about this on an A100 in networks of this size."""
+"""Assumed speed of a GPU of unknown kind in 10^12 operations a second, printed as an assumption."""
 
 CORE_TFLOPS = 0.02
 """Assumed speed of one CPU core, which two server cores reached on networks of this size."""
+
+
+_TOWER_GFLOPS = 35.0
+"""10^9 operations an image of ViT-B/16, at whose size the speed of this machine's GPUs is assumed."""
+
+
+def assumed_gpu_tflops(gpus: Sequence[Gpu] | None = None) -> float:
+    """10^12 operations a second of the slowest GPU here, in its default precision.
+
+    Args:
+        gpus: the GPUs; ``None`` for those of this machine. Without any, or with one of an unknown kind, the answer is
+            ``GPU_TFLOPS``.
+    """
+    speeds = []
+    for gpu in local_gpus() if gpus is None else gpus:
+        try:
+            kind = find_gpu(gpu.name)
+        except UserError:
+            return GPU_TFLOPS
+        default: Precision = "tf32" if "tf32" in kind.peaks else "float32"
+        speeds.append(sustained_tflops(kind, default, _TOWER_GFLOPS) or GPU_TFLOPS)
+    return min(speeds, default=GPU_TFLOPS)
 
 
 @dataclass(frozen=True)
@@ -57,9 +83,10 @@ def estimate_line(plan: Plan) -> str:
         )
     if found.computed_cells or found.computed_tflop:
         what = f"{found.computed_cells:,} cells and the artifacts" if found.computed_cells else "the artifacts"
-        on_gpu, on_core = (human_duration(found.computed_tflop / speed) for speed in (GPU_TFLOPS, CORE_TFLOPS))
+        gpu_tflops = assumed_gpu_tflops()
+        on_gpu, on_core = (human_duration(found.computed_tflop / speed) for speed in (gpu_tflops, CORE_TFLOPS))
         parts.append(
             f"{on_gpu} of one GPU, or {on_core} of one CPU core, for {what}, by counted operations at an assumed "
-            f"{GPU_TFLOPS:g} TFLOP/s a GPU and {CORE_TFLOPS:g} a core"
+            f"{gpu_tflops:.3g} TFLOP/s a GPU and {CORE_TFLOPS:g} a core"
         )
     return f"estimate: {'; '.join(parts)}"

@@ -16,12 +16,14 @@ from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.cli.app import app
 from orchestrator.grid import load_grid
 from orchestrator.planning.cost import cell_gflops
+from orchestrator.planning.estimate import GPU_TFLOPS, assumed_gpu_tflops
 from orchestrator.planning.gpu_estimate import cores_needed, gpu_seconds, gpu_view
 from orchestrator.planning.gpu_speeds import GPU_KINDS, PRECISIONS, find_gpu, sustained_tflops
 from orchestrator.planning.plan import Plan, make_plan
 from orchestrator.planning.workload import PAPER_METHODS, Workload, workload
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
+from orchestrator.util.machine import Gpu
 
 ONLY = ("backbone=vit-l-14,vit-b-32", "dataset=dtd", "k=1,16", "seed=1,2")
 
@@ -77,6 +79,14 @@ def test_larger_towers_sustain_more_operations_a_second() -> None:
     assert rates["bfloat16"][1] == pytest.approx(200, rel=0.02)
     assert rates["tf32"][4] == pytest.approx(260, rel=0.02)
     assert sustained_tflops(find_gpu("t4"), "bfloat16", 35) is None
+
+
+def test_the_speed_of_this_machines_gpus_is_that_of_their_kind() -> None:
+    """The first estimate of a run assumed 20 TFLOP/s of any GPU."""
+    a100, t4, other = (Gpu(0, name, None, 0, 1) for name in ("NVIDIA A100-SXM4-40GB", "Tesla T4", "Made-up 9"))
+    assert assumed_gpu_tflops([a100]) == pytest.approx(0.44 * 156, rel=0.02)
+    assert assumed_gpu_tflops([a100, t4]) == assumed_gpu_tflops([t4]) < 8.1
+    assert assumed_gpu_tflops([other]) == assumed_gpu_tflops([]) == GPU_TFLOPS
 
 
 def test_work_is_that_of_the_cells_and_of_the_missing_artifacts(plan: Plan, catalog: Catalog) -> None:
