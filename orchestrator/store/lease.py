@@ -36,12 +36,8 @@ SETTLE_SECONDS = 1.0
 Notify = Callable[[str], None]
 
 
-def _ignore(message: str) -> None:
-    """A ``Notify`` that does nothing."""
-
-
 @contextlib.contextmanager
-def grid_lease(store: Store, grid: str, notify: Notify = _ignore) -> Iterator[None]:
+def grid_lease(store: Store, grid: str, notify: Notify = lambda message: None) -> Iterator[None]:
     """Own the grid in the store for the block.
 
     A grid whose last driver was killed is taken over, and ``notify`` is told. If the last driver was on another machine
@@ -93,7 +89,7 @@ class Lease:
         self._files, self._name = files, name
         self._self = LeaseOwner()
 
-    def take(self, notify: Notify = _ignore) -> LeaseOwner | None:
+    def take(self, notify: Notify = lambda message: None) -> LeaseOwner | None:
         """Take the lease; returns ``None`` on success, else the living process that owns it.
 
         Raises :class:`orchestrator.store.remote.StoreUnavailable` for a store that cannot be written to.
@@ -133,7 +129,7 @@ class Lease:
         return None if owner is None or owner.token == self._self.token else owner
 
     @contextlib.contextmanager
-    def renewed(self, notify: Notify = _ignore) -> Iterator[None]:
+    def renewed(self, notify: Notify = lambda message: None) -> Iterator[None]:
         """Renew the lease from a thread until the block ends."""
         ended = threading.Event()
 

@@ -14,7 +14,6 @@ from orchestrator.tracking.runs import (
     Metric,
     TrackedRun,
     grouping,
-    name_with_warning,
     rounded,
     run_name,
     summary_run,
@@ -77,7 +76,7 @@ def mean_runs(
             yield summary_run(
                 "mean",
                 (*place[:3], domain or ALL_DOMAINS, *filter(None, (dataset,)), score.method, str(k)),
-                name_with_warning(run_name(label, dataset or domain or "all domains", cell.track, k, average), cell),
+                run_name(cell, label, dataset or domain or "all domains", k, average),
                 tags=tags_of(cell, label, grid)
                 | where
                 | {"domain_title": label.domain if domain else "all domains"}

@@ -168,9 +168,7 @@ def cell_run(result: Result, labels: Labels, grid: str) -> TrackedRun:
     return TrackedRun(
         key=cell.id,
         kind="cell",
-        name=name_with_warning(
-            run_name(labels, cell.dataset.name, cell.track, cell.shots, f"seed {cell.seed}" if cell.seed else ""), cell
-        ),
+        name=run_name(cell, labels, cell.dataset.name, cell.shots, f"seed {cell.seed}" if cell.seed else ""),
         tags=tags_of(cell, labels, grid)
         | {"cell": cell.id, "dataset": cell.dataset.name, "k": str(cell.shots), "seed": str(cell.seed)}
         | ({"commit": result.manifest.commit} if result.manifest.commit else {}),
@@ -230,17 +228,15 @@ def tags_of(cell: Cell, labels: Labels, grid: str) -> dict[str, str]:
     }
 
 
-def run_name(labels: Labels, place: str, track: str, shots: int = 0, repeats: str = "") -> str:
+def run_name(cell: Cell, labels: Labels, place: str, shots: int = 0, repeats: str = "") -> str:
     """The name of a run, such as ``LP++ · glyph-digits · k 4 · seed 1 · few-shot``.
 
-    The method stands first, because MLflow cuts long names. Without a k (0) or repeats, these parts are left out.
+    The method stands first, because MLflow cuts long names. Without a k (0) or repeats, these parts are left out. The
+    name ends with a warning if the run's numbers may have been selected on the test set.
     """
     k = f"k {shots}" if shots else ""
-    return " · ".join(filter(None, (labels.title or labels.method, place, k, repeats, stored_track(track).title)))
-
-
-def name_with_warning(name: str, cell: Cell) -> str:
-    """A run's name, with a warning if its numbers may have been selected on the test set."""
+    parts = (labels.title or labels.method, place, k, repeats, stored_track(cell.track).title)
+    name = " · ".join(filter(None, parts))
     return f"{name} ({SELECTED_ON_TEST})" if cell.protocol.selects_on_test else name
 
 

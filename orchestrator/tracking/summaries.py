@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from orchestrator.analysis.recommendation import Verdict
+from orchestrator.analysis.seed_means import seed_means
 from orchestrator.analysis.verdict import Answer
 from orchestrator.core.cell import Cell
 from orchestrator.store.results import Result
@@ -20,7 +21,6 @@ from orchestrator.tracking.runs import (
     TrackedRun,
     accuracies,
     grouping,
-    name_with_warning,
     rounded,
     run_name,
     safe_name,
@@ -90,10 +90,7 @@ def _aggregate(key: tuple[str, ...], group: Sequence[Result], labels: Labels, gr
     return summary_run(
         "aggregate",
         key,
-        name_with_warning(
-            run_name(labels, cell.dataset.name, cell.track, cell.shots, f"mean of {pluralize(len(group), 'seed')}"),
-            cell,
-        ),
+        run_name(cell, labels, cell.dataset.name, cell.shots, f"mean of {pluralize(len(group), 'seed')}"),
         tags=tags_of(cell, labels, grid) | where | {"accuracy": _mean_text(found, len(group))},
         params=grouping(cell, labels) | where,
         metrics=tuple((name, value, 0) for name, value in metrics.items()),
@@ -132,15 +129,14 @@ def _curve(
     every k in ``panel_shots``.
     """
     cell = group[0].cell
-    by_shots: dict[int, dict[int, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    by_shots: dict[int, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for result in group:
-        by_shots[result.cell.shots][result.cell.seed][result.cell.dataset.name] = accuracies(result)[0]
+        by_shots[result.cell.shots][result.cell.dataset.name][result.cell.seed] = accuracies(result)[0]
     if set(by_shots) == {0} and panel_shots:
         by_shots = defaultdict(lambda: defaultdict(dict), dict.fromkeys(panel_shots, by_shots[0]))
     metrics: list[Metric] = []
-    for shots, seeds in sorted(by_shots.items()):
-        datasets = {name for scores in seeds.values() for name in scores}
-        means = [fmean(scores.values()) for scores in seeds.values() if scores.keys() == datasets]
+    for shots, by_dataset in sorted(by_shots.items()):
+        means = list(seed_means(by_dataset, list(by_dataset)).values())
         metrics += _step_metrics("accuracy_by_shots", means, shots)
         metrics += [(f"{name}_at_k/{shots:02d}", value, 0) for name, value in _mean_and_std(means).items()]
     if stored_track(cell.track).scored_after_epochs:
@@ -148,7 +144,7 @@ def _curve(
     return summary_run(
         "curve",
         key,
-        name_with_warning(run_name(labels, f"{cell.domain} · {cell.backbone.name}", cell.track), cell),
+        run_name(cell, labels, f"{cell.domain} · {cell.backbone.name}"),
         tags=tags_of(cell, labels, grid) | curve_tags(cell, labels.method, verdicts),
         # Without sources_rule: it differs between methods with and without sources, so MLflow would show it beside
         # the method's name in every comparison.

@@ -27,10 +27,6 @@ OnProgress = Callable[[int, int], None]
 """Called with the number of runs done and the number of all runs; the latter is 0 while it is not known."""
 
 
-def _ignore(done: int, total: int) -> None:
-    """An ``OnProgress`` that does nothing."""
-
-
 @dataclass(frozen=True)
 class SyncReport:
     """What a sync did: numbers of runs."""
@@ -81,7 +77,7 @@ class Tracker:
         """Write the run of one finished cell."""
         self._write(cell_run(result, labels, self.experiment))
 
-    def existing(self, on_progress: OnProgress = _ignore) -> dict[str, list[ExistingRun]]:
+    def existing(self, on_progress: OnProgress = lambda done, total: None) -> dict[str, list[ExistingRun]]:
         """The experiment's runs by key; runs that this project did not write are left out."""
         found: dict[str, list[ExistingRun]] = defaultdict(list)
         for count, run in enumerate(self._search("")):
@@ -100,7 +96,7 @@ class Tracker:
         answers: Sequence[Answer] = (),
         report: Path | None = None,
         verify: bool = False,
-        on_progress: OnProgress = _ignore,
+        on_progress: OnProgress = lambda done, total: None,
     ) -> SyncReport:
         """Bring the experiment in line with ``results``; idempotent, and cheap if nothing has changed.
 
@@ -133,10 +129,6 @@ class Tracker:
                 added += 1
         removed += self._delete(old for runs in existing.values() for old in runs)
         return SyncReport(added, kept, removed)
-
-    def remove(self) -> None:
-        """Delete the experiment in MLflow's sense: opening it again restores it."""
-        self._client.delete_experiment(self.experiment_id)
 
     def _has(self, run: TrackedRun) -> bool:
         """Whether MLflow has exactly this run, finished, and once."""

@@ -77,13 +77,8 @@ def _figure(
 
 def best_set_at(study: Study, panel: Panel, k: int) -> frozenset[str]:
     """The methods that may be the best at one k of the panel; empty if the study has no verdict on it."""
-    place = (panel.key.track, panel.key.protocol, panel.key.domain, panel.key.backbone)
-    for answer in study.answers:
-        if (answer.track, answer.protocol, answer.domain, answer.backbone) == place and not answer.dataset:
-            verdict = answer.at(k)
-            if verdict is not None and not panel.key.ablations:
-                return frozenset(verdict.comparison.best_set)
-    return frozenset()
+    verdicts = [answer.at(k) for answer in study.answers_about(panel) if not answer.dataset]
+    return frozenset(method for verdict in verdicts if verdict for method in verdict.comparison.best_set)
 
 
 def _log_axis(values: Sequence[float]) -> tuple[list[float], list[tuple[float, str]]]:

@@ -46,29 +46,6 @@ class PageLinks:
 
 
 @dataclass(frozen=True)
-class Competitor:
-    """A line of the table of methods: the cell of the page, or a rival.
-
-    Attributes:
-        name, summary, colour: of the method.
-        accuracy, ahead: per cent, and points ahead of the page's cell.
-        only_here, only_there: images that only the page's cell, and only this one, of these two classifies correctly;
-            ``None`` without predictions.
-        own: whether it is the page's cell.
-    """
-
-    name: str
-    summary: str
-    colour: str
-    result: Result
-    accuracy: float
-    ahead: float
-    only_here: int | None
-    only_there: int | None
-    own: bool
-
-
-@dataclass(frozen=True)
 class Example:
     """A test image with a sentence about it. ``confidence`` is in per cent."""
 
@@ -85,6 +62,7 @@ class SplitView:
 
     Attributes:
         recorded: the evaluation in the cell's result.
+        scored: the cell's result and those of its rivals with their evaluations, the most accurate first.
         compared: number of methods that ``right_alone`` compares with; 0 if their predictions are not stored.
         right_alone, right_alone_total: images that no other method classifies correctly, and how many there are.
         mistakes, mistakes_total: wrong predictions, the most confident first, and how many there are.
@@ -93,7 +71,7 @@ class SplitView:
     predictions: SplitPredictions
     recorded: Evaluation
     digits: int
-    competitors: Sequence[Competitor]
+    scored: Sequence[tuple[Result, Evaluation]]
     compared: int
     right_alone: Sequence[Example]
     right_alone_total: int
@@ -107,15 +85,19 @@ class SplitView:
 def render_cell_page(found: CellInspection, image_of: ImageOf, links: PageLinks | None = None) -> str:
     """The whole page, which needs no network and no other file."""
     cell = found.result.cell
-    names = _names(found)
+    methods = {found.labels[result.cell.id]: result.cell.method.name for result in (found.result, *found.rivals)}
+    names = display_names(methods)
     return render(
         "cell.html.j2",
         cell=cell,
-        name=names[cell.id],
+        name=names[found.labels[cell.id]],
+        names=names,
+        styles=styles_of(methods),
+        summaries=summaries(methods),
         result=found.result,
         found=found,
         settings=sorted(cell.method.settings_dict().items()),
-        splits=[_split(found, i, names) for i in range(len(found.splits))],
+        splits=[_split(found, i) for i in range(len(found.splits))],
         image=lambda dataset, row: data_uri(image_of(dataset, row)),
         curves=training_curves(found.result.curves),
         spectra=coefficient_spectra(found.coefficients),
@@ -124,27 +106,17 @@ def render_cell_page(found: CellInspection, image_of: ImageOf, links: PageLinks 
     )
 
 
-def _names(found: CellInspection) -> dict[str, str]:
-    """Cell id -> display name of its method."""
-    shown = display_names(_methods(found))
-    return {id_: shown[label] for id_, label in found.labels.items()}
-
-
-def _methods(found: CellInspection) -> dict[str, str]:
-    """Label -> method."""
-    return {found.labels[result.cell.id]: result.cell.method.name for result in (found.result, *found.rivals)}
-
-
-def _split(found: CellInspection, index: int, names: Mapping[str, str]) -> SplitView:
+def _split(found: CellInspection, index: int) -> SplitView:
     predictions, classes, recorded = found.splits[index], found.class_names, found.result.evaluations[index]
     method = found.result.cell.method.name
     others = [r.cell.id for r in found.rivals if r.cell.method.name != method and r.cell.id in predictions.rivals]
+    scored = [(result, result.evaluations[index]) for result in (found.result, *found.rivals)]
     alone, mistakes = predictions.right_alone(others) if others else [], predictions.mistakes()
     return SplitView(
         predictions=predictions,
         recorded=recorded,
         digits=digits_of(recorded.total),
-        competitors=_competitors(found, index, names),
+        scored=sorted(scored, key=lambda pair: -pair[1].accuracy),
         compared=len(others),
         right_alone=[_example(predictions, i, classes, others) for i in alone[:MOST_RIGHT_ALONE]],
         right_alone_total=len(alone),
@@ -154,26 +126,6 @@ def _split(found: CellInspection, index: int, names: Mapping[str, str]) -> Split
         pairs=confused_table(predictions, classes, f"confused-{index}"),
         confusion=confusion_matrix(predictions.confusion(len(classes)), classes, predictions.dataset),
     )
-
-
-def _competitors(found: CellInspection, index: int, names: Mapping[str, str]) -> list[Competitor]:
-    """The cell and its rivals on one test split, the most accurate first."""
-    methods, predictions = _methods(found), found.splits[index]
-    styles, summary_of = styles_of(methods), summaries(methods)
-    own = found.result.evaluations[index].accuracy
-    lines = []
-    for result in (found.result, *found.rivals):
-        id_ = result.cell.id
-        label = found.labels[id_]
-        here, there = predictions.only_one_right(id_) if id_ in predictions.rivals else (None, None)
-        accuracy = result.evaluations[index].accuracy
-        lines.append(
-            Competitor(
-                names[id_], summary_of.get(label, ""), styles[label].colour, result, accuracy, accuracy - own, here,
-                there, result is found.result,
-            )
-        )  # fmt: skip
-    return sorted(lines, key=lambda line: -line.accuracy)
 
 
 def _example(predictions: SplitPredictions, i: int, classes: Sequence[str], others: Sequence[str]) -> Example:

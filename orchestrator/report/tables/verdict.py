@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from orchestrator.analysis.recommendation import Verdict
 from orchestrator.analysis.verdict import Answer
@@ -17,16 +17,16 @@ from orchestrator.util.units import pluralize
 
 def verdict_tables(study: Study, panel: Panel) -> Iterator[Table]:
     """One table for each k of a panel; none for ablations and for a changed protocol, which have no verdict."""
-    return (table for answer in study.answers_about(panel) for table in _tables(study, answer))
+    return _tables(study, study.answers_about(panel))
 
 
 def verdict_tables_over_domains(study: Study) -> Iterator[Table]:
     """One table for each k over all domains together."""
-    return (table for answer in study.answers if not answer.domain for table in _tables(study, answer))
+    return _tables(study, [answer for answer in study.answers if not answer.domain])
 
 
-def _tables(study: Study, answer: Answer) -> Iterator[Table]:
-    return (_verdict_table(study, answer, verdict) for verdict in answer.verdicts)
+def _tables(study: Study, answers: Iterable[Answer]) -> Iterator[Table]:
+    return (_verdict_table(study, answer, verdict) for answer in answers for verdict in answer.verdicts)
 
 
 def _verdict_table(study: Study, answer: Answer, verdict: Verdict) -> Table:
