@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 import signal
 import socket
@@ -230,20 +229,3 @@ def test_inspect_writes_the_page_of_a_cell(folder: Path) -> None:
     wrong = command.orchestrator("inspect", "nothing-like-it", "--store", str(folder / "runs"))
     assert wrong.returncode == 2
     assert "unknown cell" in wrong.stderr
-
-
-def test_a_run_stopped_by_ctrl_c_is_resumed_by_the_same_command(tmp_path: Path) -> None:
-    """Ray once aborted the driver with a stack trace when running tasks were cancelled by force."""
-    words = command.arguments(tmp_path, "--limit", "3")
-    store = tmp_path / "runs"
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    wait_for(lambda: len(list(store.glob("features/*/manifest.json"))) >= 2)
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 130, output
-    assert f"continue with: python -m {shlex.join(words[2:])}" in output
-    assert "StackTrace" not in output
-    assert "Traceback" not in output
-    done = command.run(words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert len(list(store.glob("results/*.json"))) == 3

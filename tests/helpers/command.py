@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.helpers.waiting import TIMEOUT
-from tests.helpers.warm_process import run_forked
+from tests.helpers.waiting import TIMEOUT, wait_for
+from tests.helpers.warm_process import kill_forked_when, run_forked
 
 GRID = """
 title: Mini
@@ -21,8 +19,8 @@ fine_tuning: {epochs: 1, batch_size: 32, learning_rate: 5.0e-4, warmup_steps: 5}
 blocks:
   - track: fewshot
     backbones: [tiny-clip]
-    datasets: [glyph-digits, glyph-inks, glyph-capitals]
-    sources: {rule: leave_one_out, datasets: [glyph-digits, glyph-inks, glyph-capitals]}
+    datasets: [glyph-digits, glyph-inks, glyph-kinds]
+    sources: {rule: leave_one_out, datasets: [glyph-digits, glyph-inks, glyph-kinds]}
     shots: [1]
     seeds: [1, 2]
     methods: [zero_shot, {linear_probe: {epochs: 2}}, tip_adapter, bolt_pooled, {bolt: {epochs: 2}}]
@@ -43,6 +41,14 @@ def run_local(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     return run_forked([*arguments(folder)[3:], "--local", *more])
 
 
+def kill_local_when(folder: Path, reached: Callable[[], bool]) -> bool:
+    """Start the ``grid`` command on the mini grid in one process without Ray, and kill it when ``reached`` is true.
+
+    ``False`` if it ended before.
+    """
+    return kill_forked_when([*arguments(folder)[3:], "--local"], reached)
+
+
 def run(command: list[str], timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
     """Run a command line to its end."""
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
@@ -53,22 +59,29 @@ def orchestrator(*words: str, timeout: float = TIMEOUT) -> subprocess.CompletedP
     return run_forked(words, timeout=timeout)
 
 
-def kill_when(command: list[str], reached: Callable[[], bool], log: Path, timeout: float = TIMEOUT) -> bool:
-    """Start a command and ``kill -9`` its process when ``reached`` returns true; ``False`` if it ended before."""
+def signal_when(
+    command: list[str], reached: Callable[[], bool], log: Path, number: signal.Signals, timeout: float = TIMEOUT
+) -> int | None:
+    """Start a command and send its process a signal when ``reached`` returns true.
+
+    Returns its exit code; ``None`` if it ended before.
+    """
     with open(log, "ab") as stream:
         process = subprocess.Popen(command, stdout=stream, stderr=stream)
-        deadline = time.monotonic() + timeout
-        while process.poll() is None:
-            if reached():
-                os.kill(process.pid, signal.SIGKILL)
-                process.wait()
-                return True
-            if time.monotonic() > deadline:
-                process.kill()
-                process.wait()
-                raise TimeoutError(f"not reached in {timeout} s: {log.read_text()[-2000:]}")
-            time.sleep(0.01)
-    return False
+    try:
+        wait_for(lambda: process.poll() is not None or reached(), timeout)
+        if process.poll() is not None:
+            return None
+        process.send_signal(number)
+        return process.wait(timeout)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def kill_when(command: list[str], reached: Callable[[], bool], log: Path) -> bool:
+    """Start a command and ``kill -9`` its process when ``reached`` returns true; ``False`` if it ended before."""
+    return signal_when(command, reached, log, signal.SIGKILL) is not None
 
 
 def scores(store: Path) -> dict[str, object]:

@@ -11,15 +11,18 @@ import multiprocessing
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
 
-from tests.helpers.waiting import TIMEOUT
+from tests.helpers.waiting import TIMEOUT, wait_for
 
 IMPORTED = ("orchestrator.cli.session", "orchestrator.report.grid_report", "mlflow.tracking", "matplotlib.figure",
             "open_clip", "torchvision.transforms.v2", "tests.helpers.warm_process")  # fmt: skip
 """What a ``grid`` command imports; neither Ray nor anything else that starts a thread."""
+
+COMMAND_LINE = "from orchestrator.__main__ import main; main()"
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(list(IMPORTED))
@@ -27,7 +30,7 @@ _context.set_forkserver_preload(list(IMPORTED))
 
 def run_forked(
     words: Sequence[str],
-    script: str = "from orchestrator.__main__ import main; main()",
+    script: str = COMMAND_LINE,
     *,
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
@@ -45,17 +48,42 @@ def run_forked(
     """
     with tempfile.TemporaryDirectory(prefix="command-") as made:
         output, errors = Path(made, "out"), Path(made, "err")
-        variables = dict(os.environ if environment is None else environment)
-        process = _context.Process(
-            target=_run, args=(["orchestrator", *words], script, folder or Path.cwd(), variables, output, errors)
-        )
-        process.start()
+        process = _start(words, script, folder, environment, output, errors)
         process.join(timeout)
         if process.exitcode is None:
             process.kill()
             process.join()
             raise TimeoutExpired(list(words), timeout, output.read_text(), errors.read_text())
         return CompletedProcess(list(words), process.exitcode, output.read_text(), errors.read_text())
+
+
+def kill_forked_when(words: Sequence[str], reached: Callable[[], bool], timeout: float = TIMEOUT) -> bool:
+    """Start the command line and kill it (``kill -9``) when ``reached`` returns true; ``False`` if it ended before."""
+    with tempfile.TemporaryDirectory(prefix="command-") as made:
+        process = _start(words, COMMAND_LINE, None, None, Path(made, "out"), Path(made, "err"))
+        try:
+            wait_for(lambda: process.exitcode is not None or reached(), timeout)
+        finally:
+            killed = process.exitcode is None
+            process.kill()
+            process.join()
+        return killed
+
+
+def _start(
+    words: Sequence[str],
+    script: str,
+    folder: Path | None,
+    environment: Mapping[str, str] | None,
+    output: Path,
+    errors: Path,
+) -> BaseProcess:
+    variables = dict(os.environ if environment is None else environment)
+    process = _context.Process(
+        target=_run, args=(["orchestrator", *words], script, folder or Path.cwd(), variables, output, errors)
+    )
+    process.start()
+    return process
 
 
 def _run(argv: list[str], script: str, folder: Path, variables: dict[str, str], output: Path, errors: Path) -> None:
