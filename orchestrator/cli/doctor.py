@@ -15,7 +15,7 @@ from rich.text import Text
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, StoreUrl, store_url
 from orchestrator.cli.workspace import Workspace, open_workspace
 from orchestrator.util.errors import UserError
-from orchestrator.util.units import human_bytes
+from orchestrator.util.units import human_bytes, pluralize
 
 PACKAGES = ("torch", "torchvision", "open_clip_torch", "peft", "ray", "mlflow", "scikit-learn", "pandas", "matplotlib")
 
@@ -53,7 +53,7 @@ def needs_view(workspace: Workspace) -> tuple[RenderableType, bool]:
     plan = workspace.plan()
     needed, free = bytes_to_build(plan), free_bytes(workspace.store)
     fits = free is None or needed <= free
-    summary = Text(f"{len(plan.todo)} cells to do, {human_bytes(needed)} of artifacts to build")
+    summary = Text(f"{pluralize(len(plan.todo), 'cell')} to do, {human_bytes(needed)} of artifacts to build")
     if not fits:
         summary = Text(f"{summary}, but the store's disk has only {human_bytes(free or 0)} free", "red")
     ready = fits and not any(problems.values())

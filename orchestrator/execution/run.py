@@ -119,7 +119,7 @@ def check_precisions(plan: Plan, settings: RunSettings, gpus: float) -> None:
     asking = [cell for cell in plan.todo if cell.backbone.precision == "tf32"]
     if asking and not uses_gpus(settings, gpus):
         raise UserError(
-            f"{len(asking)} cells ask for tf32, which only GPUs compute in, and this run uses none",
+            f"{asking[0].id} asks for tf32, which only GPUs compute in, and this run uses none",
             where="precision",
             hint="leave precision out for the default of each device, or take float32 or bfloat16",
         )

@@ -10,7 +10,7 @@ from orchestrator.planning.gpu_speeds import find_gpu, sustained_tflops
 from orchestrator.planning.plan import Plan
 from orchestrator.util.errors import UserError
 from orchestrator.util.machine import Gpu, local_gpus
-from orchestrator.util.units import human_duration
+from orchestrator.util.units import human_duration, pluralize
 
 GPU_TFLOPS = 20.0
 """Assumed speed of a GPU of unknown kind in 10^12 operations a second, printed as an assumption."""
@@ -78,11 +78,11 @@ def estimate_line(plan: Plan) -> str:
     found, parts = estimate(plan), []
     if found.measured_cells:
         parts.append(
-            f"{human_duration(found.measured_seconds)} on one device for {found.measured_cells:,} cells, by finished "
+            f"{human_duration(found.measured_seconds)} on one device for {_cells(found.measured_cells)}, by finished "
             f"cells like them on {', '.join(found.measured_on)}"
         )
     if found.computed_cells or found.computed_tflop:
-        what = f"{found.computed_cells:,} cells and the artifacts" if found.computed_cells else "the artifacts"
+        what = f"{_cells(found.computed_cells)} and the artifacts" if found.computed_cells else "the artifacts"
         gpu_tflops = assumed_gpu_tflops()
         on_gpu, on_core = (human_duration(found.computed_tflop / speed) for speed in (gpu_tflops, CORE_TFLOPS))
         parts.append(
@@ -90,3 +90,7 @@ def estimate_line(plan: Plan) -> str:
             f"{gpu_tflops:.3g} TFLOP/s a GPU and {CORE_TFLOPS:g} a core"
         )
     return f"estimate: {'; '.join(parts)}"
+
+
+def _cells(count: int) -> str:
+    return pluralize(f"{count:,}", "cell")

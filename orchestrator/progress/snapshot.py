@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.util.machine import Gpu, Memory
-from orchestrator.util.units import human_duration
+from orchestrator.util.units import human_duration, pluralize
 
 MEASURED_SHARE = 0.5
 """The estimate is shown when at least this share of it rests on measurements."""
@@ -142,7 +142,7 @@ class Snapshot:
     def summary(self) -> str:
         """What the run has done, in one line, for its end."""
         parts = [f"{self.built} of {self.artifacts} artifacts built"] if self.artifacts else []
-        parts.append(f"{self.finished} cells finished")
+        parts.append(f"{pluralize(self.finished, 'cell')} finished")
         if self.failed:
             parts.append(f"{self.failed} failed")
         if left := len(self.running) + self.waiting:

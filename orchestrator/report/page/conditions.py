@@ -12,6 +12,7 @@ from orchestrator.report.analysis.study import Study
 from orchestrator.report.analysis.switch_effects import differing_switches
 from orchestrator.report.notation import SELECTED
 from orchestrator.store.results import Manifest
+from orchestrator.util.units import pluralize
 
 
 def conditions(study: Study) -> list[tuple[str, list[str]]]:
@@ -37,7 +38,10 @@ def conditions(study: Study) -> list[tuple[str, list[str]]]:
 def _counted(values: Counter[str]) -> list[str]:
     if len(values) == 1:
         return list(values)
-    return [f"{value} ({count:,} cells)" for value, count in sorted(values.items(), key=lambda v: (-v[1], v[0]))]
+    return [
+        f"{value} ({pluralize(f'{count:,}', 'cell')})"
+        for value, count in sorted(values.items(), key=lambda v: (-v[1], v[0]))
+    ]
 
 
 def _device(manifest: Manifest) -> str:
@@ -55,7 +59,7 @@ def _packages(manifests: list[Manifest]) -> list[str]:
     counts = Counter(pair for manifest in manifests for pair in manifest.versions.items())
     versions = Counter(name for name, _ in counts)
     return [
-        f"{name} {version}" + (f" ({count:,} cells)" if versions[name] > 1 else "")
+        f"{name} {version}" + (f" ({pluralize(f'{count:,}', 'cell')})" if versions[name] > 1 else "")
         for (name, version), count in counts.items()
     ]
 

@@ -153,7 +153,7 @@ def test_without_a_terminal_plain_lines_failures_and_a_summary_are_printed(tmp_p
     lines = printed_on(console).splitlines()
     assert lines[0] == f"failed: {cells[1].id}: ValueError: [odd] (log: /logs/1)"
     assert lines[1].startswith("cells 1/2: 0 running, 0 waiting, 1 failed")
-    assert lines[-1].startswith("1 cells finished, 1 failed in ")
+    assert lines[-1].startswith("1 cell finished, 1 failed in ")
     assert len(lines) == 3
     assert "\x1b" not in printed_on(console)
 
