@@ -83,7 +83,7 @@ def _record(verdict: Verdict, display_names: Mapping[str, str] | None) -> dict[s
                 "method": score.method,
                 "mean": score.mean,
                 "difference": score.difference,
-                "interval": score.interval,
+                "interval": _as_list(score.interval),
                 "n": score.n,
                 "seeds": score.seeds,
                 "in_best_set": score.in_best_set,
@@ -94,8 +94,12 @@ def _record(verdict: Verdict, display_names: Mapping[str, str] | None) -> dict[s
             }
             for score in comparison.methods
         ],
-        "pairs": [asdict(pair) for pair in comparison.pairs],
+        "pairs": [{**asdict(pair), "interval": _as_list(pair.interval)} for pair in comparison.pairs],
     }
+
+
+def _as_list(interval: tuple[float, float] | None) -> list[float] | None:
+    return None if interval is None else list(interval)
 
 
 def answers_of(

@@ -27,6 +27,9 @@ PLACEHOLDERS = {
 }
 """Words of the docs -> what stands for them here: a grid, a dataset, a k and a method of the small store."""
 
+CELL_OF_A_PAGE = r"\bCELL\b|\bfewshot\.tiny-clip\.wardrobe\.\S+"
+"""A cell in the docs: the word ``CELL``, or the id of one of the user's own dataset."""
+
 ELSEWHERE = {"--watch": "needs a run", "--catalog": "needs a catalog file", "rerun": "tests/orchestrator/sharing"}
 """Words of commands that are not run here -> why, or which tests run them."""
 
@@ -58,6 +61,6 @@ def test_command_runs(words: str, store: Path, monkeypatch: pytest.MonkeyPatch) 
     shutil.rmtree("exports", ignore_errors=True)  # some commands write the same model
     results = sorted(path.stem for path in (store / "runs" / "results").glob("*.json"))
     cell = next(name for name in results if "linear_probe" in name)
-    done = CliRunner().invoke(app, shlex.split(re.sub(r"\bCELL\b", cell, words)))
+    done = CliRunner().invoke(app, shlex.split(re.sub(CELL_OF_A_PAGE, cell, words)))
     assert done.exit_code == 0, f"{done.output}\n{done.exception!r}"
     assert done.output

@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from bolt.clip.backbone import Backbone
+from bolt.clip.tower import ImageTower
 from bolt.methods import METHODS, UnknownName
 from bolt.methods.base import Method, Registry
 from bolt.methods.bolt import BoltSettings
@@ -189,14 +191,23 @@ def test_two_methods_cannot_share_a_name() -> None:
 def test_work_is_what_the_tower_is_asked_for(method: Method, backbone: Backbone) -> None:
     forward: list[int] = []
     task = make_task(backbone)
-    pixels = task.support.pixels
 
-    def counted(view: int, rows: Tensor) -> Tensor:
-        forward.append(len(rows))
-        return pixels(view, rows)
+    def count(tower: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if isinstance(tower, ImageTower):
+            forward.append(len(inputs[0]))
+
+    def stored_features(view: int) -> Tensor:
+        passed = len(forward)
+        features_ND = task.support.features(view)
+        del forward[passed:]  # a cell reads them from the store
+        return features_ND
 
     settings = method.configure(method.test_settings)
-    method.adapt(replace(task, support=replace(task.support, pixels=counted)), settings)
+    hook = register_module_forward_pre_hook(count)
+    try:
+        method.adapt(replace(task, support=replace(task.support, features=stored_features)), settings)
+    finally:
+        hook.remove()
     work = method.tower_passes(len(task.support), settings)
     if method.name == "auto":  # the plan does not know the choice, and counts the costliest
         assert 0 < sum(forward) <= work.forward + work.training
