@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from bolt.methods.common.candidates import parse_candidate
 from bolt.model.checkpoint_sources import checkpoint_paths
 from bolt.model.loading import load_model
 from bolt.model.model import Model
 from orchestrator.adapt.adaptation import Adaptation, Request
 from orchestrator.adapt.checks import check_request, writing
 from orchestrator.adapt.choice import Choice, choose
+from orchestrator.adapt.held_out_fold import threads_for
 from orchestrator.adapt.own_images import OwnImages, prepare_images
 from orchestrator.adapt.trials import TINY, Trials, candidate_texts, make_trials, test_artifacts
 from orchestrator.adapt.weights import fetch_weights
@@ -168,7 +170,8 @@ def _finish(
     status(f"{chosen.text}: adapting to all images")
     started = time.perf_counter()
     method, settings = configured_method(cell)
-    adapted = method.adapt(make_task(cell, loaded), settings)
+    with threads_for(parse_candidate(chosen.text), sum(images.per_class)):
+        adapted = method.adapt(make_task(cell, loaded), settings)
     seconds = time.perf_counter() - started
     evaluation = None
     if images.has_test:

@@ -9,6 +9,7 @@ from bolt.model.saving import Form
 from orchestrator.adapt.choice import Choice
 from orchestrator.adapt.own_images import Options, OwnImages
 from orchestrator.adapt.trials import Trial
+from orchestrator.core.intervals import wilson_interval
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.store.results import Evaluation
 from orchestrator.util.units import human_duration
@@ -83,6 +84,14 @@ class Adaptation:
         """The candidates that are not distinguishable from it."""
         return tuple(self.trials[number] for number in self.choice.level)
 
+    @property
+    def test_interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the accuracy on the test images, per cent; ``None`` without any."""
+        if self.evaluation is None:
+            return None
+        low, high = wilson_interval(self.evaluation.correct / self.evaluation.total, self.evaluation.total)
+        return 100 * low, 100 * high
+
 
 def summary_lines(done: Adaptation) -> list[str]:
     """What came out, for the terminal."""
@@ -94,10 +103,17 @@ def summary_lines(done: Adaptation) -> list[str]:
         lines.append(f"  expect {choice.expected:.1f} % on new images ({choice.low:.1f} to {choice.high:.1f})")
         if done.level:
             lines.append(f"  level with it: {', '.join(trial.text for trial in done.level)}")
-    if done.evaluation:
-        lines.append(f"  on the test images: {done.evaluation.accuracy:.1f} % "
-                     f"(zero-shot {done.evaluation.accuracy_zero_shot:.1f} %)")  # fmt: skip
-    lines.append(f"model: {request.model}")
-    lines.append(f"page: {request.page}")
+    if done.evaluation and done.test_interval:
+        low, high = done.test_interval
+        lines.append(f"  on the test images: {done.evaluation.accuracy:.1f} % ({low:.1f} to {high:.1f}); "
+                     f"zero-shot {done.evaluation.accuracy_zero_shot:.1f} %")  # fmt: skip
+    lines.append(f"model: {_shown(request.model)}")
+    lines.append(f"page: {_shown(request.page)}")
     lines.append(f"took {human_duration(done.seconds)}")
     return lines
+
+
+def _shown(path: Path) -> Path:
+    """The path as a user would type it: relative if it is below the current folder."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
