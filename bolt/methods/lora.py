@@ -101,7 +101,8 @@ def trainable_adapters(task: Task, settings: LoraSettings, dora: bool = False, p
             merged.get_parameter(name).copy_(value)
         return merged
 
-    return Trainable(encode, [tensor for tensor in tower.parameters() if tensor.requires_grad], current)
+    parameters = [tensor for tensor in tower.parameters() if tensor.requires_grad]
+    return Trainable(encode, parameters, current, capturable=not settings.dropout)
 
 
 def published_settings(settings: LoraSettings) -> LoraSettings:

@@ -80,7 +80,7 @@ def adapt(task: Task, settings: TwoStageSettings) -> Adapted:
 
     head_CD = task.head_CD.to(task.backbone.device).clone().requires_grad_()
     classify = normalised_classifier(head_CD, task.backbone.logit_scale)
-    head = Trainable(encode=tower, parameters=[head_CD], current=lambda: tower, classify=classify)
+    head = Trainable(tower, [head_CD], current=lambda: tower, classify=classify, capturable=True)
     train(_after(task, first.epochs), head, second)
     unit_CD = F.normalize(head_CD.detach(), dim=-1)
     return adapted(

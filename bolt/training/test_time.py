@@ -9,7 +9,8 @@ halves of the BOLT authors' code.
 What differs: the aTLAS script trusts every image because of an indexing error, and both scripts trust every image if
 there are too few images to trust any. Neither is done here.
 
-Shape legend: N test images, B batch, C classes, D joint embedding width, S image side.
+Shape legend: N test images, B batch, R images of a batch that are not trusted, C classes, D joint embedding width,
+S image side.
 """
 
 from __future__ import annotations
@@ -125,20 +126,29 @@ def unlabelled_losses(
     numbers = torch.arange(unlabelled.size)
     streams = TwoStreams(numbers[~trusted_N], numbers[trusted_N], unlabelled.size, recipe.batch_size, unlabelled)
 
-    def logits_of(view: int, images: Tensor) -> Tensor:
-        return classify(trainable.encode(task.backbone.normalise(unlabelled.pixels(view, images))))
+    def pixels(view: int, images: Tensor) -> Tensor:
+        return task.backbone.normalise(unlabelled.pixels(view, images))
 
-    def of_rows(epoch: int, rows: Tensor) -> Tensor:
+    def inputs(epoch: int, rows: Tensor) -> tuple[Tensor, ...]:
         images, trusted_B = rows % unlabelled.size, rows >= unlabelled.size
-        # The strong view first: older versions of autocast cache the weights they cast, under no_grad without a graph.
-        strong_BC = logits_of(epoch + 1, images)
-        not_trusted = torch.nonzero(~trusted_B).flatten()
-        weak_BC = torch.zeros_like(strong_BC)
-        with torch.no_grad():  # trusted images have labels, so only the others need their weak view
-            weak_BC[to_device(not_trusted, device)] = logits_of(EVALUATION_VIEW, images[not_trusted])
-        return ufm_loss(weak_BC, strong_BC, to_device(predicted_N[images], device), to_device(trusted_B, device))
+        strong_B3SS = pixels(epoch + 1, images)
+        rest = torch.nonzero(
+            ~trusted_B
+        ).flatten()  # trusted images have labels, so only the others need their weak view
+        weak_R3SS = pixels(EVALUATION_VIEW, images[rest])
+        return strong_B3SS, weak_R3SS, *(to_device(each, device) for each in (rest, predicted_N[images], trusted_B))
 
-    return Losses(of_rows, streams.order)
+    def of_inputs(
+        strong_B3SS: Tensor, weak_R3SS: Tensor, rest_R: Tensor, predicted_B: Tensor, trusted_B: Tensor
+    ) -> Tensor:
+        # The strong view first: older versions of autocast cache the weights they cast, under no_grad without a graph.
+        strong_BC = classify(trainable.encode(strong_B3SS))
+        weak_BC = torch.zeros_like(strong_BC)
+        with torch.no_grad():
+            weak_BC[rest_R] = classify(trainable.encode(weak_R3SS))
+        return ufm_loss(weak_BC, strong_BC, predicted_B, trusted_B)
+
+    return Losses(inputs, of_inputs, streams.order)
 
 
 def _starting_logits(task: Task, unlabelled: Unlabelled, start: ImageTower | None) -> Tensor:

@@ -56,4 +56,4 @@ def reparametrised_tower(
             copy.get_parameter(name).copy_(weight)
         return copy
 
-    return Trainable(encode, parameters, current)
+    return Trainable(encode, parameters, current, capturable=True)
