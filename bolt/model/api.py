@@ -184,7 +184,7 @@ def adapt(
 
 def _warn_of_shared_vectors(head_CD: Tensor, class_names: Sequence[str]) -> None:
     """Warn of classes with equal text embeddings: the text head cannot tell them apart."""
-    groups = [group for group in classes_by_vector(head_CD) if len(group) > 1]
+    groups = [group for group in classes_by_vector(head_CD.numpy(force=True)) if len(group) > 1]
     if groups:
         equal = "; ".join(" = ".join(repr(class_names[label]) for label in group) for group in groups)
         warnings.warn(

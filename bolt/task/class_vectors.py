@@ -7,21 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 EQUAL = 1e-6
 """Largest difference of a coordinate between two equal unit vectors: rounding differs with the place in a batch."""
 
 
-def classes_by_vector(head_CD: Tensor) -> list[list[int]]:
+def classes_by_vector(head_CD: NDArray[np.float32]) -> list[list[int]]:
     """The classes in groups of equal vectors, in label order; a class with a vector of its own is a group of one."""
     groups: list[list[int]] = []
+    first_CD = np.empty_like(head_CD)  # the vector of each group's first class
     for label, vector_D in enumerate(head_CD):
-        for group in groups:
-            if float((head_CD[group[0]] - vector_D).abs().max()) <= EQUAL:
-                group.append(label)
-                break
+        apart = np.abs(first_CD[: len(groups)] - vector_D).max(axis=1)
+        equal = np.flatnonzero(apart <= EQUAL)
+        if len(equal):
+            groups[equal[0]].append(label)
         else:
+            first_CD[len(groups)] = vector_D
             groups.append([label])
     return groups
 

@@ -148,7 +148,7 @@ def _text_limit(trials: Trials) -> TextLimit:
     size = trials.catalog.backbone(cell.backbone.name).image_size
     head = Head(cell.backbone, cell.dataset, size)
     trials.build([*head.inputs, head], "class words")
-    head_CD = loaded_artifacts(trials.settings).get(head)
+    head_CD = loaded_artifacts(trials.settings).get(head).numpy(force=True)
     return text_limit(cell.backbone.name, cell.dataset.name, images.class_names, head_CD, images.per_class)
 
 

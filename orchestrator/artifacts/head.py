@@ -6,18 +6,19 @@ Shape legend: C classes, D embedding width.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from safetensors.torch import load_file
-from torch import Tensor
-
-from bolt.clip.tensor_files import save_tensors
-from bolt.task.task import ClassText
 from orchestrator.artifacts.images import Images, class_names
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
 from orchestrator.catalog import Catalog, prompt_templates
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.store import Artifact, Builder
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bolt.task.task import ClassText
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Head(ArtifactSpec):
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Put each class name into the dataset's prompt templates and encode them to one embedding per class."""
+        from bolt.clip.tensor_files import save_tensors
+
         names = class_names(loaded, self.dataset, self.image_size)
         prompts = prompt_templates(loaded.dataset_entry(self.dataset))
         head_CD = loaded.backbone(self.backbone).zero_shot_head(names, prompts)
@@ -60,8 +63,12 @@ class Head(ArtifactSpec):
     @staticmethod
     def words(artifact: Artifact) -> ClassText:
         """The class names and prompts that a built head was made of."""
+        from bolt.task.task import ClassText
+
         return ClassText(tuple(artifact.meta["class_names"]), tuple(artifact.meta["prompts"]))
 
     def load(self, artifact: Artifact, device: str) -> Tensor:
         """The head (C, D) on the device."""
+        from safetensors.torch import load_file
+
         return load_file(artifact.path("head.safetensors"))["head"].to(device)

@@ -11,18 +11,17 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import torch
-
-from bolt.clip.backbone import Backbone
-from bolt.clip.precision import UnsupportedPrecision
 from orchestrator.catalog import Catalog, DatasetEntry, backbone_ref, dataset_ref, load_catalog
 from orchestrator.catalog.load_backbone import load_backbone, swap_activation
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Artifact, Store
 from orchestrator.util.errors import UserError
+
+if TYPE_CHECKING:
+    from bolt.clip.backbone import Backbone
 
 Value = TypeVar("Value")
 Loaded = TypeVar("Loaded", covariant=True)
@@ -54,6 +53,8 @@ class LoadedArtifacts:
     """
 
     def __init__(self, settings: RunSettings) -> None:
+        import torch  # here: `sources list` imports this module for the addresses of artifacts only
+
         self.settings = settings
         self.store = Store(settings.store_url)
         self.data_root = Path(settings.data_root) if settings.data_root else None
@@ -84,6 +85,8 @@ class LoadedArtifacts:
         The last one is kept, for all number formats. Raises ``UserError`` if its catalog entry changed since the grid
         was read, or if the device cannot compute in that number format.
         """
+        from bolt.clip.precision import UnsupportedPrecision
+
         stored = replace(ref, precision=None)
 
         def load() -> Backbone:

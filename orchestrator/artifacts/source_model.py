@@ -33,7 +33,7 @@ from orchestrator.core.cell import BackboneRef, DatasetRef, SourceRef
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.core.recipes import SourceRecipe
 from orchestrator.datasets.images import SHORT_SIDE_CAP
-from orchestrator.store import Artifact, Builder
+from orchestrator.store import Artifact, Builder, CorruptArtifact, Store
 from orchestrator.util.identity import address
 
 TOWER_FILE = "tower.safetensors"
@@ -151,6 +151,17 @@ class SourceModel(ArtifactSpec):
 def source_address(backbone: str, source: SourceRef) -> str:
     """The address of a cell's source, fine-tuned or adopted. The source's digest covers its backbone and recipe."""
     return f"{SourceModel.kind}/{address(backbone, source.dataset, of=(SourceModel.version, source))}"
+
+
+def source_gain(store: Store, backbone: str, source: SourceRef) -> float | None:
+    """What a stored source model gained on its own task, in points; ``None`` if it is not built or not measured."""
+    try:
+        built = store.artifact(source_address(backbone, source))
+    except CorruptArtifact:
+        return None
+    if built is None or "accuracy_fine_tuned" not in built.meta:
+        return None
+    return float(built.meta["accuracy_fine_tuned"] - built.meta["accuracy_zero_shot"])
 
 
 def accuracy_inputs(backbone: BackboneRef, dataset: DatasetRef, image_size: int) -> tuple[Head, TestFeatures]:

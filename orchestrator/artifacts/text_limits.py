@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from safetensors.torch import load_file
-from torch import Tensor
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
 
 from bolt.task.class_vectors import classes_by_vector, highest_accuracy
 from orchestrator.artifacts.head import Head
@@ -24,7 +24,11 @@ SMALL_BACKBONE = 20_000_000
 
 
 def text_limit(
-    backbone: str, dataset: str, words: Sequence[str], head_CD: Tensor, images_per_class: Sequence[int] | None = None
+    backbone: str,
+    dataset: str,
+    words: Sequence[str],
+    head_CD: NDArray[np.float32],
+    images_per_class: Sequence[int] | None = None,
 ) -> TextLimit:
     """The limit of one head (C, D). Without ``images_per_class``, classes are taken to have equally many images."""
     groups = classes_by_vector(head_CD)
@@ -69,4 +73,4 @@ def computed_text_limit(backbone: BackboneEntry, dataset: DatasetEntry, data_roo
         return None
     head_CD = load_backbone(backbone, "cpu").zero_shot_head(raw.class_names, prompt_templates(dataset))
     counts = np.bincount(raw.test.labels, minlength=len(raw.class_names)).tolist()
-    return text_limit(backbone.name, dataset.name, raw.class_names, head_CD, counts)
+    return text_limit(backbone.name, dataset.name, raw.class_names, head_CD.numpy(force=True), counts)

@@ -38,7 +38,8 @@ def results(
         raise UserError("a Parquet file is not text", where="--format", hint="name a file with -o")
     settings = run_settings(store, data_root, catalog)
     root = Path(settings.data_root) if settings.data_root else None
-    rows = result_rows(Store(settings.store_url), list_grid(grid, settings.catalog_files, root))
+    opened = Store(settings.store_url)
+    rows = result_rows(opened, list_grid(grid, settings.catalog_files, root, store=opened))
     content = FORMATS[format_](rows)
     if output is None:
         sys.stdout.buffer.write(content)

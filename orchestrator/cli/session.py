@@ -18,7 +18,7 @@ from orchestrator.execution.run import RunOptions, RunSummary, execute
 from orchestrator.planning.checks import check_disk_space, check_inputs
 from orchestrator.planning.estimate import CORE_TFLOPS, assumed_gpu_tflops, estimate_line
 from orchestrator.planning.plan import Plan
-from orchestrator.planning.plan_view import counts_line, limit_lines
+from orchestrator.planning.plan_view import limit_lines
 from orchestrator.planning.text_limits import text_limits
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
@@ -50,7 +50,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
         check_disk_space(plan, workspace.store, options.disk_budget)
         remember_run(workspace.store, workspace.grid.name, workspace.overrides)
         print_line(f"{plan.grid.name}: {plan.grid.title}", console, "bold")
-        print_sentence(counts_line(plan), console)
+        print_sentence(plan.counts.line, console)
         if plan.todo:
             print_sentence(estimate_line(plan), console)
         for line in limit_lines(text_limits(plan, workspace.store)):

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, OptionalGrid, StoreUrl, store_url
-from orchestrator.cli.workspace import open_workspace
+from orchestrator.cli.options import (
+    DEFAULT_STORE,
+    CatalogFiles,
+    DataRoot,
+    OptionalGrid,
+    StoreUrl,
+    run_settings,
+    store_url,
+)
+from orchestrator.cli.workspace import earlier_runs
 from orchestrator.util.errors import UserError
+
+if TYPE_CHECKING:
+    from orchestrator.core.settings import RunSettings
+    from orchestrator.progress.grid_state import GridState
+    from orchestrator.store import Store
 
 
 def status(
@@ -35,5 +49,22 @@ def status(
     elif watch:
         watch_run(Store(store_url(store)), Path(grid).stem, Console())
     else:
-        workspace = open_workspace(grid, store, data_root, catalog)
-        Console().print(status_view(workspace.measured_plan(), workspace.store))
+        opened = Store(store_url(store))
+        Console().print(status_view(_grid_state(grid, opened, run_settings(store, data_root, catalog)), opened))
+
+
+def _grid_state(grid: str, store: Store, settings: RunSettings) -> GridState:
+    """How far a grid is. If it was run on other datasets only (``--set datasets=``), how far it is on those."""
+    from orchestrator.progress.grid_state import read_grid_state
+    from orchestrator.sharing.grid_listing import list_grid
+
+    root = Path(settings.data_root) if settings.data_root else None
+    listing = list_grid(grid, settings.catalog_files, root, store=store)
+    state = read_grid_state(store, listing.name, listing.title, listing.labels)
+    if state.counts.done or state.failed:
+        return state
+    earlier: dict[str, str] = {}
+    for overrides in earlier_runs(store, listing.name):
+        with suppress(UserError):  # a dataset that the catalog does not have any more
+            earlier.update(list_grid(grid, settings.catalog_files, root, store=store, overrides=overrides).labels)
+    return read_grid_state(store, listing.name, listing.title, earlier) if earlier else state

@@ -15,7 +15,6 @@ from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
     from orchestrator.catalog import Catalog
-    from orchestrator.core.cell import SourceRef
     from orchestrator.grid import Grid
     from orchestrator.planning.plan import Plan
     from orchestrator.store import Store
@@ -62,15 +61,6 @@ class Workspace:
 
         return make_plan(self.whole, self.catalog, self.store, self.data_root)
 
-    def measured_plan(self) -> Plan:
-        """Compare the grid with the store; if it was run on other datasets only, compare those cells."""
-        from orchestrator.planning.plan import make_plan
-
-        plan = self.plan()
-        if self.earlier is None or plan.done or plan.failed:
-            return plan
-        return make_plan(self.earlier, self.catalog, self.store, self.data_root)
-
     def plan(self, *, retry_failed: bool = False) -> Plan:
         """Compare the grid with the store as it is now. With ``retry_failed``, failed cells count as open."""
         from orchestrator.planning.plan import make_plan
@@ -94,6 +84,7 @@ def open_workspace(
 
     Raises ``UserError`` for a grid, a catalog file or an option that is wrong.
     """
+    from orchestrator.artifacts.source_model import source_gain
     from orchestrator.catalog import load_catalog
     from orchestrator.grid import load_grid
     from orchestrator.store import Store
@@ -109,11 +100,11 @@ def open_workspace(
         set_=overrides or (),
         limit=limit,
         data_root=root,
-        gain_of=partial(_source_gain, opened),
+        gain_of=partial(source_gain, opened),
     )
     _check_store_place(parsed, opened, root)
     given = tuple(overrides or ())
-    earlier = _earlier_grid(grid, loaded, root, _earlier_runs(opened, parsed.name, given))
+    earlier = _earlier_grid(grid, loaded, root, earlier_runs(opened, parsed.name, given))
     return Workspace(parsed, loaded, opened, settings, root, given, earlier)
 
 
@@ -134,7 +125,7 @@ def _check_store_place(grid: Grid, store: Store, root: Path | None) -> None:
 def remember_run(store: Store, grid: str, overrides: Sequence[str]) -> None:
     """Note in the store on which datasets a grid was run, if ``--set datasets=`` or ``--set domains=`` names them."""
     if _chosen_data(overrides):
-        earlier = _earlier_runs(store, grid, overrides)
+        earlier = earlier_runs(store, grid, overrides)
         store.files.write(_runs_file(grid), json.dumps([*earlier, list(overrides)], indent=1).encode())
 
 
@@ -147,8 +138,8 @@ def _chosen_data(overrides: Sequence[str]) -> list[str]:
     return [option for option in overrides if option.partition("=")[0].strip() in ("datasets", "domains")]
 
 
-def _earlier_runs(store: Store, grid: str, overrides: Sequence[str]) -> list[list[str]]:
-    """The overrides of earlier runs of a grid on other datasets than those of ``overrides``."""
+def earlier_runs(store: Store, grid: str, overrides: Sequence[str] = ()) -> list[list[str]]:
+    """The values of ``--set`` of earlier runs of a grid on other datasets than those of ``overrides``."""
     try:
         stored = json.loads(store.files.read(_runs_file(grid)))
         runs = [[str(option) for option in run] for run in stored]
@@ -176,17 +167,3 @@ def _earlier_grid(name: str, catalog: Catalog, root: Path | None, runs: Sequence
             )
         found = one
     return found
-
-
-def _source_gain(store: Store, backbone: str, source: SourceRef) -> float | None:
-    """What a stored source model gained on its own task, in points; ``None`` if it is not built or not measured."""
-    from orchestrator.artifacts.source_model import source_address
-    from orchestrator.store import CorruptArtifact
-
-    try:
-        built = store.artifact(source_address(backbone, source))
-    except CorruptArtifact:
-        return None
-    if built is None or "accuracy_fine_tuned" not in built.meta:
-        return None
-    return float(built.meta["accuracy_fine_tuned"] - built.meta["accuracy_zero_shot"])

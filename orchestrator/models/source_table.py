@@ -8,6 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.artifacts.head import Head
+from orchestrator.artifacts.text_limits import stored_text_limit
 from orchestrator.catalog import BackboneEntry, Catalog, backbone_ref, missing_checkpoint
 from orchestrator.catalog.location import display_path
 from orchestrator.core.cell import BackboneRef, DatasetRef
@@ -67,9 +69,6 @@ def _of_one(
 def _text_limit(model: Artifact, entry: BackboneEntry, store: Store) -> TextLimit | None:
     """What the text head leaves possible on the task of a fine-tuned model; ``None`` if its head is not stored."""
     backbone, dataset = BackboneRef(**model.identity["backbone"]), DatasetRef(**model.identity["dataset"])
-    from orchestrator.artifacts.head import Head  # imports PyTorch, which a list without own source models need not
-    from orchestrator.artifacts.text_limits import stored_text_limit
-
     return stored_text_limit(store, Head(backbone, dataset, entry.image_size))
 
 

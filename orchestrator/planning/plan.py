@@ -1,4 +1,4 @@
-"""The plan of a grid: which cells are done, which will run, and which artifacts they need. Imports nothing heavy."""
+"""The plan of a grid: which cells are done, which will run, and which artifacts they need."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from orchestrator.artifacts.spec import ArtifactSpec
 from orchestrator.catalog import Catalog, CheckpointEntry, backbone_ref, dataset_ref
 from orchestrator.core.cell import Cell, MethodRef, SourceRef
 from orchestrator.grid import Grid
+from orchestrator.planning.cell_counts import CellCounts
 from orchestrator.planning.cost import CostModel, cell_gflops
 from orchestrator.store import Store
 from orchestrator.store.results import Failure, Result
@@ -67,6 +68,11 @@ class Plan:
         if not self.retry_failed:
             excluded |= {failure.id for failure in self.failed if not failure.again}
         return tuple(cell for cell in self.cells if cell.id not in excluded)
+
+    @property
+    def counts(self) -> CellCounts:
+        """The cells by their state."""
+        return CellCounts(len(self.cells), len(self.done), len(self.todo), len(self.failed), self.damaged)
 
     @cached_property
     def missing(self) -> tuple[ArtifactSpec, ...]:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.core.text_limit import TextLimit
+from orchestrator.planning.cell_counts import first_names
 from orchestrator.planning.checks import bytes_to_build, check_disk_space, check_inputs, disk_line
 from orchestrator.planning.estimate import estimate_line
 from orchestrator.planning.gpu_estimate import gpu_view
@@ -22,11 +23,10 @@ from orchestrator.planning.text_limits import text_limits
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 from orchestrator.util.machine import local_gpus
-from orchestrator.util.units import human_bytes, pluralize
+from orchestrator.util.units import human_bytes
 
 SHOWN_METHODS = 4
 SHOWN_LIMITS = 6
-SHOWN_DAMAGED = 6
 
 
 def plan_view(
@@ -45,7 +45,7 @@ def plan_view(
         gpu_bytes: memory of the GPUs to show the packing for; ``None`` for the GPUs of this machine.
         gpu: the kind of GPU to show the hours on; ``None`` to leave them out.
     """
-    parts: list[RenderableType] = [Text(f"{plan.grid.name}: {plan.grid.title}", style="bold"), Text(counts_line(plan))]
+    parts: list[RenderableType] = [Text(f"{plan.grid.name}: {plan.grid.title}", style="bold"), Text(plan.counts.line)]
     parts += [Text(), _cell_table(plan), Text(), _artifact_table(plan)]
     parts += [Text(disk_line(plan, store)), Text()]
     if plan.todo:
@@ -63,22 +63,12 @@ def plan_view(
     return Group(*parts)
 
 
-def counts_line(plan: Plan) -> str:
-    """Counts of finished, remaining and failed cells in one line."""
-    cells = pluralize(len(plan.cells), "cell")
-    line = f"{cells}: {len(plan.done)} done, {len(plan.todo)} to do, {len(plan.failed)} failed"
-    if plan.damaged:
-        named = _listed(plan.damaged, SHOWN_DAMAGED)
-        line += f"\n{pluralize(len(plan.damaged), 'damaged result')} set aside, to be measured again: {named}"
-    return line
-
-
 def limit_lines(limits: Sequence[TextLimit]) -> list[str]:
     """Lines with the datasets whose class words the text tower cannot tell apart, and what that leaves possible."""
     lines = [line for limit in limits[:SHOWN_LIMITS] for line in (limit.sentence, f"  equal: {limit.shared_words}")]
     if len(limits) > SHOWN_LIMITS:
         others = [limit.dataset for limit in limits[SHOWN_LIMITS:]]
-        lines.append(f"equal class vectors also in {_listed(others, SHOWN_LIMITS)}")
+        lines.append(f"equal class vectors also in {first_names(others, SHOWN_LIMITS)}")
     return lines
 
 
@@ -126,7 +116,7 @@ def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
         shown = (demands.get((method, backbone)) for backbone in backbones)
         alike.setdefault(tuple(demand.summary if demand else "-" for demand in shown), []).append(method)
     for row, methods in alike.items():
-        table.add_row(f"  {_listed(methods, SHOWN_METHODS)}", *row)
+        table.add_row(f"  {first_names(methods, SHOWN_METHODS)}", *row)
     measured = any(demand.mib is not None for demand in demands.values())
     basis = f"measured: with {human_bytes(CONTEXT_MIB * 2**20)} assumed for CUDA itself, x {HEADROOM:g}; " * measured
     basis += "assumed: a whole GPU where a tower is trained, else a quarter"
@@ -149,9 +139,3 @@ def _table(first: str, *others: str) -> Table:
     for heading in others:
         table.add_column(heading, justify="right")
     return table
-
-
-def _listed(names: Sequence[str], most: int) -> str:
-    """The first ``most`` names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.progress.grid_state import GridState
 from orchestrator.progress.status_file import REMOTE_SECONDS, Status, read_status, read_statuses
 from orchestrator.progress.view import LiveView
 from orchestrator.store import Store
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_duration
-
-if TYPE_CHECKING:
-    from orchestrator.planning.plan import Plan
 
 POLL_SECONDS = 1.0
 """Interval between two reads of a status file in a local store."""
@@ -30,24 +27,22 @@ PLAIN_SECONDS = 30.0
 SHOWN_FAILURES = 10
 
 
-def status_view(plan: Plan, store: Store) -> RenderableType:
+def status_view(state: GridState, store: Store) -> RenderableType:
     """The progress of a grid, the state of its last run, and its recorded failures."""
-    from orchestrator.planning.plan_view import counts_line  # imports PyTorch, which the view of a whole store need not
-
-    title = f"{plan.grid.name}: {plan.grid.title}"
+    title = f"{state.name}: {state.title}"
     parts: list[RenderableType] = []
-    status = read_status(store.files, plan.grid.name)
+    status = read_status(store.files, state.name)
     if status is not None and status.state in ("running", "silent", "died"):
         parts.append(run_view(status, title))
     else:
-        parts += [Text(title, style="bold"), Text(counts_line(plan))]
+        parts += [Text(title, style="bold"), Text(state.counts.line)]
         if status is not None:
             parts.append(Text(f"last run {status.headline(time.time())}", overflow="fold"))
-    for failure in plan.failed[:SHOWN_FAILURES]:
+    for failure in state.failed[:SHOWN_FAILURES]:
         parts.append(Text(f"failed: {failure.id}\n  {failure.error}\n  log: {failure.log}", style="red"))
-    if len(plan.failed) > SHOWN_FAILURES:
-        parts.append(Text(f"... and {len(plan.failed) - SHOWN_FAILURES} more failures"))
-    if plan.failed:
+    if len(state.failed) > SHOWN_FAILURES:
+        parts.append(Text(f"... and {len(state.failed) - SHOWN_FAILURES} more failures"))
+    if state.failed:
         parts.append(Text("--retry-failed runs them again"))
     return Group(*parts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,8 @@ def results(
     """
     import pandas as pd
 
-    rows = result_rows(Store(store), list_grid(os.fspath(grid), *_options(catalog, data_root)))
+    opened = Store(store)
+    rows = result_rows(opened, list_grid(os.fspath(grid), *_options(catalog, data_root), store=opened))
     frame = pd.DataFrame({name: [getattr(row, name) for row in rows] for name in COLUMNS})
     return frame.astype(dict.fromkeys(_OPTIONAL, float))  # None becomes NaN
 
@@ -62,7 +64,7 @@ def predictions(
     Arguments and errors are those of :func:`results`.
     """
     opened = Store(store)
-    done = finished_results(opened, list_grid(os.fspath(grid), *_options(catalog, data_root)))
+    done = finished_results(opened, list_grid(os.fspath(grid), *_options(catalog, data_root), store=opened))
     by_cell = opened.read_predictions(done)
     return {(cell_id, split.dataset): split for cell_id, splits in by_cell.items() for split in splits}
 
@@ -79,12 +81,13 @@ def verdict(
     Arguments and errors are those of :func:`results`.
     """
     from orchestrator.analysis.verdict import answers_of_results
+    from orchestrator.artifacts.source_model import source_gain
     from orchestrator.catalog import load_catalog
     from orchestrator.grid import load_grid
 
     files, root = _options(catalog, data_root)
     opened = Store(store)
-    loaded = load_grid(grid, load_catalog(files), data_root=root)
+    loaded = load_grid(grid, load_catalog(files), data_root=root, gain_of=partial(source_gain, opened))
     return answers_of_results(
         opened.read_results(loaded.cells)[0],
         loaded.cells,

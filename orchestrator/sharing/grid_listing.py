@@ -1,8 +1,10 @@
 """The ids and labels of a grid's cells, kept in this machine's cache.
 
 Expanding a grid imports every method, and with them PyTorch, which takes seconds. A command that only reads results
-needs no more than the ids. A kept listing is used while everything it was made from has the same size and modification
-time: the project's code and grids, the grid's own files, the catalog files and the backbones' weights.
+needs no more than the ids. A kept listing is used while everything it was made from is the same. The project's code and
+grids, the grid's own files, the catalog files and the backbones' weights are compared by size and modification time,
+the datasets by their identity. A grid with ``min_gain`` is expanded every time, because its cells depend on the source
+models in the store.
 """
 
 from __future__ import annotations
@@ -11,23 +13,29 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.analysis.rows import labels_of
+from orchestrator.catalog import BUNDLED_ROUTES, dataset_ref, load_catalog
 from orchestrator.catalog.location import grids_folder
+from orchestrator.catalog.references import weights_path
 from orchestrator.store.files import Files
 from orchestrator.store.node_cache import cache_folder
 
 if TYPE_CHECKING:
     from orchestrator.catalog import Catalog
     from orchestrator.grid import Grid
+    from orchestrator.store import Store
 
 _PROJECT = Path(__file__).resolve().parents[2]
 KEPT_LISTINGS = 50
 """Number of listings in the cache; older ones are removed."""
+
+_MIN_GAIN = "min_gain"
 
 FileState = tuple[int, int]
 """Size, and modification time in nanoseconds."""
@@ -38,80 +46,105 @@ class GridListing:
     """The cells of a grid.
 
     Attributes:
-        name: of the grid.
+        name, title: of the grid.
         labels: cell id -> the name of its method in tables, in the order of the grid file.
     """
 
     name: str
+    title: str
     labels: Mapping[str, str]
 
 
-def list_grid(grid: str, catalog_files: Sequence[str] = (), data_root: Path | None = None) -> GridListing:
+def list_grid(
+    grid: str,
+    catalog_files: Sequence[str] = (),
+    data_root: Path | None = None,
+    *,
+    store: Store | None = None,
+    overrides: Sequence[str] = (),
+) -> GridListing:
     """The cells of a grid, from the cache if nothing has changed, otherwise by expanding the grid.
 
     Args:
         grid: a grid's name or the path of its file.
         catalog_files: catalog files of the user.
         data_root: the folder of the user's datasets.
+        store: has the source models, whose gain is asked for by a grid with ``min_gain``.
+        overrides: values of ``--set``.
 
     Raises ``UserError`` for a grid or a catalog that is wrong.
     """
-    kept = _kept(_key(grid, catalog_files, data_root))
+    kept = _kept(_key(grid, catalog_files, data_root, overrides), catalog_files, data_root)
     if kept is not None:
         return kept
-    from orchestrator.catalog import load_catalog
+    from orchestrator.artifacts.source_model import source_gain
     from orchestrator.grid import load_grid
+    from orchestrator.grid.sources import unknown_gain
 
     catalog = load_catalog(catalog_files)
-    loaded = load_grid(grid, catalog, data_root=data_root)
-    return keep_listing(grid, loaded, catalog, catalog_files, data_root)
+    gain_of = unknown_gain if store is None else partial(source_gain, store)
+    loaded = load_grid(grid, catalog, set_=overrides, data_root=data_root, gain_of=gain_of)
+    return keep_listing(grid, loaded, catalog, catalog_files, data_root, overrides)
 
 
 def keep_listing(
-    source: str, grid: Grid, catalog: Catalog, catalog_files: Sequence[str] = (), data_root: Path | None = None
+    source: str,
+    grid: Grid,
+    catalog: Catalog,
+    catalog_files: Sequence[str] = (),
+    data_root: Path | None = None,
+    overrides: Sequence[str] = (),
 ) -> GridListing:
     """Write a grid's listing into the cache, and return it. A cache that cannot be written is left alone.
 
-    Nothing is kept for a grid with images below the data root, because a new file there changes the cells.
-
     Args:
-        source: the name or path that ``grid`` was loaded by, in full.
+        source: the name or path that ``grid`` was loaded by, with all its cells.
     """
-    from orchestrator.catalog import BUNDLED_ROUTES
-    from orchestrator.catalog.references import weights_path
     from orchestrator.grid.load import grid_files
 
-    listing = GridListing(grid.name, labels_of(grid.cells, grid.label))
-    if data_root is not None and any(entry.route.kind not in BUNDLED_ROUTES for entry in grid.datasets.values()):
+    listing = GridListing(grid.name, grid.title, labels_of(grid.cells, grid.label))
+    files = grid_files(source)
+    if any(_MIN_GAIN in text for text in (*overrides, *(path.read_text(encoding="utf-8") for path in files))):
         return listing
-    files = [*grid_files(source), *map(Path, catalog_files)]
+    files += map(Path, catalog_files)
     files += [weights_path(entry) for entry in catalog.backbones.values() if entry.weights.file is not None]
     states = {str(path.absolute()): _state(path) for path in files}
-    record = {"project": _project_state(), "files": states, **asdict(listing)}
+    datasets = [name for name, entry in grid.datasets.items() if entry.route.kind not in BUNDLED_ROUTES]
+    digests = _dataset_digests(datasets, catalog, data_root)
+    record = {"project": _project_state(), "files": states, "datasets": digests, **asdict(listing)}
     with contextlib.suppress(OSError):
         cache = Files(cache_folder())
-        cache.write(_key(source, catalog_files, data_root), json.dumps(record).encode())
+        cache.write(_key(source, catalog_files, data_root, overrides), json.dumps(record).encode())
         kept = cache.versions("grids")
         for name in sorted(kept, key=lambda name: kept[name].written)[:-KEPT_LISTINGS]:
             cache.remove(f"grids/{name}")
     return listing
 
 
-def _key(grid: str, catalog_files: Sequence[str], data_root: Path | None) -> str:
+def _key(grid: str, catalog_files: Sequence[str], data_root: Path | None, overrides: Sequence[str]) -> str:
     """The name of a listing in the cache."""
     path = str(Path(grid).absolute()) if grid.endswith((".yaml", ".yml")) or os.sep in grid else grid
-    text = json.dumps([path, [str(Path(file).absolute()) for file in catalog_files], str(data_root), str(_PROJECT)])
+    files = [str(Path(file).absolute()) for file in catalog_files]
+    text = json.dumps([path, files, str(data_root), list(overrides), str(_PROJECT)])
     return f"grids/{hashlib.sha256(text.encode()).hexdigest()}.json"
 
 
-def _kept(key: str) -> GridListing | None:
+def _kept(key: str, catalog_files: Sequence[str], data_root: Path | None) -> GridListing | None:
     """The listing in the cache; ``None`` if there is none, or if something has changed since it was made."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         record = json.loads(Files(cache_folder()).read(key))
         unchanged = all(_state(Path(path)) == tuple(state or ()) for path, state in record["files"].items())
-        if unchanged and record["project"] == _project_state():
-            return GridListing(record["name"], record["labels"])
+        if not unchanged or record["project"] != _project_state():
+            return None
+        datasets = record["datasets"]
+        if not datasets or _dataset_digests(datasets, load_catalog(catalog_files), data_root) == datasets:
+            return GridListing(record["name"], record["title"], record["labels"])
     return None
+
+
+def _dataset_digests(names: Iterable[str], catalog: Catalog, data_root: Path | None) -> dict[str, str]:
+    """The digests that stand for datasets in the identity of cells: a new image in a folder changes them."""
+    return {name: dataset_ref(catalog.datasets[name], data_root).digest for name in names}
 
 
 def _state(path: Path) -> FileState | tuple[()]:

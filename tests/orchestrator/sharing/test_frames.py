@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import orchestrator as library
 from orchestrator.analysis.rows import Row
+from orchestrator.artifacts.source_model import source_address
 from orchestrator.catalog import load_catalog
 from orchestrator.cli.app import app
 from orchestrator.grid import load_grid
@@ -120,8 +121,11 @@ def test_errors_of_the_command_are_for_people(stores: Stores, whole: Store, tmp_
 
 
 @pytest.mark.e2e
-def test_a_grid_that_has_run_is_listed_without_importing_pytorch(stores: Stores, whole: Store) -> None:
-    """The ``grid`` command keeps the listing; so does the first ``results``."""
+@pytest.mark.parametrize(("command_name", "said"), [("results", "tip_adapter"), ("status", "13 done, 0 to do")])
+def test_a_grid_that_has_run_is_read_without_importing_pytorch(
+    command_name: str, said: str, stores: Stores, whole: Store
+) -> None:
+    """The ``grid`` command keeps the listing; so does the first ``results`` or ``status``."""
     keep_listing(str(stores.grid_file), stores.world.grid, stores.world.catalog)
     script = """
 import contextlib, sys
@@ -131,10 +135,10 @@ with contextlib.suppress(SystemExit):
 heavy = {"torch", "ray", "mlflow", "pandas"} & set(sys.modules)
 sys.exit(f"imported {heavy}" if heavy else 0)
 """
-    command = [sys.executable, "-c", script, "results", str(stores.grid_file), "--store", whole.url]
+    command = [sys.executable, "-c", script, command_name, str(stores.grid_file), "--store", whole.url]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr
-    assert len(run.stdout.splitlines()) == 1 + len(stores.cells)
+    assert said in run.stdout
 
 
 def test_the_cache_keeps_the_newest_listings_only(
@@ -182,3 +186,70 @@ def test_a_kept_listing_is_dropped_when_a_file_has_changed(
     included.unlink()
     with pytest.raises(UserError, match="part"):
         listed()
+
+
+OWN_CATALOG = """
+domains:
+  own: {title: Own}
+datasets:
+  pets: &entry
+    title: Pets
+    domain: own
+    route: {kind: folder, folder: pets}
+    classes: 2
+    sizes: {train: 3, test: 1}
+    splits: {recipe: eighty_twenty}
+    prompts: ["a {}"]
+    licence: none
+  cars: {<<: *entry, title: Cars, route: {kind: folder, folder: cars}}
+"""
+OWN_GRID = """
+title: Own images
+blocks:
+  - {track: fewshot, backbones: [tiny-clip], domains: [own], shots: [1], seeds: [1], methods: [bolt]}
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> tuple[str, list[str], Path]:
+    """A grid of BOLT on two folders of images, its catalog file, and the folder of both datasets."""
+    (tmp_path / "catalog.yaml").write_text(OWN_CATALOG)
+    (tmp_path / "own.yaml").write_text(OWN_GRID)
+    for dataset in ("pets", "cars"):
+        for name in ("a", "b"):
+            (tmp_path / "data" / dataset / name).mkdir(parents=True)
+            (tmp_path / "data" / dataset / name / "1.png").write_bytes(b"x")
+    return str(tmp_path / "own.yaml"), [str(tmp_path / "catalog.yaml")], tmp_path / "data"
+
+
+def test_a_kept_listing_is_dropped_when_a_folder_has_another_image(
+    own: tuple[str, list[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = list_grid(*own)
+    with monkeypatch.context() as forbidding:
+        forbidding.setattr(grid_listing, "keep_listing", None)  # it expands no grid
+        assert list_grid(*own) == first
+    (own[2] / "cars" / "a" / "2.png").write_bytes(b"x")
+    second = list_grid(*own)
+    assert len(first.labels) == len(second.labels) == 2
+    assert not set(first.labels) & set(second.labels)
+    assert len(list_grid(*own, overrides=["datasets=[pets]"]).labels) == 1
+    assert list_grid(*own) == second
+
+
+def test_a_grid_that_leaves_out_source_models_is_listed_from_the_store(
+    own: tuple[str, list[str], Path], tmp_path: Path
+) -> None:
+    """Which cells it has depends on what the store's source models gain, so no listing of it is kept."""
+    grid, files, root = own
+    Path(grid).write_text(OWN_GRID.replace("methods:", "sources: {rule: leave_one_out, min_gain: 1}, methods:"))
+    store = Store(tmp_path / "runs")
+    with pytest.raises(UserError, match="min_gain"):
+        list_grid(grid, files, root, store=store)
+    loaded = load_grid(own[0], load_catalog(files), data_root=root, gain_of=lambda backbone, source: 5.0)
+    for reference in loaded.sources:
+        with store.building(source_address("tiny-clip", reference), {}) as built:
+            built.meta.update(accuracy_fine_tuned=90.0, accuracy_zero_shot=85.0)
+    listing = list_grid(grid, files, root, store=store)
+    assert list(listing.labels) == [cell.id for cell in loaded.cells]
+    assert not (tmp_path / "cache" / "grids").exists()

@@ -1,0 +1,44 @@
+"""How many cells of a grid have finished, have failed and remain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.util.units import pluralize
+
+SHOWN_DAMAGED = 6
+
+
+@dataclass(frozen=True)
+class CellCounts:
+    """The cells of a grid, counted by their state in a store.
+
+    Attributes:
+        total: all cells.
+        done: cells with a result.
+        todo: cells that will run. A failed cell is among them if it runs again.
+        failed: cells with a recorded failure.
+        damaged: ids of cells whose result could not be read and was set aside.
+    """
+
+    total: int
+    done: int
+    todo: int
+    failed: int
+    damaged: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The counts in one line, and the damaged results in a second one if there are any."""
+        line = f"{pluralize(self.total, 'cell')}: {self.done} done, {self.todo} to do, {self.failed} failed"
+        if self.damaged:
+            named = first_names(self.damaged, SHOWN_DAMAGED)
+            line += f"\n{pluralize(len(self.damaged), 'damaged result')} set aside, to be measured again: {named}"
+        return line
+
+
+def first_names(names: Sequence[str], most: int) -> str:
+    """The first ``most`` names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
