@@ -72,12 +72,16 @@ def finished(
             0.995, 0.995, f"{SELECTED} selected on the test set", ha="right", va="top", fontsize=7.5, color=WARNING
         )
         caption = f"{caption} {SELECTED_NOTE}"
+    from orchestrator.report.figures.recording import Recording  # imports matplotlib
+
     svg, png, pdf = io.StringIO(), io.BytesIO(), io.BytesIO()
-    figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    figure.set_layout_engine("none")  # keeps the layout that the SVG has, which takes most of the time
-    figure.savefig(png, format="png", dpi=160, facecolor="white", metadata={"Software": None})
+    recording = Recording(figure)
+    recording.save(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    recording.save(
+        png, format="png", dpi=160, facecolor="white", metadata={"Software": None}, pil_kwargs={"compress_level": 1}
+    )
     undated = {"CreationDate": None, "ModDate": None, "Creator": None, "Producer": None}
-    figure.savefig(pdf, format="pdf", transparent=True, metadata=undated)
+    recording.save(pdf, format="pdf", transparent=True, metadata=undated)
     text = svg.getvalue().replace(f"'{FAMILY}', ", "")
     return FigureFile(name, title, caption, text, png.getvalue(), pdf.getvalue(), wide, table)
 
