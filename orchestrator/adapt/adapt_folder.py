@@ -73,6 +73,7 @@ def adapt_folder(
     check_request(request, catalog)
     texts = candidate_texts(request.backbone, request.methods, with_sources=request.sources is not None)
     entry = catalog.backbone(request.backbone)
+    fetch_weights(entry, status)
     with writing("--store", f"the working folder {request.work}"):
         request.work.mkdir(parents=True, exist_ok=True)
     with show_decoding() as advance, writing("--store", f"the working folder {request.work}"):
@@ -83,7 +84,6 @@ def adapt_folder(
     say(f"{len(images.class_names)} classes, {pluralize(sum(images.per_class), 'image')} to learn from, {test}")
     for note in images.notes:
         say(f"  note: {note}")
-    fetch_weights(entry, status)
     if entry.name == TINY:
         say(f"  note: {TINY_WARNING}")
     settings = RunSettings(

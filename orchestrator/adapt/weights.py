@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from orchestrator.catalog import BackboneEntry, missing_weights
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, shorten
 
 
 def fetch_weights(entry: BackboneEntry, status: Callable[[str], None]) -> None:
@@ -21,12 +23,13 @@ def fetch_weights(entry: BackboneEntry, status: Callable[[str], None]) -> None:
         return
     import open_clip
 
-    status(f"weights of {entry.name}")
+    status(f"fetching the weights of {entry.name}")
     config = open_clip.get_pretrained_cfg(entry.architecture, entry.weights.pretrained)
     try:
-        open_clip.download_pretrained(config)
+        with _without_hub_warnings():
+            open_clip.download_pretrained(config)
     except Exception as error:  # the hub, HTTP libraries and open_clip raise many kinds
-        reason = " ".join(str(error).split())[:160] or type(error).__name__
+        reason = shorten(" ".join(str(_first_cause(error)).split()) or type(error).__name__)
         offline = "; HF_HUB_OFFLINE is set" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
         raise UserError(
             f"the weights {entry.weights.pretrained} of backbone {entry.name} cannot be fetched: {reason}{offline}",
@@ -38,3 +41,22 @@ def fetch_weights(entry: BackboneEntry, status: Callable[[str], None]) -> None:
             "  or try the command with --backbone tiny-clip, which needs no network; it knows drawings only, so its "
             "accuracy says nothing about CLIP",
         ) from None
+
+
+@contextmanager
+def _without_hub_warnings() -> Iterator[None]:
+    """Without the line that the hub prints for each of its twelve attempts on a machine without a network."""
+    logger = logging.getLogger("huggingface_hub")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """The error that the others were raised for: the connection's, not the hub's sentence about it."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return error

@@ -1,0 +1,26 @@
+"""Fetching a backbone's weights where the hub cannot be reached."""
+
+import logging
+
+import pytest
+
+from orchestrator.adapt.weights import fetch_weights
+from orchestrator.catalog import load_catalog
+from orchestrator.util.errors import UserError
+
+
+def test_the_error_names_the_first_cause_and_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "/nowhere")
+    said: list[str] = []
+    with pytest.raises(UserError) as caught:
+        fetch_weights(load_catalog().backbone("vit-b-32"), said.append)
+    assert caught.value.where == "--backbone"
+    assert "offline" in caught.value.what
+    assert "Last error" not in caught.value.what
+    assert "backbones add" in caught.value.hint
+    assert said == ["fetching the weights of vit-b-32"]
+    assert not caplog.records
+    assert logging.getLogger("huggingface_hub").level == logging.WARNING, "as the hub sets it"
