@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -23,6 +23,10 @@ from orchestrator.cli.options import (
 )
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
 
 def adapt(
@@ -100,9 +104,13 @@ def adapt(
         spinner.update(text)
         spinner.start()
 
+    def show_decoding() -> AbstractContextManager[Callable[[int, int | None], None]]:
+        spinner.stop()  # a console shows one live display at a time
+        return show_progress(f"decoding {name}", console)
+
     with two_step_interrupt(lambda: None):
         try:
-            done = adapt_folder(request, say, status, lambda: show_progress(f"decoding {name}", console))
+            done = adapt_folder(request, say, status, show_decoding)
         except KeyboardInterrupt:
             say(f"stopped; finished steps are kept. Continue with: {command_line()}")
             raise typer.Exit(EXIT_CODE) from None
