@@ -1,7 +1,7 @@
 # Two commands do everything on a machine that has Python, make and git:
 #   make demo   set up, then run the demo grid to its report
 #   make test   set up, then lint, type-check and test
-#   make quick  the tests that need no Ray, no server and no whole command
+#   make quick  the tests that take no seconds each and need no Ray, no server and no whole command
 PYTHON ?= python3
 VENV   ?= .venv
 UV     ?= uv
@@ -19,7 +19,7 @@ test: $(VENV)/.installed-test lint types
 	$(PYTEST)
 
 quick: $(VENV)/.installed-test
-	$(PYTEST) -m "not (ray or server or e2e or fuzz)"
+	$(PYTEST) -m "not (ray or server or e2e or fuzz or slow)"
 
 coverage: $(VENV)/.installed-test
 	$(PYTEST) --cov=bolt --cov=orchestrator --cov-report=term

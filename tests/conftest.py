@@ -19,7 +19,7 @@ GiveDatabase = Callable[[Path], None]
 FOLDER_MARKS = {"e2e": "e2e", "faults": "ray", "fuzz": "fuzz"}
 """Folder of ``tests/`` -> the mark of every test in it."""
 
-SLOW_MARKS = ("ray", "server", "e2e")
+SLOW_MARKS = ("ray", "server", "e2e", "slow")
 
 
 def pytest_configure() -> None:
@@ -34,7 +34,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of some folders, and put the files with slow tests first.
+    """Mark the tests of some folders and those that need built artifacts, and put the files with slow tests first.
 
     ``--dist loadscope`` gives whole files to processes, in this order. Started last, a file of several minutes would
     leave the other process without work.
@@ -44,18 +44,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
         if folder in FOLDER_MARKS:
             item.add_marker(FOLDER_MARKS[folder])
+        if "artifacts" in getattr(item, "fixturenames", ()):
+            item.add_marker("slow")
         if any(item.get_closest_marker(mark) for mark in SLOW_MARKS):
             slow_files.add(item.path)
     items.sort(key=lambda item: item.path not in slow_files)
 
 
 @pytest.fixture(scope="session")
-def give_database(tmp_path_factory: pytest.TempPathFactory) -> GiveDatabase:
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder for temporary files of all processes of this test run."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def give_database(run_folder: Path) -> GiveDatabase:
     """A function that copies an empty MLflow database to a path. MLflow takes seconds to create one."""
     from orchestrator.tracking.client import open_client
 
-    base = tmp_path_factory.getbasetemp()
-    blank = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "blank" / "mlflow.db"
+    blank = run_folder / "blank" / "mlflow.db"
     open_client(f"sqlite:///{blank}")  # safe when several test processes do this at once
 
     def give(path: Path) -> None:

@@ -46,6 +46,7 @@ def parse(command: Any, name: str, words: list[str]) -> None:
         parse(found, below, rest)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "words"), commands())
 def test_command_has_these_options(page: str, words: str) -> None:
     parse(get_command(app), "orchestrator", shlex.split(words))
@@ -65,6 +66,7 @@ def planned() -> list[str]:
     return sorted(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", planned())
 def test_grid_of_a_page_can_be_planned(words: str, tmp_path: Path) -> None:
     limit = [] if "--limit" in words else ["--limit", "3"]

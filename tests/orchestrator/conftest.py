@@ -12,13 +12,13 @@ import yaml
 
 from bolt.methods import METHODS
 from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.spec import build
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import RunSettings
 from orchestrator.grid import Grid, load_grid
 from orchestrator.planning.plan import make_plan
 from orchestrator.store import Store
+from tests.helpers.built_artifacts import BuiltArtifacts
 
 DATASETS = ["glyph-inks", "glyph-digits", "aerial-roofs"]
 """A mirrorable dataset, one that is not mirrorable, and one of another domain."""
@@ -78,19 +78,24 @@ class World:
         )
 
 
-def build_world(folder: Path, text: str) -> World:
-    """Load a grid from its text, and build all its artifacts in a store in ``folder``."""
+def build_world(folder: Path, text: str, artifacts: BuiltArtifacts) -> World:
+    """Load a grid from its text, and put all its artifacts into a store in ``folder``."""
     catalog = load_catalog()
     path = folder / "world.yaml"
     path.write_text(text)
     grid = load_grid(path, catalog)
     settings = RunSettings(str(folder / "store"), device="cpu")
-    for spec in make_plan(grid, catalog, Store(settings.store_url)).missing:
-        build(spec, settings)
+    artifacts.build(make_plan(grid, catalog, Store(settings.store_url)).missing, settings)
     return World(grid, catalog, settings)
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+def artifacts(run_folder: Path) -> BuiltArtifacts:
+    """The artifacts that tests share."""
+    return BuiltArtifacts(run_folder / "artifacts")
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory, artifacts: BuiltArtifacts) -> World:
     """The small world under the strict protocol."""
-    return build_world(tmp_path_factory.mktemp("world"), grid_text())
+    return build_world(tmp_path_factory.mktemp("world"), grid_text(), artifacts)

@@ -97,6 +97,7 @@ def test_an_epoch_has_as_many_batches_as_the_support(images: int, rows: int, bac
     assert seen == [rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shots", [1, 4, 16])
 @pytest.mark.parametrize("constraint", ["class_adaptive", "none"])
 def test_it_beats_the_text_head(shots: int, constraint: str, backbone: Backbone) -> None:

@@ -77,6 +77,7 @@ def test_it_trains_half_the_square_of_the_width(backbone: Backbone) -> None:
     assert adapt(problem.task, ClipAdapterSettings(epochs=1)).trainable_parameters == 96**2 // 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shots", [4, 16])
 def test_it_beats_the_text_head(shots: int, backbone: Backbone) -> None:
     problem = clip_like(backbone, shots=shots)

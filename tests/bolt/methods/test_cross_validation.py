@@ -58,6 +58,7 @@ def test_large_folds_come_alone(backbone: Backbone) -> None:
     assert [len(stack.kept_FM) for stack in fold_stacks(task, 4, math.inf)] == [1, 1, 1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{}, {"clip_norm": 0.05}, {"accumulate": 2, "clip_norm": 0.05}, {"weight_decay": 1.0, "folds": 3}],
@@ -94,6 +95,7 @@ class CountedOperations(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("adapt", "settings"), [(linear_probe.adapt, LinearProbeSettings()), (lp_plus_plus.adapt, LpPlusPlusSettings())]
 )

@@ -92,6 +92,7 @@ def test_one_image_a_class(name: str, protocol: Protocol, backbone: Backbone) ->
     assert len(set(logits.argmax(dim=-1).tolist())) > 1
 
 
+@pytest.mark.slow
 @every_method
 @both_protocols
 def test_the_same_image_over_and_over(name: str, protocol: Protocol, backbone: Backbone) -> None:
@@ -121,6 +122,7 @@ def test_features_that_are_not_numbers_give_no_accuracy(
         run(name, task)
 
 
+@pytest.mark.slow
 @every_method
 @both_protocols
 @pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])

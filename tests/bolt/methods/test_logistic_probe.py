@@ -72,6 +72,7 @@ def test_cross_validation_never_scores_an_image_it_was_fitted_on() -> None:
     assert cross_validated_correct(np.eye(8), labels, np.arange(8) % 2, 1e4, 1000) <= 2
 
 
+@pytest.mark.slow
 def test_more_shots_are_worth_more_and_one_shot_says_its_c_is_fixed(backbone: Backbone) -> None:
     problems = {shots: clip_like(backbone, shots=shots) for shots in (1, 4, 16)}
     adapted = {shots: adapt(problem.task, LogisticProbeSettings()) for shots, problem in problems.items()}
@@ -89,6 +90,7 @@ def test_too_few_iterations_are_told_and_no_warning_escapes(backbone: Backbone) 
     assert adapt(task, LogisticProbeSettings(c=1.0)).details["converged"] == "yes"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("present", [1, 2, 3])
 def test_a_class_without_an_image_is_never_predicted(present: int, backbone: Backbone) -> None:
     problem = clip_like(backbone, shots=4, classes=5)

@@ -189,6 +189,7 @@ def test_dropout_is_keyed_by_the_step(dora: bool, backbone: Backbone) -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [LORA, DORA], ids=lambda method: method.name)
 def test_training_with_dropout_repeats_and_learns(method: Method, backbone: Backbone) -> None:
     curves: list[list[float]] = []

@@ -200,6 +200,7 @@ class Keeping(RandomSources):
         return super().task_vector(source)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["task_arithmetic", "tsv_merge", "ties", "iso_c", "atlas", "adamerging"])
 def test_sources_are_read_for_the_first_task_only(name: str, backbone: Backbone) -> None:
     """The second task has other images. Other settings make another update."""
@@ -215,6 +216,7 @@ def test_sources_are_read_for_the_first_task_only(name: str, backbone: Backbone)
         assert sources.reads == 2 * reads
 
 
+@pytest.mark.slow
 def test_groups_of_atlas_sort_stacks_of_their_own(backbone: Backbone) -> None:
     sources, quick = Keeping(backbone), {"epochs": 2, "batch_size": 8}
     fresh, grouped = (

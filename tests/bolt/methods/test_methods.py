@@ -64,6 +64,7 @@ def test_every_method_runs_and_repeats_bit_for_bit(
     assert all(torch.equal(before[key], after[key]) for key in before), "the backbone must not move"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "track"), MEASURED)
 def test_no_method_touches_the_global_generator(name: str, track: str, backbone: Backbone) -> None:
     before = torch.get_rng_state()
@@ -71,6 +72,7 @@ def test_no_method_touches_the_global_generator(name: str, track: str, backbone:
     assert torch.equal(before, torch.get_rng_state())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "track"), MEASURED)
 def test_the_late_schedule_is_bolts_alone(name: str, track: str, backbone: Backbone) -> None:
     late = STRICT.with_switches(schedule_offset=True)
@@ -80,6 +82,7 @@ def test_the_late_schedule_is_bolts_alone(name: str, track: str, backbone: Backb
     assert torch.equal(one, other) == (name != "bolt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FEW_SHOT)
 def test_a_class_without_images_leaves_the_logits_finite(name: str, backbone: Backbone) -> None:
     """As on the imbalanced track."""
@@ -187,6 +190,7 @@ def test_two_methods_cannot_share_a_name() -> None:
         registry.register(replace(method, name="Zero-Shot"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [METHODS[name] for name in FEW_SHOT], ids=lambda method: method.name)
 def test_work_is_what_the_tower_is_asked_for(method: Method, backbone: Backbone) -> None:
     forward: list[int] = []

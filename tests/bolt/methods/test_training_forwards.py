@@ -29,6 +29,7 @@ def operations(task: Task, name: str, **settings: Any) -> int:
     return counter.get_total_flops()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings"),
     [("full_finetune", {}), ("bitfit", {}), ("lora", {}), ("lora_xs", {}), ("vera", {}), ("bolt", {"alphas": (3.0,)})],

@@ -92,6 +92,7 @@ def test_a_model_computes_in_its_backbones_number_format(form: Form, backbone: B
 # -- importing ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "absent"),
     [
@@ -249,6 +250,7 @@ def test_a_source_can_be_left_out(checkpoints: Path, backbone: Backbone, tmp_pat
 # -- saving and loading ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_what_is_read_is_what_was_saved(

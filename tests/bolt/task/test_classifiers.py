@@ -159,6 +159,7 @@ def test_what_is_no_classifier_is_refused() -> None:
         build_classifier("cosine", {"weight_CD": HEAD}, {"scale": 1.0})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", [STRICT, PUBLISHED], ids=lambda protocol: protocol.name)
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_what_every_method_returns_can_be_written_down(name: str, protocol: Protocol, backbone: Backbone) -> None:

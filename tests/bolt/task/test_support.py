@@ -63,6 +63,7 @@ def test_draws_differ_between_datasets_and_seeds(other: dict[str, object]) -> No
     assert one.tolist() != draw_support(LABELS, 4, **other).tolist()  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_draws_are_the_same_in_every_process_whatever_the_global_seed() -> None:
     command = [sys.executable, "-c", DRAW, "1"]
     elsewhere = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)

@@ -187,6 +187,7 @@ def test_a_start_is_learned_and_keyed(recipe: MetaRecipe, backbone: Backbone) ->
     assert torch.equal(generator, torch.get_rng_state())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.variant)
 def test_the_meta_loss_falls(recipe: MetaRecipe, backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meta, "REPORT_INTERVAL", 5)

@@ -70,6 +70,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     return Steps(monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "track"), TRAINED)
 def test_no_step_of_a_method_waits(name: str, track: str, backbone: Backbone, steps: Steps) -> None:
     task = make_task(backbone, unlabelled=track == "tta")
@@ -77,6 +78,7 @@ def test_no_step_of_a_method_waits(name: str, track: str, backbone: Backbone, st
     assert not steps.of(lambda: method.adapt(task, method.configure(method.test_settings, track)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bolt", "lora", "atlas", "full_finetune", "coop", "linear_probe"])
 def test_the_steps_are_seen(name: str, backbone: Backbone, steps: Steps) -> None:
     method = METHODS[name]

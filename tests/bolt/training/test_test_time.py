@@ -242,6 +242,7 @@ def run(name: str, task: Task, **changes: Any) -> tuple[Adapted, Tensor]:
     return adapted, logits_of(task, adapted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEST_TIME)
 @pytest.mark.parametrize("protocol", [STRICT, PUBLISHED], ids=lambda protocol: protocol.name)
 def test_every_method_adapts_to_unlabelled_images(name: str, protocol: Any, backbone: Backbone) -> None:

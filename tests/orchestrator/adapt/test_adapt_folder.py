@@ -128,6 +128,7 @@ def test_no_test_label_is_used_for_the_choice_or_the_model(with_test: tuple[Path
         assert (tmp_path / "model" / file).read_bytes() == (folder / "model" / file).read_bytes()
 
 
+@pytest.mark.slow
 def test_images_to_learn_from_are_enough_and_a_killed_run_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +294,7 @@ def test_links_in_a_circle_and_names_in_any_script_are_no_obstacle(tmp_path: Pat
     assert sum(done.images.per_class) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["page", "model", "rename"])
 def test_a_full_disk_at_the_end_loses_no_finished_fold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
@@ -320,6 +322,7 @@ def test_a_full_disk_at_the_end_loses_no_finished_fold(
     assert not list(tmp_path.glob(".model*"))
 
 
+@pytest.mark.slow
 def test_checkpoints_of_a_folder_are_the_sources(tmp_path: Path) -> None:
     """Named after datasets of the catalog; those of an earlier folder are forgotten."""
     write_photographs(tmp_path / "ware", 2)

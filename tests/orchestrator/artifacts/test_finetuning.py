@@ -30,6 +30,7 @@ from orchestrator.store import Builder, Store
 from orchestrator.store.files import Files
 from orchestrator.store.snapshots import SNAPSHOT_FILE, Snapshots
 from orchestrator.util.identity import canonical_json
+from tests.helpers.built_artifacts import BuiltArtifacts
 from tests.helpers.waiting import TIMEOUT, wait_for
 
 EPOCHS = 3
@@ -83,12 +84,11 @@ def training(folder: Path, store: Path) -> subprocess.Popen[str]:
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inputs(artifacts: BuiltArtifacts, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with everything a source model is made from."""
     folder = tmp_path_factory.mktemp("inputs")
     store = Store(folder / "store")
-    for spec in source_model(folder, store)[1]:
-        build(spec, settings_of(store.url))
+    artifacts.build(source_model(folder, store)[1], settings_of(store.url))
     return folder / "store"
 
 

@@ -14,6 +14,7 @@ from orchestrator.artifacts.images import Images
 from orchestrator.cells.measure import measure, model_of
 from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell
+from tests.helpers.built_artifacts import BuiltArtifacts
 from tests.orchestrator.conftest import World, build_world, tiny
 
 TARGET = "glyph-digits"
@@ -21,7 +22,7 @@ TARGET = "glyph-digits"
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(tmp_path_factory: pytest.TempPathFactory, artifacts: BuiltArtifacts) -> World:
     block = {"backbones": ["tiny-clip"], "datasets": [TARGET], "shots": [2], "seeds": [1]}
     methods = {
         "base_to_new": ["zero_shot", "lora", "clip_adapter", "coop"],
@@ -30,7 +31,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     }
     blocks = [{**block, "track": track, "methods": [tiny(name) for name in names]} for track, names in methods.items()]
     folder = tmp_path_factory.mktemp("tracks")
-    return build_world(folder, yaml.safe_dump({"title": "Tracks", "blocks": blocks}))
+    return build_world(folder, yaml.safe_dump({"title": "Tracks", "blocks": blocks}), artifacts)
 
 
 def pick(world: World, method: str, track: str = "base_to_new") -> Cell:

@@ -28,6 +28,7 @@ from orchestrator.core.settings import RunSettings
 from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
 from orchestrator.store import Store
+from tests.helpers.built_artifacts import BuiltArtifacts
 from tests.orchestrator.conftest import DATASETS, FINE_TUNING, World, build_world, grid_text, tiny
 
 EVERY = sorted((name, track) for name, method in METHODS.items() for track in ("fewshot", "tta", "meta")
@@ -84,13 +85,13 @@ VARIATIONS = {
 
 
 @pytest.fixture(scope="module")
-def variations(tmp_path_factory: pytest.TempPathFactory) -> World:
+def variations(tmp_path_factory: pytest.TempPathFactory, artifacts: BuiltArtifacts) -> World:
     """A store with these tracks and methods on one dataset."""
     block = {"backbones": ["tiny-clip"], "datasets": DATASETS[:1], "shots": [2], "seeds": [1]}
     block["sources"] = {"rule": "leave_one_out", "datasets": DATASETS}
     blocks = [{**block, "track": track, "methods": [tiny(n) for n in names]} for track, names in VARIATIONS.items()]
     grid = {"title": "Variations of few-shot", "fine_tuning": FINE_TUNING, "blocks": blocks}
-    return build_world(tmp_path_factory.mktemp("variations"), yaml.safe_dump(grid))
+    return build_world(tmp_path_factory.mktemp("variations"), yaml.safe_dump(grid), artifacts)
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from orchestrator.artifacts.domain_total import DomainTotal
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
 from orchestrator.artifacts.required import required_artifacts
+from orchestrator.artifacts.source_model import SourceModel
 from orchestrator.artifacts.spec import ArtifactSpec, build
 from orchestrator.artifacts.stored_sources import StoredSources
 from orchestrator.catalog import Catalog, load_catalog
@@ -36,6 +37,7 @@ from orchestrator.grid import Grid, load_grid
 from orchestrator.planning.plan import in_running_order, make_plan, source_models
 from orchestrator.store import Store
 from orchestrator.store.predictions import parse_predictions
+from tests.helpers.built_artifacts import BuiltArtifacts
 
 GRID = """
 title: Mini
@@ -65,11 +67,12 @@ def grid(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Grid:
 
 
 @pytest.fixture(scope="module")
-def settings(grid: Grid, catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
+def settings(
+    grid: Grid, catalog: Catalog, artifacts: BuiltArtifacts, tmp_path_factory: pytest.TempPathFactory
+) -> RunSettings:
     """A store in which everything the grid needs is built."""
     made = RunSettings(str(tmp_path_factory.mktemp("store")), device="cpu")
-    for spec in make_plan(grid, catalog, Store(made.store_url)).missing:
-        build(spec, made)
+    artifacts.build(make_plan(grid, catalog, Store(made.store_url)).missing, made)
     return made
 
 
@@ -360,14 +363,16 @@ def test_a_cell_of_another_code_version_is_refused(grid: Grid, loaded: LoadedArt
         measure(other, loaded)
 
 
-def test_scoring_a_source_once_overwrote_the_frozen_backbone(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:
+def test_scoring_a_source_once_overwrote_the_frozen_backbone(
+    grid: Grid, catalog: Catalog, artifacts: BuiltArtifacts, tmp_path: Path
+) -> None:
     """Its weights were loaded into tensors shared with the backbone, and every later task vector was zero."""
     made = RunSettings(str(tmp_path), device="cpu")
     backbone = grid.cells[0].backbone
     before = LoadedArtifacts(made).backbone(backbone).tower.state_dict_open_clip()
-    for spec in make_plan(grid, catalog, Store(tmp_path)).missing:
-        build(spec, made)
-        if type(spec).__name__ == "SourceModel":
-            break
+    specs = make_plan(grid, catalog, Store(tmp_path)).missing
+    model = next(spec for spec in specs if isinstance(spec, SourceModel))
+    artifacts.build(specs[: specs.index(model)], made)
+    build(model, made)
     after = loaded_artifacts(made).backbone(backbone).tower.state_dict_open_clip()
     assert all(torch.equal(before[name], after[name]) for name in before)

@@ -36,6 +36,7 @@ def run(*words: str) -> str:
     return done.output
 
 
+@pytest.mark.slow
 def test_data_add_writes_it_and_every_command_reads_it(folder: Path) -> None:
     added = run("data", "add", "pictures/ware")
     assert "grid own --set 'datasets=[ware]'" in added
@@ -119,6 +120,7 @@ def test_values_that_a_filter_takes_are_listed_in_their_order(folder: Path) -> N
     assert "0, 1, 4, 16" in str(done.exception)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", ["", "s3:/bucket/runs", "gs:bucket", "pictures/ware", "pictures/ware/runs"])
 def test_a_store_that_is_no_place_for_results_is_refused(folder: Path, store: str) -> None:
     run("data", "add", "pictures/ware")

@@ -41,6 +41,7 @@ from orchestrator.planning.checks import check_inputs
 from orchestrator.planning.plan import make_plan
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
+from tests.helpers.built_artifacts import BuiltArtifacts
 from tests.helpers.waiting import TIMEOUT
 
 ADOPTED, MISSING, NO_NAME = "someone/clip-tiny_glyph-inks", "someone/else", "../etc"
@@ -49,7 +50,7 @@ TARGET = "glyph-digits"
 SOURCES = ("glyph-inks", "glyph-capitals", "aerial-roofs", "glyph-kinds")
 GRID = f"""
 title: Adoption
-fine_tuning: {{epochs: 1, batch_size: 64, learning_rate: 5.0e-4, warmup_steps: 2}}
+fine_tuning: {{epochs: 1, batch_size: 32, learning_rate: 5.0e-4, warmup_steps: 5}}
 blocks:
   - track: fewshot
     backbones: tiny-clip
@@ -81,19 +82,18 @@ class Built:
         return LoadedArtifacts(self.settings)
 
 
-def build_all(grid_file: Path, folder: Path, *catalogs: Path, set_: tuple[str, ...] = ()) -> Built:
+def build_all(artifacts: BuiltArtifacts, grid_file: Path, folder: Path, *catalogs: Path) -> Built:
     catalog = load_catalog(catalogs)
-    grid = load_grid(grid_file, catalog, set_=set_)
+    grid = load_grid(grid_file, catalog)
     settings = RunSettings(str(folder), device="cpu", catalog_files=tuple(str(path) for path in catalogs))
-    for spec in make_plan(grid, catalog, Store(folder)).missing:
-        build(spec, settings)
+    artifacts.build(make_plan(grid, catalog, Store(folder)).missing, settings)
     return Built(grid, catalog, settings)
 
 
 @pytest.fixture(scope="module")
-def tuned(grid_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
+def tuned(artifacts: BuiltArtifacts, grid_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
     """The grid with sources that this project fine-tuned."""
-    return build_all(grid_file, tmp_path_factory.mktemp("tuned"))
+    return build_all(artifacts, grid_file, tmp_path_factory.mktemp("tuned"))
 
 
 @pytest.fixture(scope="module")
@@ -162,10 +162,10 @@ def adopted_files(towers: dict[str, dict[str, Tensor]], tmp_path_factory: pytest
 
 
 def test_adopted_sources_give_the_cell_of_fine_tuned_ones(
-    grid_file: Path, tuned: Built, adopted_files: Path, tmp_path: Path
+    artifacts: BuiltArtifacts, grid_file: Path, tuned: Built, adopted_files: Path, tmp_path: Path
 ) -> None:
     """Four layouts give bit-identical results, and no image of the sources' datasets is read."""
-    adopted = build_all(grid_file, tmp_path, adopted_files)
+    adopted = build_all(artifacts, grid_file, tmp_path, adopted_files)
     plan = make_plan(adopted.grid, adopted.catalog, Store(tmp_path))
     assert not plan.missing
     kinds = [type(planned.spec) for planned in plan.artifacts]
@@ -321,7 +321,7 @@ def test_fine_tuned_sources_are_listed_with_their_accuracy(tuned: Built) -> None
     listed.print(source_table(tuned.catalog, Store(tuned.settings.store_url), "tiny-clip"))
     text = listed.export_text()
     assert text.count("fine-tuned  ") == len(SOURCES)
-    assert "1 epochs of 64" in text
+    assert "1 epochs of 32" in text
 
 
 def difference(tower: dict[str, Tensor], frozen: dict[str, Tensor], path: Path) -> Path:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from orchestrator.models.inspection import Overlap
+from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.analysis.variants import numeric_settings, paired_difference, variants_of
 from orchestrator.report.figure_pool import FigurePool
@@ -27,7 +28,7 @@ from orchestrator.report.figures.drawing import canvas, finished, inline_svg
 from orchestrator.report.figures.labels import PointLabel, label_points
 from orchestrator.report.figures.radar import accuracy_radar
 from orchestrator.report.figures.variants import accuracy_against_settings, effects_of_variants
-from orchestrator.report.registry import panel_figures
+from orchestrator.report.registry import PanelFigures
 from tests.helpers.small_results import grid, study
 from tests.helpers.synthetic_results import everything
 
@@ -137,19 +138,32 @@ def test_a_variants_effect_is_paired_by_seed(ablations: Study) -> None:
     assert ">BOLT (ReLU sign)<" in figure.svg
 
 
-def test_figures_drawn_in_another_process_are_the_same(ablations: Study) -> None:
-    small = replace(ablations, panels=ablations.panels[:2])
-    with FigurePool(small, processes=2) as two, FigurePool(small, processes=1) as one:
-        assert two.figures() == one.figures()
+@pytest.fixture(scope="module")
+def two_panels(ablations: Study) -> Study:
+    return replace(ablations, panels=ablations.panels[:2])
 
 
-def test_a_dead_process_of_the_pool_loses_no_figure(ablations: Study) -> None:
-    small = replace(ablations, panels=ablations.panels[:2])
-    with FigurePool(small, processes=2) as pool:
+@pytest.fixture(scope="module")
+def drawn_here(two_panels: Study) -> dict[Panel, PanelFigures]:
+    """The figures of both panels, drawn in this process."""
+    with FigurePool(two_panels, processes=1) as one:
+        return one.figures()
+
+
+@pytest.mark.slow
+def test_figures_drawn_in_another_process_are_the_same(
+    two_panels: Study, drawn_here: dict[Panel, PanelFigures]
+) -> None:
+    with FigurePool(two_panels, processes=2) as two:
+        assert two.figures() == drawn_here
+
+
+@pytest.mark.slow
+def test_a_dead_process_of_the_pool_loses_no_figure(two_panels: Study, drawn_here: dict[Panel, PanelFigures]) -> None:
+    with FigurePool(two_panels, processes=2) as pool:
         for process in multiprocessing.active_children():
             process.kill()
-        figures = pool.figures()
-    assert figures == {panel: panel_figures(small, panel) for panel in small.panels}
+        assert pool.figures() == drawn_here
 
 
 def test_characters_that_the_font_subset_lacks_come_from_the_whole_font() -> None:

@@ -13,6 +13,7 @@ import yaml
 from orchestrator.cells.trial import run_and_record
 from orchestrator.core.cell import Cell
 from orchestrator.store import Store
+from tests.helpers.built_artifacts import BuiltArtifacts
 from tests.orchestrator.conftest import DATASETS, World, build_world, tiny
 
 METHODS = ("zero_shot", "linear_probe", "tip_adapter", "task_res")
@@ -55,9 +56,9 @@ class Stores:
 
 
 @pytest.fixture(scope="session")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+def stores(tmp_path_factory: pytest.TempPathFactory, artifacts: BuiltArtifacts) -> Stores:
     """The grid and its artifacts, built once."""
-    return Stores(build_world(tmp_path_factory.mktemp("shared"), _text()))
+    return Stores(build_world(tmp_path_factory.mktemp("shared"), _text(), artifacts))
 
 
 @pytest.fixture(scope="session")

@@ -30,6 +30,7 @@ print(Tracker(sys.argv[1], sys.argv[2], "demo").experiment_id)
 """
 
 
+@pytest.mark.slow
 def test_processes_that_open_a_missing_database_at_once_share_one(tmp_path: Path) -> None:
     arguments = [f"sqlite:///{tmp_path}/new/mlflow.db", str(tmp_path / "artifacts")]
     opening = [
@@ -80,6 +81,7 @@ Tracker(sys.argv[1], sys.argv[2], "grid")
 """
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_it_creates_the_database_once_left_it_broken_for_good(tmp_path: Path) -> None:
     uri, artifacts = f"sqlite:///{tmp_path}/mlflow.db", str(tmp_path / "artifacts")
     creator = subprocess.Popen([sys.executable, "-c", CREATE, uri, artifacts])

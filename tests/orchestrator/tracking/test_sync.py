@@ -130,6 +130,7 @@ Tracker(sys.argv[1], sys.argv[2], "demo").sync(some_results(), describe)
 """
 
 
+@pytest.mark.slow
 def test_a_driver_killed_while_it_syncs_is_made_good(sqlite_store: tuple[str, str], tracker: Tracker) -> None:
     driver = subprocess.Popen([sys.executable, "-c", KILLED, *sqlite_store])
     wait_for(lambda: len(list(tracker._search(""))) >= 9)
