@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, fields
+from collections.abc import Hashable, Iterable, Mapping, Set
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -55,11 +55,14 @@ class CellArtifacts:
     @property
     def specs(self) -> tuple[ArtifactSpec, ...]:
         """The artifacts without the sources."""
-        found: list[ArtifactSpec] = []
-        for value in (getattr(self, field.name) for field in fields(self)):
-            each = value if isinstance(value, tuple) else (value,)
-            found += [spec for spec in each if isinstance(spec, ArtifactSpec)]
-        return tuple(found)
+        optional = (
+            self.meta_start,
+            self.validation_images,
+            self.whole_test_images,
+            self.support_images,
+            self.support_features,
+        )
+        return (self.head, *self.test_features, *(spec for spec in optional if spec is not None))
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -117,13 +120,18 @@ def support_images(cell: Cell, catalog: Catalog) -> SupportImages:
 
     Images are capped like training images unless the catalog says that those of the dataset are smaller.
     """
-    track = TRACKS[cell.track]
+    track, shots = TRACKS[cell.track], _stored_shots(cell)
     draw, split = track.support_draw(cell.protocol), track.support_split(cell.protocol)
-    shots = cell.shots if draw == "fresh" else round_up(cell.shots, SHOTS_STEP)
     cap = SHORT_SIDE_CAP * catalog.backbone(cell.backbone.name).image_size
     side = catalog.dataset(cell.dataset.name).image_side
     short_side = None if side is not None and side <= cap else cap
     return SupportImages(cell.dataset, cell.seed, shots, draw, cell.protocol.support_pool, split, short_side)
+
+
+def _stored_shots(cell: Cell) -> int:
+    """How many images of a class the support artifacts of a cell hold."""
+    fresh = TRACKS[cell.track].support_draw(cell.protocol) == "fresh"
+    return cell.shots if fresh else round_up(cell.shots, SHOTS_STEP)
 
 
 def scored_on_validation(cell: Cell) -> bool:
@@ -148,7 +156,11 @@ def required_artifacts(
     """
     direct: dict[ArtifactSpec, None] = {}
     summed: set[tuple[BackboneRef, str]] = set()
-    for cell in cells:
+    wanted, seen = list(cells), set[Hashable]()
+    for cell in wanted:
+        if (key := _parts_key(cell)) in seen:
+            continue
+        seen.add(key)
         reads = cell_artifacts(cell, catalog)
         direct.update(dict.fromkeys(reads.specs))
         if not reads.sources:
@@ -164,6 +176,16 @@ def required_artifacts(
     return with_inputs(direct)
 
 
+def _parts_key(cell: Cell) -> Hashable:
+    """Equal for cells that read the same artifacts because they share their parts and differ in k alone.
+
+    The cells of a grid share the objects of their parts. Their numbers stand for them, because hashing a cell's sources
+    takes longer than finding its artifacts. The key holds as long as the cells exist.
+    """
+    parts = (cell.protocol, cell.backbone, cell.dataset, cell.evaluate_on, cell.sources, cell.method)
+    return cell.track, cell.domain, _stored_shots(cell), cell.seed, *map(id, parts)
+
+
 def _totals(
     grid: Iterable[Cell], summed: Set[tuple[BackboneRef, str]], sources: Mapping[SourceRef, Source]
 ) -> list[DomainTotal]:
@@ -172,8 +194,12 @@ def _totals(
     There are several where the cells have different models of the same dataset, because a total has one of each.
     """
     domain_of: dict[tuple[SourceRef, ...], tuple[BackboneRef, str]] = {}
-    for cell in grid:
+    cells, seen = list(grid), set[int]()
+    for cell in cells:
+        if id(cell.sources) in seen:  # cells share the tuple of their sources, which takes long to hash
+            continue
         if (cell.backbone, cell.domain) in summed and METHODS[cell.method.name].uses_source_models:
+            seen.add(id(cell.sources))
             domain_of.setdefault(cell.sources, (cell.backbone, cell.domain))
     groups: dict[tuple[BackboneRef, str], list[dict[str, Source]]] = {}
     for refs, domain in domain_of.items():

@@ -56,6 +56,7 @@ def text_sizes(entry: BackboneEntry) -> TextSizes:
     return _read(architecture_path(entry) or _open_clip_file(entry.architecture))
 
 
+@lru_cache(maxsize=64)
 def _open_clip_file(architecture: str) -> Path | None:
     found = importlib.util.find_spec("open_clip")
     folders = found.submodule_search_locations if found else None

@@ -55,6 +55,18 @@ class MethodRef:
     version: int
     settings: tuple[tuple[str, Any], ...]
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Cached, because the plan of a large grid asks hundreds of thousands of times."""
+        return hash((self.name, self.version, self.settings))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: without the hash, because texts have other hashes in another process."""
+        return {"name": self.name, "version": self.version, "settings": self.settings}
+
     def settings_dict(self) -> dict[str, Any]:
         """The settings as a mapping."""
         return dict(self.settings)

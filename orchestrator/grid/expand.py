@@ -11,7 +11,7 @@ from typing import Any
 from bolt.protocol import Precision, Protocol
 from orchestrator.catalog import Catalog
 from orchestrator.catalog.location import Location
-from orchestrator.core.cell import Cell
+from orchestrator.core.cell import Cell, SourceRef
 from orchestrator.core.recipes import SourceRecipe
 from orchestrator.grid.methods import resolve_method
 from orchestrator.grid.overrides import FieldLocations, Overrides
@@ -100,8 +100,14 @@ class Expander:
                 if resolved.uses_sources and method.uses_source_models:
                     pool = self.sources.with_gain(choice, backbone, pool, recipe, computing, sources_at)
                 resolved.check_episodes(pool)
-                for k, seed in product(block.shots or (0,), block.seeds or (0,)) if method.uses_support else ((0, 0),):
-                    drawn = draw_sources(pool, choice.count, target, seed, sources_at)
+                draws = product(block.shots or (0,), block.seeds or (0,)) if method.uses_support else ((0, 0),)
+                sources: dict[int, tuple[SourceRef, ...]] = {}  # by seed
+                for k, seed in draws:
+                    if seed not in sources:
+                        drawn = draw_sources(pool, choice.count, target, seed, sources_at)
+                        sources[seed] = self.sources.references(
+                            method, backbone, drawn, recipe, choice.adopted, computing
+                        )
                     cell = Cell(
                         track=track.name,
                         protocol=switches,
@@ -110,7 +116,7 @@ class Expander:
                         dataset=self._references.dataset(target),
                         evaluate_on=evaluate_on,
                         sources_rule=choice.rule if resolved.uses_sources else "none",
-                        sources=self.sources.references(method, backbone, drawn, recipe, choice.adopted, computing),
+                        sources=sources[seed],
                         shots=k,
                         method=resolved.ref,
                         seed=seed,

@@ -14,6 +14,7 @@ from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.planning.cell_counts import first_names
 from orchestrator.planning.checks import bytes_to_build, check_disk_space, check_inputs, disk_line
+from orchestrator.planning.cost import same_but_seed
 from orchestrator.planning.estimate import estimate_line
 from orchestrator.planning.gpu_estimate import gpu_view
 from orchestrator.planning.gpu_speeds import GpuKind
@@ -106,7 +107,9 @@ def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
     size, note = _gpu(gpu_bytes)
     packing = Packing(plan.catalog, plan.costs, size)
     demands: dict[tuple[str, str], Demand] = {}
-    for cell in plan.todo:
+    label_of = plan.grid.label
+    one_seed = {(label_of(cell), same_but_seed(cell), cell.evaluate_on): cell for cell in plan.todo}
+    for cell in one_seed.values():
         key = plan.grid.label(cell), cell.backbone.name
         demands[key] = max(packing.demand(cell), demands.get(key, Demand(0.0)), key=lambda demand: demand.share)
     backbones = list(dict.fromkeys(backbone for _, backbone in demands))

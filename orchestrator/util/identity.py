@@ -72,23 +72,48 @@ def _added_later(kind: Any) -> tuple[tuple[str, Any], ...]:
 def canonical_json(value: Any) -> str:
     """The canonical JSON text of ``value``: keys sorted, no spaces, floats with the fewest digits that are exact."""
     kind: Any = type(value)
-    if (names := _field_names(kind)) is None:
+    if _field_names(kind) is None:
         return _text(encode(value))
-    default_of = dict(_added_later(kind))
     members = []
-    for name in sorted(names):
+    for name, key, default in _members(kind):
         field = getattr(value, name)
-        if name not in default_of or encode(field) != default_of[name]:
-            members.append(f'"{name}":{_part(_Same(field)) if _is_frozen(field) else _text(encode(field))}')
+        if default is None or encode(field) != default[0]:
+            members.append(key + _member_text(field))
     return f"{{{','.join(members)}}}"
 
 
+@cache
+def _members(kind: Any) -> tuple[tuple[str, str, tuple[Any] | None], ...]:
+    """The fields of a dataclass in the order of their JSON keys: name, key, and a default that is left out."""
+    default_of = {name: (default,) for name, default in _added_later(kind)}
+    names = _field_names(kind) or ()
+    return tuple((name, f"{_text(name)}:", default_of.get(name)) for name in sorted(names))
+
+
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
 def _text(encoded: Any) -> str:
-    return json.dumps(encoded, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return _ENCODER.encode(encoded)
+
+
+def _member_text(field: Any) -> str:
+    """The text of one field of a dataclass."""
+    if type(field) in _PLAIN:
+        return _plain_text(field)
+    return _frozen_text(_Same(field)) or _text(encode(field))
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _plain_text(value: str | int | bool | None) -> str:
+    """The text of a plain value, cached by type too: ``1`` and ``True`` are equal."""
+    return _text(value)
 
 
 class _Same:
     """Equal to another one that holds the same object. Equal objects can differ in their text: ``1`` and ``1.0``."""
+
+    __slots__ = ("value",)
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -101,9 +126,9 @@ class _Same:
 
 
 @lru_cache(maxsize=4096)
-def _part(part: _Same) -> str:
-    """The text of a value that does not change, cached: cells share their protocol, method and sources."""
-    return _text(encode(part.value))
+def _frozen_text(field: _Same) -> str | None:
+    """The text of a value that cannot change, cached: cells share their protocol, method and sources. Else ``None``."""
+    return _text(encode(field.value)) if _is_frozen(field.value) else None
 
 
 def _is_frozen(value: Any) -> bool:

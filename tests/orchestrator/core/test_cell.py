@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pickle
 from typing import Any
 
 import pytest
@@ -120,3 +121,12 @@ def test_any_cell_survives_json_with_its_id(cell: Cell) -> None:
 def test_ids_differ_exactly_when_contents_do(one: Cell, other: Cell) -> None:
     assert (canonical_json(one) == canonical_json(other)) == (one == other)
     assert (one.id == other.id) == (one == other)
+
+
+def test_a_method_is_pickled_without_its_hash() -> None:
+    """Texts have other hashes in another process."""
+    method = MethodRef("bolt", 1, (("rank", 8),))
+    before = pickle.dumps(method)
+    assert hash(method) == hash(MethodRef("bolt", 1, (("rank", 8.0),)))
+    assert pickle.dumps(method) == before
+    assert pickle.loads(before) == method

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from itertools import groupby
 from pathlib import Path
 
 import pytest
 
+from orchestrator.artifacts.required import required_artifacts
 from orchestrator.catalog import Catalog, load_catalog
+from orchestrator.core.cell import Cell
 from orchestrator.grid import Grid, load_grid
+from orchestrator.planning.cell_counts import CellCounts
 from orchestrator.planning.checks import check_inputs
 from orchestrator.planning.cost import cell_gflops
 from orchestrator.planning.estimate import estimate
-from orchestrator.planning.plan import Plan, in_running_order, make_plan
+from orchestrator.planning.plan import Plan, in_running_order, make_plan, source_models
 from orchestrator.store import Store
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
@@ -55,6 +59,18 @@ def test_a_cell_whose_worker_died_runs_again_without_retry_failed(grid: Grid, ca
     plan = make_plan(grid, catalog, store)
     assert {failure.id for failure in plan.failed} == {own.id, lost.id, cut.id}
     assert set(plan.todo) == set(grid.cells) - {own}
+    assert plan.counts == CellCounts(total=15, done=0, todo=14, failed=3)
+
+
+def test_equal_cells_that_share_no_objects_need_the_same_artifacts(catalog: Catalog) -> None:
+    """Cells of one grid share their parts, and the plan counts on it; cells that were read from results do not."""
+    grid = load_grid("demo", catalog)
+    sources = source_models(grid, catalog, None)
+    read = [Cell.from_dict(json.loads(json.dumps(cell.to_dict()))) for cell in grid.cells]
+    assert read[0].protocol is not grid.cells[0].protocol
+    assert required_artifacts(read, read, catalog, sources) == required_artifacts(
+        (cell for cell in grid.cells), grid.cells, catalog, sources
+    )
 
 
 def test_an_updated_plan_has_the_results_and_failures_of_a_run(grid: Grid, catalog: Catalog, tmp_path: Path) -> None:

@@ -90,6 +90,14 @@ def test_parts_that_are_equal_in_python_only_keep_texts_of_their_own() -> None:
     ]
 
 
+def test_a_part_that_changes_gets_its_new_text() -> None:
+    """Only the texts of frozen parts are cached."""
+    part, within = [1], {"x": 2}
+    assert canonical_json(Measurement(part, (within,))) == '{"others":[{"x":2}],"setting":[1]}'  # type: ignore[arg-type]
+    part[0], within["x"] = 3, 4
+    assert canonical_json(Measurement(part, (within,))) == '{"others":[{"x":4}],"setting":[3]}'  # type: ignore[arg-type]
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.dictionaries(st.text(max_size=5), st.integers(), max_size=5))
 def test_the_order_of_keys_means_nothing(mapping: dict[str, int]) -> None:
