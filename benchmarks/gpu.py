@@ -15,7 +15,8 @@ of its own, so that running out of memory ends that one alone; its line then say
     atlas      the two products of an aTLAS step with its task vectors, in bytes a second
     views      a batch of random crops made on the device: equal to those of the host, and milliseconds of both
     packing    steps a second of 1, 4, 8 and 16 processes that share the GPU
-    graphs     a BOLT step captured as a CUDA graph, against the same step launched operator by operator
+    graphs     steps launched operator by operator, with passes captured as in `grid --cuda-graphs` (equal bits?), and
+               captured whole, optimiser included
 """
 
 from __future__ import annotations

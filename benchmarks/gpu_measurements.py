@@ -16,6 +16,7 @@ from gpu_steps import (
     Row,
     Scale,
     bolt_tower,
+    count_operations,
     precisions,
     random_batch,
     random_tower,
@@ -31,6 +32,7 @@ from bolt.clip.precision import forward_pass
 from bolt.clip.tower import matrix_modules
 from bolt.clip.tower_shape import TowerShape
 from bolt.methods.common.composition import Composition
+from bolt.training.captured import WARM_UPS, CudaGraphs, Recorder
 
 
 def timed(work: Callable[[], Any], repeats: int, device: str) -> float:
@@ -93,13 +95,13 @@ def measure_steps(scale: Scale, device: str) -> list[Row]:
 
 
 def _measure_steps_of(shape: TowerShape, method: str, scale: Scale, device: str) -> Iterator[Row]:
-    encode, trained = METHODS[method](random_tower(shape, device), scale.sources)
+    trainable = METHODS[method](random_tower(shape, device), scale.sources)
     images, labels = random_batch(shape, scale.batch, device)
     for precision in precisions(device):
         if device == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-        step = partial(training_step(encode, trained, shape, precision), images, labels)
+        step = partial(training_step(trainable, shape, precision), images, labels)
         wall = timed(step, scale.repeats, device)
         computing = seconds_computing(step, min(5, scale.repeats), device)
         yield {
@@ -125,8 +127,8 @@ def measure_bits(scale: Scale, device: str) -> list[Row]:
 
 def _cell(shape: TowerShape, scale: Scale, device: str, strict: bool) -> tuple[list[Tensor], float]:
     """Train BOLT for some steps on views made on the device: the coefficients at the end, and the seconds."""
-    encode, trained = bolt_tower(random_tower(shape, device), scale.sources)
-    step = training_step(encode, trained, shape, precisions(device)[-2], deterministic=strict)
+    trainable = bolt_tower(random_tower(shape, device), scale.sources)
+    step = training_step(trainable, shape, precisions(device)[-2], deterministic=strict)
     photographs = random_photographs(scale, device)
     _, labels = random_batch(shape, scale.batch, device)
     synchronise(device)
@@ -134,7 +136,7 @@ def _cell(shape: TowerShape, scale: Scale, device: str, strict: bool) -> tuple[l
     for number in range(scale.cell_steps):
         step(views_of(photographs, number, shape.image_size), labels)
     synchronise(device)
-    return [tensor.detach().cpu() for tensor in trained], time.perf_counter() - started
+    return [tensor.detach().cpu() for tensor in trainable.parameters], time.perf_counter() - started
 
 
 def random_photographs(scale: Scale, device: str) -> list[Tensor]:
@@ -237,8 +239,7 @@ def _pack(shape: TowerShape, scale: Scale, device: str, barrier: Any, results: A
     """One of the processes that share the GPU: steps a second of BOLT with views of its own, ``None`` if it fails."""
     try:
         torch.set_num_threads(1)
-        encode, trained = bolt_tower(random_tower(shape, device), scale.sources)
-        step = training_step(encode, trained, shape)
+        step = training_step(bolt_tower(random_tower(shape, device), scale.sources), shape)
         photographs = random_photographs(scale, device)
         _, labels = random_batch(shape, scale.batch, device)
 
@@ -262,29 +263,48 @@ def _pack(shape: TowerShape, scale: Scale, device: str, barrier: Any, results: A
 def measure_graphs(scale: Scale, device: str) -> list[Row]:
     rows = []
     for name, shape in scale.towers.items():
-        encode, trained = bolt_tower(random_tower(shape, device), scale.sources)
-        images, labels = random_batch(shape, scale.batch, device)
-        on_gpu = device == "cuda"
-        step = partial(training_step(encode, trained, shape, capturable=on_gpu), images, labels)
-        row: Row = {"tower": name, "launched_ms": 1e3 * timed(step, scale.repeats, device), "captured_ms": None}
-        if on_gpu:
-            row["captured_ms"] = 1e3 * timed(captured(step).replay, scale.repeats, device)
-        rows.append(row)
+        for method in METHODS:
+            row: Row = {"tower": name, "method": method}
+            try:
+                rows.append(row | _measure_graphs_of(shape, method, scale, device))
+            except torch.OutOfMemoryError:
+                rows.append(row | {"error": "out of memory"})
+            if device == "cuda":
+                torch.cuda.empty_cache()
     return rows
 
 
-def captured(step: Callable[[], Any]) -> torch.cuda.CUDAGraph:
-    """The step as a CUDA graph; it is run three times first, so that nothing is allocated while it is captured."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
+def _measure_graphs_of(shape: TowerShape, method: str, scale: Scale, device: str) -> Row:
+    """A launched step, one whose passes are captured as in a cell, and one that is captured with its optimiser."""
+    batch = random_batch(shape, scale.batch, device)
+
+    def trained_with(recorder: Recorder | None) -> tuple[float, list[Tensor]]:
+        trainable = METHODS[method](random_tower(shape, device), scale.sources)
+        step = partial(training_step(trainable, shape, recorder=recorder), *batch)
+        for _ in range(WARM_UPS):
             step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph
+        seconds = timed(step, scale.repeats, device)
+        return 1e3 * seconds, [tensor.detach() for tensor in trainable.parameters]
+
+    launched_ms, launched = trained_with(None)
+    passes, update = count_operations(shape, method)
+    row: Row = {"operations_passes": passes, "operations_update": update, "launched_ms": launched_ms}
+    row |= {"captured_ms": None, "equal_bits": None, "whole_step_ms": None}
+    if device == "cuda":
+        row["captured_ms"], captured = trained_with(CudaGraphs(torch.device(device)))
+        row["equal_bits"] = all(torch.equal(a, b) for a, b in zip(launched, captured, strict=True))
+        row["whole_step_ms"] = _whole_step_ms(shape, method, scale, device)
+    return row
+
+
+def _whole_step_ms(shape: TowerShape, method: str, scale: Scale, device: str) -> float:
+    trainable = METHODS[method](random_tower(shape, device), scale.sources)
+    step = partial(training_step(trainable, shape, capturable=True), *random_batch(shape, scale.batch, device))
+    graphs = CudaGraphs(torch.device(device))
+    for _ in range(WARM_UPS):
+        graphs.launch(step)
+    trainable.invalidate()
+    return 1e3 * timed(graphs.record(step), scale.repeats, device)
 
 
 MEASUREMENTS: dict[str, Callable[[Scale, str], list[Row]]] = {

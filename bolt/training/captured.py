@@ -1,13 +1,13 @@
-"""The forward and backward pass of a training step as a CUDA graph: one launch instead of about a thousand.
+"""The forward and backward pass of a training step as a CUDA graph: one launch instead of 400 to 2,000.
 
-A small tower's step spends more time launching operations than computing them. A CUDA graph records the operations of
-one step with their addresses, and repeats them in one launch. So a step must run the same operations on the same
+A small tower's step can take longer to launch its operations than to compute them. A CUDA graph records the operations
+of one step with their addresses, and repeats them in one launch. So a step must run the same operations on the same
 tensors every time, and its inputs must lie where those of the captured step lay:
 
 - :class:`bolt.training.trainable.Losses` reads images and labels on the host first. What follows runs on the GPU only.
 - Every shape of inputs has a graph of its own: the full batch, and the smaller last one of an epoch.
-- Clipping and optimiser stay outside. They are a few launches, the learning rate can remain a number, and a
-  step over several batches adds the gradients of its graphs.
+- Clipping and optimiser stay outside: 10 operations of 628 in a BOLT step at ViT-B. So the learning rate can remain a
+  number, and a step over several batches adds the gradients of its graphs.
 
 A step draws no random numbers: views and orders are drawn on the host before. A step with dropout is not captured.
 """

@@ -128,6 +128,11 @@ def adamw(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.O
     )
 
 
+def fused_on_gpu(device: torch.device) -> bool | None:
+    """``True`` on a GPU; elsewhere ``None``, PyTorch's default, because a fused optimiser rounds in another way."""
+    return True if device.type == "cuda" else None
+
+
 def fit(
     parameters: Iterable[Tensor],
     loss_of_rows: Callable[[int, Tensor], Tensor],

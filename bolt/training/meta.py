@@ -28,7 +28,7 @@ from bolt.clip.precision import training_step
 from bolt.clip.transfer import to_device
 from bolt.seeds import torch_generator
 from bolt.training.episode import HEAD, episode_loss, outer_gradient, twice_differentiable
-from bolt.training.loop import Diverged, MetricsCallback, clip_gradient
+from bolt.training.loop import Diverged, MetricsCallback, clip_gradient, fused_on_gpu
 from bolt.training.meta_recipe import MetaRecipe
 
 if TYPE_CHECKING:
@@ -91,9 +91,12 @@ def meta_learn(
     pool = _checked(tasks, recipe)
     tower = backbone.tower.copy(trainable=backbone.tower.state_dict_open_clip())
     trained = dict(tower.named_parameters())
-    optimiser: torch.optim.Optimizer = torch.optim.AdamW(trained.values(), lr=recipe.outer_rate, weight_decay=0.0)
+    fused = fused_on_gpu(backbone.device)
+    optimiser: torch.optim.Optimizer
     if recipe.variant == "reptile":  # its gradient is theta - F(theta), so a plain step moves towards F(theta)
-        optimiser = torch.optim.SGD(trained.values(), lr=recipe.outer_rate)
+        optimiser = torch.optim.SGD(trained.values(), lr=recipe.outer_rate, fused=fused)
+    else:
+        optimiser = torch.optim.AdamW(trained.values(), lr=recipe.outer_rate, weight_decay=0.0, fused=fused)
     first = 0
     if resume is not None:
         first = int(resume["step"]) + 1

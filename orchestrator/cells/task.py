@@ -60,6 +60,7 @@ def make_task(cell: Cell, loaded: LoadedArtifacts) -> Task:
         oracle=(lambda adapted: _accuracy(cell, adapted, loaded, count)) if cell.protocol.selects_on_test else None,
         initial=loaded.get(reads.meta_start) if reads.meta_start else None,
         text=_class_text(reads, loaded, count) if method.trains_text(settings) else None,
+        cuda_graphs=loaded.settings.cuda_graphs,
     )
 
 

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, GridName, StoreUrl, Threads
+from orchestrator.cli.options import (
+    DEFAULT_STORE,
+    CatalogFiles,
+    CudaGraphs,
+    DataRoot,
+    Device,
+    GridName,
+    StoreUrl,
+    Threads,
+)
 from orchestrator.cli.workspace import Workspace, open_workspace
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import parse_bytes, parse_duration
@@ -60,6 +69,7 @@ def grid(
     gpu_memory: GpuMemory = None,
     threads: Threads = 1,
     device: Device = None,
+    cuda_graphs: CudaGraphs = False,
 ) -> None:
     """Run a grid: build, measure, track, report.
 
@@ -76,7 +86,16 @@ def grid(
     budget = parse_bytes(disk_budget, "--disk-budget") if disk_budget else None
     longest = parse_duration(cell_limit, "--cell-limit") if cell_limit else CELL_LIMIT_SECONDS
     workspace = open_workspace(
-        grid, store, data_root, catalog, only=only, overrides=set_, limit=limit, threads=threads, device=device
+        grid,
+        store,
+        data_root,
+        catalog,
+        only=only,
+        overrides=set_,
+        limit=limit,
+        threads=threads,
+        device=device,
+        cuda_graphs=cuda_graphs,
     )
     if plan:
         _print_plan(workspace, retry_failed, budget, gpu_memory)

@@ -47,6 +47,13 @@ ExcludeBroken = Annotated[bool, typer.Option("--exclude-broken", help="exclude u
 Threads = Annotated[
     int, typer.Option("--threads", min=1, max=MOST_THREADS, help="CPU threads a cell's arithmetic uses")
 ]
+CudaGraphs = Annotated[
+    bool,
+    typer.Option(
+        "--cuda-graphs/--no-cuda-graphs",
+        help="on a GPU, capture training steps as CUDA graphs; not tried on a GPU yet, off by default",
+    ),
+]
 Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; by default cuda if there is a GPU")]
 
 
@@ -76,6 +83,7 @@ def run_settings(
     catalog: list[Path] | None = None,
     threads: int = 1,
     device: str | None = None,
+    cuda_graphs: bool = False,
 ) -> RunSettings:
     """The run settings for a command's options."""
     from orchestrator.catalog import find_data_root
@@ -87,6 +95,7 @@ def run_settings(
         threads=threads,
         device=check_device(device),
         catalog_files=tuple(str(path.absolute()) for path in catalog or ()),
+        cuda_graphs=cuda_graphs,
     )
 
 

@@ -31,6 +31,7 @@ from orchestrator.util.machine import local_gpus, usable_processors
 from orchestrator.util.units import pluralize
 
 if TYPE_CHECKING:
+    from orchestrator.core.settings import RunSettings
     from orchestrator.report import ReportFiles
     from orchestrator.report.analysis.study import Study
     from orchestrator.store import Store
@@ -72,6 +73,8 @@ def _run(plan: Plan, runs: GridRuns, workspace: Workspace, options: RunOptions, 
     """Execute the plan. The terminal shows progress, and MLflow gets every finished cell from a background thread."""
     store, settings = workspace.store, workspace.settings
     on_gpu = settings.device != "cpu" and bool(local_gpus())
+    if line := cuda_graphs_line(settings, options):
+        print_line(line, console, "yellow")
     counter = ProgressCounter(
         plan.todo,
         {spec.address: spec.gflops(plan.catalog) for spec in plan.missing},
@@ -108,6 +111,13 @@ def _run(plan: Plan, runs: GridRuns, workspace: Workspace, options: RunOptions, 
     if problem:
         print_line(f"MLflow: {problem}; the sync below or the `sync` command writes them", console, "yellow")
     return summary
+
+
+def cuda_graphs_line(settings: RunSettings, options: RunOptions) -> str | None:
+    """Says that ``--cuda-graphs`` does nothing, if this run is known to use no GPU."""
+    if not settings.cuda_graphs or (settings.device != "cpu" and (options.address or local_gpus())):
+        return None
+    return "--cuda-graphs has no effect: this run uses no GPU"
 
 
 def _print_end(

@@ -79,6 +79,7 @@ def open_workspace(
     limit: int | None = None,
     threads: int = 1,
     device: str | None = None,
+    cuda_graphs: bool = False,
 ) -> Workspace:
     """Read the catalog and the grid, and open the store, from the values of a command's options.
 
@@ -89,7 +90,7 @@ def open_workspace(
     from orchestrator.grid import load_grid
     from orchestrator.store import Store
 
-    settings = run_settings(store, data_root, catalog, threads, device)
+    settings = run_settings(store, data_root, catalog, threads, device, cuda_graphs)
     root = Path(settings.data_root) if settings.data_root else None
     loaded = load_catalog(catalog or ())
     opened = Store(settings.store_url)

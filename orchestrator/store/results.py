@@ -109,6 +109,7 @@ class Manifest:
         finished_at: UTC time, ISO 8601.
         precision: number format of the towers' products: ``float32``, ``tf32`` or ``bfloat16``; empty in results of
             earlier versions, which used float32.
+        cuda_graphs: training steps were captured as CUDA graphs, if the method allows it.
     """
 
     __pydantic_config__ = _STRICT
@@ -121,6 +122,7 @@ class Manifest:
     artifacts: tuple[str, ...]
     finished_at: str
     precision: str = ""
+    cuda_graphs: bool = False
 
 
 @dataclass(frozen=True)

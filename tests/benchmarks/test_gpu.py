@@ -8,6 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from bolt.methods.common import composition
+from bolt.training.captured import WARM_UPS
+from tests.helpers.recorded_operations import RecordedOperations
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 
@@ -30,6 +35,8 @@ def test_all_eight_measurements_run_and_say_what_they_found(tmp_path: Path) -> N
     assert all(row["equal_bits"] for row in found["bits"])
     assert found["views"][0]["equal_to_host"]
     assert found["packing"][0]["steps_per_s"] > 0
+    assert {row["method"] for row in found["graphs"]} == {"bolt", "lora", "full_finetune", "atlas"}
+    assert all(row["launched_ms"] > 0 and row["captured_ms"] is None for row in found["graphs"])
 
 
 @pytest.mark.parametrize(("limit", "fails"), [("100", False), ("0.01", True)])
@@ -41,3 +48,33 @@ def test_a_measurement_in_a_process_of_its_own_gives_its_rows_or_its_error(
     assert (done.returncode != 0) == fails, done.stderr
     assert ("error" in found["transfers"][0]) == fails
     assert ("transfers" in done.stderr) == fails
+
+
+@pytest.mark.parametrize("method", ["bolt", "lora", "full_finetune", "atlas"])
+def test_a_step_with_a_recorder_is_captured_and_gives_the_same_bits(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    import gpu_steps
+
+    monkeypatch.setattr(composition, "compares_values", lambda device: False)
+    shape, recorder, ends = gpu_steps.SCALES["tiny"].towers["tiny"], RecordedOperations(), []
+    for given in (None, recorder):
+        trainable = gpu_steps.METHODS[method](gpu_steps.random_tower(shape, "cpu"), 2)
+        step = gpu_steps.training_step(trainable, shape, recorder=given)
+        for _ in range(WARM_UPS + 3):
+            step(*gpu_steps.random_batch(shape, 4, "cpu"))
+        ends.append([tensor.detach() for tensor in trainable.parameters])
+    assert recorder.repeated == 3
+    assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
+
+
+@pytest.mark.parametrize("method", ["bolt", "full_finetune"])
+def test_nearly_all_operations_of_a_step_are_in_the_part_that_is_captured(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    import gpu_steps
+
+    passes, update = gpu_steps.count_operations(gpu_steps.SCALES["full"].towers["B/32"], method)
+    assert 0 < update < 0.03 * passes

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from bolt.training.loop import Schedule, TrainingRecipe
+from bolt.training.loop import Schedule, TrainingRecipe, fused_on_gpu
 
 WARMUP_RATE = 1e-5
 """The learning rate of the first epoch."""
@@ -36,12 +36,14 @@ def coop_schedule(recipe: TrainingRecipe) -> Schedule:
 
 def sgd(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.Optimizer:
     """Stochastic gradient descent with momentum 0.9; the recipe's weight decay is an L2 penalty."""
-    return torch.optim.SGD(groups, lr=recipe.learning_rate, momentum=_MOMENTUM, weight_decay=recipe.weight_decay)
+    rate, decay, fused = recipe.learning_rate, recipe.weight_decay, fused_on_gpu(groups[0]["params"][0].device)
+    return torch.optim.SGD(groups, lr=rate, momentum=_MOMENTUM, weight_decay=decay, fused=fused)
 
 
 def adam(groups: list[dict[str, Any]], recipe: TrainingRecipe) -> torch.optim.Optimizer:
     """Adam with its usual betas; the recipe's weight decay is an L2 penalty inside the gradient."""
-    return torch.optim.Adam(groups, lr=recipe.learning_rate, eps=recipe.epsilon, weight_decay=recipe.weight_decay)
+    rate, decay, fused = recipe.learning_rate, recipe.weight_decay, fused_on_gpu(groups[0]["params"][0].device)
+    return torch.optim.Adam(groups, lr=rate, eps=recipe.epsilon, weight_decay=decay, fused=fused)
 
 
 def coop_recipe(epochs: int, batch_size: int, learning_rate: float, weight_decay: float) -> TrainingRecipe:

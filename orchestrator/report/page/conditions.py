@@ -46,7 +46,8 @@ def _counted(values: Counter[str]) -> list[str]:
 
 def _device(manifest: Manifest) -> str:
     precision = "" if manifest.precision in ("", "float32") else f"{manifest.precision}, "
-    return f"{manifest.device} ({precision}threads: {manifest.threads})"
+    graphs = "CUDA graphs, " if manifest.cuda_graphs else ""
+    return f"{manifest.device} ({precision}{graphs}threads: {manifest.threads})"
 
 
 def _commit(manifest: Manifest) -> str:
