@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -55,8 +56,7 @@ def test_a_step_with_a_recorder_is_captured_and_gives_the_same_bits(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    import gpu_steps
-
+    gpu_steps = importlib.import_module("gpu_steps")
     monkeypatch.setattr(composition, "compares_values", lambda device: False)
     shape, recorder, ends = gpu_steps.SCALES["tiny"].towers["tiny"], RecordedOperations(), []
     for given in (None, recorder):
@@ -74,7 +74,6 @@ def test_nearly_all_operations_of_a_step_are_in_the_part_that_is_captured(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    import gpu_steps
-
+    gpu_steps = importlib.import_module("gpu_steps")
     passes, update = gpu_steps.count_operations(gpu_steps.SCALES["full"].towers["B/32"], method)
     assert 0 < update < 0.03 * passes
