@@ -9,7 +9,6 @@ from orchestrator.catalog.availability import image_origin, missing_checkpoint, 
 from orchestrator.catalog.backbone_entry import BackboneEntry
 from orchestrator.catalog.checkpoint_entry import CheckpointEntry, checkpoint_digest
 from orchestrator.catalog.data_paths import (
-    BUNDLED_ROUTES,
     DATA_VARIABLE,
     dataset_folder,
     excluded_file,
@@ -22,7 +21,6 @@ from orchestrator.catalog.load import Catalog, load_catalog
 from orchestrator.catalog.references import backbone_ref, dataset_ref
 
 __all__ = [
-    "BUNDLED_ROUTES",
     "DATA_VARIABLE",
     "BackboneEntry",
     "Catalog",

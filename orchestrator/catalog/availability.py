@@ -8,7 +8,7 @@ from pathlib import Path
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
 from orchestrator.catalog.backbone_entry import BackboneEntry
 from orchestrator.catalog.checkpoint_entry import CheckpointEntry
-from orchestrator.catalog.data_paths import BUNDLED_ROUTES, DATA_VARIABLE, dataset_folder, partial_folder
+from orchestrator.catalog.data_paths import DATA_VARIABLE, dataset_folder, partial_folder
 from orchestrator.catalog.dataset_entry import DatasetEntry
 from orchestrator.catalog.location import display_path, grids_folder
 from orchestrator.catalog.references import architecture_path, weights_path
@@ -24,12 +24,12 @@ def missing_data(entry: DatasetEntry, data_root: Path | None) -> UserError | Non
     ``data prepare`` makes in one step once it is complete.
     """
     route = entry.route
-    if route.kind in BUNDLED_ROUTES:
+    if entry.is_bundled:
         return None
     folder = dataset_folder(entry, data_root)
     if data_root is None:
         hint = f"pass --data-root PATH or set {DATA_VARIABLE}; the images are then read from PATH/{folder}"
-        if not isinstance(route, FolderRoute | ManifestRoute):
+        if not entry.is_own:
             hint += f"\n  {_how_to_prepare(entry, None)}"
         return UserError(f"dataset {entry.name} lies in a folder, and no data root is given", hint=hint)
     if isinstance(route, FolderRoute):

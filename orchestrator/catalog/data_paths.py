@@ -12,9 +12,6 @@ from orchestrator.util.errors import UserError
 DATA_VARIABLE = "BOLT_DATA"
 """Environment variable of the data root, read if no ``--data-root`` is given."""
 
-BUNDLED_ROUTES = ("toy", "sklearn")
-"""Kinds of routes whose images come with the project or its dependencies."""
-
 
 def find_data_root(option: Path | str | None) -> Path | None:
     """The data root: the option, else ``BOLT_DATA``, else ``None``."""
@@ -40,7 +37,7 @@ def excluded_file(entry: DatasetEntry, data_root: Path) -> Path:
 
 def excluded_images(entry: DatasetEntry, data_root: Path | None) -> dict[str, str]:
     """Origin -> reason of every excluded image; empty if there is no list. Raises ``UserError`` if it is unreadable."""
-    if data_root is None or entry.route.kind in BUNDLED_ROUTES:
+    if data_root is None or entry.is_bundled:
         return {}
     path = excluded_file(entry, data_root)
     try:

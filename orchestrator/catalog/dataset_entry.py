@@ -138,6 +138,16 @@ class DatasetEntry(StrictModel):
         return "gated" if self.gated else "open"
 
     @property
+    def is_bundled(self) -> bool:
+        """Whether its images come with the project or its dependencies: drawn ones, and those of scikit-learn."""
+        return self.route.kind in ("toy", "sklearn")
+
+    @property
+    def is_own(self) -> bool:
+        """Whether its images are a folder or table of the user's, under the data root."""
+        return self.route.kind in ("folder", "manifest")
+
+    @property
     def has_training_images(self) -> bool:
         """Whether it has a training split, so that it can be a target or a source."""
         return self.sizes.train > 0

@@ -148,7 +148,7 @@ def verify(
             unreadable = unreadable or bool(found.broken)
         if change := changed_data(entry, root, file):
             print_line(f"{change}", console, "yellow")
-        changed = changed or change is not None or bool(found.differs and not found.is_folder_or_table)
+        changed = changed or change is not None or bool(found.differs and not entry.is_own)
     if unreadable:
         print_line("--exclude-broken excludes them; until then no grid reads this dataset")
     if unreadable or changed:

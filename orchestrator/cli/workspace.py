@@ -111,11 +111,11 @@ def open_workspace(
 
 def _check_store_place(grid: Grid, store: Store, root: Path | None) -> None:
     """Raises ``UserError`` if the store is in the folder of a dataset's images."""
-    from orchestrator.catalog import BUNDLED_ROUTES, dataset_folder
+    from orchestrator.catalog import dataset_folder
 
     for entry in grid.datasets.values() if store.files.is_local and root is not None else ():
         images = dataset_folder(entry, root).absolute()
-        if entry.route.kind not in BUNDLED_ROUTES and Path(store.files.root).absolute().is_relative_to(images):
+        if not entry.is_bundled and Path(store.files.root).absolute().is_relative_to(images):
             raise UserError(
                 f"the store {store.url} lies in the images of dataset {entry.name}, {images}",
                 where="--store",

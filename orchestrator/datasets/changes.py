@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from bolt.clip.preprocess import UNREADABLE, to_rgb_or_grey
 from orchestrator.catalog import DatasetEntry, dataset_folder, excluded_images, missing_data
-from orchestrator.catalog.routes import FolderRoute, ManifestRoute
+from orchestrator.catalog.routes import ManifestRoute
 from orchestrator.datasets.images import thread_map, why_unreadable
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
@@ -57,7 +57,7 @@ def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str)
     Args:
         catalog_file: the file of the entry, for the command that the error gives.
     """
-    if not isinstance(entry.route, FolderRoute | ManifestRoute) or missing_data(entry, data_root) is not None:
+    if not entry.is_own or missing_data(entry, data_root) is not None:
         return None
     try:
         found = changes(entry, data_root)

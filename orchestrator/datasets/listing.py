@@ -83,7 +83,7 @@ def verified_view(found: Verified) -> RenderableType:
     lines = [Text(head, "bold"), Text(f"  images per class in train: {spread}")]
     if found.excluded:
         lines.append(Text(f"  excluded before: {found.excluded}"))
-    if not found.is_folder_or_table:
+    if not found.entry.is_own:
         lines += [Text(f"  differs from the catalog: {line}", "yellow") for line in found.differs]
     if found.duplicates:
         line = f"  test images with the same pixels as a training image: {len(found.duplicates)}"

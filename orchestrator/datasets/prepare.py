@@ -17,14 +17,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from orchestrator.catalog import (
-    BUNDLED_ROUTES,
-    DatasetEntry,
-    dataset_folder,
-    image_origin,
-    missing_data,
-    partial_folder,
-)
+from orchestrator.catalog import DatasetEntry, dataset_folder, image_origin, missing_data, partial_folder
 from orchestrator.datasets.fetching import FETCHERS, SIZES, SPACE_PER_BYTE
 from orchestrator.datasets.fetching.staging import StagingArea
 from orchestrator.datasets.opening import open_dataset
@@ -90,7 +83,7 @@ def plan_preparation(entries: Iterable[DatasetEntry], data_root: Path) -> Prepar
     """
     there, jobs, by_hand = [], [], []
     for entry in entries:
-        if entry.route.kind in BUNDLED_ROUTES:
+        if entry.is_bundled:
             there.append(f"{entry.name} needs no files")
         elif error := other_data(entry, data_root):
             raise error

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from orchestrator.catalog import BUNDLED_ROUTES, DatasetEntry, dataset_folder, missing_data, partial_folder
-from orchestrator.catalog.routes import FolderRoute, ManifestRoute
+from orchestrator.catalog import DatasetEntry, dataset_folder, missing_data, partial_folder
 from orchestrator.catalog.validation import StrictModel
 from orchestrator.util.errors import UserError, one_line
 from orchestrator.util.locks import LockHeld, file_lock
@@ -49,7 +48,7 @@ class Record(StrictModel):
 
 def state_of(entry: DatasetEntry, data_root: Path | None) -> State:
     """The state of a dataset. A partial one has another folder name, so it is never taken for a complete one."""
-    if entry.route.kind in BUNDLED_ROUTES:
+    if entry.is_bundled:
         return "drawn"
     if missing_data(entry, data_root) is None:
         return "other data" if other_data(entry, data_root) else "there"
@@ -61,8 +60,7 @@ def other_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
 
     A folder that ``data prepare`` made, and a dataset that the user added, are not opened here.
     """
-    route = entry.route
-    if route.kind in BUNDLED_ROUTES or isinstance(route, FolderRoute | ManifestRoute) or data_root is None:
+    if entry.is_bundled or entry.is_own or data_root is None:
         return None
     if missing_data(entry, data_root) is not None or read_record(entry, data_root) is not None:
         return None

@@ -14,8 +14,7 @@ import numpy as np
 from PIL import ExifTags
 
 from bolt.clip.preprocess import UNREADABLE, to_rgb_or_grey
-from orchestrator.catalog import BUNDLED_ROUTES, DatasetEntry, excluded_file, excluded_images
-from orchestrator.catalog.routes import FolderRoute, ManifestRoute
+from orchestrator.catalog import DatasetEntry, excluded_file, excluded_images
 from orchestrator.datasets.images import thread_map, why_unreadable
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import Part, RawDataset
@@ -71,11 +70,6 @@ class Verified:
     turned: int
     excluded: int
     image_side: int = 0
-
-    @property
-    def is_folder_or_table(self) -> bool:
-        """Whether the images are a folder or table of the user's."""
-        return isinstance(self.entry.route, FolderRoute | ManifestRoute)
 
     @property
     def differs(self) -> list[str]:
@@ -149,7 +143,7 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
 
     Raises ``UserError`` if a part of a class would be left without images, and for a drawn dataset.
     """
-    if found.entry.route.kind in BUNDLED_ROUTES:
+    if found.entry.is_bundled:
         raise UserError(f"{found.entry.name} is drawn; there is nothing to exclude")
     for column, part in enumerate(("train", "test")):
         lost = [broken.label for broken in found.broken if broken.part == part]

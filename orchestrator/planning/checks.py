@@ -13,7 +13,6 @@ from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.support_images import SupportImages
 from orchestrator.catalog import DATA_VARIABLE, missing_checkpoint, missing_data, missing_weights
 from orchestrator.catalog.location import grids_folder
-from orchestrator.catalog.routes import FolderRoute, ManifestRoute
 from orchestrator.datasets.changes import changed_data
 from orchestrator.datasets.state import other_data
 from orchestrator.planning.plan import Plan
@@ -68,19 +67,14 @@ def check_inputs(plan: Plan) -> None:
         raise UserError(f"{len(missing)} inputs are missing; nothing was started:\n{shown}{more}")
 
 
-def _is_fetched(plan: Plan, name: str) -> bool:
-    """Whether ``data prepare`` fetches a dataset, or says how to; the folders of others are the user's own."""
-    return not isinstance(plan.catalog.dataset(name).route, FolderRoute | ManifestRoute)
-
-
 def _has_common_remedy(plan: Plan, name: str) -> bool:
     """Whether one step for all missing datasets brings this one. What an own folder lacks is different for each."""
-    return plan.data_root is None or _is_fetched(plan, name)
+    return plan.data_root is None or not plan.catalog.dataset(name).is_own
 
 
 def _missing_datasets(plan: Plan, names: Sequence[str]) -> UserError:
     """One error for several datasets that are missing: the cause, their names, and one command that fetches them."""
-    root, fetched = plan.data_root, [name for name in names if _is_fetched(plan, name)]
+    root, fetched = plan.data_root, [name for name in names if not plan.catalog.dataset(name).is_own]
     cause = f"are not in {root}" if root else "are missing because no data root is given"
     shipped = (grids_folder() / f"{plan.grid.name}.yaml").is_file()
     what = f"--grid {plan.grid.name}" if shipped and len(fetched) > SHOWN_NAMES else " ".join(fetched)

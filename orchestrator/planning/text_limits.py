@@ -8,7 +8,6 @@ from bolt.methods import METHODS
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.source_model import SourceModel
 from orchestrator.artifacts.text_limits import computed_text_limit, stored_text_limit
-from orchestrator.catalog import BUNDLED_ROUTES
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.planning.plan import Plan
@@ -55,6 +54,6 @@ def source_limits(plan: Plan, store: Store) -> dict[Place, TextLimit]:
 def _limit(plan: Plan, store: Store, backbone: BackboneRef, dataset: DatasetRef) -> TextLimit | None:
     head = Head(backbone, dataset, plan.catalog.backbone(backbone.name).image_size)
     stored, entry = stored_text_limit(store, head), plan.catalog.dataset(dataset.name)
-    if stored is not None or entry.route.kind in BUNDLED_ROUTES:
+    if stored is not None or entry.is_bundled:
         return stored
     return computed_text_limit(plan.catalog.backbone(backbone.name), entry, plan.data_root)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.analysis.rows import labels_of
-from orchestrator.catalog import BUNDLED_ROUTES, dataset_ref, load_catalog
+from orchestrator.catalog import dataset_ref, load_catalog
 from orchestrator.catalog.location import grids_folder
 from orchestrator.catalog.references import weights_path
 from orchestrator.store.files import Files
@@ -109,7 +109,7 @@ def keep_listing(
     files += map(Path, catalog_files)
     files += [weights_path(entry) for entry in catalog.backbones.values() if entry.weights.file is not None]
     states = {str(path.absolute()): _state(path) for path in files}
-    datasets = [name for name, entry in grid.datasets.items() if entry.route.kind not in BUNDLED_ROUTES]
+    datasets = [name for name, entry in grid.datasets.items() if not entry.is_bundled]
     digests = _dataset_digests(datasets, catalog, data_root)
     record = {"project": _project_state(), "files": states, "datasets": digests, **asdict(listing)}
     with contextlib.suppress(OSError):
