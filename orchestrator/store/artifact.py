@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.store.files import Files
-from orchestrator.store.node_cache import ChecksumMismatch, is_configured, node_cache, sha256
+from orchestrator.store.node_cache import ChecksumMismatch, is_configured, node_cache
 from orchestrator.util.errors import UserError
-from orchestrator.util.identity import canonical_json, encode
+from orchestrator.util.identity import canonical_json, encode, file_digest
 
 HASHED_BYTES = 256 * 2**20
 """Verification checks the content of files up to this size, and only the size of larger ones."""
@@ -110,7 +110,7 @@ class Artifact:
                 has = f"has {found.size} bytes" if found else "is missing"
                 raise CorruptArtifact(f"{self.address}/{name} {has}, its manifest says {size} bytes")
             if self.store.is_local:
-                changed = size <= HASHED_BYTES and sha256(self._in_folder(stored)) != digest
+                changed = size <= HASHED_BYTES and file_digest(self._in_folder(stored)) != digest
             else:
                 changed = found.tag != self.tags.get(name, found.tag) and self._stored_digest(stored) != digest
             if changed:
@@ -120,7 +120,7 @@ class Artifact:
         """The checksum of a remote file, downloaded past this machine's cache."""
         with node_cache().scratch() as folder:
             self.store.download(stored, folder / "stored")
-            return sha256(folder / "stored")
+            return file_digest(folder / "stored")
 
     def _in_folder(self, stored: str) -> Path:
         path = self.store.local_path(stored)

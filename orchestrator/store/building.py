@@ -16,11 +16,11 @@ from orchestrator.store.artifact import Artifact
 from orchestrator.store.build_progress import BuildProgress
 from orchestrator.store.files import Files
 from orchestrator.store.lease_owner import LeaseOwner
-from orchestrator.store.node_cache import node_cache, sha256
+from orchestrator.store.node_cache import node_cache
 from orchestrator.store.remote import DISK_ERRORS
 from orchestrator.store.snapshots import Snapshots
 from orchestrator.util.errors import UserError
-from orchestrator.util.identity import canonical_json, encode
+from orchestrator.util.identity import canonical_json, encode, file_digest
 
 STALE_ATTEMPT_SECONDS = 24 * 3600.0
 """An attempt's folder without a write for so long is abandoned. Fine-tuning can take most of a day before its first
@@ -76,7 +76,8 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
             yield builder
             built = {path.name: path for path in sorted(folder.iterdir()) if path.is_file() and path.name != OWNER_FILE}
             files = {
-                name: (f"{address}/{attempt}/{name}", path.stat().st_size, sha256(path)) for name, path in built.items()
+                name: (f"{address}/{attempt}/{name}", path.stat().st_size, file_digest(path))
+                for name, path in built.items()
             }
             tags = {} if store.is_local else _upload(store, built, f"{address}/{attempt}")
         except BaseException as error:

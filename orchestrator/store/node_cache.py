@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import shutil
 import tempfile
@@ -26,6 +25,7 @@ from pathlib import Path
 from orchestrator.store.files import NO_LINKS
 from orchestrator.store.remote import DISK_ERRORS, StoreUnavailable
 from orchestrator.util.errors import one_line
+from orchestrator.util.identity import file_digest
 from orchestrator.util.locks import LockHeld, file_lock
 from orchestrator.util.scratch import ScratchFolder, remove_abandoned
 from orchestrator.util.units import human_bytes, parse_bytes
@@ -207,19 +207,13 @@ def _link(path: Path, link: Path) -> Path:
     return link
 
 
-def sha256(path: Path) -> str:
-    """The sha256 of a file's content, in hexadecimal."""
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def _is_intact(path: Path, size: int, digest: str) -> bool:
     """Whether the file exists with this content. It is read unless it is unchanged since it was verified."""
     try:
         found = path.stat()
     except FileNotFoundError:
         return False
-    return found.st_size == size and (found.st_mtime == _VERIFIED or sha256(path) == digest)
+    return found.st_size == size and (found.st_mtime == _VERIFIED or file_digest(path) == digest)
 
 
 def _mark_verified(path: Path) -> None:

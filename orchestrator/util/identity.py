@@ -1,4 +1,4 @@
-"""Canonical encoding and fingerprints: equal values get equal names, on every machine and in every later version.
+"""Canonical encoding, fingerprints and checksums: equal values get equal names, on every machine and in every version.
 
 The fingerprinted objects hold everything that can change a number. They never hold paths, devices or worker counts.
 The encoder raises an error for a type it does not know. With ``str(value)`` instead, equal values could silently get
@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 FORMAT = 1
@@ -147,6 +148,12 @@ def fingerprint(value: Any) -> str:
     """Eight hexadecimal digits that identify ``value``: the start of the SHA-256 of its canonical JSON."""
     text = f"{FORMAT}:{canonical_json(value)}"
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def file_digest(path: Path, kind: str = "sha256") -> str:
+    """The checksum of a file's content (``sha256`` or ``md5``) in lower-case hexadecimal digits."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, kind).hexdigest()
 
 
 _UNSAFE = re.compile(r"[^a-z0-9_=,+]+")

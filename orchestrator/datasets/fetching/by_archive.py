@@ -7,9 +7,10 @@ from urllib.parse import unquote, urlsplit
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ArchiveRoute
-from orchestrator.datasets.fetching.download import announced_size, digest_of, download
+from orchestrator.datasets.fetching.download import announced_size, download
 from orchestrator.datasets.fetching.staging import FetchResult, StagingArea
 from orchestrator.datasets.fetching.unpack import unpack
+from orchestrator.util.identity import file_digest
 
 
 def fetch_archive(entry: DatasetEntry, staging: StagingArea) -> FetchResult:
@@ -20,7 +21,7 @@ def fetch_archive(entry: DatasetEntry, staging: StagingArea) -> FetchResult:
     download(entry.route.url, archive, checksum=entry.route.checksum, console=staging.console)
     staging.say(f"unpacking {archive.name}")
     unpack(archive, staging.folder)
-    return FetchResult(None, {archive.name: entry.route.checksum or f"sha256:{digest_of(archive, 'sha256')}"})
+    return FetchResult(None, {archive.name: entry.route.checksum or f"sha256:{file_digest(archive)}"})
 
 
 def archive_size(entry: DatasetEntry) -> int | None:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute
-from orchestrator.datasets.fetching.download import digest_of
 from orchestrator.datasets.fetching.staging import FetchResult, StagingArea
 from orchestrator.datasets.routes.class_folders import IMAGE_SUFFIXES
 from orchestrator.datasets.routes.shards import shards_of
 from orchestrator.util.errors import UserError
 from orchestrator.util.hub_errors import explain_hub_error
+from orchestrator.util.identity import file_digest
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoSibling
@@ -49,7 +49,7 @@ def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | No
             raise _explained(error, entry) from error
     checksums = {}
     for path, file in files.items():
-        found = digest_of(folder / path, "sha256")
+        found = file_digest(folder / path)
         if file.lfs and found != file.lfs.sha256:
             (folder / path).unlink()
             raise UserError(

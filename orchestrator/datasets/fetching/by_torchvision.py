@@ -19,10 +19,10 @@ from urllib.error import URLError
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import TorchvisionRoute
 from orchestrator.datasets.fetching.by_archive import file_name
-from orchestrator.datasets.fetching.download import digest_of, download
+from orchestrator.datasets.fetching.download import download
 from orchestrator.datasets.fetching.staging import FetchResult, StagingArea
 from orchestrator.util.errors import UserError
-from orchestrator.util.identity import fingerprint
+from orchestrator.util.identity import file_digest, fingerprint
 
 PACKED = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".zip")
 """Archives that are deleted after unpacking. ``.gz`` alone is not among them: some readers open such files."""
@@ -57,7 +57,7 @@ def fetch_by_torchvision(entry: DatasetEntry, staging: StagingArea) -> FetchResu
     for path in staging.folder.rglob("*"):
         if path.name.endswith(PACKED) and path.stat().st_nlink > 1:  # the other name is in downloads
             path.unlink()
-    return FetchResult(None, {path.name: f"sha256:{digest_of(path, 'sha256')}" for path in fetched.values()})
+    return FetchResult(None, {path.name: f"sha256:{file_digest(path)}" for path in fetched.values()})
 
 
 @contextlib.contextmanager
@@ -98,7 +98,7 @@ def _explained(error: Exception, entry: DatasetEntry, fetched: dict[str, Path]) 
     if isinstance(error, RuntimeError) and "corrupted" in reason and fetched:
         last = list(fetched.values())[-1]
         aside = last.with_name(f"{last.name}.wrong")
-        reason = f"{last.name} has the wrong checksum (its md5 is {digest_of(last, 'md5')})"
+        reason = f"{last.name} has the wrong checksum (its md5 is {file_digest(last, 'md5')})"
         last.replace(aside)
         hint = f"it was moved to {aside}; the same command fetches it again"
     return UserError(f"{entry.name} cannot be fetched by torchvision: {reason}", hint=hint)

@@ -8,7 +8,6 @@ its checksum where one is known, are right.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -22,6 +21,7 @@ from rich.console import Console
 
 from orchestrator.datasets.progress import show_progress
 from orchestrator.util.errors import UserError
+from orchestrator.util.identity import file_digest
 from orchestrator.util.units import human_bytes
 
 CONNECT_SECONDS, READ_SECONDS = 15.0, 60.0
@@ -76,12 +76,6 @@ def announced_size(url: str) -> int | None:
         return int(length) if response.ok and length.isdigit() and not is_page else None
     except requests.RequestException:
         return None
-
-
-def digest_of(path: Path, kind: str) -> str:
-    """A file's ``sha256`` or ``md5`` as lower-case hexadecimal digits."""
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, kind).hexdigest()
 
 
 def partial_path(target: Path) -> Path:
@@ -215,7 +209,7 @@ def _validator(response: requests.Response) -> str:
 
 def _check(target: Path, checksum: str, url: str) -> None:
     kind, _, wanted = checksum.partition(":")
-    found = digest_of(target, kind)
+    found = file_digest(target, kind)
     if found != wanted:
         aside = target.with_name(f"{target.name}.wrong")
         os.replace(target, aside)
