@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from orchestrator.cli.options import CatalogFiles, OwnCatalog, table_console
-from orchestrator.util.console import print_line
+from orchestrator.util.console import plain_table, print_line
 from orchestrator.util.errors import UserError
 
 app = typer.Typer(no_args_is_help=True, help="List backbones, and add models of open_clip.")
@@ -21,10 +20,9 @@ def list_backbones(catalog: CatalogFiles = None) -> None:
     from orchestrator.catalog import load_catalog, missing_weights
     from orchestrator.catalog.location import display_path
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    right = ("image", "patch", "parameters", "GFLOP")
-    for heading in ("backbone", "architecture", "weights", "activation", *right, "file"):
-        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+    numbers = ("image", "patch", "parameters", "GFLOP")
+    names = ("backbone", "architecture", "weights", "activation")
+    table = plain_table(*names, *numbers, "file", right=numbers, overflow="fold")
     loaded = load_catalog(catalog or ())
     for entry in loaded.backbones.values():
         weights = entry.weights.pretrained or Path(entry.weights.file or "").name

@@ -6,13 +6,15 @@ import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, GridName, StoreUrl, table_console
 from orchestrator.cli.workspace import open_workspace
+from orchestrator.util.console import plain_table
 from orchestrator.util.units import pluralize
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from orchestrator.planning.cell_list import ListedCell
 
 
@@ -71,10 +73,7 @@ def cells(
 
 def _table(shown: list[ListedCell]) -> Table:
     """One line for each cell; errors have a column if a listed cell has failed."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("state")
-    table.add_column("accuracy", justify="right")
-    table.add_column("seconds", justify="right")
+    table = plain_table("state", "accuracy", "seconds", right=("accuracy", "seconds"))
     table.add_column("method", no_wrap=True)
     table.add_column("cell", no_wrap=True, overflow="fold")
     errors = any(one.failure for one in shown)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.artifacts.head import Head
@@ -15,6 +14,7 @@ from orchestrator.catalog.location import display_path
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.store import Artifact, CorruptArtifact, Store
+from orchestrator.util.console import plain_table
 
 SHOWN_OPEN = 8
 
@@ -32,10 +32,8 @@ def source_table(catalog: Catalog, store: Store, backbone: str | None) -> Render
 def _of_one(
     entry: BackboneEntry, catalog: Catalog, tuned: Mapping[tuple[str, str], list[Artifact]], store: Store
 ) -> list[RenderableType]:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("dataset", "source", "accuracy", "zero-shot", "gain", "from"):
-        right = heading in ("accuracy", "zero-shot", "gain")
-        table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    numbers = ("accuracy", "zero-shot", "gain")
+    table = plain_table("dataset", "source", *numbers, "from", right=numbers, overflow="fold")
     left, limits = [], dict[str, None]()
     for dataset in catalog.datasets:
         checkpoint = catalog.checkpoints.get((entry.name, dataset))

@@ -6,7 +6,6 @@ import math
 from dataclasses import astuple, fields
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from bolt.protocol import Precision
@@ -15,6 +14,7 @@ from orchestrator.catalog import Catalog
 from orchestrator.planning.gpu_speeds import PRECISIONS, GpuKind, sustained_tflops
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.workload import PAPER_METHODS, Workload, workload
+from orchestrator.util.console import plain_table
 
 HOUR = 3600.0
 
@@ -44,11 +44,8 @@ def gpu_view(plan: Plan, gpu: GpuKind) -> RenderableType:
     parts = [("all to do", workload(plan, plan.todo))]
     if 0 < len(papers) < len(plan.todo):
         parts.append(("the paper's methods", workload(plan, papers)))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("", no_wrap=True)
-    precisions = (f"{name} h" for name in PRECISIONS if name in gpu.peaks)
-    for heading in ("cells", "EFLOP", *precisions, "CPU core-h"):
-        table.add_column(heading, justify="right")
+    numbers = ("cells", "EFLOP", *(f"{name} h" for name in PRECISIONS if name in gpu.peaks), "CPU core-h")
+    table = plain_table("", *numbers, right=numbers)
     lines = []
     for title, work in parts:
         found = {precision: gpu_seconds(work, plan.catalog, gpu, precision) for precision in PRECISIONS}

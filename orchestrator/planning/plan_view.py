@@ -22,6 +22,7 @@ from orchestrator.planning.packing import ASSUMED_GPU_MIB, HEADROOM, Demand, Pac
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.text_limits import text_limits
 from orchestrator.store import Store
+from orchestrator.util.console import plain_table
 from orchestrator.util.errors import UserError
 from orchestrator.util.machine import local_gpus
 from orchestrator.util.units import human_bytes
@@ -136,9 +137,5 @@ def _gpu(gpu_bytes: int | None) -> tuple[float, str]:
 
 
 def _table(first: str, *others: str) -> Table:
-    """A table without lines, its first column to the left and the others to the right."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(first)
-    for heading in others:
-        table.add_column(heading, justify="right")
-    return table
+    """A table with its first column to the left and the others to the right."""
+    return plain_table(first, *others, right=others)

@@ -7,14 +7,13 @@ from contextlib import nullcontext
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.progress.grid_state import GridState
 from orchestrator.progress.status_file import REMOTE_SECONDS, Status, read_status, read_statuses
 from orchestrator.progress.view import LiveView
 from orchestrator.store import Store
-from orchestrator.util.console import print_line
+from orchestrator.util.console import plain_table, print_line
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_duration
 
@@ -87,9 +86,7 @@ def store_view(store: Store) -> RenderableType:
     statuses = read_statuses(store.files)
     if not statuses:
         return Text(f"no grid was run in {store.url}")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("grid", "state", "cells", "failed", "left", "written"):
-        table.add_column(heading, justify="right" if heading in ("cells", "failed", "left") else "left")
+    table = plain_table("grid", "state", "cells", "failed", "left", "written", right=("cells", "failed", "left"))
     now = time.time()
     for status in statuses:
         shot = status.shot

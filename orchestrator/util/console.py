@@ -1,8 +1,14 @@
-"""Prints single lines and sentences."""
+"""Prints single lines and sentences, and makes plain tables."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def print_line(line: str, console: Console | None = None, style: str | None = None) -> None:
@@ -16,3 +22,16 @@ def print_line(line: str, console: Console | None = None, style: str | None = No
 def print_sentence(text: str, console: Console) -> None:
     """Print a sentence without a path or command in it. A terminal gets lines that end between words."""
     console.print(text, markup=False, highlight=False, soft_wrap=not console.is_terminal)
+
+
+def plain_table(*headings: str, right: Collection[str] = (), **column_options: Any) -> Table:
+    """A table without lines. The columns named in ``right`` are aligned to the right, the others to the left.
+
+    ``column_options`` go to rich's ``Table.add_column``, for every column.
+    """
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left", **column_options)
+    return table
