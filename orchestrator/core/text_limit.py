@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orchestrator.util.units import listed
+
 _SHOWN_GROUPS = 4
 _SHOWN_CLASSES = 6
 
@@ -42,7 +44,6 @@ class TextLimit:
         """The classes that share a vector: ``grass = industry; cat = dog``."""
         groups = [
             " = ".join(group[:_SHOWN_CLASSES]) + f" = ... ({len(group)} in all)" * (len(group) > _SHOWN_CLASSES)
-            for group in self.shared[:_SHOWN_GROUPS]
+            for group in self.shared
         ]
-        more = len(self.shared) - _SHOWN_GROUPS
-        return "; ".join(groups) + (f"; and {more} more" if more > 0 else "")
+        return listed(groups, _SHOWN_GROUPS, "; ")

@@ -19,7 +19,7 @@ from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
 from orchestrator.datasets.verify import Verified, exclude_broken, verify_dataset
 from orchestrator.util.errors import UserError
-from orchestrator.util.units import pluralize
+from orchestrator.util.units import listed, pluralize
 
 USUAL_SHOTS = (1, 2, 4, 8, 16)
 SHOWN_BROKEN = 20
@@ -194,12 +194,9 @@ def _settle_broken(found: Verified, options: DatasetOptions, data_root: Path) ->
     if options.exclude_broken:
         exclude_broken(found, data_root)
         return
-    listed = [f"{broken.origin}: {broken.reason}" for broken in found.broken[:SHOWN_BROKEN]]
-    if len(found.broken) > SHOWN_BROKEN:
-        listed.append(f"... and {len(found.broken) - SHOWN_BROKEN} more")
+    lines = listed([f"{broken.origin}: {broken.reason}" for broken in found.broken], SHOWN_BROKEN, "\n  ")
     raise UserError(
-        f"{len(found.broken)} of {sum(found.manifest.counts.values())} images cannot be decoded:\n  "
-        + "\n  ".join(listed),
+        f"{len(found.broken)} of {sum(found.manifest.counts.values())} images cannot be decoded:\n  {lines}",
         hint="repair or remove them, or exclude them with --exclude-broken",
     )
 

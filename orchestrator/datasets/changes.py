@@ -10,7 +10,7 @@ import hashlib
 import json
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import RawDataset
 from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError
-from orchestrator.util.units import pluralize
+from orchestrator.util.units import listed, pluralize
 
 SHOWN = 4
 _UNDECODABLE = "cannot be decoded"
@@ -172,12 +172,12 @@ def _file_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile],
         new = {path for path, image in now.items() if image.part == part}
         for paths, word in ((old - new, "removed"), (new - old, "added")):
             if paths:
-                lines.append(f"{pluralize(len(paths), f'{part} image')} {word}: {_listed(sorted(paths))}")
+                lines.append(f"{pluralize(len(paths), f'{part} image')} {word}: {listed(sorted(paths), SHOWN)}")
     other = [path for path, image in now.items() if path in before and before[path].digest != image.digest]
     if other:
         whole = sum(path in before for path in now)
-        have = "has" if len(other) == 1 else "have"
-        lines.append(f"{len(other)} of {pluralize(whole, 'image')} {have} other content: {_listed(sorted(other))}")
+        have, shown = "has" if len(other) == 1 else "have", listed(sorted(other), SHOWN)
+        lines.append(f"{len(other)} of {pluralize(whole, 'image')} {have} other content: {shown}")
         lines += _unreadable(raw, set(other))
     return lines
 
@@ -193,10 +193,6 @@ def _unreadable(raw: RawDataset, paths: set[str]) -> list[str]:
                 except UNREADABLE as error:
                     lines.append(f"{part.origin(index)} {_UNDECODABLE}: {why_unreadable(error)}")
     return lines
-
-
-def _listed(paths: Sequence[str]) -> str:
-    return ", ".join(paths[:SHOWN]) + (", ..." if len(paths) > SHOWN else "")
 
 
 def _read(entry: DatasetEntry, data_root: Path | None) -> dict[str, ImageFile] | None:

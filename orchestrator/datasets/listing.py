@@ -16,7 +16,7 @@ from orchestrator.datasets.adding import USUAL_SHOTS, Added
 from orchestrator.datasets.fetching import FETCHERS
 from orchestrator.datasets.state import State, bytes_in, other_data, read_record, state_of
 from orchestrator.datasets.verify import Verified
-from orchestrator.util.units import human_bytes
+from orchestrator.util.units import human_bytes, listed
 
 SHOWN_NAMES = 10
 SHOWN_CLASSES = 12
@@ -109,11 +109,10 @@ def added_lines(
     """
     entry = added.entry
     words = [f"{name} -> {word!r}" if name != word else repr(word) for name, word in added.words.items()]
-    more = f", ... ({len(words)} in all)" if len(words) > SHOWN_CLASSES else ""
     lines = [
         f"{entry.name}: {entry.classes} classes, {entry.sizes.train} training images, {entry.sizes.test} test "
         f"images ({entry.splits.recipe.replace('_', ' ')})",
-        f"  classes: {', '.join(words[:SHOWN_CLASSES])}{more}",
+        f"  classes: {listed(words, SHOWN_CLASSES)}",
         f"  prompts: {', '.join(entry.prompts) if not isinstance(entry.prompts, str) else entry.prompts}",
         *(f"  note: {note}" for note in added.notes),
     ]

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from orchestrator.store import Store
 from orchestrator.store.results import Result
 from orchestrator.util.errors import UserError, one_line, short_repr, shorten
+from orchestrator.util.units import listed
 
 NEAREST = 3
 """Number of ids that are suggested for an unknown one."""
@@ -30,8 +31,7 @@ def find_result(store: Store, wanted: str) -> Result:
         what = f"unknown cell {short_repr(wanted)}"
         raise UserError(what, where=store.url, hint=f"{hint}\n  `cells GRID` lists the cells of a grid")
     if len(found) > 1:
-        shown = "\n  ".join(found[:8]) + (f"\n  ... ({len(found)} in all)" if len(found) > 8 else "")
-        raise UserError(f"{len(found)} cells begin with {wanted!r}", where=store.url, hint=shown)
+        raise UserError(f"{len(found)} cells begin with {wanted!r}", where=store.url, hint=listed(found, 8, "\n  "))
     try:
         return store.read_result(found[0])
     except ValueError as error:

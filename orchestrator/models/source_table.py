@@ -15,6 +15,7 @@ from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.store import Artifact, CorruptArtifact, Store
 from orchestrator.util.console import plain_table
+from orchestrator.util.units import listed
 
 SHOWN_OPEN = 8
 
@@ -59,8 +60,7 @@ def _of_one(
     if table.row_count:
         parts += [table, *(Text(sentence, "yellow") for sentence in limits)]
     if left:
-        names = ", ".join(left[:SHOWN_OPEN]) + (f" and {len(left) - SHOWN_OPEN} more" * (len(left) > SHOWN_OPEN))
-        parts.append(Text(f"not fine-tuned yet: {names}"))
+        parts.append(Text(f"not fine-tuned yet: {listed(left, SHOWN_OPEN)}"))
     return [*parts, Text()]
 
 

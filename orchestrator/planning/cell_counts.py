@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.util.units import pluralize
+from orchestrator.util.units import listed, pluralize
 
 SHOWN_DAMAGED = 6
 
@@ -33,12 +32,6 @@ class CellCounts:
         """The counts in one line, and the damaged results in a second one if there are any."""
         line = f"{pluralize(self.total, 'cell')}: {self.done} done, {self.todo} to do, {self.failed} failed"
         if self.damaged:
-            named = first_names(self.damaged, SHOWN_DAMAGED)
+            named = listed(self.damaged, SHOWN_DAMAGED)
             line += f"\n{pluralize(len(self.damaged), 'damaged result')} set aside, to be measured again: {named}"
         return line
-
-
-def first_names(names: Sequence[str], most: int) -> str:
-    """The first ``most`` names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

@@ -18,7 +18,7 @@ from orchestrator.datasets.state import other_data
 from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
-from orchestrator.util.units import human_bytes
+from orchestrator.util.units import human_bytes, listed
 
 SHOWN_KINDS = 4
 SHOWN_ERRORS = 4
@@ -62,9 +62,8 @@ def check_inputs(plan: Plan) -> None:
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        shown = "\n".join(f"- {error}" for error in errors[:SHOWN_ERRORS])
-        more = f"\n- ... and {len(errors) - SHOWN_ERRORS} more" if len(errors) > SHOWN_ERRORS else ""
-        raise UserError(f"{len(missing)} inputs are missing; nothing was started:\n{shown}{more}")
+        shown = listed([str(error) for error in errors], SHOWN_ERRORS, "\n- ")
+        raise UserError(f"{len(missing)} inputs are missing; nothing was started:\n- {shown}")
 
 
 def _has_common_remedy(plan: Plan, name: str) -> bool:

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.core.text_limit import TextLimit
-from orchestrator.planning.cell_counts import first_names
 from orchestrator.planning.checks import bytes_to_build, check_disk_space, check_inputs, disk_line
 from orchestrator.planning.cost import same_but_seed
 from orchestrator.planning.estimate import estimate_line
@@ -25,7 +24,7 @@ from orchestrator.store import Store
 from orchestrator.util.console import plain_table
 from orchestrator.util.errors import UserError
 from orchestrator.util.machine import local_gpus
-from orchestrator.util.units import human_bytes
+from orchestrator.util.units import human_bytes, listed
 
 SHOWN_METHODS = 4
 SHOWN_LIMITS = 6
@@ -70,7 +69,7 @@ def limit_lines(limits: Sequence[TextLimit]) -> list[str]:
     lines = [line for limit in limits[:SHOWN_LIMITS] for line in (limit.sentence, f"  equal: {limit.shared_words}")]
     if len(limits) > SHOWN_LIMITS:
         others = [limit.dataset for limit in limits[SHOWN_LIMITS:]]
-        lines.append(f"equal class vectors also in {first_names(others, SHOWN_LIMITS)}")
+        lines.append(f"equal class vectors also in {listed(others, SHOWN_LIMITS)}")
     return lines
 
 
@@ -120,7 +119,7 @@ def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
         shown = (demands.get((method, backbone)) for backbone in backbones)
         alike.setdefault(tuple(demand.summary if demand else "-" for demand in shown), []).append(method)
     for row, methods in alike.items():
-        table.add_row(f"  {first_names(methods, SHOWN_METHODS)}", *row)
+        table.add_row(f"  {listed(methods, SHOWN_METHODS)}", *row)
     measured = any(demand.mib is not None for demand in demands.values())
     basis = f"measured: with {human_bytes(CONTEXT_MIB * 2**20)} assumed for CUDA itself, x {HEADROOM:g}; " * measured
     basis += "assumed: a whole GPU where a tower is trained, else a quarter"

@@ -1,8 +1,9 @@
-"""Print and parse quantities: counts, bytes and durations."""
+"""Print and parse quantities: counts, bytes, durations and lists of names."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from orchestrator.util.errors import UserError, short_repr
 
@@ -13,6 +14,12 @@ UNITS = {"": 1, **{prefix: 1000**power for power, prefix in enumerate("KMGT", 1)
 def pluralize(count: int | str, what: str) -> str:
     """A count with its noun in the singular or plural: ``1 dataset``, ``8 datasets``, ``3 / 4 test sets``."""
     return f"{count} {what}" if str(count) == "1" else f"{count} {what}s"
+
+
+def listed(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+    """The first ``most`` texts, and how many more there are: ``a, b and 3 more``."""
+    more = len(texts) - most
+    return separator.join(texts[:most]) + (f"{separator.replace(',', '')}and {more} more" if more > 0 else "")
 
 
 def human_bytes(count: float) -> str:

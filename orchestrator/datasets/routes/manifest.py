@@ -10,6 +10,7 @@ from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ManifestRoute, is_inside
 from orchestrator.datasets.part import RouteContents, file_part
 from orchestrator.util.errors import UserError
+from orchestrator.util.units import listed
 
 SHOWN = 10
 
@@ -100,5 +101,5 @@ def _check_rows(paths: Sequence[str], labels: Sequence[str], folder: Path, table
         if not (folder / path).is_file():
             missing.append(path)
     if missing:
-        listed = "\n  ".join([*missing[:SHOWN], *(["..."] if len(missing) > SHOWN else [])])
-        raise UserError(f"{len(missing)} of {len(paths)} images are not there:\n  {listed}", where=str(table))
+        lines = listed(missing, SHOWN, "\n  ")
+        raise UserError(f"{len(missing)} of {len(paths)} images are not there:\n  {lines}", where=str(table))
