@@ -20,28 +20,16 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bolt.clip.tensor_names import matrix_names
-from bolt.methods.base import Method, TowerPasses, register
-from bolt.methods.common.merging import adapt_by_merging, mean_task_vectors
-from bolt.methods.common.scale_selection import images_scored
+from bolt.methods.base import Method, register
+from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, merging_passes
 from bolt.spectral.directions import top_directions
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
 
 
 @dataclass(frozen=True)
-class IsoCSettings:
-    """The candidate scales.
-
-    Attributes:
-        alphas: candidate scales. The most accurate on the support is used; of equals the smallest. The default is the
-            official grid, 0.1 to 3 in steps of 0.1.
-    """
-
-    alphas: tuple[float, ...] = tuple(step / 10 for step in range(1, 31))
-
-    def __post_init__(self) -> None:
-        if not self.alphas:
-            raise ValueError("alphas names at least one candidate")
+class IsoCSettings(MergingSettings):
+    """The candidate scales."""
 
 
 def isotropic(matrix: Tensor) -> Tensor:
@@ -80,7 +68,7 @@ register(
         uses_mean_task_vector=True,
         changes_tower=True,
         names_new_classes=True,
-        tower_passes=lambda support_size, settings: TowerPasses(forward=images_scored(settings.alphas, support_size)),
+        tower_passes=merging_passes,
         test_settings={"alphas": (0.3, 1.0)},
     )
 )

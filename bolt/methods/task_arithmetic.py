@@ -14,26 +14,17 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bolt.methods.base import Method, TowerPasses, register
-from bolt.methods.common.merging import adapt_by_merging, mean_task_vectors
-from bolt.methods.common.scale_selection import images_scored
+from bolt.methods.base import Method, register
+from bolt.methods.common.merging import MergingSettings, adapt_by_merging, mean_task_vectors, merging_passes
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
 
 
 @dataclass(frozen=True)
-class TaskArithmeticSettings:
-    """The candidate scales.
-
-    Attributes:
-        alphas: candidate scales of the sum. The most accurate on the support is used; of equals the smallest.
-    """
+class TaskArithmeticSettings(MergingSettings):
+    """The candidate scales of the sum."""
 
     alphas: tuple[float, ...] = tuple(step / 20 for step in range(1, 21))
-
-    def __post_init__(self) -> None:
-        if not self.alphas:
-            raise ValueError("alphas names at least one candidate")
 
 
 def adapt(task: Task, settings: TaskArithmeticSettings) -> Adapted:
@@ -60,7 +51,7 @@ register(
         uses_mean_task_vector=True,
         changes_tower=True,
         names_new_classes=True,
-        tower_passes=lambda support_size, settings: TowerPasses(forward=images_scored(settings.alphas, support_size)),
+        tower_passes=merging_passes,
         test_settings={"alphas": (0.1, 0.3)},
     )
 )

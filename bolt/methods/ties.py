@@ -28,21 +28,19 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bolt.methods.base import Method, TowerPasses, register
-from bolt.methods.common.merging import adapt_by_merging
-from bolt.methods.common.scale_selection import images_scored
+from bolt.methods.base import Method, register
+from bolt.methods.common.merging import MergingSettings, adapt_by_merging, merging_passes
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task
 
 
 @dataclass(frozen=True)
-class TiesSettings:
+class TiesSettings(MergingSettings):
     """How the task vectors are trimmed and merged, and the candidate scales.
 
     Attributes:
         keep_percent: how many per cent of the entries of a task vector are kept.
         merge: the ``mean`` of the values that agree with the elected sign, or their ``sum``.
-        alphas: candidate scales. The most accurate on the support is used; of equals the smallest.
     """
 
     keep_percent: float = 20.0
@@ -50,8 +48,9 @@ class TiesSettings:
     alphas: tuple[float, ...] = tuple(step / 10 for step in range(1, 26))
 
     def __post_init__(self) -> None:
-        if not 0 < self.keep_percent <= 100 or not self.alphas:
-            raise ValueError("keep_percent lies in (0, 100] and alphas names at least one candidate")
+        super().__post_init__()
+        if not 0 < self.keep_percent <= 100:
+            raise ValueError(f"keep_percent lies in (0, 100], unlike {self.keep_percent}")
         if self.merge not in ("mean", "sum"):
             raise ValueError(f"merge is mean or sum, not {self.merge!r}")
 
@@ -123,7 +122,7 @@ register(
         uses_sources=True,
         changes_tower=True,
         names_new_classes=True,
-        tower_passes=lambda support_size, settings: TowerPasses(forward=images_scored(settings.alphas, support_size)),
+        tower_passes=merging_passes,
         test_settings={"alphas": (0.3, 1.0)},
     )
 )

@@ -6,14 +6,15 @@ An update maps open_clip tensor names to tensors in open_clip's orientation.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from bolt.clip.tensor_names import PROJECTION, tensor_names
 from bolt.clip.tower import ImageTower
-from bolt.methods.common.scale_selection import choose_scale
+from bolt.methods.base import TowerPasses
+from bolt.methods.common.scale_selection import choose_scale, images_scored
 from bolt.spectral.sources import Sources
 from bolt.task.task import Adapted, Task, cosine_classifier
 
@@ -45,12 +46,25 @@ def with_update(tower: ImageTower, update: Mapping[str, Tensor], scale: float = 
     return copy.requires_grad_(False)
 
 
-class MergingSettings(Protocol):
-    """Settings of a method that merges."""
+@dataclass(frozen=True)
+class MergingSettings:
+    """The settings that all merging methods have.
 
-    @property
-    def alphas(self) -> tuple[float, ...]:
-        """The candidate scales."""
+    Attributes:
+        alphas: candidate scales. The most accurate on the support is used; of equals the smallest. The default, 0.1 to
+            3 in steps of 0.1, is the official grid of Iso-C and TSV-M.
+    """
+
+    alphas: tuple[float, ...] = tuple(step / 10 for step in range(1, 31))
+
+    def __post_init__(self) -> None:
+        if not self.alphas:
+            raise ValueError("alphas names at least one candidate")
+
+
+def merging_passes(support_size: int, settings: MergingSettings) -> TowerPasses:
+    """The images that choosing the scale takes through the tower."""
+    return TowerPasses(forward=images_scored(settings.alphas, support_size))
 
 
 def adapt_by_merging(

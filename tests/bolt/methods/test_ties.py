@@ -104,5 +104,5 @@ def test_tiny_supports_are_enough(shots: int, classes: int, backbone: Backbone) 
 def test_settings_are_checked() -> None:
     refused: list[dict[str, Any]] = [{"keep_percent": 0}, {"keep_percent": 101}, {"alphas": []}, {"merge": "max"}]
     for wrong in refused:
-        with pytest.raises(ValueError, match=r"keep_percent|merge"):
+        with pytest.raises(ValueError, match=r"keep_percent|merge|alphas"):
             TIES.configure(wrong)
