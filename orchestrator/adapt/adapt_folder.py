@@ -21,7 +21,7 @@ from bolt.model.checkpoint_sources import checkpoint_paths
 from bolt.model.loading import load_model
 from bolt.model.model import Model
 from orchestrator.adapt.adaptation import Adaptation, Request
-from orchestrator.adapt.checks import check_request, writing
+from orchestrator.adapt.checks import check_request
 from orchestrator.adapt.choice import Choice, choose
 from orchestrator.adapt.held_out_fold import threads_for
 from orchestrator.adapt.own_images import OwnImages, prepare_images
@@ -40,7 +40,7 @@ from orchestrator.core.settings import RunSettings
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.models.adoption import adopt_checkpoints
 from orchestrator.store.results import Evaluation
-from orchestrator.util.atomic_files import replacing
+from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import pluralize
 
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 COMPARED_IMAGES = 16
 LOGIT_TOLERANCE = 1e-5
 """A model that is read back has to give the logits of these images again, up to rounding."""
+
+KEPT = "what is finished is kept: make room or name another folder, and run the command again"
 
 TINY_WARNING = "tiny-clip was trained on drawings only: this shows that the command works, not what CLIP can do"
 
@@ -74,9 +76,9 @@ def adapt_folder(
     texts = candidate_texts(request.backbone, request.methods, with_sources=request.sources is not None)
     entry = catalog.backbone(request.backbone)
     fetch_weights(entry, status)
-    with writing("--store", f"the working folder {request.work}"):
+    with writing(f"the working folder {request.work}", "--store", KEPT):
         request.work.mkdir(parents=True, exist_ok=True)
-    with show_decoding() as advance, writing("--store", f"the working folder {request.work}"):
+    with show_decoding() as advance, writing(f"the working folder {request.work}", "--store", KEPT):
         images = prepare_images(
             request.folder, request.work, request.catalog_files, request.data_root, request.images, advance
         )
@@ -219,7 +221,7 @@ def _save(model: Model, trials: Trials, done: Adaptation) -> None:
     task: Task = make_task(cell, loaded)
     pixels = task.support.pixels(0, torch.arange(min(COMPARED_IMAGES, len(task.support))))
     staged = request.model.with_name(f".{request.model.name}.checking")
-    with writing("-o", f"the model {request.model}"):
+    with writing(f"the model {request.model}", "-o", KEPT):
         request.page.parent.mkdir(parents=True, exist_ok=True)
         with replacing(request.page) as temporary:
             temporary.write_text(adapt_page(done), encoding="utf-8")
@@ -229,5 +231,5 @@ def _save(model: Model, trials: Trials, done: Adaptation) -> None:
     ours, theirs = model.logits(pixels), again.logits(pixels)
     if not float((ours - theirs).abs().max()) <= LOGIT_TOLERANCE * float(ours.abs().max()):
         raise UserError(f"the model read back from {staged} gives other logits", hint="do not use it")
-    with writing("-o", f"the model {request.model}"):
+    with writing(f"the model {request.model}", "-o", KEPT):
         staged.rename(request.model)

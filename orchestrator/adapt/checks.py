@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -53,16 +51,3 @@ def check_request(request: Request, catalog: Catalog) -> None:
         above = next(parent for parent in (path, *path.parents) if parent.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise UserError(f"{path} cannot be made: {above} is no folder that can be written to", where=option)
-
-
-@contextmanager
-def writing(option: str, what: str) -> Iterator[None]:
-    """Raise ``UserError`` in place of the ``OSError`` of a full disk or a folder that cannot be written to."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"{what} cannot be written: {error}",
-            where=option,
-            hint="what is finished is kept: make room or name another place, and run the command again",
-        ) from None

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, GridName, StoreUrl, run_settings
-from orchestrator.util.atomic_files import replacing
+from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError, unknown_name
 from orchestrator.util.units import pluralize
@@ -44,9 +44,6 @@ def results(
     if output is None:
         sys.stdout.buffer.write(content)
         return
-    try:
-        with replacing(output) as partial:
-            partial.write_bytes(content)
-    except OSError as error:
-        raise UserError(f"the table cannot be written: {error.strerror or error}", where=f"-o {output}") from None
+    with writing("the table", f"-o {output}"), replacing(output) as partial:
+        partial.write_bytes(content)
     print_line(f"{output}: {pluralize(len(rows), 'row')}")

@@ -19,7 +19,7 @@ from orchestrator.datasets.images import thread_map, why_unreadable
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import Part, RawDataset
 from orchestrator.datasets.splits import SplitManifest, split_manifest
-from orchestrator.util.atomic_files import replacing
+from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.errors import UserError
 
 UPRIGHT = 1
@@ -161,9 +161,6 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
         raise UserError(
             f"the name {unlistable[0]!r} has a tab or a line break, so it cannot be listed", hint="rename it"
         )
-    try:
-        with replacing(path) as temporary:
-            temporary.write_text("".join(f"{o}\t{reason}\n" for o, reason in sorted(listed.items())), encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"the list of excluded images cannot be written: {error}", where=str(path)) from None
+    with writing("the list of excluded images", str(path)), replacing(path) as temporary:
+        temporary.write_text("".join(f"{o}\t{reason}\n" for o, reason in sorted(listed.items())), encoding="utf-8")
     return path

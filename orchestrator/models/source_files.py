@@ -10,7 +10,7 @@ from pathlib import Path
 from orchestrator.artifacts.source_model import TOWER_FILE, source_address
 from orchestrator.models.find_result import find_result
 from orchestrator.store import Artifact, CorruptArtifact, Store
-from orchestrator.util.atomic_files import replacing
+from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.errors import UserError, unknown_name
 
 KINDS = ("SourceModel", "AdoptedSource")
@@ -37,13 +37,11 @@ def export_sources(store: Store, folder: Path, *, backbone: str | None = None, c
         targets.append(folder / f"{name if datasets[name] == 1 else f'{name}--{digest[:8]}'}.safetensors")
     if there := [path for path in targets if path.exists()]:
         raise UserError(f"{there[0]} is there already", where="FOLDER", hint="name another folder, or remove the file")
-    try:
+    with writing("the source models", str(folder)):
         folder.mkdir(parents=True, exist_ok=True)
         for artifact, target in zip(found, targets, strict=True):
             with replacing(target) as temporary:
                 shutil.copyfile(artifact.path(TOWER_FILE), temporary)
-    except OSError as error:
-        raise UserError(f"the source models cannot be written: {error.strerror or error}", where=str(folder)) from None
     return targets
 
 

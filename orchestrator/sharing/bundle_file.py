@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.util.atomic_files import replacing
+from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.errors import UserError
 
 FORMAT = 1
@@ -63,11 +63,8 @@ def write_bundle(path: Path, manifest: Mapping[str, Any], files: Mapping[str, by
             archive.writestr(entry, content)
         archive.comment = b"-" * _COMMENT_SIZE  # the size stands before it, so it counts as well
     body = stream.getvalue()[:-_COMMENT_SIZE]
-    try:
-        with replacing(path) as partial:
-            partial.write_bytes(body + _COMMENT + _digest(body).encode())
-    except OSError as error:
-        raise UserError(f"the bundle cannot be written: {error.strerror or error}", where=f"-o {path}") from None
+    with writing("the bundle", f"-o {path}"), replacing(path) as partial:
+        partial.write_bytes(body + _COMMENT + _digest(body).encode())
 
 
 def read_bundle(path: Path) -> BundleFile:

@@ -1,4 +1,4 @@
-"""Writing a file in one step: whoever reads it, or finds it after a crash, sees the old file or the whole new one."""
+"""Writing files: in one step, so that a reader sees the old file or the whole new one; and errors for people."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from orchestrator.util.errors import UserError
 
 
 @contextmanager
@@ -27,3 +29,17 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(what: str, where: str, hint: str = "") -> Iterator[None]:
+    """Raise ``UserError`` in place of an ``OSError`` of the block: a full disk, a folder that cannot be written to.
+
+    Args:
+        what: what is written, such as ``the table``.
+        where: the option or the folder that the error names.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{what} cannot be written: {error.strerror or error}", where=where, hint=hint) from None
