@@ -166,17 +166,10 @@ def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: Loaded
         for (name, correct, total), (_, before, _) in zip(found, recorded, strict=True)
         if correct != before
     )
-    then, now = (
-        {"device": manifest.device, "threads": str(manifest.threads), **manifest.versions}
-        for manifest in (result.manifest, make_manifest(loaded, ()))
-    )
-    differing = [
-        f"{name} {then.get(name, '?')} then, {now.get(name, '?')} now"
-        for name in {**then, **now}
-        if then.get(name) != now.get(name)
-    ]
+    differing = result.manifest.differences(make_manifest(loaded, ()))
     if differing:
-        return (f"{what} ({'; '.join(differing)})",)
+        listed = "; ".join(f"{name} {then} then, {now} now" for name, (then, now) in differing.items())
+        return (f"{what} ({listed})",)
     raise UserError(
         f"the model does not score as its cell did: {what}",
         hint="device and package versions are the same, so the store or the code has changed since then",

@@ -15,7 +15,7 @@ from typing import Literal
 
 from orchestrator.store import Store
 from orchestrator.store.files import Files
-from orchestrator.store.predictions import parse_predictions, predictions_file
+from orchestrator.store.predictions import checked_predictions
 from orchestrator.store.results import Result
 from orchestrator.util.errors import UserError
 
@@ -175,14 +175,8 @@ def _merge_cell(store: Store, entry: _Entry, mine: Result | None) -> Literal["ta
 
 def _checked(entry: _Entry) -> Result:
     """The result of an entry. Raises ``ValueError`` if the result or its predictions are damaged."""
-    result = Result.from_json(entry.result.decode("utf-8", "replace"))
-    if result.cell.id != entry.cell_id:
-        raise ValueError(f"the file called {entry.cell_id} holds {result.cell.id}")
-    if result.predictions is not None:
-        content = entry.predictions
-        if content is None or predictions_file(content) != result.predictions:
-            raise ValueError("the predictions are missing, or their checksum differs")
-        parse_predictions(content, result.evaluations)
+    result = Result.of_cell(entry.cell_id, entry.result)
+    checked_predictions(entry.predictions, result)
     return result
 
 

@@ -96,17 +96,8 @@ def _measure_again(result: Result, stored: tuple[StoredPredictions, ...] | None,
         pairs = zip(stored, parse_predictions(measurement.predictions, now.evaluations), strict=True)
         other = sum(int(np.sum(then.predicted != again.predicted)) for then, again in pairs)
     same = now.evaluations == result.evaluations and not other
-    differing = {
-        name: (then, again)
-        for name, then in _made_with(result).items()
-        if (again := _made_with(now).get(name, "none")) != then
-    }
+    differing = result.manifest.differences(now.manifest)
     return Rerun(cell_id, accuracy, now.evaluations[0].accuracy, other, same, differing)
-
-
-def _made_with(result: Result) -> dict[str, str]:
-    manifest = result.manifest
-    return {"device": manifest.device, "threads": str(manifest.threads), **manifest.versions}
 
 
 def _check_identities(drawn: list[Result], loaded: LoadedArtifacts) -> None:

@@ -10,7 +10,7 @@ from orchestrator.core.cell import Cell
 from orchestrator.sharing.bundle import CELLS, TEXT_LIMITS, read_cells, read_text_limits
 from orchestrator.sharing.bundle_file import MANIFEST, BundleFile, Problem, read_bundle
 from orchestrator.sharing.derived import Measured, derived_files, first_difference
-from orchestrator.store.predictions import StoredPredictions, parse_predictions, predictions_file
+from orchestrator.store.predictions import StoredPredictions, checked_predictions
 from orchestrator.store.results import Result
 
 
@@ -83,15 +83,11 @@ def read_records(
             if cell_id not in cells or result.cell != cells[cell_id][0]:
                 raise ValueError(f"it is the result of {result.cell.id}, which is no cell of that name in {CELLS}")
             if result.predictions is not None:
-                array_file = f"results/{cell_id}.npz"
-                arrays = bundle.files.get(array_file, b"")
-                if predictions_file(arrays) != result.predictions:
-                    problems.append(Problem(array_file, "it is missing, or it is not the one that its result names"))
-                    continue
-                predictions[cell_id] = parse_predictions(arrays, result.evaluations)
+                file = f"{cell_id}.npz"
+                predictions[cell_id] = checked_predictions(bundle.files.get(f"results/{file}"), result)
             results[cell_id] = result
         except ValueError as error:
-            problems.append(Problem(name, str(error)))
+            problems.append(Problem(f"results/{file}", str(error)))
     return [results[cell_id] for cell_id in cells if cell_id in results], predictions, problems
 
 

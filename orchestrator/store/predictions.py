@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.store.results import Evaluation, PredictionsFile
+from orchestrator.store.results import Evaluation, PredictionsFile, Result
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,6 +73,18 @@ def predictions_content(splits: Iterable[StoredPredictions]) -> bytes:
 def predictions_file(content: bytes) -> PredictionsFile:
     """Size and checksum of a predictions file."""
     return PredictionsFile(len(content), hashlib.sha256(content).hexdigest())
+
+
+def checked_predictions(content: bytes | None, result: Result) -> tuple[StoredPredictions, ...]:
+    """The predictions of a result, read from its predictions file; none for a result that was written without one.
+
+    Raises ``ValueError`` if the file is missing, has another checksum than the result says, or does not fit the result.
+    """
+    if result.predictions is None:
+        return ()
+    if content is None or predictions_file(content) != result.predictions:
+        raise ValueError("the predictions are missing, or their checksum differs")
+    return parse_predictions(content, result.evaluations)
 
 
 def parse_predictions(content: bytes, evaluations: Sequence[Evaluation]) -> tuple[StoredPredictions, ...]:

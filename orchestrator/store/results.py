@@ -124,6 +124,17 @@ class Manifest:
     precision: str = ""
     cuda_graphs: bool = False
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """What can change the last bits of a number: the device, the threads and the packages' versions."""
+        return {"device": self.device, "threads": str(self.threads), **self.versions}
+
+    def differences(self, now: Manifest) -> dict[str, tuple[str, str]]:
+        """What of the environment differs: name -> (in this manifest, in the other one)."""
+        ours, theirs = self.environment, now.environment
+        names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+        return {name: (ours.get(name, "none"), theirs.get(name, "none")) for name in names}
+
 
 @dataclass(frozen=True)
 class PredictionsFile:
@@ -189,6 +200,14 @@ class Result:
         record = {"format": RESULT_FORMAT, "id": self.cell.id, **body, "status": "finished"}
         text = json.dumps(record, indent=1).removesuffix("\n}")
         return f'{text}{_CHECKSUM_KEY}{_checksum(text)}"\n}}'
+
+    @classmethod
+    def of_cell(cls, cell_id: str, content: bytes) -> Result:
+        """The result in a cell's file. Raises ``ValueError`` as :meth:`from_json`, and for the result of another cell."""
+        result = cls.from_json(content.decode("utf-8", "replace"))
+        if result.cell.id != cell_id:
+            raise ValueError(f"the file called {cell_id} holds {result.cell.id}")
+        return result
 
     @classmethod
     def from_json(cls, text: str) -> Result:

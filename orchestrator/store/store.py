@@ -14,7 +14,7 @@ from orchestrator.store.build_progress import BuildProgressCache
 from orchestrator.store.building import Builder, building
 from orchestrator.store.files import Files, FileVersion
 from orchestrator.store.local_mirror import fetch_folder, read_small_files
-from orchestrator.store.predictions import StoredPredictions, parse_predictions, predictions_file
+from orchestrator.store.predictions import StoredPredictions, checked_predictions, predictions_file
 from orchestrator.store.results import Failure, Result
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import canonical_json
@@ -105,7 +105,7 @@ class Store:
 
     def read_result(self, cell_id: str) -> Result:
         """One result. Raises ``FileNotFoundError``, or ``ValueError`` for a damaged file."""
-        return _result(cell_id, self.files.read(f"results/{cell_id}.json"))
+        return Result.of_cell(cell_id, self.files.read(f"results/{cell_id}.json"))
 
     def read_results(self, cells: Iterable[Cell]) -> tuple[list[Result], list[str]]:
         """The existing results of ``cells``, and the ids whose result or predictions are damaged.
@@ -132,7 +132,7 @@ class Store:
                     gone.add(name)
                     continue
                 try:
-                    result = _result(name, content)
+                    result = Result.of_cell(name, content)
                     self._check_predictions(result, wanted[name][1])
                     self._results[name] = wanted[name], result
                 except ValueError:
@@ -153,11 +153,8 @@ class Store:
         contents = read_small_files(self.files, "results", names)
         found = {}
         for cell_id, result in by_id.items():
-            content = contents[_predictions_name(cell_id)] or b""
             try:
-                if predictions_file(content) != result.predictions:
-                    raise ValueError("the checksum of the predictions differs")
-                found[cell_id] = parse_predictions(content, result.evaluations)
+                found[cell_id] = checked_predictions(contents[_predictions_name(cell_id)], result)
             except ValueError:
                 self._set_aside(cell_id)
         return found
@@ -253,10 +250,3 @@ def _predictions_name(cell_id: str) -> str:
 
 def _versions(cell_id: str, listed: Mapping[str, FileVersion]) -> Versions:
     return listed.get(f"{cell_id}.json", NO_FILE), listed.get(_predictions_name(cell_id), NO_FILE)
-
-
-def _result(cell_id: str, content: bytes) -> Result:
-    result = Result.from_json(content.decode("utf-8", "replace"))
-    if result.cell.id != cell_id:
-        raise ValueError(f"the file called {cell_id} holds {result.cell.id}")
-    return result
