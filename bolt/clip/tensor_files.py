@@ -13,12 +13,13 @@ from torch import Tensor
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Write named contiguous CPU tensors to a safetensors file with mode 0644.
+    """Write named tensors, of any device and memory layout, to a safetensors file with mode 0644.
 
     Raises ``OSError`` with the system's ``errno`` if writing fails; safetensors gives the number in its message only.
     """
     try:
-        save_file(dict(tensors), path, None if metadata is None else dict(metadata))
+        on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        save_file(on_cpu, path, None if metadata is None else dict(metadata))
     except SafetensorError as error:
         found = re.search(r"\(os error (\d+)\)", str(error))
         if found is None:

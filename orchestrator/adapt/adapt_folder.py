@@ -18,7 +18,6 @@ import torch
 
 from bolt.methods.common.candidates import parse_candidate
 from bolt.model.checkpoint_sources import checkpoint_paths
-from bolt.model.loading import load_model
 from bolt.model.model import Model
 from orchestrator.adapt.adaptation import Adaptation, Request
 from orchestrator.adapt.checks import check_request
@@ -35,10 +34,11 @@ from orchestrator.catalog import load_catalog
 from orchestrator.catalog.edit import replace_section
 from orchestrator.catalog.location import display_path
 from orchestrator.cells.evaluation import evaluate
-from orchestrator.cells.task import cell_sources, make_task
+from orchestrator.cells.task import make_task
 from orchestrator.core.settings import RunSettings
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.models.adoption import adopt_checkpoints
+from orchestrator.models.export import COMPARED_IMAGES, compare_saved
 from orchestrator.store.results import Evaluation
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.errors import UserError
@@ -46,10 +46,6 @@ from orchestrator.util.units import pluralize
 
 if TYPE_CHECKING:
     from bolt.task.task import Task
-
-COMPARED_IMAGES = 16
-LOGIT_TOLERANCE = 1e-5
-"""A model that is read back has to give the logits of these images again, up to rounding."""
 
 KEPT = "what is finished is kept: make room or name another folder, and run the command again"
 
@@ -227,9 +223,6 @@ def _save(model: Model, trials: Trials, done: Adaptation) -> None:
             temporary.write_text(adapt_page(done), encoding="utf-8")
         shutil.rmtree(staged, ignore_errors=True)
         model.save(staged, request.form, with_basis=True)
-    again = load_model(staged, loaded.backbone(cell.backbone), cell_sources(cell, loaded))
-    ours, theirs = model.logits(pixels), again.logits(pixels)
-    if not float((ours - theirs).abs().max()) <= LOGIT_TOLERANCE * float(ours.abs().max()):
-        raise UserError(f"the model read back from {staged} gives other logits", hint="do not use it")
+    compare_saved(model, staged, cell, loaded, pixels)
     with writing(f"the model {request.model}", "-o", KEPT):
         staged.rename(request.model)

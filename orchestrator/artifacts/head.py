@@ -57,7 +57,7 @@ class Head(ArtifactSpec):
         names = class_names(loaded, self.dataset, self.image_size)
         prompts = prompt_templates(loaded.dataset_entry(self.dataset))
         head_CD = loaded.backbone(self.backbone).zero_shot_head(names, prompts)
-        save_tensors({"head": head_CD.cpu().contiguous()}, builder.folder / "head.safetensors")
+        save_tensors({"head": head_CD}, builder.folder / "head.safetensors")
         builder.meta.update(class_names=list(names), prompts=list(prompts))
 
     @staticmethod

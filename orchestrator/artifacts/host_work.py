@@ -11,8 +11,6 @@ _DECODING_PER_PIXEL = 8.5e-9
 """Seconds of decoding a JPEG photograph: 1.5 ms for 500 x 375 pixels."""
 _RESIZE, _RESIZE_PER_PIXEL = 1.2e-3, 5e-9
 """Seconds of resizing a decoded image with Pillow: 2.1 ms for 500 x 375 pixels, 2.9 ms for 600 x 600."""
-_HOST_VIEW = 0.8e-3
-"""Seconds of making a view of a 500 x 375 photograph on the host with torchvision."""
 _COPY_PER_PIXEL = 0.7e-9
 """Seconds of copying a stored pixel off its memory map and into pinned memory."""
 _DEVICE_VIEW = 0.06e-3
@@ -60,11 +58,6 @@ def decoding(images: float, pixels: float, *, resized: bool = False) -> HostWork
     """Decoding so many images of so many pixels each, and resizing them."""
     each = _DECODING_PER_PIXEL * pixels + resized * (_RESIZE + _RESIZE_PER_PIXEL * pixels)
     return HostWork(decoding=images * each)
-
-
-def views_on_host(views: float) -> HostWork:
-    """Making so many views of photographs on the host."""
-    return HostWork(views=_HOST_VIEW * views)
 
 
 def views_on_device(views: float, pixels: float = 0.0) -> HostWork:

@@ -104,8 +104,7 @@ class MetaStart(ArtifactSpec):
             on_interval_end=on_interval_end,
             resume=snapshot["training"] if snapshot else None,
         )
-        on_cpu = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-        save_tensors(on_cpu, builder.folder / "tower.safetensors")
+        save_tensors(tensors, builder.folder / "tower.safetensors")
         builder.meta.update(
             backbone=self.backbone.name, datasets=[dataset.name for dataset in self.datasets], meta_loss=curve
         )

@@ -67,7 +67,7 @@ class SourceDirections(ArtifactSpec):
                 delta = file.get_tensor(name) - pretrained[name].cpu()
                 found = top_directions(delta.to(loaded.device), self.top_k)
                 for part in ("u", "s", "v"):
-                    tensors[f"{name}.{part}"] = getattr(found, part).float().cpu().contiguous()
+                    tensors[f"{name}.{part}"] = getattr(found, part).float()
         save_tensors(tensors, builder.folder / "directions.safetensors")
         builder.meta.update(source=self.source.ref.dataset, top_k=self.top_k)
 

@@ -133,8 +133,7 @@ class SourceModel(ArtifactSpec):
             on_epoch_end=on_epoch_end,
             resume=resume,
         )
-        on_cpu = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
-        save_tensors(on_cpu, builder.folder / TOWER_FILE)
+        save_tensors(tensors, builder.folder / TOWER_FILE)
         builder.meta.update(
             dataset=name,
             backbone=self.backbone.name,

@@ -74,7 +74,7 @@ class SupportFeatures(ArtifactSpec):
                 for view in range(EVALUATION_VIEW, self.views + 1)
             ]
         )
-        tensors = {"features_VND": features_VND.contiguous(), "indices_N": torch.from_numpy(pool.indices)}
+        tensors = {"features_VND": features_VND, "indices_N": torch.from_numpy(pool.indices)}
         save_tensors(tensors, builder.folder / "features.safetensors")
         builder.meta.update(images=len(pool.indices), views=self.views)
 

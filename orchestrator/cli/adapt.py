@@ -10,6 +10,7 @@ from rich.console import Console
 
 from orchestrator.cli.options import (
     DEFAULT_STORE,
+    FORMS,
     MOST_THREADS,
     CatalogFiles,
     DataRoot,
@@ -22,7 +23,7 @@ from orchestrator.cli.options import (
     store_url,
 )
 from orchestrator.util.console import print_line
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,9 @@ def adapt(
     methods: Annotated[
         str | None, typer.Option("--methods", metavar="A,B", help='candidates, as "linear_probe,lora(rank=4)"')
     ] = None,
-    as_: Annotated[str, typer.Option("--as", metavar="FORM", help="adapter, state_dict or huggingface")] = "state_dict",
+    as_: Annotated[
+        str, typer.Option("--as", metavar="FORM", help=f"the form of the model: {', '.join(FORMS)}")
+    ] = "state_dict",
     template: Templates = None,
     mirrorable: Mirrorable = True,
     exclude_broken: ExcludeBroken = False,
@@ -70,9 +73,8 @@ def adapt(
     from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
     from orchestrator.util.machine import usable_processors
 
-    forms = ("adapter", "state_dict", "huggingface")
-    if as_ not in forms:
-        raise UserError(f"a model is saved as {', '.join(forms)}, not as {as_!r}", where="--as")
+    if form not in FORMS:
+        raise unknown_name("form", form, FORMS, where="--as")
     if "://" in store:
         raise UserError("adapt works in a folder of this machine", where="--store", hint="give a folder")
     name, console = own_key(folder), Console()
@@ -85,7 +87,7 @@ def adapt(
         sources=sources,
         methods=split_methods(methods or ""),
         minutes=minutes,
-        form=as_,  # type: ignore[arg-type]
+        form=form,  # type: ignore[arg-type]
         images=Options(tuple(template or ()), mirrorable, exclude_broken),
         catalog_files=tuple(path.absolute() for path in catalog or ()),
         data_root=root.absolute() if root else None,

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, StoreUrl, Threads, run_settings
+from orchestrator.cli.options import (
+    DEFAULT_STORE,
+    FORMS,
+    CatalogFiles,
+    DataRoot,
+    Device,
+    StoreUrl,
+    Threads,
+    run_settings,
+)
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError, unknown_name
 
@@ -17,9 +26,6 @@ if TYPE_CHECKING:
     from orchestrator.artifacts.loaded import LoadedArtifacts
     from orchestrator.models.export import RestoredModel
     from orchestrator.store.results import Result
-
-FORMS = ("adapter", "state_dict", "huggingface")
-"""The forms of :mod:`bolt.model.saving`, repeated here because importing that module takes seconds."""
 
 
 def export(

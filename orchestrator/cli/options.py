@@ -20,6 +20,9 @@ MOST_THREADS = 1024
 PLAIN_WIDTH = 150
 """Width, in columns, of a table that is printed to a file or a pipe."""
 
+FORMS = ("adapter", "state_dict", "huggingface")
+"""The forms of :mod:`bolt.model.saving`, repeated here because importing that module takes seconds."""
+
 GridName = Annotated[str, typer.Argument(metavar="GRID", help="a grid's name (grids/NAME.yaml) or a path to one")]
 OptionalGrid = Annotated[str | None, typer.Argument(metavar="[GRID]", help="a grid's name or a path to one")]
 StoreUrl = Annotated[

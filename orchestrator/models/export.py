@@ -109,9 +109,16 @@ def save_model(
         raise UserError(f"{folder} is there already", where="-o", hint="name a folder that is not there yet") from None
     except OSError as error:
         raise UserError(f"the model cannot be written: {error.strerror or error}", where=f"-o {folder}") from None
-    again = load_model(folder, loaded.backbone(result.cell.backbone), cell_sources(result.cell, loaded))
-    pixels = _some_images(result, loaded, COMPARED_IMAGES)
-    ours, theirs = made.model.logits(pixels), again.logits(pixels)
+    return compare_saved(made.model, folder, result.cell, loaded, _some_images(result, loaded, COMPARED_IMAGES))
+
+
+def compare_saved(model: Model, folder: Path, cell: Cell, loaded: LoadedArtifacts, pixels: torch.Tensor) -> float:
+    """Read a saved model back; the largest difference of its logits from the model's, for images uint8 (B, 3, S, S).
+
+    Raises ``UserError`` if that is more than rounding (``LOGIT_TOLERANCE``).
+    """
+    again = load_model(folder, loaded.backbone(cell.backbone), cell_sources(cell, loaded))
+    ours, theirs = model.logits(pixels), again.logits(pixels)
     difference = float((ours - theirs).abs().max())
     if not difference <= LOGIT_TOLERANCE * float(ours.abs().max()) or not torch.isfinite(theirs).all():
         raise UserError(

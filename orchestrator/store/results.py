@@ -203,7 +203,7 @@ class Result:
 
     @classmethod
     def of_cell(cls, cell_id: str, content: bytes) -> Result:
-        """The result in a cell's file. Raises ``ValueError`` as :meth:`from_json`, and for the result of another cell."""
+        """The result in a cell's file. Raises ``ValueError`` as :meth:`from_json`, and if it is of another cell."""
         result = cls.from_json(content.decode("utf-8", "replace"))
         if result.cell.id != cell_id:
             raise ValueError(f"the file called {cell_id} holds {result.cell.id}")
