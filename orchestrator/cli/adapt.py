@@ -47,7 +47,7 @@ def adapt(
     methods: Annotated[
         str | None, typer.Option("--methods", metavar="A,B", help='candidates, as "linear_probe,lora(rank=4)"')
     ] = None,
-    as_: Annotated[
+    form: Annotated[
         str, typer.Option("--as", metavar="FORM", help=f"the form of the model: {', '.join(FORMS)}")
     ] = "state_dict",
     template: Templates = None,
