@@ -10,20 +10,18 @@ from orchestrator.core.cell import Cell
 
 @dataclass(frozen=True)
 class Resources:
-    """The processors, GPUs and memory that one cell reserves while it runs.
+    """The processors and GPUs that one cell reserves while it runs.
 
     Attributes:
         cpus: logical CPUs; fractions are allowed.
         gpus: GPUs; a fraction below one, or a whole number.
-        memory: bytes of RAM, 0 for no reservation.
     """
 
     cpus: float = 1.0
     gpus: float = 0.0
-    memory: int = 0
 
     def __post_init__(self) -> None:
-        if self.cpus < 0 or self.gpus < 0 or self.memory < 0 or self.cpus + self.gpus == 0:
+        if min(self.cpus, self.gpus) < 0 or self.cpus + self.gpus == 0:
             raise ValueError(f"a cell needs a part of a CPU or a GPU, and nothing negative: {self}")
         if self.gpus > 1 and self.gpus != int(self.gpus):
             raise ValueError(f"more than one GPU must be a whole number, not {self.gpus}")

@@ -174,7 +174,7 @@ def _kill(worker: Any) -> None:
 
 def _request(trial: Trial) -> Resources:
     amounts = trial.config["request"]
-    return Resources(amounts.get("CPU", 0.0), amounts.get("GPU", 0.0), int(amounts.get("memory", 0)))
+    return Resources(amounts.get("CPU", 0.0), amounts.get("GPU", 0.0))
 
 
 def _error_text(trial: Trial) -> str:

@@ -30,7 +30,7 @@ class CellSearcher(Searcher):  # type: ignore[misc]
         if assignment is None:
             return None
         request = assignment.request
-        amounts = {"CPU": request.cpus, "GPU": request.gpus, "memory": request.memory}
+        amounts = {"CPU": request.cpus, "GPU": request.gpus}
         return {"cell": assignment.number, "request": {name: amount for name, amount in amounts.items() if amount}}
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
