@@ -61,6 +61,7 @@ class ProgressCounter:
         self._waiting, self._unbuilt = dict(self._cells), dict(self._artifacts)
         self._running: dict[str, float] = {}
         self._building: dict[str, float] = {}
+        self._reported: dict[str, str] = {}
         self._built: Counter[str] = Counter()
         self._broken: Counter[str] = Counter()
         self._finished_before = finished_before
@@ -127,11 +128,15 @@ class ProgressCounter:
         with self._lock:
             return self._failures[first:]
 
+    def read_build_progress(self) -> None:
+        """Ask how far the artifacts under way are. It may wait for a remote store; snapshots never do."""
+        self._reported = {address: self._build_progress(address) for address in list(self._building)}
+
     def snapshot(self) -> Snapshot:
         """Counts and estimate at this moment; memory and GPUs are left empty."""
         now = self._clock()
         with self._lock:
-            reported = {address: self._build_progress(address) for address in self._building}
+            reported = {address: self._reported.get(address, "") for address in self._building}
             remaining = self._eta(now, reported)
             totals = Counter(map(_folder, self._artifacts))
             running = sorted(self._running.items(), key=lambda item: item[1])

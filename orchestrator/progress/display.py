@@ -22,7 +22,7 @@ from orchestrator.util.console import print_line
 from orchestrator.util.machine import Gpu, Memory, local_gpus, process_tree_memory
 
 TICK_SECONDS, UPDATE_SECONDS = 0.5, 3.0
-"""Intervals of the display's thread, and of measuring memory and GPUs and writing the status file."""
+"""Intervals of the display's thread, and of looking at memory, GPUs and builders and writing the status file."""
 
 REFRESHES = 2
 """Refreshes of the live view per second."""
@@ -87,7 +87,7 @@ class ProgressDisplay:
         print_line(line, self._console)
 
     def _run(self) -> None:
-        """Until the run ends: measure the machine, write the status file and print plain lines when they are due."""
+        """Until the run ends: look at machine and builders, write the status file and print plain lines when due."""
         start = time.monotonic()
         next_update = next_line = 0.0
         while not self._end.wait(TICK_SECONDS):
@@ -95,6 +95,7 @@ class ProgressDisplay:
             if now >= next_update:
                 next_update = now + UPDATE_SECONDS
                 self._measure_machine()
+                self._counter.read_build_progress()
                 self._status.write("running", self._snapshot())
             if self._live is not None:
                 continue

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 
 from orchestrator.store.files import Files
 
 WRITE_SECONDS = 5.0
 """Least time between two writes, and before the first: a quick build writes nothing."""
-
-REMOTE_SECONDS = 10.0
-"""Time between two reads of a remote store."""
 
 
 class BuildProgress:
@@ -42,34 +38,6 @@ class BuildProgress:
             return self._files.read(self._name).decode("utf-8", "replace")
         except OSError:
             return ""
-
-
-class BuildProgressCache:
-    """Reads the progress of many artifacts for a display that is drawn twice a second, without ever waiting.
-
-    A local store is read each time. A remote one is read by a thread every ``REMOTE_SECONDS``, and the last answer is
-    returned meanwhile.
-    """
-
-    def __init__(self, files: Files) -> None:
-        self._files = files
-        self._read: dict[str, tuple[float, str]] = {}
-
-    def read(self, address: str) -> str:
-        """The last progress of an artifact's builder, as far as known."""
-        if self._files.is_local:
-            return BuildProgress(self._files, address).read()
-        read_at, text = self._read.get(address, (time.monotonic() - REMOTE_SECONDS / 2, ""))
-        if address not in self._read:
-            self._read[address] = read_at, text  # a quick build writes nothing, so the first read can wait
-        elif time.monotonic() - read_at > REMOTE_SECONDS:
-            self._read[address] = time.monotonic(), text
-            threading.Thread(target=self._refresh, args=(address,), name="build-progress", daemon=True).start()
-        return text
-
-    def _refresh(self, address: str) -> None:
-        text = BuildProgress(self._files, address).read()
-        self._read[address] = time.monotonic(), text
 
 
 def fraction_done(progress: str) -> float | None:

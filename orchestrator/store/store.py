@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.core.cell import Cell
 from orchestrator.store.artifact import Artifact, CorruptArtifact, discard
-from orchestrator.store.build_progress import BuildProgressCache
+from orchestrator.store.build_progress import BuildProgress
 from orchestrator.store.building import Builder, building
 from orchestrator.store.files import Files, FileVersion
 from orchestrator.store.local_mirror import fetch_folder, read_small_files
@@ -33,7 +33,6 @@ class Store:
     def __init__(self, url: str | os.PathLike[str]) -> None:
         self.files = Files(url)
         self.url = self.files.url
-        self._progress = BuildProgressCache(self.files)
         self._results: dict[str, tuple[Versions, Result]] = {}
 
     # -- artifacts ---------------------------------------------------------------------------------------------
@@ -81,8 +80,8 @@ class Store:
         return building(self.files, address, identity)
 
     def build_progress(self, address: str) -> str:
-        """The last progress that an artifact's builder wrote, empty without one. Never waits for the store."""
-        return self._progress.read(address)
+        """The last progress that an artifact's builder wrote, empty without one."""
+        return BuildProgress(self.files, address).read()
 
     # -- results and failures ----------------------------------------------------------------------------------
 

@@ -85,6 +85,7 @@ def test_artifacts_are_part_of_the_estimate_and_report_their_progress() -> None:
     progress.on_task(TaskEvent("sources/a", "finished", seconds=2.0))
     progress.on_task(TaskEvent("sources/b", "started"))
     now = 5.0
+    progress.read_build_progress()
     shot = progress.snapshot()
     assert shot.eta == pytest.approx(1.0 + 4.0)  # a quarter of the second, and the third by its size
     assert shot.line == "artifacts 1/3, sources/b: 3 of 4, cells 0/0: 0 running, 0 waiting, about 5 s left"

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,6 @@ from orchestrator.util.units import pluralize
 from tests.conftest import GiveDatabase
 from tests.helpers import cells as samples
 from tests.helpers import command
-from tests.helpers.waiting import wait_for
 from tests.orchestrator.store.test_lease import race_for_a_lease
 from tests.orchestrator.store.test_store import ADDRESS, IDENTITY, build
 
@@ -391,17 +390,12 @@ def test_a_run_is_seen_from_another_machine(s3: Any) -> None:
 
 
 def test_a_builder_says_how_far_it_is_to_whoever_looks(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.store.build_progress.REMOTE_SECONDS", 0.0)
     monkeypatch.setattr("orchestrator.store.build_progress.WRITE_SECONDS", 0.0)
     note, store = BuildProgress(Files(URL), ADDRESS), Store(URL)
     note.write(1_500, 3_000)
-
-    def seen(text: str) -> Callable[[], bool]:
-        return lambda: store.build_progress(ADDRESS) == text
-
-    wait_for(seen("1,500 of 3,000"))
+    assert store.build_progress(ADDRESS) == "1,500 of 3,000"
     note.remove()
-    wait_for(seen(""))
+    assert store.build_progress(ADDRESS) == ""
 
 
 # -- what can be wrong -----------------------------------------------------------------------------------------------
