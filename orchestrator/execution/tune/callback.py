@@ -14,6 +14,7 @@ import ray
 from ray import tune
 from ray.tune.experiment import Trial
 
+from orchestrator.cells.outcome import CellOutcome
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, Resources
 from orchestrator.execution import ray_private
@@ -90,21 +91,21 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        error, problem = result["outcome_error"], result["outcome_problem"]
-        if problem == "store":
+        outcome = CellOutcome(**result["outcome"])
+        if outcome.problem == "store":
             self._workers.pop(trial.trial_id, None)
-            self.store_error = self.store_error or error
+            self.store_error = self.store_error or outcome.error
             self._waiting.stop()
-        elif not (problem and self._retry_with_more(trial, problem)):
+        elif not (outcome.problem and self._retry_with_more(trial, outcome.problem)):
             self._end(
                 trial,
-                result["outcome"],
-                seconds=result["outcome_seconds"],
-                error=self._with_advice(trial, problem, error),
-                traceback=result["outcome_traceback"],
-                recorded=not problem,
-                log=result["outcome_log"],
-                gpu_mib=result["outcome_gpu_mib"],
+                outcome.status,
+                seconds=outcome.seconds,
+                error=self._with_advice(trial, outcome.problem, outcome.error),
+                traceback=outcome.traceback,
+                recorded=not outcome.problem,
+                log=result["log"],
+                gpu_mib=outcome.gpu_mib,
             )
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -51,16 +51,7 @@ class Worker(tune.Trainable):  # type: ignore[misc]
         if chunk != self._fetched:  # cells come nearly in order, so a worker keeps one chunk at a time
             self._fetched, self._cells = chunk, ray.get(self._chunks[chunk])
         outcome = run(self._cells[place], self._settings)
-        return {
-            "outcome": outcome.status,
-            "outcome_seconds": outcome.seconds,
-            "outcome_error": outcome.error,
-            "outcome_problem": outcome.problem,
-            "outcome_traceback": outcome.traceback,
-            "outcome_gpu_mib": outcome.gpu_mib,
-            "outcome_log": worker_log(),
-            "done": True,
-        }
+        return {"outcome": asdict(outcome), "log": worker_log(), "done": True}
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
