@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.store.remote import StoreUnavailable, open_filesystem, store_unavailable, translate_errors
+from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError
 
 Item = TypeVar("Item")
@@ -231,13 +232,8 @@ class Files:
     def download(self, name: str, local: Path) -> None:
         """Copy a file of the store to this machine atomically; raises ``FileNotFoundError``."""
         local.parent.mkdir(parents=True, exist_ok=True)
-        temporary = local.with_name(f".{local.name}.{uuid.uuid4().hex[:8]}.part")
-        try:
-            with translate_errors(self.url):
-                self._fs.get_file(self.path(name), str(temporary))
-            os.replace(temporary, local)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with replacing(local) as temporary, translate_errors(self.url):
+            self._fs.get_file(self.path(name), str(temporary))
 
 
 def _scan(folder: str) -> Iterator[tuple[str, FileVersion]]:

@@ -10,15 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.store.files import Files
+from orchestrator.util.atomic_files import replacing
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,12 +91,8 @@ class Snapshots:
         packed = json.dumps(_pack(state, tensors))
         header = {"identity": self._identity, "state": packed, "sha256": _checksum(packed, tensors)}
         if self._files.is_local:
-            path = self._files.local_path(f"{self._address}/.{SNAPSHOT_FILE}.{uuid.uuid4().hex[:8]}.part")
-            try:
+            with replacing(self._files.local_path(self._name)) as path:
                 save_tensors(tensors, path, header)
-                os.replace(path, self._files.local_path(self._name))
-            finally:
-                path.unlink(missing_ok=True)
             return
         with tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
             save_tensors(tensors, Path(scratch, SNAPSHOT_FILE), header)
