@@ -23,6 +23,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from orchestrator import __version__
 from orchestrator.analysis.rows import labels_of
 from orchestrator.catalog import Catalog
@@ -156,13 +158,7 @@ def read_cells(content: bytes) -> dict[str, tuple[Cell, str]]:
 
 def read_text_limits(content: bytes) -> tuple[TextLimit, ...]:
     """The limits of ``text_limits.json``. Raises ``ValueError`` if it is damaged."""
-    try:
-        return tuple(
-            TextLimit(**{**record, "shared": (*map(tuple, record["shared"]),), "methods": (*record["methods"],)})
-            for record in json.loads(content)
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"it cannot be read: {type(error).__name__} {error}") from None
+    return TypeAdapter(tuple[TextLimit, ...]).validate_json(content)
 
 
 def _json(value: Any) -> bytes:
