@@ -262,7 +262,7 @@ def compare_bits(images_of_each: int) -> bool:
     for name, entry in catalog.datasets.items():
         if not isinstance(entry.route, ToyRoute):
             continue
-        part = open_dataset(entry, None).part("test")
+        part = open_dataset(entry, None).parts["test"]
         rows = np.linspace(0, len(part) - 1, images_of_each).astype(np.int64)
         drawn = [torch.from_numpy(rgb_pixels(part.read(int(row)))) for row in rows]
         equal[name] = torch.equal(new_path(drawn, 1, size=32), old_path(drawn, 1, size=32))

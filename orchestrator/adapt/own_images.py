@@ -18,7 +18,7 @@ import numpy as np
 
 from orchestrator.catalog import Catalog, DatasetEntry, load_catalog
 from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
-from orchestrator.datasets.layouts import refuse_folder_of_datasets
+from orchestrator.datasets.layouts import holds_class_folders, refuse_folder_of_datasets
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.routes.class_folders import class_folders, is_image
 from orchestrator.util.errors import UserError
@@ -124,23 +124,16 @@ def image_parts(folder: Path) -> tuple[Path, Path | None]:
         what = f"{folder} is no folder of images" if folder.exists() else f"there is no folder {folder}"
         raise UserError(what, hint=hint)
     refuse_folder_of_datasets(folder, "adapt")
-    parts = {name: folder / name for name in ("train", "test", "all") if class_folders_in(folder / name)}
+    parts = {name: folder / name for name in ("train", "test", "all") if holds_class_folders(folder / name)}
     if "test" in parts and "train" not in parts:
         raise UserError(
             "there is test/ but no train/", where=str(folder), hint="put the images to learn from in train/"
         )
     train = parts.get("train") or parts.get("all") or folder
-    if not class_folders_in(train):
+    if not holds_class_folders(train):
         raise UserError("it holds no class folders", where=str(folder),
                         hint="put the images of each class into a folder of its own")  # fmt: skip
     return train, parts.get("test") if "train" in parts else None
-
-
-def class_folders_in(path: Path) -> list[Path]:
-    """The folders in a folder, if no image lies beside them; else it is a class itself."""
-    if not path.is_dir() or any(child.is_file() and is_image(child) for child in path.iterdir()):
-        return []
-    return class_folders(path)
 
 
 def _free_name(key: str, catalog: Catalog) -> str:

@@ -90,7 +90,7 @@ class Images(ArtifactSpec):
         raw = open_dataset(entry, loaded.data_root)
         pixels_of = evaluation_pixels if self.split == "test" else decoded.training_pixels
         transform = partial(pixels_of, size=self.image_size, exif_rotation=entry.exif_rotation)
-        part = raw.part("train" if self.split == "train" else "test")
+        part = raw.parts["train" if self.split == "train" else "test"]
         decoded.write_images(
             part,
             transform,

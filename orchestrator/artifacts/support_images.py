@@ -116,7 +116,7 @@ class SupportImages(ArtifactSpec):
 
         entry = loaded.dataset_entry(self.dataset)
         raw = open_dataset(entry, loaded.data_root)
-        part = raw.part(self.split)
+        part = raw.parts[self.split]
         drawn = draw_support(
             part.labels, self.shots, dataset=self.dataset.name, seed=self.seed, short_classes="take_all",
             class_count=len(raw.class_names), draw=self.draw, pool=self.pool,

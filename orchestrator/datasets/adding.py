@@ -179,7 +179,7 @@ def dataset_key(path: Path) -> str:
 
 def _refuse_untestable(raw: RawDataset) -> None:
     for part, needed in (("train", "learn from"), ("test", "be tested on")):
-        present = set(raw.part(part).labels.tolist())
+        present = set(raw.parts[part].labels.tolist())
         absent = [word for label, word in enumerate(raw.class_names) if label not in present]
         if absent:
             raise UserError(

@@ -109,7 +109,7 @@ def _differing_counts(entry: DatasetEntry, raw: RawDataset, excluded: int) -> li
     if len(raw.class_names) != entry.classes:
         found.append(f"{len(raw.class_names)} classes; the catalog says {entry.classes}")
     for name, stated in (("train", entry.sizes.train), ("test", entry.sizes.test)):
-        there = len(raw.part(name))
+        there = len(raw.parts[name])
         if not there <= stated <= there + excluded:
             found.append(f"{there} {name} images; the catalog says {stated}")
     return found
@@ -122,7 +122,7 @@ def _image_files(
     folder = dataset_folder(entry, data_root)
     listed = [
         (part.origin(index), name, raw.class_names[part.labels[index]])
-        for name, part in (("train", raw.train), ("test", raw.test))
+        for name, part in raw.parts.items()
         for index in range(len(part))
     ]
 
@@ -185,7 +185,7 @@ def _file_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile],
 def _unreadable(raw: RawDataset, paths: set[str]) -> list[str]:
     """The images among ``paths`` that cannot be decoded, and why."""
     lines = []
-    for part in (raw.train, raw.test):
+    for part in raw.parts.values():
         for index in range(len(part)):
             if part.origin(index) in paths:
                 try:

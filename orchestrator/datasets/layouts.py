@@ -83,7 +83,7 @@ def refuse_folder_of_datasets(folder: Path, command: str = "data add") -> None:
     ``command``: what the error advises for each dataset.
     """
     datasets = [
-        path for path in class_folders(folder) if any(_holds_folders(path / part) for part in ("train", "test"))
+        path for path in class_folders(folder) if any(holds_class_folders(path / part) for part in ("train", "test"))
     ]
     if datasets:
         raise UserError(
@@ -95,7 +95,7 @@ def refuse_folder_of_datasets(folder: Path, command: str = "data add") -> None:
 
 def _of_folder(folder: Path) -> Layout:
     refuse_folder_of_datasets(folder)
-    parts = {name: folder / name for name in ("train", "test", "all") if _holds_folders(folder / name)}
+    parts = {name: folder / name for name in ("train", "test", "all") if holds_class_folders(folder / name)}
     if "train" in parts and "test" in parts:
         roots, recipe, used = [parts["train"], parts["test"]], "official", {"train", "test"}
     elif "train" in parts or "test" in parts:
@@ -136,7 +136,7 @@ def _of_folder(folder: Path) -> Layout:
     return Layout(folder.parent, {"kind": "folder", "folder": folder.name}, recipe, tuple(names[0]), tuple(notes))
 
 
-def _holds_folders(path: Path) -> bool:
+def holds_class_folders(path: Path) -> bool:
     """Whether a folder is a part (``train``, ``test``, ``all``) and not a class of that name."""
     return path.is_dir() and bool(class_folders(path)) and not any(_images_in(path))
 

@@ -64,9 +64,10 @@ class RawDataset:
     train: Part
     test: Part
 
-    def part(self, split: str) -> Part:
-        """``train`` or ``test``."""
-        return {"train": self.train, "test": self.test}[split]
+    @property
+    def parts(self) -> dict[str, Part]:
+        """Both parts by name: ``train`` and ``test``."""
+        return {"train": self.train, "test": self.test}
 
 
 def make_part(labels: Sequence[int] | NDArray[np.int64], read: Callable[[int], Image.Image],

@@ -23,14 +23,12 @@ from orchestrator.datasets.fetching.staging import StagingArea
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.splits import split_manifest
 from orchestrator.datasets.state import Record, bytes_in, dataset_lock, other_data, read_record, write_record
+from orchestrator.store.remote import DISK_ERRORS
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_bytes
 
 NOT_WRITABLE = {
-    errno.ENOSPC: "the disk is full",
-    errno.EFBIG: "the disk takes no file of that size",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EROFS: "the disk is read-only",
+    **DISK_ERRORS,
     errno.EACCES: "this folder may not be written to",
     errno.EPERM: "this folder may not be written to",
     errno.ENOTDIR: "this is not a folder",

@@ -57,13 +57,12 @@ class SplitManifest:
 
 def split_manifest(entry: DatasetEntry, raw: RawDataset) -> SplitManifest:
     """The manifest of an opened dataset."""
-    parts = {"train": raw.train, "test": raw.test}
     return SplitManifest(
         entry.name,
         entry.splits.recipe,
         len(raw.class_names),
-        {name: len(part) for name, part in parts.items()},
-        {name: _checksum(part.indices, part.labels) for name, part in parts.items()},
+        {name: len(part) for name, part in raw.parts.items()},
+        {name: _checksum(part.indices, part.labels) for name, part in raw.parts.items()},
     )
 
 

@@ -100,7 +100,7 @@ def verify_dataset(
     Raises ``UserError`` when it is missing or cannot be opened.
     """
     raw = open_dataset(entry, data_root)
-    parts, total = {"train": raw.train, "test": raw.test}, len(raw.train) + len(raw.test)
+    parts, total = raw.parts, len(raw.train) + len(raw.test)
     checks: dict[str, list[ImageCheck]] = {"train": [], "test": []}
     for name, part in parts.items():
         for check in thread_map(partial(_check_image, part), len(part)):
