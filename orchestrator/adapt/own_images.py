@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orchestrator.catalog import Catalog, DatasetEntry, load_catalog
+from orchestrator.catalog import DatasetEntry, load_catalog
 from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
 from orchestrator.datasets.layouts import holds_class_folders, refuse_folder_of_datasets
 from orchestrator.datasets.opening import open_dataset
@@ -78,7 +78,9 @@ def prepare_images(
     train, test = image_parts(folder)
     stamp = fingerprint([[[str(part), _listing(part)] for part in (train, test) if part], list(options)])
     root, catalog_file = work / "data", work / "catalog.yaml"
-    name = _free_name(own_key(folder), load_catalog(catalog_files))
+    name = own_key(folder)
+    if name in load_catalog(catalog_files).datasets:
+        name = f"{name}-own"
     files = (*catalog_files, catalog_file)
     checked = (work / _STAMP).read_text() == stamp if (work / _STAMP).is_file() and catalog_file.is_file() else False
     notes: tuple[str, ...] = ()
@@ -134,10 +136,6 @@ def image_parts(folder: Path) -> tuple[Path, Path | None]:
         raise UserError("it holds no class folders", where=str(folder),
                         hint="put the images of each class into a folder of its own")  # fmt: skip
     return train, parts.get("test") if "train" in parts else None
-
-
-def _free_name(key: str, catalog: Catalog) -> str:
-    return f"{key}-own" if key in catalog.datasets else key
 
 
 def _listing(folder: Path) -> list[tuple[str, int, int]]:

@@ -202,17 +202,15 @@ def _rows_by_k(rows: Sequence[Row], fixed: Collection[str]) -> dict[int, list[Ro
 
 
 def _costs(rows: Sequence[Row]) -> dict[str, Cost]:
-    """What one cell of each method costs."""
+    """What one cell of each method costs: the median over its cells, each given by one of its rows."""
     cells: dict[str, dict[str, Row]] = {}
     for row in rows:
         cells.setdefault(row.method, {})[row.cell_id] = row
-    return {method: _cost(list(own.values())) for method, own in cells.items()}
-
-
-def _cost(cells: Sequence[Row]) -> Cost:
-    """The median cost over cells, each given by one of its rows."""
-    return Cost(
-        numbers=round(median(row.trainable_parameters for row in cells)),
-        seconds=median(row.fit_seconds for row in cells),
-        memory=round(median(row.peak_memory_mib for row in cells) * _MIB),
-    )
+    return {
+        method: Cost(
+            numbers=round(median(row.trainable_parameters for row in own.values())),
+            seconds=median(row.fit_seconds for row in own.values()),
+            memory=round(median(row.peak_memory_mib for row in own.values()) * _MIB),
+        )
+        for method, own in cells.items()
+    }

@@ -56,7 +56,7 @@ def add(
     """Add a CLIP model of open_clip to a catalog file."""
     from orchestrator.catalog import load_catalog
     from orchestrator.catalog.edit import add_entries
-    from orchestrator.models.backbone_entry import BackboneOptions, backbone_entry, entry_fields
+    from orchestrator.models.backbone_entry import BackboneOptions, backbone_entry
 
     target = catalog[-1]
     loaded = load_catalog(path for path in catalog if path != target or path.exists())
@@ -64,7 +64,8 @@ def add(
     if entry.name in loaded.backbones:
         where = loaded.files["backbones", entry.name]
         raise UserError(f"a backbone {entry.name} stands in {where} already", hint="give another --name")
-    add_entries(target, {"backbones": {entry.name: entry_fields(entry)}})
+    fields = entry.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
+    add_entries(target, {"backbones": {entry.name: fields}})
     activation = "quick_gelu" if entry.quick_gelu else "gelu"
     print_line(
         f"{entry.name}: {entry.image_size} pixels, patches of {entry.patch}, {entry.parameters / 1e6:.1f} M parameters,"

@@ -21,7 +21,7 @@ def merge(
     cell with other scores in the two stores is named as a conflict, and the exit code is 1. The command can be killed
     and repeated.
     """
-    from orchestrator.sharing.merge import BATCH, merge_stores, problem_lines
+    from orchestrator.sharing.merge import BATCH, merge_stores
     from orchestrator.store import Store
 
     def show(done: int, of: int) -> None:
@@ -32,7 +32,7 @@ def merge(
     taken, adapters = pluralize(len(found.taken), "result"), pluralize(found.adapters, "adapter")
     print_line(f"taken over: {taken}, {adapters}, {pluralize(len(found.failures), 'failure')}")
     print_line(f"already here with the same scores: {pluralize(found.same, 'result')}")
-    for line in problem_lines(found.problems):
-        print_line(line, style="yellow")
+    for problem in found.problems:
+        print_line(f"{problem.kind}: {problem.cell_id}: {problem.reason}", style="yellow")
     if found.problems:
         raise typer.Exit(1)

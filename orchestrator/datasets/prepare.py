@@ -22,7 +22,7 @@ from orchestrator.datasets.fetching import FETCHERS, SIZES, SPACE_PER_BYTE
 from orchestrator.datasets.fetching.staging import StagingArea
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.splits import split_manifest
-from orchestrator.datasets.state import Record, bytes_in, dataset_lock, other_data, read_record, write_record
+from orchestrator.datasets.state import RECORD, Record, bytes_in, dataset_lock, other_data, read_record
 from orchestrator.store.remote import DISK_ERRORS
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_bytes
@@ -162,7 +162,7 @@ def _fill(entry: DatasetEntry, data_root: Path, console: Console) -> Record:
         manifest=manifest.as_dict(),
         differs=tuple(manifest.differs(entry)),
     )
-    write_record(record, staging.folder)
+    (staging.folder / RECORD).write_text(record.model_dump_json(indent=1), encoding="utf-8")
     os.rename(staging.folder, dataset_folder(entry, data_root))
     shutil.rmtree(inner)
     return record

@@ -85,11 +85,6 @@ def other_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
     )
 
 
-def write_record(record: Record, folder: Path) -> None:
-    """Write the record beside the files. The folder is still a partial one, so the write need not be atomic."""
-    (folder / RECORD).write_text(record.model_dump_json(indent=1), encoding="utf-8")
-
-
 def read_record(entry: DatasetEntry, data_root: Path | None) -> Record | None:
     """The record of a dataset that ``data prepare`` fetched; ``None`` for one that the user put there."""
     try:

@@ -126,11 +126,6 @@ def parameters(shape: TowerShape) -> int:
         return sum(tensor.numel() for tensor in ImageTower(shape).parameters())
 
 
-def entry_fields(entry: BackboneEntry) -> dict[str, Any]:
-    """The entry's fields as a catalog file holds them: without the key and without default values."""
-    return entry.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
-
-
 def _architecture(wanted: BackboneOptions) -> tuple[str, dict[str, Any]]:
     """The architecture as the entry states it (a name or a path), and its configuration."""
     name = wanted.architecture

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -211,9 +211,3 @@ def _merge_failures(store: Store, other: Store) -> tuple[str, ...]:
         store.write_failure(replace(failure, log=location))
         taken.append(failure_id)
     return tuple(taken)
-
-
-def problem_lines(problems: Iterable[Problem]) -> Iterator[str]:
-    """One line for each problem, for people."""
-    for problem in problems:
-        yield f"{problem.kind}: {problem.cell_id}: {problem.reason}"
