@@ -119,7 +119,7 @@ def adapt(task: Task, settings: AdaMergingSettings) -> Adapted:
         raise ValueError("adamerging adapts to unlabelled test images, and this task has none; use the tta track")
     base = tensors_by_open_clip_name(backbone.tower, tensor_names(backbone.tower.shape.layers))
     sources = required_sources(task)
-    stacks = sources.kept(
+    stacks = sources.cached(
         ("task vectors", "float32"), lambda: stack_task_vectors(backbone.tower, sources, base, torch.float32)
     )
     composition = Composition(base, stacks, tied=settings.coefficients == "task_wise", bounds=(0.0, 1.0))

@@ -98,7 +98,7 @@ def make_composition(task: Task, settings: AtlasSettings) -> Composition:
         return stack_task_vectors(tower, sources, base, _STORAGE[settings.storage])
 
     # Groups sort the stacks in place, in an order of the task's own.
-    stacks = stack() if groups else sources.kept(("task vectors", settings.storage), stack)
+    stacks = stack() if groups else sources.cached(("task vectors", settings.storage), stack)
     return Composition(base, stacks, groups, settings.partitions or 1)
 
 

@@ -73,10 +73,10 @@ class Sources(Interface):
         """
         return pretrained_basis(weight, width, trailing)
 
-    def kept(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """``make()``, a value made of the sources and the pre-trained tower alone, by a method with equal ``key``.
+    def cached(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of ``make()``, which depends on the sources, the pre-trained tower and ``key`` alone.
 
-        An implementation may keep it for the method's next cells. So nobody may change it.
+        An implementation may cache it for the method's next cells, so the caller must not change it.
         """
         return make()
 

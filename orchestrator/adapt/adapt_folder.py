@@ -141,7 +141,7 @@ def _source_pool(request: Request, images: OwnImages, say: Callable[[str], None]
 
 
 def _text_limit(trials: Trials) -> TextLimit:
-    """What the text head's distinct class vectors leave possible on images like the ones to learn from."""
+    """The highest accuracy that the text head's distinct class vectors allow on images like those to learn from."""
     cell, images = trials.candidates[0].cell, trials.images
     size = trials.catalog.backbone(cell.backbone.name).image_size
     head = Head(cell.backbone, cell.dataset, size)

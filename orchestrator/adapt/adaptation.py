@@ -56,8 +56,8 @@ class Adaptation:
     Attributes:
         trials: the candidates, in the order of trust.
         choice: which one was taken.
-        text_limit: the distinct class vectors of the text head, and the highest accuracy that they leave possible on
-            images like the ones to learn from.
+        text_limit: the distinct class vectors of the text head, and the highest accuracy that they allow on images like
+            the training images.
         evaluation: the score on the test images; ``None`` without any.
         held_out_per_class: class, images that the chosen candidate predicted correctly while held out, and all images.
         final_seconds, seconds: of adapting to all images, and of the whole command this time.

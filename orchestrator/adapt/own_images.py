@@ -28,7 +28,8 @@ _STAMP = "checked.txt"
 
 
 class Options(NamedTuple):
-    """What the user says of the images: prompts with ``{}``, whether they may be mirrored, and of broken ones."""
+    """What the user says of the images: prompts with ``{}``, whether mirrored ones keep their class, and whether
+    unreadable ones are excluded."""
 
     templates: tuple[str, ...] = ()
     mirrorable: bool = True

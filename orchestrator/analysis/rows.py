@@ -92,7 +92,7 @@ NamesOf = Callable[[str, str], "tuple[str | None, str | None]"]
 class SourceRow:
     """Accuracy of a source model on its own task, before (zero-shot) and after fine-tuning, in per cent.
 
-    ``limit``: what the text head leaves possible on that task, if some of its classes share a vector.
+    ``limit``: the highest accuracy that the text head allows there, if some of its classes share a vector.
     """
 
     backbone: str

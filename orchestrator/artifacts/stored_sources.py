@@ -48,7 +48,7 @@ class StoredSources:
         self._sources = tuple(sources)
         self._total = self._find_total()
         self._bases: dict[tuple[str, int], PooledBasis] = {}
-        self._made: dict[Hashable, Any] = {}
+        self._cache: dict[Hashable, Any] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -99,17 +99,17 @@ class StoredSources:
         artifacts = [self._loaded.artifact(source_address(self._backbone.name, source)) for source in self._sources]
         return tuple(artifact.files[TOWER_FILE][2] for artifact in artifacts)
 
-    def kept(self, key: Hashable, make: Callable[[], Value]) -> Value:
+    def cached(self, key: Hashable, make: Callable[[], Value]) -> Value:
         """What a method made of the sources, kept while cells of the same method and sources follow each other."""
-        if key not in self._made:
-            self._made[key] = make()
-        value: Value = self._made[key]
+        if key not in self._cache:
+            self._cache[key] = make()
+        value: Value = self._cache[key]
         return value
 
-    def keeping(self, made: dict[Hashable, Any]) -> Self:
-        """The same sources, with a place for what :meth:`kept` keeps."""
+    def with_cache(self, cache: dict[Hashable, Any]) -> Self:
+        """The same sources, with the dictionary that :meth:`cached` uses."""
         own = copy(self)
-        own._made = made
+        own._cache = cache
         return own
 
     def _delta(self, source: SourceRef, name: str) -> Tensor:

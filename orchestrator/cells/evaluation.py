@@ -89,15 +89,15 @@ def evaluate(cell: Cell, dataset: DatasetRef, adapted: Adapted, loaded: LoadedAr
     def predict_zero_shot() -> Predictions:
         return predict_classes(len(labels), split.frozen, cosine_classifier(head_CD, backbone.logit_scale), own_C)
 
-    def kept(key: Hashable, predict: Callable[[], Predictions]) -> Predictions:
-        """What ``predict`` gives; kept for cells with an equal key, unless the seeds have other test images."""
+    def cached(key: Hashable, predict: Callable[[], Predictions]) -> Predictions:
+        """What ``predict`` gives; cached for cells with an equal key, unless the seeds have other test images."""
         if key is None or split.rows_N is not None:
             return predict()
         whole_key = cell.track, cell.protocol, cell.backbone, cell.dataset, dataset, key
         return loaded.cached(Predictions, whole_key, predict, KEPT_PREDICTIONS)
 
-    found = kept(None if adapted.source_key is None else (cell.sources, adapted.source_key), predict_adapted)
-    zero_shot = kept("zero-shot", predict_zero_shot)
+    found = cached(None if adapted.source_key is None else (cell.sources, adapted.source_key), predict_adapted)
+    zero_shot = cached("zero-shot", predict_zero_shot)
     return counted(dataset.name, labels, split.rows_N, found, zero_shot, range(len(head_CD)), partial=partial)
 
 

@@ -22,7 +22,7 @@ from orchestrator.cells.base_to_new import evaluate_cell, group_details, name_ne
 from orchestrator.cells.evaluation import evaluate
 from orchestrator.cells.manifest import make_manifest
 from orchestrator.cells.memory import peak_memory_mib, reset_peak_memory
-from orchestrator.cells.task import made_of_sources, make_task
+from orchestrator.cells.task import make_task, sources_cache
 from orchestrator.core.cell import Cell
 from orchestrator.core.gpu_memory import RESERVED_MEMORY
 from orchestrator.store.predictions import predictions_content, predictions_file
@@ -49,7 +49,7 @@ def measure(cell: Cell, loaded: LoadedArtifacts) -> Measurement:
     Raises what the method and :func:`make_task` raise, ``NonFiniteLogits`` (:mod:`bolt.task.scoring`), and
     ``ValueError`` for details that are neither numbers nor texts.
     """
-    made_of_sources(cell, loaded)  # drops what another method's cell left, before memory is measured
+    sources_cache(cell, loaded)  # drops that of another method's cells before memory is measured
     reset_peak_memory(loaded.device)
     clock = [time.perf_counter()]
     recorder = CurveRecorder(cell, loaded)

@@ -83,16 +83,16 @@ def cell_sources(cell: Cell, loaded: LoadedArtifacts) -> StoredSources | None:
         return None
     key = cell.backbone, cell.sources
     sources = loaded.cached(StoredSources, key, lambda: StoredSources(loaded, *key), KEPT_SOURCES)
-    return sources.keeping(made_of_sources(cell, loaded))
+    return sources.with_cache(sources_cache(cell, loaded))
 
 
-def made_of_sources(cell: Cell, loaded: LoadedArtifacts) -> dict[Hashable, Any]:
-    """What the cells of one method made of their sources, by key: stacked task vectors, a merged update.
+def sources_cache(cell: Cell, loaded: LoadedArtifacts) -> dict[Hashable, Any]:
+    """The cache of what the cells of one method compute from their sources: stacked task vectors, a merged update.
 
     It can be as large as all source models together, so it is kept only while cells of the same method and sources
     follow each other. A call for another cell drops it.
     """
-    return loaded.cached(made_of_sources, (cell.backbone, cell.method, cell.sources), dict, keep=1)
+    return loaded.cached(sources_cache, (cell.backbone, cell.method, cell.sources), dict, keep=1)
 
 
 def _support(cell: Cell, reads: CellArtifacts, loaded: LoadedArtifacts, class_count: int) -> Support:

@@ -77,7 +77,7 @@ def grid(
     """
     from orchestrator.cli.session import run_session
     from orchestrator.execution.run import CELL_LIMIT_SECONDS, RunOptions
-    from orchestrator.sharing.grid_listing import keep_listing
+    from orchestrator.sharing.grid_listing import cache_listing
 
     if local and address:
         raise UserError("--local and --address exclude each other", hint="give one of them")
@@ -101,7 +101,7 @@ def grid(
         _print_plan(workspace, retry_failed, budget, gpu_memory)
         return
     if not (only or set_ or limit):
-        keep_listing(grid, workspace.grid, workspace.catalog, workspace.settings.catalog_files, workspace.data_root)
+        cache_listing(grid, workspace.grid, workspace.catalog, workspace.settings.catalog_files, workspace.data_root)
     options = RunOptions(local, address, retry_failed, budget, longest)
     raise typer.Exit(run_session(workspace, options, Console()))
 

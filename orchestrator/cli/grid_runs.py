@@ -67,7 +67,7 @@ class GridRuns:
             self._catalog.dataset(cell.dataset.name).published_as,
         )
         name = self._grid.label(cell)
-        styles, titles, ablations = self._method_looks
+        styles, titles, ablations = self._method_display
         place = (cell.track, cell.protocol.name, cell.backbone.name, cell.domain, name)
         return Labels(
             name,
@@ -83,7 +83,7 @@ class GridRuns:
         return frozenset(cell.protocol.name for cell in self._grid.all_cells)
 
     @cached_property
-    def _method_looks(self) -> tuple[Mapping[str, Style], Mapping[str, str], frozenset[Ablation]]:
+    def _method_display(self) -> tuple[Mapping[str, Style], Mapping[str, str], frozenset[Ablation]]:
         """The colours and display names of the grid's labels, and which of them are ablations."""
         # The report's packages take seconds to import.
         from orchestrator.report.styles import styles_of

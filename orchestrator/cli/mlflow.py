@@ -83,10 +83,10 @@ def _print_links(uri: str, grid: str | None, base: str) -> None:
     try:
         found = ui_links(uri, grid, base)
     except Exception as error:  # of MLflow, requests or a database
-        trouble = classify_tracking_error(error)
-        if trouble.kind == "other":
+        problem = classify_tracking_error(error)
+        if problem.kind == "other":
             raise
-        raise UserError(trouble.message, where=uri) from None
+        raise UserError(problem.message, where=uri) from None
     width = max(map(len, found))
     for shows, link in found.items():
         print_line(f"  {shows:{width}}  {link}")

@@ -1,4 +1,4 @@
-"""What a text tower that cannot tell class words apart leaves possible on a dataset."""
+"""The highest accuracy that is possible on a dataset whose class words the text tower cannot tell apart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHOWN_CLASSES = 6
 
 @dataclass(frozen=True)
 class TextLimit:
-    """The distinct class vectors of one zero-shot head, and the highest accuracy that they leave possible.
+    """The distinct class vectors of one zero-shot head, and the highest accuracy that they allow.
 
     Attributes:
         classes, distinct: how many classes, and how many distinct vectors they have.

@@ -129,7 +129,7 @@ def add_dataset(
     fields["smallest_class"] = min(train)
     if found.image_side:
         fields["image_side"] = found.image_side
-    if found.turned:
+    if found.rotated:
         fields["exif_rotation"] = True
     domains = {}
     if options.domain not in catalog.domains:
@@ -209,8 +209,8 @@ def _notes(found: Verified, train: Sequence[int], raw: RawDataset, options: Data
     if found.duplicates:
         shown = ", ".join(f"{test} = {train_}" for test, train_ in found.duplicates[:3])
         notes.append(f"test images with the same pixels as a training image: {len(found.duplicates)}, as {shown}")
-    if found.turned:
-        notes.append(f"images with an EXIF rotation: {found.turned}; they are rotated upright")
+    if found.rotated:
+        notes.append(f"images with an EXIF rotation: {found.rotated}; they are rotated upright")
     if min(train) < max(USUAL_SHOTS):
         possible = ", ".join(str(k) for k in USUAL_SHOTS if k <= min(train))
         smallest = raw.class_names[train.index(min(train))]

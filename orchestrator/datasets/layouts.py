@@ -131,8 +131,8 @@ def _of_folder(folder: Path) -> Layout:
             f"{len(nested) - 1} other class folders; if the sub-folders are the classes, put them side by side"
         )
     files = [path for root in roots for path in root.rglob("*") if path.is_file() and not path.name.startswith(".")]
-    if odd := sum(not is_image(path) for path in files):
-        notes.append(f"{pluralize(odd, 'file')} without an image suffix {'is' if odd == 1 else 'are'} not used")
+    if others := sum(not is_image(path) for path in files):
+        notes.append(f"{pluralize(others, 'file')} without an image suffix {'is' if others == 1 else 'are'} not used")
     return Layout(folder.parent, {"kind": "folder", "folder": folder.name}, recipe, tuple(names[0]), tuple(notes))
 
 

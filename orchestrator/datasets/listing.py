@@ -89,8 +89,8 @@ def verified_view(found: Verified) -> RenderableType:
         line = f"  test images with the same pixels as a training image: {len(found.duplicates)}"
         lines.append(Text(line, "yellow"))
         lines += [Text(f"    {test} = {original}") for test, original in found.duplicates[:SHOWN_NAMES]]
-    if found.turned and not found.entry.exif_rotation:
-        lines.append(Text(f"  images with an EXIF rotation, used without it: {found.turned}"))
+    if found.rotated and not found.entry.exif_rotation:
+        lines.append(Text(f"  images with an EXIF rotation, used without it: {found.rotated}"))
     if found.broken:
         lines.append(Text(f"  images that cannot be decoded: {len(found.broken)}", "red"))
         lines += [Text(f"    {broken.origin}: {broken.reason}") for broken in found.broken]

@@ -31,7 +31,7 @@ class ImageCheck(NamedTuple):
 
     reason: str
     digest: bytes
-    turned: bool
+    rotated: bool
     pixels: int = 0
 
 
@@ -56,7 +56,7 @@ class Verified:
         per_class: images of each class in train and test, (C, 2).
         broken: images that cannot be decoded.
         duplicates: test images with the same pixels as a training image: (test origin, train origin).
-        turned: images whose EXIF orientation asks for a rotation.
+        rotated: images whose EXIF orientation asks for a rotation.
         excluded: images that were excluded before.
         image_side: side in pixels of a square with as many pixels as the images have on average; 0 without images.
     """
@@ -67,7 +67,7 @@ class Verified:
     per_class: tuple[tuple[int, int], ...]
     broken: tuple[Broken, ...]
     duplicates: tuple[tuple[str, str], ...]
-    turned: int
+    rotated: int
     excluded: int
     image_side: int = 0
 
@@ -80,11 +80,11 @@ class Verified:
 def _check_image(part: Part, index: int) -> ImageCheck:
     try:
         image = part.read(index)
-        turned = image.getexif().get(ExifTags.Base.Orientation, UPRIGHT) != UPRIGHT
+        rotated = image.getexif().get(ExifTags.Base.Orientation, UPRIGHT) != UPRIGHT
         plain = to_rgb_or_grey(image)
         digest = hashlib.blake2b(f"{plain.mode} {plain.size}".encode(), digest_size=16)
         digest.update(plain.tobytes())
-        return ImageCheck("", digest.digest(), turned, plain.width * plain.height)
+        return ImageCheck("", digest.digest(), rotated, plain.width * plain.height)
     except UNREADABLE as error:
         return ImageCheck(why_unreadable(error), b"", False)
 
@@ -120,7 +120,7 @@ def verify_dataset(
         per_class=tuple(zip(*counts, strict=True)),
         broken=broken,
         duplicates=tuple(_duplicates(raw, checks["train"], checks["test"])),
-        turned=sum(check.turned for check in (*checks["train"], *checks["test"])),
+        rotated=sum(check.rotated for check in (*checks["train"], *checks["test"])),
         excluded=len(excluded_images(entry, data_root)),
         image_side=_mean_side([check.pixels for own in checks.values() for check in own if not check.reason]),
     )

@@ -1,4 +1,4 @@
-"""Notice that the Ray cluster was lost, which Ray itself can wait for without end."""
+"""Detects that the Ray cluster was lost; Ray itself can wait for it forever."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def example_image(result: Result, loaded: LoadedArtifacts) -> bytes:
 def _restore(result: Result, loaded: LoadedArtifacts) -> tuple[Model, tuple[Evaluation, ...], str]:
     """The model, its scores on the cell's test splits, and ``kept`` or ``again``."""
     cell = result.cell
-    kept = load_kept(cell, loaded)
+    kept = load_adapter(cell, loaded)
     if kept is None:
         measured = measure(cell, loaded)
         try:
@@ -151,8 +151,8 @@ def _restore(result: Result, loaded: LoadedArtifacts) -> tuple[Model, tuple[Eval
     return kept, tuple(scored.evaluation for scored in evaluate_cell(cell, adapted, loaded)), "kept"
 
 
-def load_kept(cell: Cell, loaded: LoadedArtifacts) -> Model | None:
-    """The model of the adapter that the store keeps; ``None`` if there is no complete one."""
+def load_adapter(cell: Cell, loaded: LoadedArtifacts) -> Model | None:
+    """The model of the adapter in the store; ``None`` if there is no complete one."""
     folder = loaded.store.adapter_folder(cell.id)
     if folder is None:
         return None

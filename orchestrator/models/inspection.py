@@ -29,7 +29,7 @@ from orchestrator.artifacts.test_features import TestFeatures
 from orchestrator.cells.evaluation import target_labels
 from orchestrator.cells.task import cell_sources
 from orchestrator.core.cell import Cell, DatasetRef
-from orchestrator.models.export import load_kept, readable_inputs, restore_model
+from orchestrator.models.export import load_adapter, readable_inputs, restore_model
 from orchestrator.models.rivals import find_rivals, labels_in_place
 from orchestrator.store.predictions import FULL_PROBABILITY, StoredPredictions
 from orchestrator.store.results import Result
@@ -136,7 +136,7 @@ def inspect_cell(result: Result, loaded: LoadedArtifacts) -> CellInspection:
     stored = loaded.store.read_predictions(scored)
     with readable_inputs(result, loaded):
         restored = None if cell.id in stored else restore_model(result, loaded)
-        model = restored.model if restored else load_kept(cell, loaded)
+        model = restored.model if restored else load_adapter(cell, loaded)
         return CellInspection(
             result=result,
             class_names=class_names(loaded, cell.dataset, loaded.image_size(cell.backbone)),

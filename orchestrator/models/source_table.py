@@ -65,7 +65,7 @@ def _of_one(
 
 
 def _text_limit(model: Artifact, entry: BackboneEntry, store: Store) -> TextLimit | None:
-    """What the text head leaves possible on the task of a fine-tuned model; ``None`` if its head is not stored."""
+    """The highest accuracy that the text head allows a fine-tuned model; ``None`` if its head is not stored."""
     backbone, dataset = BackboneRef(**model.identity["backbone"]), DatasetRef(**model.identity["dataset"])
     return stored_text_limit(store, Head(backbone, dataset, entry.image_size))
 

@@ -1,6 +1,6 @@
 """What a cell takes: its counted operations, and its seconds and accelerator memory learned from finished cells.
 
-A cell that was never measured borrows from its nearest relatives. The rungs of the ladder, nearest first:
+The cost of a cell that was never measured is predicted from similar cells. The groups of similar cells, nearest first:
 
 1. the same cell with another seed,
 2. the same method and settings in the same domain, on another dataset or at another k,
@@ -10,9 +10,9 @@ A cell that was never measured borrows from its nearest relatives. The rungs of 
 6. any method on the same backbone,
 7. any cell.
 
-Memory uses rungs 1 to 3: another track, backbone or method says too little, and a cell whose share of a GPU is too
-small fails. Seconds use rungs 3 to 7: within a rung they grow with the operations that a cell counts, so a large
-dataset is not judged by a small one. On every rung the cells at the nearest k count. Where no rung has a measurement,
+Memory uses groups 1 to 3: another track, backbone or method says too little, and a cell whose share of a GPU is too
+small fails. Seconds use groups 3 to 7: within a group they grow with the operations that a cell counts, so a large
+dataset is not judged by a small one. In every group the cells at the nearest k count. Where no group has a measurement,
 the model answers ``None``; the caller then assumes something, and says so.
 """
 
@@ -45,7 +45,7 @@ class Work(NamedTuple):
     """A piece of work whose duration the model learns or predicts.
 
     Attributes:
-        groups: the groups of like work that it belongs to, the narrowest first.
+        groups: the groups of similar work that it belongs to, the narrowest first.
         shots: k of a cell, 0 for other work.
         gflop: 10^9 operations, 0 where next to none are counted. Work with and without operations is never compared.
     """
@@ -117,13 +117,13 @@ class CostModel:
                 self._memory[group][cell.shots] = max(mebibytes, self._memory[group][cell.shots])
 
     def seconds(self, work: Work) -> float | None:
-        """How long a piece of work takes, by the mean of its nearest measured relatives; ``None`` without any."""
+        """How long a piece of work takes, by the mean of the nearest group; ``None`` without a measurement."""
         with self._lock:
             mean = _nearest(self._seconds, work.groups, work.shots)
             return mean.scaled_to(work.gflop) if mean else None
 
     def memory_mib(self, cell: Cell) -> float | None:
-        """MiB of an accelerator that a cell takes: the most that its nearest measured relatives took, else ``None``."""
+        """MiB of an accelerator that a cell takes: the most that a cell of the nearest group took, else ``None``."""
         with self._lock:
             return _nearest(self._memory, _memory_groups(cell), cell.shots)
 
@@ -144,19 +144,19 @@ def cell_gflops(cell: Cell, catalog: Catalog) -> float:
 
 
 def same_but_seed(cell: Cell) -> Hashable:
-    """Equal for cells that differ in their seed alone (rung 1)."""
+    """Equal for cells that differ in their seed alone (group 1)."""
     return cell.backbone.name, cell.track, cell.method, cell.domain, cell.dataset.name, cell.shots
 
 
 def _memory_groups(cell: Cell) -> tuple[Hashable, ...]:
-    """Rungs 1 to 3."""
+    """Groups 1 to 3."""
     shared = cell.backbone.name, cell.track
     return same_but_seed(cell), (*shared, cell.method, cell.domain), (*shared, cell.method.name)
 
 
 @lru_cache(maxsize=4096)
 def _time_groups(track: str, backbone: str, method: str, counts_operations: bool) -> tuple[Hashable, ...]:
-    """Rungs 3 to 7."""
+    """Groups 3 to 7."""
     return tuple(
         (*group, counts_operations)
         for group in (

@@ -46,7 +46,7 @@ class Estimate:
     """How long the cells to do and the missing artifacts of a plan take.
 
     Attributes:
-        measured_seconds: predicted time of the cells with measured relatives (``cost.py``), one after the other.
+        measured_seconds: predicted time of the cells with similar measured cells (``cost.py``), one after the other.
         measured_on: the devices of the measurements.
         measured_cells: the number of these cells.
         computed_tflop: 10^12 operations of all other cells and of the artifacts.

@@ -59,7 +59,7 @@ class Packing:
     """Decides which share of a GPU each cell asks for.
 
     Args:
-        catalog: sizes of backbones and datasets, for cells without measured relatives.
+        catalog: sizes of backbones and datasets, for cells that are unlike any measured one.
         costs: predicts the memory of cells, and learns it while they run.
         gpu_mib: memory of the smallest GPU, may be set later; ``None`` where unknown, and shares are assumed.
 
@@ -77,7 +77,7 @@ class Packing:
         self._too_small[key] = max(share, self._too_small.get(key, 0.0))
 
     def demand(self, cell: Cell) -> Demand:
-        """The share of a GPU that a cell asks for, from the memory of its nearest measured relatives."""
+        """The share of a GPU that a cell asks for, from the memory of similar measured cells."""
         held, gpu_mib = self._costs.memory_mib(cell), self.gpu_mib
         mib = None if held is None else held + CONTEXT_MIB
         if mib is None or gpu_mib is None:
@@ -109,7 +109,7 @@ def smallest_share(mebibytes: float, gpu_mib: float) -> float:
 
 
 def assumed_share(cell: Cell, catalog: Catalog, gpu_mib: float | None) -> float:
-    """The share of a cell without measured relatives, or on GPUs of unknown size.
+    """The share of a cell that is unlike any measured one, or on GPUs of unknown size.
 
     A cell that trains no image tower needs at least the tower, the features it may read of its target and of one test
     split at a time, and CUDA's context. A cell that trains on the text side also needs the text tower, and what the

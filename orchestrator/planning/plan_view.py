@@ -65,7 +65,7 @@ def plan_view(
 
 
 def limit_lines(limits: Sequence[TextLimit]) -> list[str]:
-    """Lines with the datasets whose class words the text tower cannot tell apart, and what that leaves possible."""
+    """Lines about datasets whose class words the text tower cannot tell apart: highest accuracy, and equal words."""
     lines = [line for limit in limits[:SHOWN_LIMITS] for line in (limit.sentence, f"  equal: {limit.shared_words}")]
     if len(limits) > SHOWN_LIMITS:
         others = [limit.dataset for limit in limits[SHOWN_LIMITS:]]

@@ -63,7 +63,7 @@ class ProgressCounter:
         self._building: dict[str, float] = {}
         self._reported: dict[str, str] = {}
         self._built: Counter[str] = Counter()
-        self._broken: Counter[str] = Counter()
+        self._failed_builds: Counter[str] = Counter()
         self._finished_before = finished_before
         self._finished = self._failed = 0
         self._ends: deque[float] = deque()
@@ -116,7 +116,7 @@ class ProgressCounter:
                 self._built[_folder(event.key)] += 1
                 self._costs.learn_seconds(work, event.seconds)
             else:
-                self._broken[_folder(event.key)] += 1
+                self._failed_builds[_folder(event.key)] += 1
             if event.kind == "failed":
                 self._fail(event.key, event.error, event.log)
 
@@ -143,7 +143,7 @@ class ProgressCounter:
             return Snapshot(
                 elapsed=now - self._start,
                 stages=tuple(
-                    Stage(name, self._built[name], self._broken[name], total) for name, total in totals.items()
+                    Stage(name, self._built[name], self._failed_builds[name], total) for name, total in totals.items()
                 ),
                 building=tuple(
                     InProgress(address, now - start, told=reported[address])

@@ -1,4 +1,4 @@
-"""When a run will be done: plays the waiting work through on the slots there are. Pure arithmetic, no clock."""
+"""Estimates when a run ends, by simulating the waiting work on the slots. Pure arithmetic, no clock."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Running(NamedTuple):
     share_done: float | None = None
 
     def remaining(self, whole: Prediction) -> Prediction:
-        """What it still needs, always more than none.
+        """The time it still needs, always above zero.
 
-        Follows from the share that is done where that is known, else from the prediction for the whole.
+        It follows from the share that is done where that is known, else from the prediction for the whole.
         """
         if self.share_done:
             return Prediction(self.age * (1 - self.share_done) / self.share_done, 1.0)
@@ -78,7 +78,7 @@ def eta(
     pieces = [*lengths, *remaining]
     total = sum(piece.seconds for piece in pieces)
     share = sum(piece.seconds * piece.measured for piece in pieces) / total if total else 1.0
-    if not total and pieces:  # work of no counted operations, of which nothing was measured
+    if not total and pieces:  # work without counted operations and without measurements
         share = min(piece.measured for piece in pieces)
     end = schedule((piece.seconds for piece in remaining), (piece.seconds for piece in lengths), slots)
     return Prediction(overhead * end, share)

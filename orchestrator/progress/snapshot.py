@@ -27,7 +27,7 @@ class InProgress:
 
     Attributes:
         seconds: time since it started.
-        expected: predicted duration in seconds; ``None`` where nothing like it was measured.
+        expected: predicted duration in seconds; ``None`` where nothing similar was measured.
         told: progress that the artifact's builder reports, such as ``3 of 8``; empty without a report.
     """
 

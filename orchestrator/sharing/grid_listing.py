@@ -1,10 +1,10 @@
-"""The ids and labels of a grid's cells, kept in this machine's cache.
+"""The ids and labels of a grid's cells, in this machine's cache.
 
 Expanding a grid imports every method, and with them PyTorch, which takes seconds. A command that only reads results
-needs no more than the ids. A kept listing is used while everything it was made from is the same. The project's code and
-grids, the grid's own files, the catalog files and the backbones' weights are compared by size and modification time,
-the datasets by their identity. A grid with ``min_gain`` is expanded every time, because its cells depend on the source
-models in the store.
+needs no more than the ids. A cached listing is used while everything it was made from is the same. The project's code
+and grids, the grid's own files, the catalog files and the backbones' weights are compared by size and modification
+time, the datasets by their identity. A grid with ``min_gain`` is expanded every time, because its cells depend on the
+source models in the store.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.store import Store
 
 _PROJECT = Path(__file__).resolve().parents[2]
-KEPT_LISTINGS = 50
+CACHED_LISTINGS = 50
 """Number of listings in the cache; older ones are removed."""
 
 _MIN_GAIN = "min_gain"
@@ -74,9 +74,9 @@ def list_grid(
 
     Raises ``UserError`` for a grid or a catalog that is wrong.
     """
-    kept = _kept(_key(grid, catalog_files, data_root, overrides), catalog_files, data_root)
-    if kept is not None:
-        return kept
+    cached = _cached(_key(grid, catalog_files, data_root, overrides), catalog_files, data_root)
+    if cached is not None:
+        return cached
     from orchestrator.artifacts.source_model import source_gain
     from orchestrator.grid import load_grid
     from orchestrator.grid.sources import unknown_gain
@@ -84,10 +84,10 @@ def list_grid(
     catalog = load_catalog(catalog_files)
     gain_of = unknown_gain if store is None else partial(source_gain, store)
     loaded = load_grid(grid, catalog, set_=overrides, data_root=data_root, gain_of=gain_of)
-    return keep_listing(grid, loaded, catalog, catalog_files, data_root, overrides)
+    return cache_listing(grid, loaded, catalog, catalog_files, data_root, overrides)
 
 
-def keep_listing(
+def cache_listing(
     source: str,
     grid: Grid,
     catalog: Catalog,
@@ -115,8 +115,8 @@ def keep_listing(
     with contextlib.suppress(OSError):
         cache = Files(cache_folder())
         cache.write(_key(source, catalog_files, data_root, overrides), json.dumps(record).encode())
-        kept = cache.versions("grids")
-        for name in sorted(kept, key=lambda name: kept[name].written)[:-KEPT_LISTINGS]:
+        listed = cache.versions("grids")
+        for name in sorted(listed, key=lambda name: listed[name].written)[:-CACHED_LISTINGS]:
             cache.remove(f"grids/{name}")
     return listing
 
@@ -129,7 +129,7 @@ def _key(grid: str, catalog_files: Sequence[str], data_root: Path | None, overri
     return f"grids/{hashlib.sha256(text.encode()).hexdigest()}.json"
 
 
-def _kept(key: str, catalog_files: Sequence[str], data_root: Path | None) -> GridListing | None:
+def _cached(key: str, catalog_files: Sequence[str], data_root: Path | None) -> GridListing | None:
     """The listing in the cache; ``None`` if there is none, or if something has changed since it was made."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         record = json.loads(Files(cache_folder()).read(key))

@@ -147,7 +147,7 @@ class PredictionsFile:
 
 
 def _as_cell(value: Any) -> Cell:
-    """A cell, or the one that its fields as JSON give. Raises ``ValueError`` if fields are missing or unknown."""
+    """A cell as it is, or made of its JSON fields. Raises ``ValueError`` if fields are missing or unknown."""
     if isinstance(value, Cell):
         return value
     try:

@@ -96,7 +96,7 @@ class BackgroundTracker:
 
     def _work(self) -> None:
         while (cell_id := self._queue.get()) is not None:
-            if self._is_hopeless():
+            if self._is_left_to_sync():
                 self._unwritten += 1
                 continue
             try:
@@ -104,8 +104,8 @@ class BackgroundTracker:
             except Exception:  # self._write has noted the problem
                 self._unwritten += 1
 
-    def _is_hopeless(self) -> bool:
-        """Whether the next run is left to ``sync`` without a try."""
+    def _is_left_to_sync(self) -> bool:
+        """Whether the next run is left to ``sync``, without an attempt to write it."""
         refused = self._problem is not None and self._problem.kind == "refused"
         return refused or (self._closing.is_set() and (self._problem is not None or self.pending > LEFT_TO_SYNC))
 

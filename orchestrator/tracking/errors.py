@@ -79,6 +79,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def _shortest(chain: list[BaseException]) -> str:
     """The cause with the shortest message: MLflow and SQLAlchemy wrap one short reason into pages of text."""
-    said = [cause for cause in chain if str(cause)]
-    reasons = [cause for cause in said if not isinstance(cause, (KeyError, sqlite3.Warning))]
-    return one_line(min(reasons or said or chain[:1], key=lambda cause: len(str(cause))), limit=160)
+    with_message = [cause for cause in chain if str(cause)]
+    reasons = [cause for cause in with_message if not isinstance(cause, (KeyError, sqlite3.Warning))]
+    return one_line(min(reasons or with_message or chain[:1], key=lambda cause: len(str(cause))), limit=160)

@@ -112,7 +112,7 @@ def _plain_text(value: str | int | bool | None) -> str:
 
 
 class _Same:
-    """Equal to another one that holds the same object. Equal objects can differ in their text: ``1`` and ``1.0``."""
+    """Compares an object by identity, as the key of a cache. Equal objects can differ in text: ``1`` and ``1.0``."""
 
     __slots__ = ("value",)
 

@@ -89,18 +89,18 @@ def local_gpus() -> tuple[Gpu, ...]:
     """The GPUs of this machine, from ``nvidia-smi``, which comes with the driver; empty without it."""
     command = ["nvidia-smi", f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits"]
     try:  # a session of its own, so that Ctrl-C does not reach it
-        said = subprocess.run(
+        output = subprocess.run(
             command, capture_output=True, text=True, timeout=_SMI_SECONDS, check=True, start_new_session=True
         )
     except (OSError, subprocess.SubprocessError):
         return ()
-    return parse_nvidia_smi(said.stdout)
+    return parse_nvidia_smi(output.stdout)
 
 
-def parse_nvidia_smi(said: str) -> tuple[Gpu, ...]:
+def parse_nvidia_smi(output: str) -> tuple[Gpu, ...]:
     """Parse the output of ``nvidia-smi`` for the fields ``_SMI_FIELDS``; it gives memory in MiB."""
     found = []
-    for line in said.splitlines():
+    for line in output.splitlines():
         fields = [field.strip() for field in line.split(",")]
         with suppress(ValueError):  # "[N/A]" for the memory, or a line of another kind
             index, name, busy, used, total = fields

@@ -82,7 +82,7 @@ def adapt_by_merging(
     def on_device() -> dict[str, Tensor]:
         return {name: tensor.to(task.backbone.device) for name, tensor in merge(sources).items()}
 
-    update = sources.kept(("update", settings), on_device)
+    update = sources.cached(("update", settings), on_device)
     choice = choose_scale(task, settings.alphas, lambda scale: with_update(base, update, scale))
     return Adapted(
         classify=cosine_classifier(task.head_CD, task.backbone.logit_scale),

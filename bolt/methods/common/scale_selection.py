@@ -66,15 +66,15 @@ def choose_scale(
         score, chosen_by = _correct, "support"
     else:
         score, chosen_by = _information, "mutual information"
-    task = _keeping_views(task)
+    task = _caching_views(task)
     scores = [score(task, tower_at(scale), number) for number, scale in enumerate(candidates)]
     return ScaleChoice(candidates[scores.index(max(scores))], chosen_by)
 
 
-def _keeping_views(task: Task) -> Task:
+def _caching_views(task: Task) -> Task:
     """The task, with un-augmented views that are made once for all candidates, up to ``_KEPT_BYTES`` of them."""
 
-    def keeping(pixels: Callable[[int, Tensor], Tensor]) -> Callable[[int, Tensor], Tensor]:
+    def caching(pixels: Callable[[int, Tensor], Tensor]) -> Callable[[int, Tensor], Tensor]:
         made: dict[tuple[int, ...], Tensor] = {}
 
         def views(view: int, rows: Tensor) -> Tensor:
@@ -93,8 +93,8 @@ def _keeping_views(task: Task) -> Task:
     support, unlabelled = task.support, task.unlabelled
     return replace(
         task,
-        support=replace(support, pixels=keeping(support.pixels)),
-        unlabelled=None if unlabelled is None else replace(unlabelled, pixels=keeping(unlabelled.pixels)),
+        support=replace(support, pixels=caching(support.pixels)),
+        unlabelled=None if unlabelled is None else replace(unlabelled, pixels=caching(unlabelled.pixels)),
     )
 
 

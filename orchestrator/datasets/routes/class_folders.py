@@ -67,8 +67,8 @@ def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> RouteContents
     first = next(iter(found))
     label_of = {name: label for label, name in enumerate(found[first])}
     for split, classes in found.items():
-        if odd := sorted(classes.keys() - label_of.keys()):
-            raise UserError(f"class folder {odd[0]!r} is in {split}/ but not in {first}/", where=str(folder))
+        if unexpected := sorted(classes.keys() - label_of.keys()):
+            raise UserError(f"class folder {unexpected[0]!r} is in {split}/ but not in {first}/", where=str(folder))
         if empty := [name for name, paths in classes.items() if not paths]:
             part = "" if split == "all" else f" in {split}/"
             raise UserError(f"class folders without images{part}: {', '.join(empty[:8])}", where=str(folder))
@@ -80,9 +80,9 @@ def read_wnid_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
     """Folders named by WordNet ids, of all or some of ImageNet's 1,000 classes: one part ``test``, labels in 0..999."""
     index = {wnid: label for label, wnid in enumerate(wnids())}
     classes = find_class_folders(folder, re.compile(r"n\d{8}"))
-    strange = [name for name in classes if name not in index]
-    if strange:
-        raise UserError(f"the folder {strange[0]} is none of the 1,000 classes of ImageNet", where=str(folder))
+    unknown = [name for name in classes if name not in index]
+    if unknown:
+        raise UserError(f"the folder {unknown[0]} is none of the 1,000 classes of ImageNet", where=str(folder))
     return RouteContents(list(index), {"test": _labelled(classes, index.__getitem__, folder)})
 
 
@@ -138,9 +138,9 @@ def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> Image
                 f"{some.relative_to(root)} and {other.relative_to(root)} hold images; class folders need equal depth",
                 where=str(root),
             )
-    hollow = [path for path in empty if len(path.parts) == depth]
-    if hollow:
-        raise UserError("the class folder holds no images", where=str(hollow[0]))
+    without_images = [path for path in empty if len(path.parts) == depth]
+    if without_images:
+        raise UserError("the class folder holds no images", where=str(without_images[0]))
     ordered = sorted(images, key=lambda path: path.name)
     for first, second in pairwise(ordered):
         if first.name == second.name:

@@ -24,7 +24,7 @@ from orchestrator.util.errors import one_line
 from orchestrator.util.units import human_duration
 
 NODE_LOSSES = 10
-"""So often a cell may lose its node. A lost node is not counted as an attempt of the cell that ran on it."""
+"""How often a cell may lose its node. A lost node is not counted as an attempt of the cell that ran on it."""
 
 
 class TuneCallback(tune.Callback):  # type: ignore[misc]

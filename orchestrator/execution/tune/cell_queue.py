@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from orchestrator.core.events import Resources
 
 WINDOW = 256
-"""So many waiting cells are searched for one with the same request as the cell that has just ended."""
+"""How many waiting cells are searched for one with the same request as the cell that has just ended."""
 
 REFRESH_SECONDS = 2.0
 """How often the cluster's size is asked for."""

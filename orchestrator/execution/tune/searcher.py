@@ -1,4 +1,4 @@
-"""What Tune is given for cells: a searcher, a scheduler and a stopper; none of them scans all cells."""
+"""The searcher, the scheduler and the stopper that Tune is given; none of them scans all cells."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ class Keeping(RandomSources):
         self.made: dict[Hashable, Any] = {}
         self.reads = 0
 
-    def kept(self, key: Hashable, make: Callable[[], Value]) -> Value:
+    def cached(self, key: Hashable, make: Callable[[], Value]) -> Value:
         if key not in self.made:
             self.made[key] = make()
         value: Value = self.made[key]

@@ -201,7 +201,7 @@ def test_what_a_method_made_of_its_sources_is_kept_for_its_next_cell_only(grid: 
     def kept(cell: Cell) -> int:
         sources = cell_sources(cell, loaded)
         assert sources is not None
-        return sources.kept("a key", make)
+        return sources.cached("a key", make)
 
     first, second = (pick(grid, "bolt", shots=shots) for shots in (1, 2))
     assert [kept(first), kept(second)] == [1, 1], "another number of shots has the same sources"

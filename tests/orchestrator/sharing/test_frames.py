@@ -25,7 +25,7 @@ from orchestrator.planning.plan import make_plan
 from orchestrator.report.grid_report import grid_study, write_grid_report
 from orchestrator.sharing import grid_listing
 from orchestrator.sharing.frames import COLUMNS
-from orchestrator.sharing.grid_listing import keep_listing, list_grid
+from orchestrator.sharing.grid_listing import cache_listing, list_grid
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
 from tests.orchestrator.sharing.conftest import Stores
@@ -93,7 +93,7 @@ def test_the_command_writes_the_frame_in_every_format(
     frame: pd.DataFrame, stores: Stores, whole: Store, tmp_path: Path
 ) -> None:
     grid = str(stores.grid_file)
-    keep_listing(grid, stores.world.grid, stores.world.catalog)
+    cache_listing(grid, stores.world.grid, stores.world.catalog)
     tables = {"csv": pd.read_csv(io.StringIO(printed(grid, "--store", whole.url)))}
     for name, read in (("json", pd.read_json), ("parquet", pd.read_parquet)):
         path = tmp_path / f"table.{name}"
@@ -109,7 +109,7 @@ def test_the_command_writes_the_frame_in_every_format(
 
 def test_errors_of_the_command_are_for_people(stores: Stores, whole: Store, tmp_path: Path) -> None:
     grid = str(stores.grid_file)
-    keep_listing(grid, stores.world.grid, stores.world.catalog)
+    cache_listing(grid, stores.world.grid, stores.world.catalog)
     for words, named in (
         (("--store", str(tmp_path / "empty")), "empty"),
         (("--store", whole.url, "--format", "parquet"), "-o"),
@@ -125,8 +125,8 @@ def test_errors_of_the_command_are_for_people(stores: Stores, whole: Store, tmp_
 def test_a_grid_that_has_run_is_read_without_importing_pytorch(
     command_name: str, said: str, stores: Stores, whole: Store
 ) -> None:
-    """The ``grid`` command keeps the listing; so does the first ``results`` or ``status``."""
-    keep_listing(str(stores.grid_file), stores.world.grid, stores.world.catalog)
+    """The ``grid`` command caches the listing; so does the first ``results`` or ``status``."""
+    cache_listing(str(stores.grid_file), stores.world.grid, stores.world.catalog)
     script = """
 import contextlib, sys
 from orchestrator.__main__ import main
@@ -144,12 +144,12 @@ sys.exit(f"imported {heavy}" if heavy else 0)
 def test_the_cache_keeps_the_newest_listings_only(
     tmp_path: Path, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grid_listing, "KEPT_LISTINGS", 2)
+    monkeypatch.setattr(grid_listing, "CACHED_LISTINGS", 2)
     found: set[Path] = set()
     for number in range(4):
         grid = tmp_path / f"{number}.yaml"
         grid.write_text(stores.grid_file.read_text())
-        keep_listing(str(grid), stores.world.grid, stores.world.catalog)
+        cache_listing(str(grid), stores.world.grid, stores.world.catalog)
         (newest,) = set((tmp_path / "cache" / "grids").iterdir()) - found
         os.utime(newest, (number, number))
         found = set((tmp_path / "cache" / "grids").iterdir())
@@ -170,13 +170,13 @@ def test_a_kept_listing_is_dropped_when_a_file_has_changed(
         return len(list_grid(str(grid), [str(extra)]).labels)
 
     expanded: list[str] = []
-    original = grid_listing.keep_listing
+    original = grid_listing.cache_listing
 
     def counted(source: str, *rest: Any) -> grid_listing.GridListing:
         expanded.append(source)
         return original(source, *rest)
 
-    monkeypatch.setattr(grid_listing, "keep_listing", counted)
+    monkeypatch.setattr(grid_listing, "cache_listing", counted)
     assert listed() == listed() == len(stores.cells)
     assert len(expanded) == 1
     included.write_text(stores.grid_file.read_text().replace("- 2\n    track", "- 3\n    track"))
@@ -227,7 +227,7 @@ def test_a_kept_listing_is_dropped_when_a_folder_has_another_image(
 ) -> None:
     first = list_grid(*own)
     with monkeypatch.context() as forbidding:
-        forbidding.setattr(grid_listing, "keep_listing", None)  # it expands no grid
+        forbidding.setattr(grid_listing, "cache_listing", None)  # it expands no grid
         assert list_grid(*own) == first
     (own[2] / "cars" / "a" / "2.png").write_bytes(b"x")
     second = list_grid(*own)
