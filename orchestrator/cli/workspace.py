@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,15 +45,7 @@ class Workspace:
     @property
     def whole(self) -> Grid:
         """The grid with the cells of earlier runs: what its report and its runs in MLflow are about."""
-        if self.earlier is None:
-            return self.grid
-        return replace(
-            self.grid,
-            cells=tuple(dict.fromkeys((*self.grid.cells, *self.earlier.cells))),
-            all_cells=tuple(dict.fromkeys((*self.grid.all_cells, *self.earlier.cells))),
-            labels={**self.earlier.labels, **self.grid.labels},
-            sources={**self.earlier.sources, **self.grid.sources},
-        )
+        return self.grid if self.earlier is None else self.grid.including(self.earlier)
 
     def whole_plan(self) -> Plan:
         """Compare the grid and the cells of earlier runs with the store."""
@@ -159,12 +151,5 @@ def _earlier_grid(name: str, catalog: Catalog, root: Path | None, runs: Sequence
             one = load_grid(name, catalog, set_=overrides, data_root=root)
         except UserError:
             continue
-        if found is not None:
-            one = replace(
-                one,
-                cells=tuple(dict.fromkeys((*found.cells, *one.cells))),
-                labels={**found.labels, **one.labels},
-                sources={**found.sources, **one.sources},
-            )
-        found = one
+        found = one if found is None else one.including(found)
     return found

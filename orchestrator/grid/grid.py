@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from orchestrator.catalog import BackboneEntry, CheckpointEntry, DatasetEntry
@@ -42,6 +42,16 @@ class Grid:
     def label(self, cell: Cell) -> str:
         """What reports call the method of a cell. Raises ``KeyError`` for a cell of another grid."""
         return self.labels[cell]
+
+    def including(self, other: Grid) -> Grid:
+        """This grid with the cells of another one behind its own. The labels of its own cells stay."""
+        return replace(
+            self,
+            cells=tuple(dict.fromkeys((*self.cells, *other.cells))),
+            all_cells=tuple(dict.fromkeys((*self.all_cells, *other.cells))),
+            labels={**other.labels, **self.labels},
+            sources={**other.sources, **self.sources},
+        )
 
     @cached_property
     def adopted_checkpoints(self) -> Mapping[SourceRef, CheckpointEntry]:
