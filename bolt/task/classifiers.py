@@ -36,7 +36,9 @@ class NoNewClasses(TypeError):
 
 @dataclass(frozen=True, eq=False)
 class Classifier(ABC):
-    """Base class: raw features (B, D) -> logits (B, C). The fields of a subclass are tensors and numbers.
+    """Base class: raw features (B, D) -> logits (B, C).
+
+    The fields of a subclass are tensors and numbers; the first one is a tensor with a row for each class.
 
     Attributes:
         kind: name of the subclass in saved models.
@@ -48,9 +50,9 @@ class Classifier(ABC):
     def __call__(self, features_BD: Tensor) -> Tensor: ...
 
     @property
-    @abstractmethod
     def class_count(self) -> int:
-        """Number of classes, C."""
+        """Number of classes, C: the rows of the first field."""
+        return len(getattr(self, fields(self)[0].name))
 
     def add_classes(self, head_CD: Tensor) -> Self:
         """The classifier of more classes: those it has, then new ones with the given unit text embeddings.
@@ -90,10 +92,6 @@ class CosineClassifier(Classifier):
     def __call__(self, features_BD: Tensor) -> Tensor:
         return self.scale * F.normalize(features_BD.to(self.head_CD), dim=-1) @ self.head_CD.T
 
-    @property
-    def class_count(self) -> int:
-        return len(self.head_CD)
-
     def add_classes(self, head_CD: Tensor) -> Self:
         return replace(self, head_CD=torch.cat([self.head_CD, head_CD.to(self.head_CD)]))
 
@@ -111,10 +109,6 @@ class LinearClassifier(Classifier):
     def __call__(self, features_BD: Tensor) -> Tensor:
         unit_BD = F.normalize(features_BD.to(self.weight_CD), dim=-1)
         return self.scale * F.linear(unit_BD, self.weight_CD, self.bias_C)
-
-    @property
-    def class_count(self) -> int:
-        return len(self.weight_CD)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,10 +137,6 @@ class CacheClassifier(Classifier):
         added_BC = cache_logits(unit_BD @ self.keys_ND.T, self.values_NC, self.beta)
         return self.scale * unit_BD @ self.head_CD.T + self.alpha * added_BC
 
-    @property
-    def class_count(self) -> int:
-        return len(self.head_CD)
-
 
 @dataclass(frozen=True, eq=False)
 class BlendClassifier(Classifier):
@@ -170,10 +160,6 @@ class BlendClassifier(Classifier):
     def logits(self, unit_BD: Tensor) -> Tensor:
         """Unit features -> logits (B, C)."""
         return append_one(unit_BD) @ self.weight_CE.T + self.alpha_C * (unit_BD @ self.head_CD.T)
-
-    @property
-    def class_count(self) -> int:
-        return len(self.head_CD)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,10 +190,6 @@ class AdapterClassifier(Classifier):
     def adapter(self, features_BD: Tensor) -> Tensor:
         """The adapter's output (B, D); no entry is negative."""
         return torch.relu(torch.relu(features_BD @ self.down_HD.T) @ self.up_DH.T)
-
-    @property
-    def class_count(self) -> int:
-        return len(self.head_CD)
 
     def add_classes(self, head_CD: Tensor) -> Self:
         return replace(self, head_CD=torch.cat([self.head_CD, head_CD.to(self.head_CD)]))
@@ -247,10 +229,6 @@ class TransductiveClassifier(Classifier):
         scored_BC = F.linear(unit_BD, self.weight_CD, self.bias_C) + votes_BC
         known_B = cosines[:, 0] > _SAME_IMAGE
         return torch.where(known_B[:, None], probabilities[:, 0].clamp_min(_SMALLEST).log(), scored_BC)
-
-    @property
-    def class_count(self) -> int:
-        return len(self.weight_CD)
 
 
 def cache_logits(affinity_BN: Tensor, values_NC: Tensor, beta: float | Tensor) -> Tensor:
