@@ -11,6 +11,7 @@ from orchestrator.adapt.adaptation import Request
 from orchestrator.adapt.own_images import image_parts
 from orchestrator.catalog import Catalog
 from orchestrator.catalog.validation import check_templates
+from orchestrator.util.atomic_files import nearest_existing
 from orchestrator.util.errors import UserError
 
 
@@ -48,6 +49,6 @@ def check_request(request: Request, catalog: Catalog) -> None:
                 where=option,
                 hint="run the command in another folder, or give --store and -o outside of the images",
             )
-        above = next(parent for parent in (path, *path.parents) if parent.exists())
+        above = nearest_existing(path)
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise UserError(f"{path} cannot be made: {above} is no folder that can be written to", where=option)

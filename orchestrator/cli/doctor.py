@@ -14,6 +14,7 @@ from rich.text import Text
 
 from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, StoreUrl, store_url
 from orchestrator.cli.workspace import Workspace, open_workspace
+from orchestrator.util.atomic_files import nearest_existing
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_bytes, pluralize
 
@@ -84,7 +85,7 @@ def _store_line(url: str) -> str:
 
     store = Store(store_url(url))
     if store.files.is_local and not Path(store.files.root).exists():  # it is not made just to be looked at
-        above = next(path for path in Path(store.files.root).absolute().parents if path.exists())
+        above = nearest_existing(Path(store.files.root))
         if not os.access(above, os.W_OK):
             return f"{url} cannot be made in {above}"
         return f"{url}, made by the first run, {human_bytes(free_bytes(store) or 0)} free"

@@ -24,6 +24,7 @@ from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.splits import split_manifest
 from orchestrator.datasets.state import RECORD, Record, bytes_in, dataset_lock, other_data, read_record
 from orchestrator.store.remote import DISK_ERRORS
+from orchestrator.util.atomic_files import nearest_existing
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_bytes
 
@@ -100,8 +101,7 @@ def plan_preparation(entries: Iterable[DatasetEntry], data_root: Path) -> Prepar
 
 def check_space(jobs: Sequence[FetchJob], data_root: Path) -> str:
     """One line: the disk space that is needed and free. Raises ``UserError`` if it does not fit."""
-    existing = next(path for path in (data_root.absolute(), *data_root.absolute().parents) if path.exists())
-    free = shutil.disk_usage(existing).free
+    free = shutil.disk_usage(nearest_existing(data_root)).free
     needed = sum(job.space for job in jobs)
     unknown = sum(job.size is None for job in jobs)
     known = f"about {human_bytes(needed)} of disk needed" if unknown < len(jobs) else "disk needed: not known"

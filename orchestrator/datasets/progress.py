@@ -17,6 +17,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from orchestrator.util.console import print_line
 from orchestrator.util.units import human_bytes
 
 PLAIN_SECONDS = 5.0
@@ -44,12 +45,12 @@ def show_progress(
         return
     begun = printed = time.monotonic()
 
-    def print_line(done: int, of: int | None) -> None:
+    def print_progress(done: int, of: int | None) -> None:
         nonlocal printed
         if (in_bytes and done == of) or time.monotonic() - printed >= PLAIN_SECONDS:
             printed = time.monotonic()
             amounts = [human_bytes(amount) if in_bytes else str(amount) for amount in (done, of) if amount]
             rate = f", {human_bytes((done - start) / max(printed - begun, 1e-3))}/s" if in_bytes else ""
-            console.print(f"{name}: {' of '.join(amounts)}{rate}", highlight=False, soft_wrap=True, markup=False)
+            print_line(f"{name}: {' of '.join(amounts)}{rate}", console)
 
-    yield print_line
+    yield print_progress

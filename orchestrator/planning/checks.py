@@ -17,6 +17,7 @@ from orchestrator.datasets.changes import changed_data
 from orchestrator.datasets.state import other_data
 from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
+from orchestrator.util.atomic_files import nearest_existing
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_bytes, listed
 
@@ -90,8 +91,7 @@ def free_bytes(store: Store) -> int | None:
     """Free bytes on the disk where a local store is or will be; ``None`` for a remote store."""
     if not store.files.is_local:
         return None
-    folder = Path(store.files.root).absolute()
-    return shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free
+    return shutil.disk_usage(nearest_existing(Path(store.files.root))).free
 
 
 def bytes_to_build(plan: Plan) -> int:

@@ -144,5 +144,5 @@ def _current_state(status: Status) -> State:
 
 def read_statuses(files: Files) -> list[Status]:
     """The status of every grid's last run in a store, by name."""
-    grids = [name.removesuffix(".json") for name in files.names("status") if name.endswith(".json") and name[0] != "."]
-    return [status for status in files.map(lambda grid: read_status(files, grid), grids) if status is not None]
+    statuses = files.map(lambda grid: read_status(files, grid), files.records("status"))
+    return [status for status in statuses if status is not None]

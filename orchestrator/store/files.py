@@ -113,6 +113,10 @@ class Files:
             return []
         return sorted({path.rstrip("/").rsplit("/", 1)[-1] for path in paths} - {"", ".", ".."})
 
+    def records(self, folder: str) -> list[str]:
+        """Names, without their ending, of the JSON files directly inside ``folder``; temporary files are hidden."""
+        return [name.removesuffix(".json") for name in self.names(folder) if name.endswith(".json") and name[0] != "."]
+
     def versions(self, folder: str) -> dict[str, FileVersion]:
         """The files in ``folder`` and its sub-folders, by their path in it; empty if there is no such folder."""
         path = self.path(folder)

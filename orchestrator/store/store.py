@@ -99,8 +99,7 @@ class Store:
 
     def result_ids(self) -> frozenset[str]:
         """Ids of the cells with a result file."""
-        names = self.files.names("results")
-        return frozenset(name[: -len(".json")] for name in names if name.endswith(".json") and name[0] != ".")
+        return frozenset(self.files.records("results"))
 
     def read_result(self, cell_id: str) -> Result:
         """One result. Raises ``FileNotFoundError``, or ``ValueError`` for a damaged file."""
@@ -194,31 +193,28 @@ class Store:
 
     def write_failure(self, failure: Failure) -> None:
         """Record that a cell or an artifact could not be made."""
-        self.files.write(f"failures/{_file_name(failure.id)}", failure.to_json().encode())
+        self.files.write(_failure_file(failure.id), failure.to_json().encode())
 
     def read_failures(self) -> dict[str, Failure]:
         """Every failure record by id; a damaged one is returned as a failure that says so."""
         failures = {}
-        names = self._failure_names()
-        for name, content in zip(names, self.files.read_many([f"failures/{name}" for name in names]), strict=True):
+        names = self.files.records("failures")
+        for name, content in zip(names, self.files.read_many([*map(_failure_file, names)]), strict=True):
             if content is None:  # removed in the meantime
                 continue
             try:
                 failure = Failure.from_json(content.decode("utf-8", "replace"))
-                if _file_name(failure.id) != name:  # a misnamed record would close a cell that did not fail
+                if _failure_file(failure.id) != _failure_file(name):  # it would close a cell that did not fail
                     raise ValueError(f"it is the record of {failure.id}")
             except ValueError as error:
-                failure = Failure(name[: -len(".json")], f"damaged failure record: {error}", "", "", 1, "", again=True)
+                failure = Failure(name, f"damaged failure record: {error}", "", "", 1, "", again=True)
             failures[failure.id] = failure
         return failures
-
-    def _failure_names(self) -> list[str]:
-        return [name for name in self.files.names("failures") if name.endswith(".json") and name[0] != "."]
 
     def read_failure(self, failure_id: str) -> Failure | None:
         """One failure record; ``None`` if it is missing or damaged."""
         try:
-            data = self.files.read(f"failures/{_file_name(failure_id)}")
+            data = self.files.read(_failure_file(failure_id))
             found = Failure.from_json(data.decode("utf-8", "replace"))
         except (FileNotFoundError, ValueError):
             return None
@@ -232,14 +228,13 @@ class Store:
 
     def remove_failures(self, failure_ids: Iterable[str]) -> None:
         """Remove many failure records; one listing finds those that exist."""
-        existing = set(self._failure_names())
-        names = {_file_name(failure_id) for failure_id in failure_ids}
-        self.files.map(lambda name: self.files.remove(f"failures/{name}"), sorted(names & existing))
+        existing = set(map(_failure_file, self.files.records("failures")))
+        self.files.map(self.files.remove, sorted(existing & set(map(_failure_file, failure_ids))))
 
 
-def _file_name(failure_id: str) -> str:
-    """The name of a failure's file; an artifact's address has a slash."""
-    return f"{failure_id.replace('/', '.')}.json"
+def _failure_file(failure_id: str) -> str:
+    """The file of a failure; the address of an artifact has a slash."""
+    return f"failures/{failure_id.replace('/', '.')}.json"
 
 
 def _predictions_name(cell_id: str) -> str:

@@ -15,6 +15,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_d
 
 from orchestrator.tracking.errors import NoAnswer, classify_tracking_error
 from orchestrator.tracking.tracker import OnProgress, SyncReport
+from orchestrator.util.console import print_line
 from orchestrator.util.units import human_duration
 
 _POLL_SECONDS = 0.1
@@ -112,7 +113,7 @@ class _Progress:
     def show(self, text: str) -> None:
         self._status.update(text)
         if not self._console.is_terminal and time.monotonic() >= self._next_line:
-            self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+            print_line(text, self._console)
             self._next_line = time.monotonic() + _LINE_EVERY_SECONDS
 
 

@@ -12,6 +12,11 @@ from pathlib import Path
 from orchestrator.util.errors import UserError
 
 
+def nearest_existing(path: Path) -> Path:
+    """The path if something is there, else the nearest folder above it: where a new file or folder will be made."""
+    return next(above for above in (path.absolute(), *path.absolute().parents) if above.exists())
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file beside ``path``, which takes its place at the end of the block.

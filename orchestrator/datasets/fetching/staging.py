@@ -9,6 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from orchestrator.util.console import print_line
+
 
 @dataclass(frozen=True)
 class StagingArea:
@@ -32,7 +34,7 @@ class StagingArea:
 
     def say(self, line: str) -> None:
         """Print one line."""
-        self.console.print(line, highlight=False, soft_wrap=True, markup=False)
+        print_line(line, self.console)
 
 
 @dataclass(frozen=True)
