@@ -64,8 +64,6 @@ class AdaMergingSettings:
             raise ValueError("steps and batch_size are at least 1, and learning_rate is positive")
         if not 0 <= self.initial <= 1:
             raise ValueError("initial lies in [0, 1]; elsewhere a coefficient gets no gradient")
-        if self.coefficients not in ("layer_wise", "task_wise"):
-            raise ValueError(f"coefficients is layer_wise or task_wise, not {self.coefficients!r}")
 
 
 def summed_entropy(logits_BC: Tensor, batch_size: int) -> Tensor:

@@ -65,8 +65,6 @@ class AtlasSettings(TrainingRecipe):
         super().__post_init__()
         if self.partitions < 0:
             raise ValueError(f"partitions is not negative, unlike {self.partitions}")
-        if self.storage not in _STORAGE:
-            raise ValueError(f"storage is {' or '.join(_STORAGE)}, not {self.storage!r}")
 
 
 def random_groups(tensors: Mapping[str, Tensor], group_count: int, *axes: str | int) -> dict[str, Tensor]:

@@ -11,8 +11,9 @@ import dataclasses
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from bolt.task.task import Adapted, Task
 from bolt.training.meta_recipe import MetaRecipe
@@ -132,7 +133,8 @@ class Method:
 
         Raises:
             UnknownName: for a setting or preset that does not exist, with the nearest one that does.
-            ValueError: for a value of the wrong type, or one that the settings' ``__post_init__`` refuses.
+            ValueError: for a value of the wrong type, one that the setting's ``Literal`` does not name, or one that the
+                settings' ``__post_init__`` refuses.
         """
         fields = [field.name for field in dataclasses.fields(self.settings_class)]
         changes = dict(changes)
@@ -147,7 +149,16 @@ class Method:
                 known = (*fields, "preset") if self.presets else tuple(fields)
                 raise UnknownName(key, known, f"method {self.name}")
             values[key] = _converted(f"{self.name}.{key}", value, getattr(defaults, key))
+            choices = self._choices.get(key)
+            if choices and values[key] not in choices:
+                raise ValueError(f"{key} is {' or '.join(choices)}, not {value!r}")
         return self.settings_class(**values)
+
+    @cached_property
+    def _choices(self) -> dict[str, tuple[str, ...]]:
+        """The settings whose type is a ``Literal``, each with the words that it names."""
+        hints = get_type_hints(self.settings_class)
+        return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
 
     @staticmethod
     def identity_of(settings: Any) -> tuple[tuple[str, Any], ...]:

@@ -29,6 +29,7 @@ Shape legend: N support images, P = views x N rows of the pool, C classes, D joi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -57,7 +58,7 @@ class ClapSettings:
         views: augmented views in the pool.
     """
 
-    constraint: str = "class_adaptive"
+    constraint: Literal["class_adaptive", "none"] = "class_adaptive"
     text_norm: float = 10.0
     epochs: int = 300
     batch_size: int = 256
@@ -66,8 +67,6 @@ class ClapSettings:
 
     def __post_init__(self) -> None:
         coop_recipe(self.epochs, self.batch_size, self.learning_rate, 0.0)  # checks them
-        if self.constraint not in ("class_adaptive", "none"):
-            raise ValueError(f"constraint is 'class_adaptive' or 'none', not {self.constraint!r}")
         if not self.text_norm > 0 or self.views < 1:
             raise ValueError("text_norm is positive, and views is at least 1")
 

@@ -33,7 +33,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -66,15 +66,13 @@ class LinearProbeSettings(TrainingRecipe):
         folds: of the cross-validation; fewer if a class has fewer images.
     """
 
-    search: str = "support"
+    search: Literal["support", "fixed"] = "support"
     logit_steps: tuple[float, ...] = (0.075, 0.25, 0.75, 2.25)
     one_shot_change: float = 15.0
     folds: int = 4
 
     def __post_init__(self) -> None:
         TrainingRecipe.__post_init__(self)
-        if self.search not in ("support", "fixed"):
-            raise ValueError(f"search is 'support' or 'fixed', not {self.search!r}")
         if not self.logit_steps or not min(*self.logit_steps, self.one_shot_change) > 0 or self.folds < 2:
             raise ValueError("logit_steps and one_shot_change are positive, and folds is at least 2")
 

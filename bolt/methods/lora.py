@@ -62,8 +62,6 @@ class LoraSettings(TrainingRecipe, AdapterSettings):
     def __post_init__(self) -> None:
         TrainingRecipe.__post_init__(self)
         AdapterSettings.__post_init__(self)
-        if self.towers not in ("image", "both"):
-            raise ValueError(f"towers is image or both, not {self.towers!r}")
         if self.towers == "both" and self.match_sources:
             raise ValueError("match_sources counts the parameters of the image tower; towers is image with it")
 

@@ -43,6 +43,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -93,24 +94,20 @@ class LpPlusPlusSettings:
 
     steps: int = 300
     views: int = 20
-    variant: str = "paper"
+    variant: Literal["paper", "official_code"] = "paper"
     step: float = 1.0
     momentum: float = 0.9
     weight_decay: float = 0.0
-    search: str = "support"
+    search: Literal["support", "fixed"] = "support"
     step_counts: tuple[int, ...] = (30, 60, 120, 240, 480)
     one_shot_steps: int = 120
     folds: int = 4
 
     def __post_init__(self) -> None:
-        if self.variant not in ("paper", "official_code"):
-            raise ValueError(f"variant is 'paper' or 'official_code', not {self.variant!r}")
         if min(self.steps, self.views) < 1 or not self.step > 0 or not self.weight_decay >= 0:
             raise ValueError("steps and views are at least 1, step is positive, weight_decay is not negative")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum lies in [0, 1), unlike {self.momentum}")
-        if self.search not in ("support", "fixed"):
-            raise ValueError(f"search is 'support' or 'fixed', not {self.search!r}")
         if not self.step_counts or min(*self.step_counts, self.one_shot_steps) < 1 or self.folds < 2:
             raise ValueError("step_counts and one_shot_steps are at least 1, and folds is at least 2")
 

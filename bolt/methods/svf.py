@@ -50,8 +50,6 @@ class SvfSettings(TrainingRecipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_matrix_kinds(self.matrices)
-        if self.singular_values not in ("non_negative", "free"):
-            raise ValueError(f"singular_values is non_negative or free, not {self.singular_values!r}")
 
 
 @dataclass(frozen=True)

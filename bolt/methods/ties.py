@@ -51,8 +51,6 @@ class TiesSettings(MergingSettings):
         super().__post_init__()
         if not 0 < self.keep_percent <= 100:
             raise ValueError(f"keep_percent lies in (0, 100], unlike {self.keep_percent}")
-        if self.merge not in ("mean", "sum"):
-            raise ValueError(f"merge is mean or sum, not {self.merge!r}")
 
 
 def trimming_threshold(vector_M: Tensor, keep_percent: float) -> float:

@@ -56,8 +56,6 @@ class TwoStageSettings(TrainingRecipe):
         super().__post_init__()
         if self.epochs < 2 or not 0 < self.first_stage < 1:
             raise ValueError("epochs is at least 2, one for each stage, and first_stage lies between 0 and 1")
-        if self.layer_norms not in ("all", "in_blocks"):
-            raise ValueError(f"layer_norms is all or in_blocks, not {self.layer_norms!r}")
 
     @property
     def stages(self) -> tuple[TrainingRecipe, TrainingRecipe]:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -58,15 +58,13 @@ class CacheSettings:
 
     alpha: float = 1.0
     beta: float = 5.5
-    search: str = "loo"
+    search: Literal["loo", "fixed"] = "loo"
     beta_max: float = 12.0
     alpha_max: float = 30.0
     passes: int = 10
     one_shot_alpha: float = 3.0
 
     def __post_init__(self) -> None:
-        if self.search not in ("loo", "fixed"):
-            raise ValueError(f"search is 'loo' or 'fixed', not {self.search!r}")
         if self.passes < 1 or min(self.alpha_max, self.beta_max) <= 0.1:
             raise ValueError("passes is at least 1, the ends of the search grid exceed 0.1")
         if min(self.alpha, self.beta, self.one_shot_alpha) < 0:

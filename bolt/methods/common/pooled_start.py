@@ -67,22 +67,7 @@ class PooledStartSettings:
             raise ValueError("top_k is at least 1 and alphas names at least one candidate")
         if self.padded_sources < 1 or not self.whitening_epsilon > 0:
             raise ValueError("padded_sources is at least 1 and whitening_epsilon is positive")
-        if self.alpha_by == "entropy":  # type: ignore[comparison-overlap]
-            raise ValueError("alpha_by has no 'entropy'; the choice without labels is called 'mutual_information'")
-        for name, choices in _ALLOWED_VALUES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} is one of {', '.join(choices)}, not {getattr(self, name)!r}")
         check_matrix_kinds(self.matrices)
-
-
-_ALLOWED_VALUES = {
-    "alpha_by": ("support", "mutual_information"),
-    "orthogonalisation": ("polar", "whitening"),
-    "pooling": ("mean", "sum", "max"),
-    "sign": ("free", "relu"),
-    "other_tensors": ("pretrained", "averaged"),
-    "basis": ("sources", "pretrained", "pretrained_trailing", "random"),
-}
 
 
 @dataclass(frozen=True)

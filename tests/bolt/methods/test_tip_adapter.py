@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
@@ -162,7 +163,7 @@ def test_untrained_keys_are_tip_adapters(backbone: Backbone) -> None:
 
 
 @pytest.mark.parametrize("how", ["loo", "fixed"])
-def test_training_the_keys_helps(how: str, backbone: Backbone) -> None:
+def test_training_the_keys_helps(how: Literal["loo", "fixed"], backbone: Backbone) -> None:
     problem = clip_like(backbone, shots=16)
     trained = METHODS["tip_adapter_f"].adapt(problem.task, TipAdapterFSettings(search=how))
     free = adapt(problem.task, TipAdapterSettings(search=how))
