@@ -112,9 +112,7 @@ def minimise_entropy(
 
 def adapt(task: Task, settings: AdaMergingSettings) -> Adapted:
     """Learn the coefficients on the unlabelled test images. Raises ``ValueError`` without them or without sources."""
-    unlabelled, backbone = task.unlabelled, task.backbone
-    if unlabelled is None:
-        raise ValueError("adamerging adapts to unlabelled test images, and this task has none; use the tta track")
+    unlabelled, backbone = task.test_images, task.backbone
     base = tensors_by_open_clip_name(backbone.tower, tensor_names(backbone.tower.shape.layers))
     sources = required_sources(task)
     stacks = sources.cached(

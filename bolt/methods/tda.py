@@ -36,6 +36,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.methods.base import Method, register
+from bolt.methods.common.frozen_features import unit_test_features
 from bolt.task.classifiers import CacheClassifier
 from bolt.task.task import Adapted, Task
 
@@ -150,14 +151,10 @@ class Caches:
 
 def adapt(task: Task, settings: TdaSettings) -> Adapted:
     """Send the unlabelled test images through the caches once. Raises ``ValueError`` if the task has none."""
-    if task.unlabelled is None:
-        raise ValueError("tda adapts to unlabelled test images, and this task has none; use the tta track")
-    unit_ND = F.normalize(task.unlabelled.features().to(task.backbone.device, torch.float32), dim=-1)
-    if not bool(torch.isfinite(unit_ND).all()):
-        raise ValueError("features of the test images are NaN or infinite; encode them anew")
+    unit_ND = unit_test_features(task)
     caches = Caches(task.head_CD.to(unit_ND), task.backbone.logit_scale, settings)
     online_N = torch.empty(len(unit_ND), dtype=torch.long)
-    for image in task.unlabelled.order("tda", 0, task.unlabelled.size).tolist():
+    for image in task.test_images.order("tda", 0, len(unit_ND)).tolist():
         caches.insert(unit_ND[image])
         online_N[image] = caches.classifier(unit_ND[image][None]).argmax()
     final = caches.final()

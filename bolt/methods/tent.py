@@ -101,9 +101,7 @@ def minimise_entropy(
 
 def adapt(task: Task, settings: TentSettings) -> Adapted:
     """Train the layer norms on the unlabelled test images. Raises ``ValueError`` if the task has none."""
-    if task.unlabelled is None:
-        raise ValueError("tent adapts to unlabelled test images, and this task has none; use the tta track")
-    unlabelled, frozen = task.unlabelled, task.backbone.tower
+    unlabelled, frozen = task.test_images, task.backbone.tower
     trainable = trainable_tower(frozen.copy(trainable=layer_norm_names(frozen.state_dict_open_clip())))
     classify = cosine_classifier(task.head_CD, task.backbone.logit_scale)
     last: list[Tensor] = []

@@ -40,7 +40,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bolt.methods.base import Method, register
-from bolt.methods.common.frozen_features import unit_support_features
+from bolt.methods.common.frozen_features import unit_support_features, unit_test_features
 from bolt.task.classifiers import TransductiveClassifier
 from bolt.task.task import EVALUATION_VIEW, Adapted, Task
 
@@ -75,6 +75,10 @@ class TransClipSettings:
             raise ValueError("neighbours and rounds are at least 1")
         if self.gamma < 0 or (self.text_weight is not None and self.text_weight < 0):
             raise ValueError("gamma and text_weight are not negative")
+
+    def exponent(self, with_support: bool) -> float:
+        """lambda, for a task with or without a support."""
+        return (0.5 if with_support else 1.0) if self.text_weight is None else self.text_weight
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,9 +178,7 @@ def transduce(
         start: continue from this solution; by default from the zero-shot probabilities.
     """
     unit_nD, head_CD = unit_nD.double(), head_CD.double()
-    text_weight = settings.text_weight
-    if text_weight is None:
-        text_weight = 1.0 if support is None else 0.5
+    text_weight = settings.exponent(support is not None)
     log_prior_nC = (scale * unit_nD @ head_CD.T).log_softmax(dim=-1)
     z_nC = log_prior_nC.exp()
     means_CD = _start_means(unit_nD, z_nC)
@@ -207,11 +209,7 @@ def transduce(
 
 def adapt(task: Task, settings: TransClipSettings) -> Adapted:
     """Classify the unlabelled test images together. Raises ``ValueError`` if the task has none."""
-    if task.unlabelled is None:
-        raise ValueError("trans_clip adapts to unlabelled test images, and this task has none; use the tta track")
-    unit_nD = F.normalize(task.unlabelled.features().to(task.backbone.device, torch.float32), dim=-1)
-    if not bool(torch.isfinite(unit_nD).all()):
-        raise ValueError("features of the test images are NaN or infinite; encode them anew")
+    unit_nD = unit_test_features(task)
     head_CD, scale, support = task.head_CD.to(unit_nD), task.backbone.logit_scale, None
     if len(task.support):
         onehot_NC = F.one_hot(task.support.labels_N.to(unit_nD.device), len(head_CD)).double()
@@ -232,7 +230,7 @@ def _classifier(
     support: Labelled | None,
 ) -> TransductiveClassifier:
     """The exponent of z as a linear function of f, without the square of f that all classes share."""
-    text_weight = settings.text_weight if settings.text_weight is not None else 0.5 if support else 1.0
+    text_weight = settings.exponent(support is not None)
     scaled_CD = solved.means_CD / solved.variance_D / _LIKELIHOOD_DIVISOR
     weight_CD = text_weight * scale * head_CD.double() + scaled_CD
     bias_C = -0.5 * (scaled_CD * solved.means_CD).sum(dim=-1)

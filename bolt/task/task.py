@@ -132,6 +132,13 @@ class Task:
             raise ValueError("the task has no class names: the method's registration does not say that it reads them")
         return self.text
 
+    @property
+    def test_images(self) -> Unlabelled:
+        """The unlabelled test images. Raises ``ValueError`` if the task has none."""
+        if self.unlabelled is None:
+            raise ValueError("the method adapts to unlabelled test images, and this task has none; use the tta track")
+        return self.unlabelled
+
 
 @dataclass(frozen=True)
 class Adapted:

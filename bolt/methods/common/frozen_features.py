@@ -38,6 +38,17 @@ def unit_support_features(task: Task, view: int) -> Tensor:
     return F.normalize(support_features(task, view), dim=-1)
 
 
+def unit_test_features(task: Task) -> Tensor:
+    """The unit features (N, D) of the unlabelled test images, in float32 on the backbone's device.
+
+    Raises ``ValueError`` if the task has none, or if one is NaN or infinite.
+    """
+    unit_ND = F.normalize(task.test_images.features().to(task.backbone.device, torch.float32), dim=-1)
+    if not bool(torch.isfinite(unit_ND).all()):
+        raise ValueError("features of the test images are NaN or infinite; encode them anew")
+    return unit_ND
+
+
 def train_on_features(
     task: Task,
     parameters: Sequence[Tensor],
