@@ -131,6 +131,6 @@ def check_tensors(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[in
         raise TensorMismatch("tensors do not fit the image tower: " + "; ".join(problems))
 
 
-def _list_first(what: str, names: list[str], shown: int = 3) -> list[str]:
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return [f"{what}: {', '.join(names[:shown])}{more}"] if names else []
+def _list_first(what: str, names: list[str]) -> list[str]:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return [f"{what}: {', '.join(names[:3])}{more}"] if names else []

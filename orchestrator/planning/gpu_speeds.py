@@ -63,7 +63,7 @@ SUSTAINED_SHARES: Mapping[Precision, tuple[float, float, float]] = {
 150 to 260 and 200 to 430 TFLOP/s. Smaller GPUs need less work to be full, so for them the shares are cautious."""
 
 
-def find_gpu(name: str, where: str = "--gpu") -> GpuKind:
+def find_gpu(name: str) -> GpuKind:
     """The kind of GPU with a name such as ``h200``, or as the driver prints it, such as ``NVIDIA A100-SXM4-80GB``.
 
     Raises ``UserError`` with the nearest names for a kind that is not in the table.
@@ -72,7 +72,7 @@ def find_gpu(name: str, where: str = "--gpu") -> GpuKind:
     for word in words:
         if word.removeprefix("rtx") in GPU_KINDS:
             return GPU_KINDS[word.removeprefix("rtx")]
-    raise unknown_name("kind of GPU", name, GPU_KINDS, where=where)
+    raise unknown_name("kind of GPU", name, GPU_KINDS, where="--gpu")
 
 
 def sustained_tflops(gpu: GpuKind, precision: Precision, gflops_per_image: float) -> float | None:

@@ -37,10 +37,10 @@ LEAVES: tuple[Colour, ...] = ((0.38, 0.60, 0.22), (0.11, 0.32, 0.13), (0.66, 0.3
 TURF: tuple[Colour, ...] = ((0.50, 0.72, 0.30), (0.38, 0.54, 0.24), (0.66, 0.56, 0.28), (0.90, 0.91, 0.94))
 
 
-def ground(rng: KeyedRandom, n: int, base: Colour | Tensor, rough: float = 0.05, fine: float = 0.025) -> Tensor:
+def ground(rng: KeyedRandom, n: int, base: Colour | Tensor, rough: float = 0.05) -> Tensor:
     """Plain land or water: a colour with blotches and grain."""
     colour = base if isinstance(base, Tensor) else tint(rng, n, base)
-    texture = rough * clouds(rng, n, 5) + fine * rng.normal(n, 1, SIDE, SIDE)
+    texture = rough * clouds(rng, n, 5) + 0.025 * rng.normal(n, 1, SIDE, SIDE)
     return colour * (1.0 + 2.0 * texture)
 
 
