@@ -25,11 +25,10 @@ from torch import Tensor
 
 from bolt.clip.tensor_names import MATRIX_KINDS, check_matrix_kinds
 from bolt.methods.base import Method, TowerPasses, register
-from bolt.methods.common.reparametrised import reparametrised_tower, weight_matrices
+from bolt.methods.common.reparametrised import MatrixChange, train_changes, weight_matrices
 from bolt.seeds import torch_generator
 from bolt.spectral.directions import top_directions
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import adapted, train
 from bolt.training.loop import TrainingRecipe
 
 
@@ -58,7 +57,7 @@ class LoraXsSettings(TrainingRecipe):
 
 
 @dataclass(frozen=True)
-class SingularCore:
+class SingularCore(MatrixChange):
     """The change of one matrix.
 
     Attributes:
@@ -90,13 +89,7 @@ def adapt(task: Task, settings: LoraXsSettings) -> Adapted:
     for name, core in cores.items():
         generator = torch_generator("lora_xs", task.dataset, task.seed, name)
         core.r.data.add_((settings.init_std * torch.randn(core.r.shape, generator=generator)).to(core.r))
-    trainable = reparametrised_tower(
-        task.backbone.tower,
-        [core.r for core in cores.values()],
-        lambda: {name: core.change() for name, core in cores.items()},
-    )
-    train(task, trainable, settings)
-    return adapted(task, trainable, details={"matrices": len(cores)})
+    return train_changes(task, settings, cores)
 
 
 register(

@@ -27,9 +27,8 @@ from torch import Tensor
 
 from bolt.clip.tensor_names import MATRIX_KINDS, check_matrix_kinds
 from bolt.methods.base import Method, TowerPasses, register
-from bolt.methods.common.reparametrised import reparametrised_tower, weight_matrices
+from bolt.methods.common.reparametrised import MatrixChange, train_changes, weight_matrices
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import adapted, train
 from bolt.training.loop import TrainingRecipe
 
 
@@ -53,7 +52,7 @@ class SvfSettings(TrainingRecipe):
 
 
 @dataclass(frozen=True)
-class ShiftedMatrix:
+class ShiftedMatrix(MatrixChange):
     """A weight matrix by its singular value decomposition, with trainable shifts of the singular values.
 
     Attributes:
@@ -82,16 +81,9 @@ class ShiftedMatrix:
 
 def adapt(task: Task, settings: SvfSettings) -> Adapted:
     """Decompose the matrices, and train the shifts on the support."""
-    tower, free = task.backbone.tower, settings.singular_values == "free"
-    weights = weight_matrices(tower, settings.matrices)
+    weights, free = weight_matrices(task.backbone.tower, settings.matrices), settings.singular_values == "free"
     matrices = {name: ShiftedMatrix.of(weight, free) for name, weight in weights.items()}
-    trainable = reparametrised_tower(
-        tower,
-        [matrix.delta for matrix in matrices.values()],
-        lambda: {name: matrix.change() for name, matrix in matrices.items()},
-    )
-    train(task, trainable, settings)
-    return adapted(task, trainable, details={"matrices": len(matrices)})
+    return train_changes(task, settings, matrices)
 
 
 register(

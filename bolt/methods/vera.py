@@ -26,9 +26,8 @@ from torch import Tensor
 
 from bolt.clip.tensor_names import MATRIX_KINDS, check_matrix_kinds
 from bolt.methods.base import Method, TowerPasses, register
-from bolt.methods.common.reparametrised import reparametrised_tower, weight_matrices
+from bolt.methods.common.reparametrised import MatrixChange, train_changes, weight_matrices
 from bolt.task.task import Adapted, Task
-from bolt.training.adaptation import adapted, train
 from bolt.training.loop import TrainingRecipe
 
 
@@ -57,7 +56,7 @@ class VeraSettings(TrainingRecipe):
 
 
 @dataclass(frozen=True)
-class ScaledProjection:
+class ScaledProjection(MatrixChange):
     """The change of one matrix.
 
     Attributes:
@@ -103,13 +102,7 @@ def adapt(task: Task, settings: VeraSettings) -> Adapted:
         (weight.shape for weight in weights.values()), settings.rank, settings.projection_prng_key
     )
     layers = {name: scaled_projection(weight, a, b, settings.d_initial) for name, weight in weights.items()}
-    trainable = reparametrised_tower(
-        task.backbone.tower,
-        [scale for layer in layers.values() for scale in (layer.scale_d, layer.scale_b)],
-        lambda: {name: layer.change() for name, layer in layers.items()},
-    )
-    train(task, trainable, settings)
-    return adapted(task, trainable, details={"matrices": len(layers)})
+    return train_changes(task, settings, layers)
 
 
 register(

@@ -8,14 +8,26 @@ Shape legend: (m, n) a weight matrix (out, in), B batch, S image side, D joint e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor
 
 from bolt.clip.tensor_names import MATRIX_KINDS, matrix_names, tensor_names
 from bolt.clip.tower import ImageTower
+from bolt.task.task import Adapted, Task
+from bolt.training.adaptation import adapted, train
+from bolt.training.loop import TrainingRecipe
 from bolt.training.trainable import Trainable
+
+
+class MatrixChange(ABC):
+    """What is added to a weight matrix. A subclass is a dataclass; those of its tensors that need a gradient train."""
+
+    @abstractmethod
+    def change(self) -> Tensor:
+        """The change (m, n), oriented as in :func:`weight_matrices`."""
 
 
 def weight_matrices(tower: ImageTower, kinds: Collection[str] = tuple(MATRIX_KINDS)) -> dict[str, Tensor]:
@@ -28,22 +40,23 @@ def weight_matrices(tower: ImageTower, kinds: Collection[str] = tuple(MATRIX_KIN
     return {name: tower.get_parameter(path[name]).detach() for name in names}
 
 
-def reparametrised_tower(
-    tower: ImageTower, parameters: Sequence[Tensor], changes: Callable[[], Mapping[str, Tensor]]
-) -> Trainable:
-    """The tower with ``W + change`` in place of some weight matrices W.
+def train_changes(task: Task, recipe: TrainingRecipe, changes: Mapping[str, MatrixChange]) -> Adapted:
+    """Train the changes of weight matrices, by open_clip's names, on the support."""
+    trainable = reparametrised_tower(task.backbone.tower, changes)
+    train(task, trainable, recipe)
+    return adapted(task, trainable, details={"matrices": len(changes)})
 
-    Args:
-        tower: the frozen tower.
-        parameters: the leaf tensors to train.
-        changes: the change (m, n) of each matrix by open_clip's name, differentiable in ``parameters``; oriented as in
-            :func:`weight_matrices`. It is computed without autocast: in bfloat16 a small change would be lost.
+
+def reparametrised_tower(tower: ImageTower, changes: Mapping[str, MatrixChange]) -> Trainable:
+    """The frozen tower with ``W + change`` in place of some weight matrices W, by open_clip's names.
+
+    The sums are computed without autocast: in bfloat16 a small change would be lost.
     """
     own, path = dict(tower.named_parameters()), tensor_names(tower.shape.layers)
 
     def weights() -> dict[str, Tensor]:
         with torch.autocast(tower.class_embedding.device.type, enabled=False):
-            return {path[name]: own[path[name]] + change for name, change in changes().items()}
+            return {path[name]: own[path[name]] + matrix.change() for name, matrix in changes.items()}
 
     def encode(images_B3SS: Tensor) -> Tensor:
         features_BD: Tensor = torch.func.functional_call(tower, weights(), (images_B3SS,))
@@ -51,9 +64,10 @@ def reparametrised_tower(
 
     @torch.no_grad()
     def current() -> ImageTower:
-        copy = tower.copy(trainable=changes()).requires_grad_(False)
+        copy = tower.copy(trainable=changes).requires_grad_(False)
         for name, weight in weights().items():
             copy.get_parameter(name).copy_(weight)
         return copy
 
-    return Trainable(encode, parameters, current, capturable=True)
+    tensors = [part for matrix in changes.values() for part in vars(matrix).values() if isinstance(part, Tensor)]
+    return Trainable(encode, [tensor for tensor in tensors if tensor.requires_grad], current, capturable=True)
