@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,16 @@ import torch
 from bolt.methods.common import composition
 from bolt.training.captured import WARM_UPS
 from tests.helpers.recorded_operations import RecordedOperations
+from tests.helpers.warm_process import run_script
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 
 
 def measure(output: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), "--device", "cpu", "--scale", "tiny", "--output", str(output), *options]
-    return subprocess.run(command, capture_output=True, text=True)
+    return run_script(SCRIPT, ["--device", "cpu", "--scale", "tiny", "--output", str(output), *options])
 
 
+@pytest.mark.e2e
 def test_all_eight_measurements_run_and_say_what_they_found(tmp_path: Path) -> None:
     done = measure(tmp_path / "found.json")
     assert done.returncode == 0, done.stderr
@@ -40,6 +40,7 @@ def test_all_eight_measurements_run_and_say_what_they_found(tmp_path: Path) -> N
     assert all(row["launched_ms"] > 0 and row["captured_ms"] is None for row in found["graphs"])
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(("limit", "fails"), [("100", False), ("0.01", True)])
 def test_a_measurement_in_a_process_of_its_own_gives_its_rows_or_its_error(
     tmp_path: Path, limit: str, fails: bool

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+
+import pytest
+
+from tests.helpers.warm_process import run_forked, run_script
+
+pytestmark = pytest.mark.e2e
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "supply.py"
 
 
 def test_the_device_path_copies_next_to_nothing_and_gives_equal_bits() -> None:
-    command = [sys.executable, str(SCRIPT), "--grid", "smoke", "--rounds", "1", "--images", "4"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run_script(SCRIPT, ["--grid", "smoke", "--rounds", "1", "--images", "4"])
     assert done.returncode == 0, done.stdout + done.stderr
     copied = next(line for line in done.stdout.splitlines() if line.startswith("  old path 4,816,896, new path "))
     assert 0 < int(copied.split()[5].replace(",", "")) < 10_000
@@ -32,7 +35,7 @@ def test_views_are_counted_once_for_all_cells_that_see_them() -> None:
         "print(*training_views(cells, catalog), *training_views(cells[:1] * 3, catalog))\n"
         "print(*evaluation_views(cells, catalog))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(SCRIPT.parent)], capture_output=True, text=True)
+    done = run_forked([str(SCRIPT.parent)], code)
     assert done.returncode == 0, done.stderr
     computed, distinct, thrice, once, asked, plain, made = map(int, done.stdout.split())
     assert computed > 2 * distinct > 0  # two methods at several k see the same views

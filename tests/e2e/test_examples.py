@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.helpers.waiting import TIMEOUT
+from tests.helpers.warm_process import run_script
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(script: str, *words: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(ROOT / "examples" / script), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=environment)
+    done = run_script(ROOT / "examples" / script, words)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

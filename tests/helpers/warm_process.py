@@ -57,6 +57,15 @@ def run_forked(
         return CompletedProcess(list(words), process.exitcode, output.read_text(), errors.read_text())
 
 
+def run_script(script: Path, words: Sequence[str] = ()) -> CompletedProcess[str]:
+    """Run a Python file to its end, as ``python SCRIPT WORDS...`` would."""
+    code = (
+        f"import runpy, sys; sys.argv[0] = {str(script)!r}; sys.path[0] = {str(script.parent)!r}; "
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    return run_forked(words, code)
+
+
 def kill_forked_when(words: Sequence[str], reached: Callable[[], bool], timeout: float = TIMEOUT) -> bool:
     """Start the command line and kill it (``kill -9``) when ``reached`` returns true; ``False`` if it ended before."""
     with tempfile.TemporaryDirectory(prefix="command-") as made:
