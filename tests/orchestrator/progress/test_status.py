@@ -14,13 +14,16 @@ import pytest
 from pydantic import TypeAdapter
 
 from orchestrator.core.events import CellEvent
+from orchestrator.planning.cell_counts import CellCounts
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
+from orchestrator.progress.grid_state import read_grid_state
 from orchestrator.progress.snapshot import Snapshot
 from orchestrator.progress.status_file import StatusFile, read_status, read_statuses
-from orchestrator.progress.status_view import store_view, watch
+from orchestrator.progress.status_view import status_view, store_view, watch
 from orchestrator.store import Store
 from orchestrator.store.files import Files
+from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
 from tests.helpers import cells as samples
 from tests.helpers.waiting import wait_for
@@ -143,6 +146,24 @@ def test_a_store_lists_its_runs(tmp_path: Path) -> None:
     first, second = printed(store_view(store)).splitlines()[1:]
     assert first.split()[:6] == ["big", "running", "140/582", "2", "12", "min"]
     assert second.split()[:4] == ["small", "stopped", "3/7", "0"]
+
+
+def test_the_cells_of_a_grid_are_counted_by_their_ids(tmp_path: Path) -> None:
+    """A cell whose worker died runs again, so it is failed and to do."""
+    store = Store(str(tmp_path))
+    done, own, lost, damaged, untouched = cells = [samples.cell(seed) for seed in range(1, 6)]
+    store.write_failure(Failure(own.id, "ValueError: no", "", "the log", 1, ""))
+    store.write_failure(Failure(lost.id, "the worker process died", "", "", 3, "", again=True))
+    store.write_result(samples.result(done))
+    store.write_failure(Failure(done.id, "ValueError: of an earlier run", "", "", 1, ""))
+    store.files.write(f"results/{damaged.id}.json", b"{")
+    state = read_grid_state(store, "demo", "Demo", [cell.id for cell in cells])
+    assert state.counts == CellCounts(total=5, done=1, todo=3, failed=2, damaged=(damaged.id,))
+    assert [failure.id for failure in state.failed] == [own.id, lost.id]
+    shown = printed(status_view(state, store))
+    for fact in ("demo: Demo", "1 done, 3 to do, 2 failed", damaged.id, own.id, "the log"):
+        assert fact in shown
+    assert untouched.id not in shown
 
 
 def test_watching_follows_a_run_to_its_end(tmp_path: Path) -> None:
