@@ -21,9 +21,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from orchestrator.report import write_report  # noqa: E402
-from tests.helpers.synthetic_results import everything  # noqa: E402
-
 PAPER = "method=zero_shot,linear_probe,tip_adapter,lp_plus_plus,lora,atlas,bolt_pooled,bolt,layer_norm,full_finetune"
 PAPER += ",meta_init"
 SECONDS, MEGABYTES, MILLISECONDS = 30.0, 15.0, 200.0
@@ -60,6 +57,10 @@ def show(what: str, measured: float, limit: float, unit: str) -> None:
 
 
 def main() -> None:
+    # Here, because the processes that draw figures import this module again.
+    from orchestrator.report import write_report
+    from tests.helpers.synthetic_results import everything
+
     grid, *only = sys.argv[1:] or ("full", PAPER)
     drawn = everything(grid, only=only, failing=100, missing=300)
     print(f"grid {grid}: {len(drawn.results):,} results, 100 failures, 300 missing; {len(drawn.sources)} sources")

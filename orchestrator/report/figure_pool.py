@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import multiprocessing
-from concurrent.futures import Future, ProcessPoolExecutor
+import pickle
+import tempfile
+from collections import deque
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from threading import Thread
 
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.registry import PanelFigures, panel_figures
+from orchestrator.report.figures.drawing import FigureFile
+from orchestrator.report.registry import (
+    PANEL_FIGURES,
+    PanelFigure,
+    PanelFigures,
+    figure_kinds,
+    figures_of_kind,
+    panel_figures,
+)
 from orchestrator.util.machine import usable_processors
 
 _MOST_PROCESSES = 4
 _FIGURES_PER_PROCESS = 24
 """With fewer figures, one more process takes longer to start than it saves."""
+
+_Task = tuple[int, str]
+"""What a process draws at a time: the figures of one kind of the panel with this number."""
 
 
 class FigurePool:
@@ -23,57 +41,88 @@ class FigurePool:
     The figures do not depend on the number of processes. Other processes are started for large reports only. They
     import the main module again, so a script that writes a report must do so under ``if __name__ == "__main__"``.
 
-    Used as a context manager, it leaves no process running.
+    Used as a context manager, it leaves no process and no file.
     """
 
     def __init__(self, study: Study, processes: int | None = None) -> None:
-        self._study = study
-        drawn = [i for i, panel in enumerate(study.panels) if not panel.of_changed_protocol]
+        self._study, self._resources = study, ExitStack()
+        self._waiting: deque[_Task] = deque()
+        self._drawn: dict[_Task, list[FigureFile]] = {}
+        self._threads: list[Thread] = []
         if processes is None:
-            figures = sum(6 + 2 * len(study.panels[i].ks) for i in drawn)  # about
+            drawn = [panel for panel in study.panels if figure_kinds(panel)]
+            figures = sum(6 + 2 * len(panel.ks) for panel in drawn)  # about
             processes = min(_MOST_PROCESSES, usable_processors(), figures // _FIGURES_PER_PROCESS)
-        self._executor: ProcessPoolExecutor | None = None
-        self._futures: dict[int, Future[PanelFigures]] = {}
         if processes > 1:
+            self._waiting.extend(_tasks(study))
+            # A file, because an argument of a new process is sent only when that process has imported everything.
+            file = Path(self._resources.enter_context(tempfile.TemporaryDirectory(prefix="figures-")), "study.pickle")
             # Figures do not read what is left out here, and most of a study's size is in its results.
             small = replace(
                 study, results=(), rows=(), planned=(), missing=(), failures=(), sources=(), labels={}, names_of=None
             )
+            file.write_bytes(pickle.dumps(small))
             spawn = multiprocessing.get_context("spawn")
-            self._executor = ProcessPoolExecutor(processes - 1, spawn, _set_study, (small,))
-            self._futures = {i: self._executor.submit(_draw, i) for i in drawn}
+            executor = ProcessPoolExecutor(processes - 1, spawn, _read_study, (file,))
+            self._resources.callback(executor.shutdown)
+            self._threads = [Thread(target=self._draw_elsewhere, args=(executor,)) for _ in range(processes - 1)]
+            for thread in self._threads:
+                thread.start()
 
     def __enter__(self) -> FigurePool:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._executor is not None:
-            self._executor.shutdown(cancel_futures=True)
+        self._waiting.clear()
+        self._resources.close()
 
     def figures(self) -> dict[Panel, PanelFigures]:
-        """The figures of every panel. This process draws the panels that no other process has begun."""
-        drawn = {}
-        for i in reversed(self._futures):
-            if self._futures[i].cancel():
-                drawn[i] = panel_figures(self._study, self._study.panels[i])
-        return {panel: drawn[i] if i in drawn else self._result(i, panel) for i, panel in enumerate(self._study.panels)}
+        """The figures of every panel. This process draws from the end what no other process has begun."""
+        with suppress(IndexError):
+            while True:
+                task = self._waiting.pop()
+                self._drawn[task] = _draw_task(self._study, task)
+        for thread in self._threads:
+            thread.join()
+        panels = enumerate(self._study.panels)
+        return {panel: panel_figures(panel, partial(self._figures_of_kind, index)) for index, panel in panels}
 
-    def _result(self, index: int, panel: Panel) -> PanelFigures:
-        if index in self._futures:
-            try:
-                return self._futures[index].result()
-            except BrokenProcessPool:  # a process died, for example because it was killed for its memory
-                pass
-        return panel_figures(self._study, panel)
+    def _draw_elsewhere(self, executor: ProcessPoolExecutor) -> None:
+        """Give one process of the pool a task at a time. What it fails to draw, :meth:`figures` draws."""
+        with suppress(IndexError, BrokenProcessPool):  # a process may be killed, for example for its memory
+            while True:
+                task = self._waiting.popleft()
+                future = executor.submit(_draw, task)
+                if future.exception() is None:
+                    self._drawn[task] = future.result()
+
+    def _figures_of_kind(self, index: int, kind: PanelFigure) -> list[FigureFile]:
+        task = (index, kind.name)
+        return self._drawn[task] if task in self._drawn else _draw_task(self._study, task)
+
+
+def _tasks(study: Study) -> list[_Task]:
+    """What to draw. Of a panel of ablations, only figures of variants: it seldom has others."""
+    return [
+        (i, kind.name)
+        for i, panel in enumerate(study.panels)
+        for kind in figure_kinds(panel)
+        if kind.section == "variants" or not panel.key.ablations
+    ]
+
+
+def _draw_task(study: Study, task: _Task) -> list[FigureFile]:
+    kind = next(kind for kind in PANEL_FIGURES if kind.name == task[1])
+    return figures_of_kind(study, study.panels[task[0]], kind)
 
 
 _studies: list[Study] = []
 """In a process of the pool, the study whose figures it draws."""
 
 
-def _set_study(study: Study) -> None:
-    _studies.append(study)
+def _read_study(file: Path) -> None:
+    _studies.append(pickle.loads(file.read_bytes()))
 
 
-def _draw(index: int) -> PanelFigures:
-    return panel_figures(_studies[0], _studies[0].panels[index])
+def _draw(task: _Task) -> list[FigureFile]:
+    return _draw_task(_studies[0], task)

@@ -149,21 +149,34 @@ def panel_tables(study: Study, panel: Panel) -> PanelTables:
     return sections
 
 
-def panel_figures(study: Study, panel: Panel) -> PanelFigures:
-    """Make the figures of one panel.
+def figure_kinds(panel: Panel) -> list[PanelFigure]:
+    """The kinds of figures that a panel may have, those of variants first.
 
-    A panel of a changed protocol has none: a table shows its effect. A panel of ablations has only figures of variants,
-    if there are any: the other figures would show the same numbers again.
+    A panel of a changed protocol has none: a table shows its effect.
     """
-    sections: PanelFigures = {"lead": [], "variants": [], "datasets": [], "costs": [], "published": []}
     if panel.of_changed_protocol:
-        return sections
+        return []
     lead_names = panel.track.lead_figures
     _check(panel, lead_names, PANEL_FIGURES)
-    for line in sorted(PANEL_FIGURES, key=lambda line: line.section != "variants"):  # these first
-        shows_nothing_new = panel.key.ablations and sections["variants"] and line.section != "variants"
-        if not shows_nothing_new and (line.section != "lead" or line.name in lead_names):
-            sections[line.section] += _listed(line.make(study, panel))
+    shown = [line for line in PANEL_FIGURES if line.section != "lead" or line.name in lead_names]
+    return sorted(shown, key=lambda line: line.section != "variants")
+
+
+def figures_of_kind(study: Study, panel: Panel, kind: PanelFigure) -> list[FigureFile]:
+    """Draw the figures of one kind of one panel."""
+    return _listed(kind.make(study, panel))
+
+
+def panel_figures(panel: Panel, draw: Callable[[PanelFigure], list[FigureFile]]) -> PanelFigures:
+    """The figures of one panel, by section of the page; ``draw`` gives those of one kind.
+
+    A panel of ablations has only figures of variants, if there are any: the other figures would show the same numbers
+    again.
+    """
+    sections: PanelFigures = {"lead": [], "variants": [], "datasets": [], "costs": [], "published": []}
+    for kind in figure_kinds(panel):
+        if kind.section == "variants" or not (panel.key.ablations and sections["variants"]):
+            sections[kind.section] += draw(kind)
     return sections
 
 
