@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from bolt.methods import METHODS
 from orchestrator.analysis.rows import Row
 from orchestrator.core.cell import Cell
 
@@ -78,5 +77,7 @@ def methods_without_seeds(rows: Sequence[Row]) -> frozenset[str]:
 
     If no row has a seed, only the methods' own declarations say which of them depend on one.
     """
+    from bolt.methods import METHODS  # imports torch
+
     declared = {name for name, method in METHODS.items() if not method.uses_support}
     return fixed_methods(rows) | {row.method for row in rows if row.method_name in declared}

@@ -6,8 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from bolt.methods import METHODS
-
 _SHORT_SETTINGS = {"top_k": "rank"}
 """Settings whose own names say less than the word of the papers."""
 
@@ -27,6 +25,8 @@ def display_names(method_names: Mapping[str, str]) -> dict[str, str]:
 
 def summaries(method_names: Mapping[str, str]) -> dict[str, str]:
     """One line on every label's method: what it does. Methods that are not registered have none."""
+    from bolt.methods import METHODS  # imports torch
+
     return {
         label: METHODS[method].summary
         for label, method in method_names.items()
@@ -36,10 +36,14 @@ def summaries(method_names: Mapping[str, str]) -> dict[str, str]:
 
 def title_of(method: str) -> str:
     """The title of a method, or its name if it is not registered."""
+    from bolt.methods import METHODS  # imports torch
+
     return METHODS[method].title if method in METHODS else method
 
 
 def _display_name(label: str, method: str) -> str:
+    from bolt.methods import METHODS  # imports torch
+
     if method not in METHODS:
         return label
     title = METHODS[method].title

@@ -15,7 +15,6 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
-from scipy.stats import rankdata
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -96,6 +95,8 @@ def signed_rank_tests(differences_PN: Floats) -> PairedTests:
     The estimate is Hodges and Lehmann's: the median of the averages of two differences (each with itself as well). The
     interval consists of the same averages between the critical ranks (Hollander, Wolfe and Chicken 2013, section 3.3).
     """
+    from scipy.stats import rankdata  # takes a second to import
+
     differences_PN = np.round(differences_PN, _DIGITS)
     shared_PN = np.isfinite(differences_PN)
     known_PN = np.where(shared_PN, differences_PN, 0.0)

@@ -61,6 +61,8 @@ class FigurePool:
             small = replace(
                 study, results=(), rows=(), planned=(), missing=(), failures=(), sources=(), labels={}, names_of=None
             )
+            # Filled in before, because computing it imports all methods, and with them torch.
+            assert small.display_names is not None
             file.write_bytes(pickle.dumps(small))
             spawn = multiprocessing.get_context("spawn")
             executor = ProcessPoolExecutor(processes - 1, spawn, _read_study, (file,))

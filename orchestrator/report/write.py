@@ -15,7 +15,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bolt.methods import METHODS
 from orchestrator.analysis.rows import frame_of
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.figure_pool import FigurePool
@@ -89,6 +88,8 @@ def write_published(folder: Path) -> Path:
     The files are ``tables/paper_*.{csv,md,tex,html}``, ``tables.tex`` (all in one document) ``verdict.json`` and
     ``index.html``. Raises ``UserError`` if ``folder`` is a file.
     """
+    from bolt.methods import METHODS  # imports torch
+
     tables = [published_verdict_table(), *published_tables()]
     try:
         (folder / "tables").mkdir(parents=True, exist_ok=True)

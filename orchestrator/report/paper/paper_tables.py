@@ -11,7 +11,6 @@ from dataclasses import replace
 from itertools import product
 from typing import Literal
 
-from bolt.methods import METHODS
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.paper.dataset_tables import measured_datasets_tables, published_datasets_tables
 from orchestrator.report.paper.footnotes import Footnotes
@@ -172,6 +171,8 @@ class _TableBuilder:
 
     def _block_rows(self, block: Mapping[Axis, str | int]) -> list[tuple[Entry, ...]]:
         """The lines of all methods in a block, with best and second best highlighted in each column."""
+        from bolt.methods import METHODS  # imports torch
+
         lines: dict[tuple[str, str, Kind], list[Entry]] = {}
         for label, name in self._methods():
             if name not in self.axes["method"] and not (name in METHODS and self._is_measured(label, block)):

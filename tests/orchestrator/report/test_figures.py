@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -164,6 +166,12 @@ def test_a_dead_process_of_the_pool_loses_no_figure(two_panels: Study, drawn_her
         for process in multiprocessing.active_children():
             process.kill()
         assert pool.figures() == drawn_here
+
+
+def test_a_process_that_draws_figures_does_not_import_torch() -> None:
+    heavy = "{'torch', 'scipy.stats', 'pandas'} & set(sys.modules)"
+    code = f"import sys, orchestrator.report.figure_pool, orchestrator.report.figures.recording; print({heavy})"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 
 def test_characters_that_the_font_subset_lacks_come_from_the_whole_font() -> None:
