@@ -73,7 +73,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, give_database: GiveDatabase
 
 def run_on_mini_grid(folder: Path, verb: str, *more: str) -> subprocess.CompletedProcess[str]:
     """Run a command on the mini grid in ``folder``."""
-    return command.orchestrator(verb, str(folder / "mini.yaml"), "--store", str(folder / "runs"), *more)
+    return command.orchestrator(verb, str(folder / "mini.yaml"), *command.options(folder), *more)
 
 
 def test_status_counts_finished_cells(folder: Path) -> None:
@@ -209,7 +209,7 @@ def test_inspect_writes_the_page_of_a_cell(folder: Path) -> None:
     """The page of a trained BOLT cell has all its sections and refers to no network address."""
     (name,) = [path.stem for path in (folder / "runs" / "results").glob("*.bolt.*.json")]
     run_on_mini_grid(folder, "report")  # `grid --limit` has left a report without this cell
-    said = command.orchestrator("inspect", name[:-4], "--store", str(folder / "runs"))
+    said = command.orchestrator("inspect", name[:-4], *command.options(folder))
     assert said.returncode == 0, said.stderr
     page = Path(said.stdout.removeprefix("page: ").strip())
     text = page.read_text(encoding="utf-8")

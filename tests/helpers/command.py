@@ -9,31 +9,40 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.helpers.image_folders import DATASETS, write_image_folders
 from tests.helpers.waiting import TIMEOUT, wait_for
 from tests.helpers.warm_process import kill_forked_when, run_forked
 
 GRID = """
 title: Mini
-description: Three drawn datasets, every method, one shot.
-fine_tuning: {epochs: 1, batch_size: 32, learning_rate: 5.0e-4, warmup_steps: 5}
+description: Three small datasets, five methods, one shot.
+fine_tuning: {epochs: 2, batch_size: 8, learning_rate: 5.0e-4, warmup_steps: 1}
 blocks:
   - track: fewshot
     backbones: [tiny-clip]
-    datasets: [glyph-digits, glyph-inks, glyph-kinds]
-    sources: {rule: leave_one_out, datasets: [glyph-digits, glyph-inks, glyph-kinds]}
+    domains: [own]
+    sources: leave_one_out
     shots: [1]
     seeds: [1, 2]
     methods: [zero_shot, {linear_probe: {epochs: 2}}, tip_adapter, bolt_pooled, {bolt: {epochs: 2}}]
 """
-CELLS = 3 * (1 + 4 * 2)
+CELLS = len(DATASETS) * (1 + 4 * 2)
 
 
-def arguments(folder: Path, *more: str) -> list[str]:
-    """The ``grid`` command on the mini grid, with its store in ``folder``."""
+def options(folder: Path, store: str = "") -> list[str]:
+    """The options for a store, by default ``folder/runs``, and for the catalog and the images in ``folder``.
+
+    The catalog and the images are written unless they are there.
+    """
+    return ["--store", store or str(folder / "runs"), *write_image_folders(folder)]
+
+
+def arguments(folder: Path, *more: str, store: str = "") -> list[str]:
+    """The ``grid`` command on the mini grid, with its images and, by default, its store in ``folder``."""
     grid = folder / "mini.yaml"
     if not grid.exists():
         grid.write_text(GRID)
-    return [sys.executable, "-m", "orchestrator", "grid", str(grid), "--store", str(folder / "runs"), *more]
+    return [sys.executable, "-m", "orchestrator", "grid", str(grid), *options(folder, store), *more]
 
 
 def run_local(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
