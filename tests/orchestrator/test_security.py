@@ -12,9 +12,7 @@ import csv
 import json
 import pickle
 import socket
-import stat
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -30,13 +28,13 @@ from orchestrator.catalog import load_catalog
 from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.catalog.yaml_files import parse_yaml
 from orchestrator.datasets.images import read_images
-from orchestrator.execution.cluster import connect
 from orchestrator.grid import load_grid
 from orchestrator.report import study_of, write_report
 from orchestrator.store.results import Failure
 from orchestrator.tracking.ui import ui_command
 from orchestrator.util.errors import UserError
 from tests.helpers import cells as samples
+from tests.helpers.listening import LOOPBACK, listening
 from tests.helpers.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -147,43 +145,11 @@ def test_weights_of_a_backbone_that_are_a_pickle_are_not_run(tmp_path: Path) -> 
 # -- what listens --------------------------------------------------------------------------------------------------
 
 
-def listening(root: psutil.Process) -> dict[str, set[str]]:
-    """Name of each process of a tree that listens -> the addresses it listens on."""
-    found: dict[str, set[str]] = {}
-    for process in (root, *root.children(recursive=True)):
-        try:
-            name, sockets = process.name(), process.net_connections("inet")
-        except psutil.NoSuchProcess:
-            continue
-        addresses = {s.laddr.ip for s in sockets if s.status == psutil.CONN_LISTEN}
-        if addresses:
-            found.setdefault(name, set()).update(addresses)
-    return found
-
-
-LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
-
-
 def test_the_look_at_what_listens_sees_an_open_port() -> None:
     with socket.socket() as server:
         server.bind(("0.0.0.0", 0))
         server.listen()
         assert "0.0.0.0" in set().union(*listening(psutil.Process()).values())
-
-
-@pytest.mark.ray
-def test_a_local_session_listens_on_loopback_only() -> None:
-    import ray
-
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
-    with connect(None, cpus=1, gpus=0):
-        name = ray.get_runtime_context().get_session_name()
-        started = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
-        found = {name: hosts for child in started for name, hosts in listening(child).items()}
-        (session,) = (made.parent for made in Path(tempfile.gettempdir()).glob(f"bolt-ray-*/{name}"))
-        assert stat.S_IMODE(session.stat().st_mode) == 0o700, "others could read what workers log"
-    assert {"gcs_server", "raylet"} <= found.keys()
-    assert set().union(*found.values()) <= LOOPBACK, found
 
 
 @pytest.mark.server

@@ -1,0 +1,21 @@
+"""What the processes of this machine listen on."""
+
+from __future__ import annotations
+
+import psutil
+
+LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+
+
+def listening(root: psutil.Process) -> dict[str, set[str]]:
+    """Name of each process of a tree that listens -> the addresses it listens on."""
+    found: dict[str, set[str]] = {}
+    for process in (root, *root.children(recursive=True)):
+        try:
+            name, sockets = process.name(), process.net_connections("inet")
+        except psutil.NoSuchProcess:
+            continue
+        addresses = {s.laddr.ip for s in sockets if s.status == psutil.CONN_LISTEN}
+        if addresses:
+            found.setdefault(name, set()).update(addresses)
+    return found
