@@ -26,6 +26,18 @@ def ui_command(uri: str, artifact_root: str | None, port: int) -> list[str]:
     return [*command, "--port", str(port), "--workers", "1", "--uvicorn-opts", "--log-level warning"]
 
 
+def ui_environment() -> dict[str, str]:
+    """The environment of that command: without telemetry, and without the job runner."""
+    return {
+        **os.environ,
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eight processes and 2 GB for nothing this project uses
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "true",
+        "MLFLOW_LOGGING_LEVEL": "ERROR",
+        "PYTHONWARNINGS": "ignore",
+    }
+
+
 def check_port(port: int) -> None:
     """Raise ``UserError`` for a port that is taken."""
     with socket.socket() as probe:
@@ -38,18 +50,10 @@ def check_port(port: int) -> None:
 
 def serve_ui(uri: str, artifact_root: str | None, port: int) -> int:
     """Serve until Ctrl-C; returns the server's exit code."""
-    environment = {
-        **os.environ,
-        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eight processes and 2 GB for nothing this project uses
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "DO_NOT_TRACK": "true",
-        "MLFLOW_LOGGING_LEVEL": "ERROR",
-        "PYTHONWARNINGS": "ignore",
-    }
     command = ui_command(uri, artifact_root, port)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that `finally` is reached
     # The server gets a session of its own: Ctrl-C reaches only this process, which then ends the server's whole group.
-    with subprocess.Popen(command, env=environment, start_new_session=True) as server:
+    with subprocess.Popen(command, env=ui_environment(), start_new_session=True) as server:
         try:
             return server.wait()
         except KeyboardInterrupt:

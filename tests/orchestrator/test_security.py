@@ -31,7 +31,7 @@ from orchestrator.datasets.images import read_images
 from orchestrator.grid import load_grid
 from orchestrator.report import study_of, write_report
 from orchestrator.store.results import Failure
-from orchestrator.tracking.ui import ui_command
+from orchestrator.tracking.ui import ui_command, ui_environment
 from orchestrator.util.errors import UserError
 from tests.helpers import cells as samples
 from tests.helpers.listening import LOOPBACK, listening
@@ -158,7 +158,10 @@ def test_the_tracking_ui_listens_on_loopback_only(tmp_path: Path) -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = ui_command(f"sqlite:///{tmp_path}/mlflow.db", str(tmp_path / "artifacts"), port)
-    with open(tmp_path / "log", "wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as server:
+    with (
+        open(tmp_path / "log", "wb") as log,
+        subprocess.Popen(command, env=ui_environment(), stdout=log, stderr=log) as server,
+    ):
         try:
             root = psutil.Process(server.pid)
             wait_for(lambda: bool(listening(root)) or server.poll() is not None, pause=0.3)
