@@ -5,16 +5,74 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.helpers import cells as samples
-from tests.helpers import ray_nodes
+from tests.helpers.ray_nodes import MultiNodeCluster
 from tests.helpers.waiting import TIMEOUT, until
 
 pytestmark = pytest.mark.ray
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[MultiNodeCluster]:
+    """A cluster of one node, beside the head. The last test adds another one."""
+    with (
+        tempfile.TemporaryDirectory(prefix="m", dir="/tmp") as short,
+        MultiNodeCluster(Path(short), workers=1) as started,
+    ):
+        yield started
+
+
+LOSES_ITS_NODE = """
+import sys
+from orchestrator.execution.cluster import connect
+from orchestrator.core.events import Resources
+from orchestrator.execution.tune.driver import run_cells
+from orchestrator.execution.tune import callback
+from orchestrator.core.settings import RunSettings
+from tests.helpers import cells as samples
+
+def show(event):
+    print(event.kind, event.attempt, event.again, event.recorded)
+
+address, folder, losses = sys.argv[1:]
+callback.NODE_LOSSES = int(losses)
+with connect(address):
+    run_cells([samples.cell()], RunSettings(folder), resources=lambda cell: Resources(), max_attempts=1, on_event=show,
+              runner="tests.helpers.cells:sleep_long")
+"""
+
+
+def has_lines(path: Path, count: int) -> bool:
+    return path.exists() and len(path.read_text().splitlines()) == count
+
+
+def test_a_cell_that_loses_its_node_again_and_again_fails_in_the_end(tmp_path: Path, nodes: MultiNodeCluster) -> None:
+    """A lost node is not counted as an attempt. A cell that brings its node down must not be run for ever."""
+    notes, losses = tmp_path / samples.cell().id, 2
+    driver = subprocess.Popen(
+        [sys.executable, "-c", LOSES_ITS_NODE, nodes.address, str(tmp_path), str(losses)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=nodes.driver_environment,
+    )
+    try:
+        for begun in range(1, losses + 1):
+            assert until(partial(has_lines, notes, begun))
+            nodes.nodes[0].kill()
+            if begun < losses:
+                nodes.restart_dead_nodes()
+        output, _ = driver.communicate(timeout=TIMEOUT)
+    finally:
+        driver.kill()
+        driver.wait()
+    assert output.splitlines() == ["started 1 False True", "started 2 False True", "failed 2 True False"]
+
 
 RUNS_UNTIL_TWO_WORKERS_WORK = """
 import sys
@@ -53,72 +111,20 @@ print(slots, len(done))
 """
 
 
-def test_a_node_that_joins_while_cells_run_gets_cells(tmp_path: Path) -> None:
-    with (
-        tempfile.TemporaryDirectory(prefix="j", dir="/tmp") as short,
-        ray_nodes.MultiNodeCluster(Path(short), workers=1) as nodes,
-    ):
-        driver = subprocess.Popen(
-            [sys.executable, "-c", RUNS_UNTIL_TWO_WORKERS_WORK, nodes.address, str(tmp_path)],
-            stdout=subprocess.PIPE,
-            text=True,
-            env=nodes.driver_environment,
-        )
-        try:
-            assert until((tmp_path / "begun").exists)
-            nodes.add_node()
-            output, _ = driver.communicate(timeout=TIMEOUT)
-        finally:
-            driver.kill()
-            driver.wait()
+def test_a_node_that_joins_while_cells_run_gets_cells(tmp_path: Path, nodes: MultiNodeCluster) -> None:
+    nodes.restart_dead_nodes()
+    nodes.wait()
+    driver = subprocess.Popen(
+        [sys.executable, "-c", RUNS_UNTIL_TWO_WORKERS_WORK, nodes.address, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=nodes.driver_environment,
+    )
+    try:
+        assert until((tmp_path / "begun").exists)
+        nodes.add_node()
+        output, _ = driver.communicate(timeout=TIMEOUT)
+    finally:
+        driver.kill()
+        driver.wait()
     assert output.split() == ["1", "2"]
-
-
-LOSES_ITS_NODE = """
-import sys
-from orchestrator.execution.cluster import connect
-from orchestrator.core.events import Resources
-from orchestrator.execution.tune.driver import run_cells
-from orchestrator.execution.tune import callback
-from orchestrator.core.settings import RunSettings
-from tests.helpers import cells as samples
-
-def show(event):
-    print(event.kind, event.attempt, event.again, event.recorded)
-
-address, folder, losses = sys.argv[1:]
-callback.NODE_LOSSES = int(losses)
-with connect(address):
-    run_cells([samples.cell()], RunSettings(folder), resources=lambda cell: Resources(), max_attempts=1, on_event=show,
-              runner="tests.helpers.cells:sleep_long")
-"""
-
-
-def has_lines(path: Path, count: int) -> bool:
-    return path.exists() and len(path.read_text().splitlines()) == count
-
-
-def test_a_cell_that_loses_its_node_again_and_again_fails_in_the_end(tmp_path: Path) -> None:
-    """A lost node is not counted as an attempt. A cell that brings its node down must not be run for ever."""
-    notes, losses = tmp_path / samples.cell().id, 2
-    with (
-        tempfile.TemporaryDirectory(prefix="l", dir="/tmp") as short,
-        ray_nodes.MultiNodeCluster(Path(short), workers=1) as nodes,
-    ):
-        driver = subprocess.Popen(
-            [sys.executable, "-c", LOSES_ITS_NODE, nodes.address, str(tmp_path), str(losses)],
-            stdout=subprocess.PIPE,
-            text=True,
-            env=nodes.driver_environment,
-        )
-        try:
-            for begun in range(1, losses + 1):
-                assert until(partial(has_lines, notes, begun))
-                nodes.nodes[0].kill()
-                if begun < losses:
-                    nodes.restart_dead_nodes()
-            output, _ = driver.communicate(timeout=TIMEOUT)
-        finally:
-            driver.kill()
-            driver.wait()
-    assert output.splitlines() == ["started 1 False True", "started 2 False True", "failed 2 True False"]
