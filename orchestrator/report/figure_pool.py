@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
-import tempfile
 from collections import deque
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from threading import Thread
 
 from orchestrator.report.analysis.panel import Panel
@@ -41,11 +39,11 @@ class FigurePool:
     The figures do not depend on the number of processes. Other processes are started for large reports only. They
     import the main module again, so a script that writes a report must do so under ``if __name__ == "__main__"``.
 
-    Used as a context manager, it leaves no process and no file.
+    Used as a context manager, it leaves no process.
     """
 
     def __init__(self, study: Study, processes: int | None = None) -> None:
-        self._study, self._resources = study, ExitStack()
+        self._study, self._executor = study, ExitStack()
         self._waiting: deque[_Task] = deque()
         self._drawn: dict[_Task, list[FigureFile]] = {}
         self._threads: list[Thread] = []
@@ -55,18 +53,16 @@ class FigurePool:
             processes = min(_MOST_PROCESSES, usable_processors(), figures // _FIGURES_PER_PROCESS)
         if processes > 1:
             self._waiting.extend(_tasks(study))
-            # A file, because an argument of a new process is sent only when that process has imported everything.
-            file = Path(self._resources.enter_context(tempfile.TemporaryDirectory(prefix="figures-")), "study.pickle")
             # Figures do not read what is left out here, and most of a study's size is in its results.
             small = replace(
                 study, results=(), rows=(), planned=(), missing=(), failures=(), sources=(), labels={}, names_of=None
             )
-            # Filled in before, because computing it imports all methods, and with them torch.
-            assert small.display_names is not None
-            file.write_bytes(pickle.dumps(small))
+            small.display_names  # noqa: B018  # cached here, because computing it imports all methods, and with them torch
+            # Pickled here, because this process fills the caches of panels while a thread below starts a process.
+            # The thread also waits until that process has imported everything, which takes seconds.
             spawn = multiprocessing.get_context("spawn")
-            executor = ProcessPoolExecutor(processes - 1, spawn, _read_study, (file,))
-            self._resources.callback(executor.shutdown)
+            executor = ProcessPoolExecutor(processes - 1, spawn, _set_study, (pickle.dumps(small),))
+            self._executor.callback(executor.shutdown)
             self._threads = [Thread(target=self._draw_elsewhere, args=(executor,)) for _ in range(processes - 1)]
             for thread in self._threads:
                 thread.start()
@@ -76,7 +72,7 @@ class FigurePool:
 
     def __exit__(self, *exception: object) -> None:
         self._waiting.clear()
-        self._resources.close()
+        self._executor.close()
 
     def figures(self) -> dict[Panel, PanelFigures]:
         """The figures of every panel. This process draws from the end what no other process has begun."""
@@ -122,8 +118,8 @@ _studies: list[Study] = []
 """In a process of the pool, the study whose figures it draws."""
 
 
-def _read_study(file: Path) -> None:
-    _studies.append(pickle.loads(file.read_bytes()))
+def _set_study(pickled: bytes) -> None:
+    _studies.append(pickle.loads(pickled))
 
 
 def _draw(task: _Task) -> list[FigureFile]:

@@ -22,7 +22,7 @@ from orchestrator.planning.plan import Plan, PlannedArtifact, make_plan
 from orchestrator.planning.plan_view import plan_view
 from orchestrator.store import Store
 from orchestrator.util.errors import UserError
-from tests.helpers.command import arguments, orchestrator, run
+from tests.helpers.command import arguments, options, orchestrator, run
 from tests.orchestrator.conftest import grid_text
 
 
@@ -122,6 +122,6 @@ def test_a_grid_beyond_its_budget_starts_nothing(tmp_path: Path) -> None:
     assert "--disk-budget" in done.stderr + done.stdout
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "runs" / "images").exists()
-    planned = orchestrator("plan", str(tmp_path / "mini.yaml"), "--store", str(tmp_path / "runs"), "--disk-budget", "x")
+    planned = orchestrator("plan", str(tmp_path / "mini.yaml"), *options(tmp_path), "--disk-budget", "x")
     assert planned.returncode == 2
     assert "not a size" in planned.stderr + planned.stdout
