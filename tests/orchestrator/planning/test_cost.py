@@ -64,7 +64,7 @@ def test_what_was_never_measured_borrows_from_its_nearest_relative(cell: Cell, g
     assert seconds_of(costs, cell, gflop) == pytest.approx(seconds)
 
 
-def test_without_relatives_there_is_no_prediction() -> None:
+def test_without_similar_cells_there_is_no_prediction() -> None:
     assert seconds_of(CostModel(), BOLT, 100) is None
     assert seconds_of(measured((PROBE, 0, 9.0)), BOLT, 100) is None  # cached features say nothing about towers
     assert CostModel().memory_mib(BOLT) is None
@@ -87,7 +87,7 @@ def test_artifacts_are_predicted_by_artifacts() -> None:
     assert seconds_of(costs, BOLT, 10) == pytest.approx(1.0)
 
 
-def test_memory_is_the_most_of_the_nearest_relatives() -> None:
+def test_memory_is_the_most_of_the_most_similar_cells() -> None:
     inks = samples.cell(dataset="inks", shots=16)
     other_settings = replace(BOLT, method=MethodRef("bolt", 1, (("top_k", 99),)))
     costs = CostModel(done=[on_gpu(BOLT, 300.0), on_gpu(replace(BOLT, seed=7), 400.0), on_gpu(inks, 900.0)])

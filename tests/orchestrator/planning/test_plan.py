@@ -86,7 +86,7 @@ def test_an_updated_plan_has_the_results_and_failures_of_a_run(grid: Grid, catal
     assert plan.todo == plan.cells  # a plan does not change
 
 
-def test_the_estimate_is_measured_for_cells_with_finished_relatives_and_counted_for_the_others(
+def test_the_estimate_is_measured_for_cells_with_similar_finished_cells_and_counted_for_the_others(
     grid: Grid, catalog: Catalog
 ) -> None:
     by_method = {name: [cell for cell in grid.cells if cell.method.name == name] for name in ("bolt", "linear_probe")}
