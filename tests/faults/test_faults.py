@@ -121,7 +121,7 @@ def test_a_faulty_method_is_recorded_with_its_reason_and_stops_no_other_cell(
         grid=FAULTY_METHODS,
         cells=6,
         module="tests.helpers.faulty_method",
-        options=("--cell-limit", "45s"),
+        options=("--cell-limit", "30s"),
         variables=faulty_method.HOOK,
     )
     give_database(grid_run.store / "mlflow" / "mlflow.db")

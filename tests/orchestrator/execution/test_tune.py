@@ -22,7 +22,7 @@ from orchestrator.store.failure_kind import RunStopped
 from tests.helpers import cells as samples
 from tests.helpers.waiting import wait_for
 
-LIMIT_SECONDS = 20.0
+LIMIT_SECONDS = 10.0
 """Longer than a worker takes to load what its first cell needs, on a busy machine."""
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]

@@ -40,6 +40,7 @@ from orchestrator.util.units import pluralize
 from tests.conftest import GiveDatabase
 from tests.helpers import cells as samples
 from tests.helpers import command
+from tests.helpers.warm_process import kill_forked_when
 from tests.orchestrator.store.test_lease import race_for_a_lease
 from tests.orchestrator.store.test_store import ADDRESS, IDENTITY, build
 
@@ -94,11 +95,13 @@ def put(client: Any, name: str, content: bytes) -> None:
 
 # -- the whole of a grid ---------------------------------------------------------------------------------------------
 
-GRID = ["--only", "dataset=glyph-inks", "--only", "method=zero_shot,tip_adapter,bolt_pooled"]
+ONLY = ["dataset=amounts", "method=zero_shot,tip_adapter,bolt_pooled", "seed=1"]
 
 
-def grid(url: str, *more: str) -> list[str]:
-    return [sys.executable, "-m", "orchestrator", "grid", "smoke", "--store", url, *GRID, *more]
+def grid(folder: Path, *more: str) -> list[str]:
+    """The words of the ``grid`` command on three cells of the mini grid."""
+    only = [word for value in ONLY for word in ("--only", value)]
+    return command.arguments(folder, *only, *more, store=URL)[3:]
 
 
 def scores_in(texts: list[str]) -> dict[str, object]:
@@ -111,12 +114,14 @@ def scores_in(texts: list[str]) -> dict[str, object]:
 
 def measured_in_a_folder(folder: Path) -> dict[str, object]:
     """The same cells in a folder and in this process, where nothing goes wrong."""
-    catalog, settings = load_catalog(), RunSettings(str(folder), device="cpu")
-    wanted = load_grid("smoke", catalog, only=GRID[1::2])
-    for spec in make_plan(wanted, catalog, Store(folder)).missing:
+    files, images, store = [folder / "own.yaml"], folder / "images", folder / "runs"
+    settings = RunSettings(str(store), device="cpu", catalog_files=(str(files[0]),), data_root=str(images))
+    catalog = load_catalog(files)
+    wanted = load_grid(folder / "mini.yaml", catalog, only=ONLY, data_root=images)
+    for spec in make_plan(wanted, catalog, Store(store), images).missing:
         stage(spec, settings)
     run_cells_locally(wanted.cells, settings, on_event=lambda event: None)
-    return command.scores(folder)
+    return command.scores(store)
 
 
 @pytest.mark.e2e
@@ -129,35 +134,35 @@ def test_a_grid_in_s3_is_the_grid_in_a_folder_through_a_killed_driver_and_damage
     def under_way() -> bool:
         return any(name.endswith(".json") for name in keys(s3, "results/"))
 
-    assert command.kill_when(grid(URL, "--local"), under_way, tmp_path / "log.txt")
+    assert kill_forked_when(grid(tmp_path, "--local"), under_way)
     finished = [name for name in keys(s3, "results/") if name.endswith(".json")]  # one, unless the killer came late
     result = finished[0]
     put(s3, result, body(s3, result)[:-40])
-    head = next(name for name in keys(s3, "features/") if "inks" in name and name.endswith("head.safetensors"))
+    head = next(name for name in keys(s3, "features/") if "amounts" in name and name.endswith("head.safetensors"))
     put(s3, head, body(s3, head)[:-3] + b"bad")
     put(s3, "images/half--00000000/1-0000dead/pixels.bin", b"half")
     sources = [name for name in keys(s3, "sources/") if name.endswith("manifest.json")]
 
-    resumed = command.run(grid(URL))
+    resumed = command.orchestrator(*grid(tmp_path))
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert "taking over from process" in resumed.stdout
     assert "damaged result set aside" in resumed.stdout
     assert f"this run: 1 artifact built, {pluralize(4 - len(finished), 'trial')} started" in resumed.stdout, (
         resumed.stdout
     )
-    assert f"and in the store {URL}/reports/smoke/index.html" in resumed.stdout
+    assert f"and in the store {URL}/reports/mini/index.html" in resumed.stdout
     names = keys(s3)
     texts = [body(s3, name).decode() for name in names if name.startswith("results/") and name.endswith(".json")]
-    assert scores_in(texts) == measured_in_a_folder(tmp_path / "folder")
+    assert scores_in(texts) == measured_in_a_folder(tmp_path)
     assert len(texts) == 3
     assert f"{result}.damaged" in names
     assert sources == [name for name in names if name.startswith("sources/") and name.endswith("manifest.json")]
     assert any(name.startswith("adapters/") for name in names)
     assert not any(name.startswith("locks/") for name in names)
-    reports = [name.removeprefix("reports/smoke/") for name in names if name.startswith("reports/")]
+    reports = [name.removeprefix("reports/mini/") for name in names if name.startswith("reports/")]
     assert {"index.html", "rows.csv"} < set(reports)
     assert {name.partition("/")[0] for name in reports if "/" in name} == {"figures", "tables"}
-    said = read_status(Files(URL), "smoke")
+    said = read_status(Files(URL), "mini")
     assert said is not None
     assert said.state == "ended"
 
