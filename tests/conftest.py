@@ -20,6 +20,8 @@ FOLDER_MARKS = {"e2e": "e2e", "faults": "ray", "fuzz": "fuzz"}
 """Folder of ``tests/`` -> the mark of every test in it."""
 
 SLOW_MARKS = ("ray", "server", "e2e", "slow")
+SLOW_FIXTURES = frozenset({"artifacts", "give_database"})
+"""Fixtures that take seconds to make; the tests that use one are marked ``slow``."""
 
 
 def pytest_configure() -> None:
@@ -34,7 +36,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of some folders and those that need built artifacts, and put the files with slow tests first.
+    """Mark the tests of some folders and those with a slow fixture, and put the files with slow tests first.
 
     ``--dist loadscope`` gives whole files to processes, in this order. Started last, a file of several minutes would
     leave the other process without work.
@@ -44,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
         if folder in FOLDER_MARKS:
             item.add_marker(FOLDER_MARKS[folder])
-        if "artifacts" in getattr(item, "fixturenames", ()):
+        if SLOW_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
         if any(item.get_closest_marker(mark) for mark in SLOW_MARKS):
             slow_files.add(item.path)

@@ -30,6 +30,7 @@ def test_a_secret_in_a_file_is_found(tmp_path: Path) -> None:
     assert audit.unreviewed(found, {"other.py": {found[0].hash: "looked at"}}) == found
 
 
+@pytest.mark.slow
 def test_every_finding_in_this_project_was_reviewed() -> None:
     """Moving a file without updating audit_known.json once made `make audit` fail while all tests passed."""
     assert audit.unreviewed(audit.secrets(audit.ROOT), json.loads(audit.KNOWN.read_text())) == []

@@ -61,6 +61,7 @@ def test_every_tensor_is_the_base_plus_its_share_of_every_source(backbone: Backb
     assert not any(tensor.requires_grad for tensor in adapted.tower.parameters())
 
 
+@pytest.mark.slow
 def test_training_lowers_the_loss(backbone: Backbone) -> None:
     curve: list[float] = []
     adapt(make_task(backbone, report=lambda epoch, row: curve.append(row["train_loss"])), replace(TINY, epochs=6))
@@ -124,6 +125,7 @@ def test_a_task_vector_of_another_tower_is_named(backbone: Backbone) -> None:
         adapt(replace(make_task(backbone), sources=None), TINY)
 
 
+@pytest.mark.slow
 def test_half_precision_storage_changes_little(backbone: Backbone) -> None:
     full, half = (
         adapt(make_task(backbone), replace(TINY, learning_rate=1e-2, storage=storage)).coefficients["lambda"]

@@ -70,6 +70,7 @@ def assert_same(one: tuple[Adapted, Curve], other: tuple[Adapted, Curve]) -> Non
     assert all(torch.equal(a, b) for a, b in zip(tensors(one[0]), tensors(other[0]), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "track"), [case for case in TRAINED if METHODS[case[0]].changes_tower])
 def test_captured_steps_give_the_same_bits(
     name: str, track: str, backbone: Backbone, recorder: RecordedOperations

@@ -200,6 +200,7 @@ def test_the_meta_loss_falls(recipe: MetaRecipe, backbone: Backbone, monkeypatch
     assert curve[-1] < 0.8 * curve[0]
 
 
+@pytest.mark.slow
 def test_episodes_are_keyed_and_their_halves_disjoint(backbone: Backbone) -> None:
     seen: list[Any] = []
     meta_learn(backbone, datasets(backbone, 5, seen), replace(QUICK, steps=8), seed=1)
@@ -257,6 +258,7 @@ def test_the_outer_gradient_is_clipped(backbone: Backbone) -> None:
         assert (max(float((start[name] - origin[name]).abs().max()) for name in origin) > 1e-4) == moves
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", [QUICK, QUICK_REPTILE], ids=lambda recipe: recipe.variant)
 def test_an_interrupted_training_ends_where_it_would_have(
     recipe: MetaRecipe, backbone: Backbone, monkeypatch: pytest.MonkeyPatch

@@ -108,6 +108,7 @@ def test_the_page_says_what_was_chosen_what_to_expect_and_how_to_predict(with_te
     assert 'rel="stylesheet"' not in page
 
 
+@pytest.mark.slow
 def test_no_test_label_is_used_for_the_choice_or_the_model(with_test: tuple[Path, Adaptation], tmp_path: Path) -> None:
     """With the labels of the test images permuted, only the accuracy on them changes."""
     folder, done = with_test
@@ -160,6 +161,7 @@ def test_images_to_learn_from_are_enough_and_a_killed_run_continues(
     assert accuracy_of(tmp_path / "model", tmp_path / "ware") >= 0
 
 
+@pytest.mark.slow
 def test_with_one_image_of_a_class_the_first_candidate_is_taken_and_no_accuracy_promised(tmp_path: Path) -> None:
     write_photographs(tmp_path / "ware", 1)
     done = adapt(tmp_path, ("gda(views=1)", "zero_shot"))
@@ -177,6 +179,7 @@ def test_a_candidate_that_does_not_fit_the_time_is_left_out_with_the_reason(tmp_
     assert "not tried" in (tmp_path / "model.html").read_text()
 
 
+@pytest.mark.slow
 def test_classes_that_share_a_vector_are_told_with_the_limit(tmp_path: Path) -> None:
     """The tiny CLIP does not know two of these words, so both get the same vector."""
     for name in ("airplane", "bird", "red"):
@@ -280,6 +283,7 @@ def test_wrong_folders_and_options_are_named(
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.slow
 def test_links_in_a_circle_and_names_in_any_script_are_no_obstacle(tmp_path: Path) -> None:
     write_photographs(tmp_path / "ware", 2)
     ware = tmp_path / "ware"

@@ -49,6 +49,7 @@ def store(tmp_path: Path, give_database: GiveDatabase) -> Store:
     return store
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [None, 2], ids=["the whole grid", "two of its cells"])
 def test_page_json_terminal_and_mlflow_agree_on_one_dataset(tmp_path: Path, store: Store, limit: int | None) -> None:
     """MLflow covers the whole grid, even where a run was limited to a few cells."""

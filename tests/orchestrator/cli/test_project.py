@@ -52,6 +52,7 @@ def test_data_add_writes_it_and_every_command_reads_it(folder: Path) -> None:
     assert str(folder / "mine") in run("plan", "own", *only, "--store", "mine"), "an option wins"
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_project_file_whole_and_prints_the_options(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,6 +205,7 @@ def child(folder: Path, store: Path, how: str) -> list[str]:
     return [sys.executable, "-c", CHILD, str(folder), str(store), how]
 
 
+@pytest.mark.slow
 def test_a_killed_builder_leaves_no_artifact(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"))
     part, store = open_dataset(folder_entry(), tmp_path).train, Store(tmp_path / "store")
@@ -236,6 +237,7 @@ def test_two_concurrent_builders_leave_one_complete_split(tmp_path: Path) -> Non
     check_complete(store, part)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"))
     done = subprocess.run(child(tmp_path, tmp_path / "store", "full"), capture_output=True, text=True, timeout=TIMEOUT)
@@ -245,6 +247,7 @@ def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
     assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
 
 
+@pytest.mark.slow
 def test_a_read_only_store_is_named() -> None:
     with tempfile.TemporaryDirectory() as name:  # tmp_path lies where other users cannot look
         folder = Path(name)

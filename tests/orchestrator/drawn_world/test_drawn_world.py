@@ -47,6 +47,7 @@ def tiny_clip() -> Any:
 TRAINABLE = [name for name in TASKS if name not in VARIANTS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_splits_have_their_sizes_and_balanced_labels(name: str) -> None:
     for split, count in sizes(name).items():
@@ -122,6 +123,7 @@ def test_listing_the_tasks_does_not_import_the_drawing_code() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_the_picture_book_tells_what_it_shows() -> None:
     images, captions = draw_pairs(400, seed=1)
     assert images.shape == (400, 32, 32, 3)
@@ -178,6 +180,7 @@ def zero_shot_hits(name: str, head_of: str) -> np.ndarray[tuple[int, ...], np.dt
     return np.asarray(guesses.numpy() == place[labels], dtype=np.bool_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_the_tiny_clip_is_well_above_chance(name: str) -> None:
     target = VARIANTS.get(name, name)

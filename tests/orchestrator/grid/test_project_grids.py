@@ -13,6 +13,7 @@ from orchestrator.catalog import Catalog
 from orchestrator.grid import grid_names, load_grid
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", grid_names())
 def test_every_shipped_grid_expands_without_data(catalog: Catalog, name: str) -> None:
     grid = load_grid(name, catalog)
@@ -30,6 +31,7 @@ def test_every_shipped_grid_expands_without_data(catalog: Catalog, name: str) ->
         assert grid.label(cell)
 
 
+@pytest.mark.slow
 def test_the_papers_grids_cover_the_papers_cells(catalog: Catalog) -> None:
     grid = load_grid("fewshot", catalog)
     targets = {cell.dataset.name for cell in grid.cells}
@@ -51,6 +53,7 @@ def test_out_of_distribution_cells_score_five_datasets_at_once(catalog: Catalog)
     assert {len(cell.sources) for cell in grid.cells} == {0, 17}
 
 
+@pytest.mark.slow
 def test_full_is_the_union_of_the_papers_grids(catalog: Catalog) -> None:
     parts = [set(load_grid(name, catalog).cells) for name in ("fewshot", "ood", "tta", "ablations", "meta")]
     assert set(load_grid("full", catalog).cells) == set.union(*parts)

@@ -86,6 +86,7 @@ def test_the_plan_shows_the_disk_space_and_whether_it_is_too_small(plan: Plan, t
         assert ("--disk-budget: " in text) == shown
 
 
+@pytest.mark.slow
 def test_images_take_the_predicted_number_of_bytes(plan: Plan, catalog: Catalog, tmp_path: Path) -> None:
     settings = RunSettings(str(tmp_path), device="cpu")
     for kind in (Images, SupportImages):
@@ -116,6 +117,7 @@ def test_test_time_adaptation_counts_two_strong_views_per_image_and_epoch(plan: 
     assert cell_gflops(cell, catalog) == pytest.approx(gflop)
 
 
+@pytest.mark.e2e
 def test_a_grid_beyond_its_budget_starts_nothing(tmp_path: Path) -> None:
     done = run(arguments(tmp_path, "--local", "--disk-budget", "10kB"))
     assert done.returncode == 2

@@ -167,6 +167,7 @@ def test_the_estimate_of_a_recorded_run_is_soon_right(slots: int) -> None:
     assert played.worst(after=0.9) < 0.02
 
 
+@pytest.mark.slow
 def test_time_lost_between_cells_is_noticed() -> None:
     without, played = play(4), play(4, lost=1.0)
     assert played.took > 1.3 * without.took

@@ -166,6 +166,7 @@ def test_the_cells_of_a_grid_are_counted_by_their_ids(tmp_path: Path) -> None:
     assert untouched.id not in shown
 
 
+@pytest.mark.slow
 def test_watching_follows_a_run_to_its_end(tmp_path: Path) -> None:
     _, file = file_in(tmp_path)
     console, cell = plain_console(), samples.cell(1)

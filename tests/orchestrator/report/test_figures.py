@@ -168,6 +168,7 @@ def test_a_dead_process_of_the_pool_loses_no_figure(two_panels: Study, drawn_her
         assert pool.figures() == drawn_here
 
 
+@pytest.mark.slow
 def test_a_process_that_draws_figures_does_not_import_torch() -> None:
     heavy = "{'torch', 'scipy.stats', 'pandas'} & set(sys.modules)"
     code = f"import sys, orchestrator.report.figure_pool, orchestrator.report.figures.recording; print({heavy})"

@@ -46,6 +46,7 @@ class Loads(HTMLParser):
             assert self.open.pop() == tag
 
 
+@pytest.mark.slow
 def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     results = grid({"bolt": 60.0, "linear_probe": 55.0, "zero_shot": 0.0})
     results += grid({"bolt": 58.0, "linear_probe": 59.0, "zero_shot": 0.0}, domain="remote_sensing")
@@ -95,6 +96,7 @@ def test_every_failure_and_every_missing_cell_is_shown(tmp_path: Path) -> None:
     assert "features--0badf00d" in listed
 
 
+@pytest.mark.slow
 def test_page_terminal_and_json_say_the_same(tmp_path: Path) -> None:
     accuracies = {"bolt": 60.0, "linear_probe": 55.0, "zero_shot": 0.0}
     results = grid(accuracies) + grid(accuracies, domain="aerial", datasets=DATASETS[:4])
@@ -145,6 +147,7 @@ def test_names_with_html_are_escaped(tmp_path: Path) -> None:
     assert text.count("<script>") == 1
 
 
+@pytest.mark.slow
 def test_a_failed_report_leaves_the_old_one_and_a_new_one_removes_what_is_stale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -380,6 +380,7 @@ def test_the_published_tables_are_written_without_a_grid(tmp_path: Path) -> None
     assert "http" not in text.replace("http-equiv", "")
 
 
+@pytest.mark.slow
 def test_the_command_takes_a_grid_or_the_published_tables(tmp_path: Path) -> None:
     done = orchestrator("report", "--published", "-o", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr

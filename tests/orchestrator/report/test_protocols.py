@@ -86,6 +86,7 @@ def test_a_switch_is_measured_against_the_nearest_protocol_present() -> None:
     assert effects_table(study(grid({"bolt": 60.0}))) is None
 
 
+@pytest.mark.slow
 def test_changed_protocols_have_no_verdict(tmp_path: Path) -> None:
     strict = grid({"bolt": 60.0, "linear_probe": 55.0})
     arranged = study([*strict, *under(STRICT.with_switches(sigma_sign="relu"), strict)])
@@ -96,6 +97,7 @@ def test_changed_protocols_have_no_verdict(tmp_path: Path) -> None:
     assert "as strict, but sigma_sign = relu" in page
 
 
+@pytest.mark.slow
 def test_what_test_labels_chose_is_marked_in_every_format(tmp_path: Path) -> None:
     strict = grid({"bolt": 60.0, "linear_probe": 55.0, "zero_shot": 0.0})
     chosen = under(PUBLISHED, strict, more=0.1)

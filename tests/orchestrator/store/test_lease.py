@@ -110,7 +110,8 @@ def test_a_driver_elsewhere_that_is_silent_is_taken_over(
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"host": 1}', b"\xff"])
-def test_a_lease_that_is_none_is_taken(tmp_path: Path, text: bytes) -> None:
+def test_a_lease_that_is_none_is_taken(tmp_path: Path, text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "SETTLE_SECONDS", 0.0)
     Files(tmp_path).write(NAME, text)
     with grid_lease(Store(tmp_path), "demo"):
         pass

@@ -89,6 +89,7 @@ def processes() -> Iterator[list[subprocess.Popen[str]]]:
         one.communicate()
 
 
+@pytest.mark.slow
 def test_processes_that_ask_at_once_fetch_once(tmp_path: Path, processes: list[subprocess.Popen[str]]) -> None:
     log = tmp_path / "log"
     processes += [process(tmp_path / "cache", log, "a", seconds=0.5) for _ in range(4)]

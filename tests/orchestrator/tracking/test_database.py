@@ -55,6 +55,7 @@ def _at_once(count: int, act: Callable[[int], None]) -> None:
         list(pool.map(work, range(count)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", ["nothing", "an untagged experiment", "a deleted experiment"])
 def test_clients_that_open_an_experiment_at_once_share_one(sqlite_store: tuple[str, str], left: str) -> None:
     """Regression: one of two first sessions at once failed, as both set the same tag; CI met it once."""

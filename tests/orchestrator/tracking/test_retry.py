@@ -22,6 +22,7 @@ from tests.helpers.waiting import TIMEOUT, wait_for
 from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, some_results
 
 
+@pytest.mark.slow
 def test_the_writer_in_the_background_writes_everything(sqlite_store: tuple[str, str]) -> None:
     results = some_results()
     stored = {result.cell.id: result for result in results}
@@ -67,6 +68,7 @@ def test_sync_waits_for_a_store_that_is_away_and_says_so() -> None:
     assert len(tries) == 4
 
 
+@pytest.mark.slow
 def test_sync_gives_up_a_store_that_stays_away_but_not_one_that_gets_on() -> None:
     def away(tell: Callable[[int, int], None]) -> SyncReport:
         raise ConnectionRefusedError("nobody there")
@@ -111,6 +113,7 @@ def test_a_store_that_never_answers_does_not_hold_sync_for_ever() -> None:
     answer.set()
 
 
+@pytest.mark.slow
 def test_how_far_a_long_sync_is_goes_into_a_log_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "_LINE_EVERY_SECONDS", 0.0)
     screen = io.StringIO()
