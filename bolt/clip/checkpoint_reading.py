@@ -41,7 +41,7 @@ def _read_safetensors(file: Path) -> dict[str, Tensor]:
     try:
         return dict(load_file(file))
     except (SafetensorError, OSError) as error:
-        raise UnreadableCheckpoint(f"{file} is not a whole safetensors file{_lfs_hint(file)}: {error}") from None
+        raise UnreadableCheckpoint(f"{file} is not a complete safetensors file{_lfs_hint(file)}: {error}") from None
 
 
 def _read_torch(file: Path) -> dict[str, Tensor]:
@@ -61,7 +61,7 @@ def _read_torch(file: Path) -> dict[str, Tensor]:
         raise UnreadableCheckpoint(_explain_pickle(file, zipped, error)) from None
     except (RuntimeError, OSError, EOFError, ValueError, KeyError) as error:
         first = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UnreadableCheckpoint(f"{file} is not a whole file of torch.save{_lfs_hint(file)}: {first}") from None
+        raise UnreadableCheckpoint(f"{file} is not a complete file of torch.save{_lfs_hint(file)}: {first}") from None
     return _unwrap(loaded, file)
 
 

@@ -53,7 +53,7 @@ def _has_tf32(device: torch.device) -> bool:
 
 
 def forward_pass(precision: Precision | None, device: torch.device) -> AbstractContextManager[None]:
-    """Compute a tower's forward pass in this number format."""
+    """A context in which a tower's forward pass computes in this number format."""
     used = used_precision(precision, device)
     if device.type != "cuda" and used != "bfloat16":
         return nullcontext()

@@ -41,7 +41,7 @@ _REDUCTION = 4
 
 @dataclass(frozen=True)
 class ClipAdapterSettings:
-    """The share of the adapter and the training recipe; the defaults are those of the released code.
+    """The settings of CLIP-Adapter. The defaults are those of the released code.
 
     Attributes:
         ratio: share of the adapter's output in the adapted feature; the paper's alpha.

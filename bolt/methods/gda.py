@@ -92,11 +92,11 @@ class Gaussians:
     precision_DD: Tensor
 
     def weight(self) -> Tensor:
-        """W^T, (C, D)."""
+        """The transposed weight W^T of the linear classifier, (C, D)."""
         return self.means_CD @ self.precision_DD
 
     def bias(self) -> Tensor:
-        """b, (C,)."""
+        """The bias b of the linear classifier, (C,)."""
         classes = len(self.means_CD)
         energy_C = (self.weight() * self.means_CD).sum(dim=-1)
         return -torch.tensor(float(classes)).log().to(energy_C) - 0.5 * energy_C

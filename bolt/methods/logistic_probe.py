@@ -62,9 +62,11 @@ class LogisticProbeSettings:
 
     def __post_init__(self) -> None:
         if not self.one_shot_c > 0 or (self.c is not None and not self.c > 0):
-            raise ValueError("c and one_shot_c are positive")
+            raise ValueError(f"c and one_shot_c must be positive, not {self.c} and {self.one_shot_c}")
         if self.folds < 2 or self.max_iterations < 1:
-            raise ValueError("folds is at least 2 and max_iterations at least 1")
+            raise ValueError(
+                f"folds must be at least 2 and max_iterations at least 1, not {self.folds} and {self.max_iterations}"
+            )
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class SvfSettings(TrainingRecipe):
 
 @dataclass(frozen=True)
 class ShiftedMatrix(MatrixChange):
-    """A weight matrix by its singular value decomposition, with trainable shifts of the singular values.
+    """A weight matrix as its singular value decomposition, with trainable shifts of the singular values.
 
     Attributes:
         u, s, vh: the decomposition: (m, r), (r,) in descending order, (r, n).

@@ -28,14 +28,16 @@ def check_request(request: Request, catalog: Catalog) -> None:
         except ValueError as error:
             raise UserError(str(error), where="--template") from None
     if request.device is not None and request.device != "cpu" and not torch.cuda.is_available():
-        raise UserError(f"this machine has no GPU for {request.device}", where="--device", hint="leave it out")
+        raise UserError(
+            f"this machine has no GPU for {request.device}", where="--device", hint="leave it out, or give cpu"
+        )
     if request.data_root is not None and not request.data_root.is_dir():
         raise UserError(f"there is no folder {request.data_root}", where="--data-root")
     if request.sources is not None and not Path(request.sources).is_dir() and request.sources not in catalog.domains:
         raise UserError(
             f"{request.sources!r} is neither a folder nor a domain",
             where="--sources",
-            hint=f"give a folder of fine-tuned checkpoints, or one of {', '.join(catalog.domains)}",
+            hint=f"give a folder of fine-tuned checkpoints, or a domain: {', '.join(catalog.domains)}",
         )
     if request.model.exists():
         raise UserError(f"{request.model} is there already", where="-o", hint="name another folder, or remove this one")

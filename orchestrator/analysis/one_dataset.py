@@ -61,7 +61,7 @@ class VarianceParts:
 
     @property
     def seed_part(self) -> float:
-        """The seeds' part of the variance, times S N. It contains the rest, and so is never estimated below it."""
+        """The seeds' part of the variance, times S N, the rest included: so it is at least ``rest_square``."""
         return max(self.seed_square, self.rest_square)
 
     @property

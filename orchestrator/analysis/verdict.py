@@ -145,7 +145,10 @@ def answers_of_results(
     read_predictions: ReadPredictions | None = None,
     smallest_difference: float = SMALLEST_DIFFERENCE,
 ) -> tuple[Answer, ...]:
-    """The answers of a grid, in the order of the plan, which also decides which variants of methods are ablations.
+    """Which methods may be the best in a grid: one answer for each track, protocol, backbone and domain.
+
+    The answers have the order of the planned cells. A method's variants that the grid plans on some datasets only are
+    ablations, which take no part.
 
     Args:
         results: one for each finished cell.

@@ -100,7 +100,7 @@ def _check_config(path: Path, shape: TowerShape) -> None:
             raise UserError(
                 f"the checkpoint was made with {name} {theirs}, the backbone has {ours}",
                 where=str(found),
-                hint="the same weights give other features under it: adopt it for the backbone it was fine-tuned from",
+                hint="adopt it for the backbone it was fine-tuned from; under this one its features differ",
             )
 
 

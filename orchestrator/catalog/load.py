@@ -78,19 +78,19 @@ class Catalog:
     checkpoints: Mapping[tuple[str, str], CheckpointEntry] = field(default_factory=dict)
 
     def dataset(self, name: str, where: Location | str = "") -> DatasetEntry:
-        """A dataset by key. Raises ``UserError`` with the nearest ones."""
+        """The dataset of a key. Raises ``UserError``, which names the nearest keys, if there is none."""
         if name not in self.datasets:
             raise unknown_name("dataset", name, self.datasets, where=str(where))
         return self.datasets[name]
 
     def domain(self, name: str, where: Location | str = "") -> DomainEntry:
-        """A domain by key. Raises ``UserError`` with the nearest ones."""
+        """The domain of a key. Raises ``UserError``, which names the nearest keys, if there is none."""
         if name not in self.domains:
             raise unknown_name("domain", name, self.domains, where=str(where))
         return self.domains[name]
 
     def backbone(self, name: str, where: Location | str = "") -> BackboneEntry:
-        """A backbone by key. Raises ``UserError`` with the nearest ones."""
+        """The backbone of a key. Raises ``UserError``, which names the nearest keys, if there is none."""
         if name not in self.backbones:
             raise unknown_name("backbone", name, self.backbones, where=str(where))
         return self.backbones[name]

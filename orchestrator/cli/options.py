@@ -63,7 +63,9 @@ Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; by de
 def store_url(store: str) -> str:
     """The store's URL, unchanged, or the absolute path of its folder. Raises ``UserError`` for an empty or half URL."""
     if not store.strip():
-        raise UserError("the store is empty", where="--store", hint="give a folder or a URL such as s3://BUCKET/FOLDER")
+        raise UserError(
+            "the name of the store is empty", where="--store", hint="give a folder or a URL such as s3://BUCKET/FOLDER"
+        )
     if half := re.match(r"([a-z][a-z0-9+]+):(?!//)/*", store):
         raise UserError(
             f"{store!r} is neither a folder nor a URL",

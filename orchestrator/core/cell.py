@@ -111,7 +111,7 @@ class Cell:
 
     @cached_property
     def id(self) -> str:
-        """``readable-name--8hex``: the name of the result file and a tag of the MLflow run."""
+        """The cell's id, ``readable-name--8hex``: the name of its result file and a tag of its MLflow run."""
         return address(
             self.track, self.backbone.name, self.dataset.name, f"k{self.shots}", self.method.name, f"s{self.seed}",
             of=self,

@@ -41,7 +41,7 @@ class TextLimit:
 
     @property
     def shared_words(self) -> str:
-        """The classes that share a vector: ``grass = industry; cat = dog``."""
+        """The groups of classes whose words give the same class vector, as text: ``grass = industry; cat = dog``."""
         groups = [
             " = ".join(group[:_SHOWN_CLASSES]) + f" = ... ({len(group)} in all)" * (len(group) > _SHOWN_CLASSES)
             for group in self.shared

@@ -102,7 +102,7 @@ def verified_view(found: Verified) -> RenderableType:
 def added_lines(
     added: Added, catalog: Path, options: Sequence[str | Path] = (), limit: TextLimit | None = None
 ) -> list[str]:
-    """The added dataset, remarks about it, and the next commands to type.
+    """The lines that ``data add`` prints: the dataset, remarks about it, and the next commands to type.
 
     ``catalog``: the file that has the entry. ``options``: what the commands need beyond ``bolt.yaml``.
     ``limit``: which classes the small CLIP of the printed commands cannot tell apart by their words.
@@ -129,7 +129,8 @@ def added_lines(
         "next:",
         f"  {command(['plan', 'own', *options])}",
         f"  {command(['grid', 'own', *options])}",
-        "with a CLIP that has seen photographs (open_clip fetches its weights once): add --set 'backbones=[vit-b-32]'",
+        "with a CLIP that has seen photographs: add --set 'backbones=[vit-b-32]', after fetching its weights once:",
+        "  python -c \"import open_clip; open_clip.create_model('ViT-B-32', pretrained='openai')\"",
     ]
 
 

@@ -66,7 +66,7 @@ class References:
 
 
 class SourceResolver:
-    """Finds the sources of cells. Pools and references are computed once and shared by all cells of a grid.
+    """Finds the source models of each cell. Pools and references are computed once and shared by all cells of a grid.
 
     Attributes:
         plans: every source model that was referred to so far, and how it is made.

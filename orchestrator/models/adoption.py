@@ -30,6 +30,7 @@ from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.core.settings import RunSettings
 from orchestrator.models.hub import HUB, fetch_checkpoint
 from orchestrator.util.errors import UserError
+from orchestrator.util.units import listed
 
 GENERIC_NAMES = frozenset(
     {"model", "pytorch_model", "open_clip_model", "open_clip_pytorch_model", "finetuned", "checkpoint"}
@@ -149,7 +150,7 @@ def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path, n
         fitting = guess_dataset(name, catalog.datasets)
         if len(fitting) != 1:
             what = f"could be {' or '.join(fitting)}" if fitting else "names no dataset of the catalog"
-            raise UserError(f"{name.name} {what}", where=text, hint="name it: --dataset NAME")
+            raise UserError(f"{name.name} {what}", where=text, hint="say what it was fine-tuned on: --dataset NAME")
         dataset = fitting[0]
     if text.startswith(HUB):
         path, origin = fetch_checkpoint(text.removeprefix(HUB), target.absolute().parent / "checkpoints")
@@ -166,7 +167,11 @@ def _check_duplicates(candidates: Sequence[Candidate], backbone: str, catalog: C
     datasets = [candidate.dataset for candidate in candidates]
     twice = next((name for name in datasets if datasets.count(name) > 1), None)
     if twice is not None:
-        raise UserError(f"two of the checkpoints are for {twice}", hint="say which: --dataset NAME, one at a time")
+        paths = [str(candidate.path) for candidate in candidates if candidate.dataset == twice]
+        raise UserError(
+            f"several checkpoints are for {twice}: {listed(paths, 4)}",
+            hint="adopt one of them; if another is for another dataset, adopt it by itself with --dataset NAME",
+        )
     for name in datasets:
         file = catalog.files.get(("checkpoints", f"{backbone}/{name}"))
         if file is not None and file != display_path(target):

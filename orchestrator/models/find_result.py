@@ -31,7 +31,11 @@ def find_result(store: Store, wanted: str) -> Result:
         what = f"unknown cell {short_repr(wanted)}"
         raise UserError(what, where=store.url, hint=f"{hint}\n  `cells GRID` lists the cells of a grid")
     if len(found) > 1:
-        raise UserError(f"{len(found)} cells begin with {wanted!r}", where=store.url, hint=listed(found, 8, "\n  "))
+        raise UserError(
+            f"{len(found)} cells begin with {wanted!r}",
+            where=store.url,
+            hint="give more of the id:\n  " + listed(found, 8, "\n  "),
+        )
     try:
         return store.read_result(found[0])
     except ValueError as error:

@@ -49,7 +49,7 @@ def _of_cell(store: Store, wanted: str) -> list[Artifact]:
     """The source models of one cell."""
     cell = find_result(store, wanted).cell
     if not cell.sources:
-        raise UserError(f"{cell.id} has no source models", where="--cell")
+        raise UserError(f"{cell.id} uses no source models", where="--cell", hint="give a cell of a method such as bolt")
     found = []
     for source in cell.sources:
         artifact = store.artifact(source_address(cell.backbone.name, source))

@@ -98,7 +98,7 @@ class CostModel:
             self.learn_memory(result.cell, held_mib(result))
 
     def work(self, cell: Cell) -> Work:
-        """The work of running a cell."""
+        """What decides how long a cell takes: its groups of similar cells, its k and its operations."""
         gflop = self._gflops_of(cell)
         return Work(_time_groups(cell.track, cell.backbone.name, cell.method.name, gflop > 0), cell.shots, gflop)
 

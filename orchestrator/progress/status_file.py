@@ -57,7 +57,7 @@ class Status(BaseModel, frozen=True, allow_inf_nan=False):
 
     @property
     def label(self) -> str:
-        """The state, in words."""
+        """The state of the run in words: ``running``, ``ended by an error``."""
         return "ended by an error" if self.state == "failed" else self.state
 
     @property

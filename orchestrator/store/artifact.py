@@ -68,7 +68,7 @@ class Artifact:
             raise CorruptArtifact(f"{address}/manifest.json cannot be read: {error}") from None
 
     def manifest(self) -> bytes:
-        """The manifest's text. It is written last, which makes the artifact exist."""
+        """The content of ``manifest.json``. It is written last: an artifact without it does not count as built."""
         body = {
             "address": self.address,
             "identity": encode(self.identity),

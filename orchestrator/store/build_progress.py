@@ -33,7 +33,7 @@ class BuildProgress:
             self._files.remove(self._name)
 
     def read(self) -> str:
-        """The last progress, such as ``1,500 of 3,000``; empty if there is none."""
+        """The progress that the builder reported last, such as ``1,500 of 3,000``; empty if there is none."""
         try:
             return self._files.read(self._name).decode("utf-8", "replace")
         except OSError:

@@ -119,7 +119,7 @@ def choose_alpha_beta(task: Task, cache: FeatureCache, settings: CacheSettings) 
 
 
 def search_grid(beta_max: float, alpha_max: float) -> tuple[list[float], list[float]]:
-    """The official search grid: 200 betas and 20 alphas, evenly spaced from 0.1, without the upper ends."""
+    """Tip-Adapter's official search grid: 200 betas and 20 alphas, evenly spaced from 0.1, without the upper ends."""
     betas = [0.1 + step * (beta_max - 0.1) / _BETA_STEPS for step in range(_BETA_STEPS)]
     alphas = [0.1 + step * (alpha_max - 0.1) / _ALPHA_STEPS for step in range(_ALPHA_STEPS)]
     return betas, alphas
@@ -133,7 +133,7 @@ def search_alpha_beta(
     betas: Sequence[float],
     alphas: Sequence[float],
 ) -> tuple[float, float]:
-    """The (beta, alpha) that classifies most queries correctly; of equals the first, with beta as the outer loop.
+    """The (beta, alpha) that classifies most queries correctly: of equal pairs the first, with beta as the outer loop.
 
     An affinity of minus infinity removes a key from a query's cache.
     """

@@ -71,8 +71,8 @@ def unpack(archive: Path, folder: Path) -> None:
     """Unpack ``archive`` into ``folder``, which is created.
 
     Raises:
-        UserError: the archive is neither tar nor zip, damaged, truncated, or refused for the reasons above. Files
-            written before that stay in ``folder``; the caller removes them.
+        UserError: the archive is neither tar nor zip, is damaged or truncated, or is refused as this module's docstring
+            says. Files written before that stay in ``folder``; the caller removes them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:

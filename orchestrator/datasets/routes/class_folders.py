@@ -103,7 +103,7 @@ def read_numbered_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
     classes = find_class_folders(folder, re.compile(r"\d+"))
     beyond = [name for name in classes if int(name) >= entry.classes]
     if beyond:
-        raise UserError(f"the folder {beyond[0]} is beyond the {entry.classes} classes", where=str(folder))
+        raise UserError(f"the folder {beyond[0]} is no class; folders are 0 to {entry.classes - 1}", where=str(folder))
     ordered = {name: classes[name] for name in sorted(classes, key=int)}
     return RouteContents([str(label) for label in range(entry.classes)], {"test": _labelled(ordered, int, folder)})
 

@@ -92,7 +92,11 @@ def _check_rows(paths: Sequence[str], labels: Sequence[str], folder: Path, table
     missing = []
     for row, (path, label) in enumerate(zip(paths, labels, strict=True), start=1):
         if not is_inside(path):
-            raise UserError(f"row {row}: the path {path!r} does not stay inside the folder", where=str(table))
+            raise UserError(
+                f"row {row}: the path {path!r} does not stay inside the folder",
+                where=str(table),
+                hint="write it relative to the table's folder, with / between its parts",
+            )
         if not label:
             raise UserError(f"row {row}: {path} has no label", where=str(table))
         if path in seen:

@@ -16,7 +16,7 @@ from orchestrator.drawn_world.pictures.keyed_random import KeyedRandom
 
 
 def photocopy(rng: KeyedRandom, image: Tensor, strength: float) -> Tensor:
-    """A worn copier: soft focus, a line screen, lost contrast, the shadow of the lid, toner specks."""
+    """Copy images on a worn photocopier: soft focus, line screen, lost contrast, the lid's shadow, toner specks."""
     n = len(image)
     x, y = grid()
     soft = functional.avg_pool2d(functional.pad(image, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
@@ -33,7 +33,7 @@ def photocopy(rng: KeyedRandom, image: Tensor, strength: float) -> Tensor:
 
 
 def haze(rng: KeyedRandom, image: Tensor, strength: float) -> Tensor:
-    """A cheap camera high up: veiled by bluish air, its colours bled into each other, with banding along the track."""
+    """Take images with a cheap camera high up: a bluish veil, colours that bleed, banding along the flight track."""
     n = len(image)
     bleed = torch.tensor([[0.45, 0.40, 0.15], [0.15, 0.45, 0.40], [0.45, 0.10, 0.45]])
     mixed = torch.einsum("ij,njhw->nihw", bleed, image)
@@ -46,26 +46,26 @@ def haze(rng: KeyedRandom, image: Tensor, strength: float) -> Tensor:
 
 
 def infrared(image: Tensor) -> Tensor:
-    """Bands in another order, vegetation bright: (near infrared, red, green) shown as red, green, blue."""
+    """Show near infrared, red and green as red, green and blue, so that vegetation is bright red."""
     red, green, blue = image.unbind(1)
     near = (1.9 * green - 0.6 * red - 0.5 * blue + 0.25).clamp(0.0, 1.0)
     return torch.stack([near, red, green], dim=1)
 
 
 def grey(image: Tensor) -> Tensor:
-    """One panchromatic band, three times."""
+    """Make images grey: three equal channels."""
     weights = torch.tensor([0.299, 0.587, 0.114])[:, None, None]
     return (image * weights).sum(1, keepdim=True).expand_as(image)
 
 
 def coarse(image: Tensor, side: int) -> Tensor:
-    """As a sensor with `side` pixels across sees it."""
+    """Blur images to what a sensor with ``side`` pixels across sees."""
     small = functional.interpolate(image, size=(side, side), mode="area")
     return functional.interpolate(small, size=image.shape[-2:], mode="bilinear", align_corners=False)
 
 
 def sketch(rng: KeyedRandom, image: Tensor) -> Tensor:
-    """In pencil on paper: lines where brightness changes, a light wash where it is dark."""
+    """Draw images in pencil on paper: lines where brightness changes, a light wash where it is dark."""
     light = grey(image)[:, :1]
     soft = functional.avg_pool2d(functional.pad(light, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
     around = functional.pad(soft, (1, 1, 1, 1), mode="replicate")
@@ -78,7 +78,7 @@ def sketch(rng: KeyedRandom, image: Tensor) -> Tensor:
 
 
 def poster(rng: KeyedRandom, image: Tensor) -> Tensor:
-    """Printed in four tones a colour, with the three colours exchanged for one another."""
+    """Print images in four tones a colour, with the three colours exchanged for one another."""
     tones = (4.0 * image).floor().clamp(max=3.0) / 3.0
     exchanges = torch.tensor([(1, 2, 0), (2, 0, 1), (0, 2, 1), (2, 1, 0), (1, 0, 2)])
     exchange = exchanges[rng.pick(len(exchanges), len(image))]
@@ -86,7 +86,7 @@ def poster(rng: KeyedRandom, image: Tensor) -> Tensor:
 
 
 def cloudy(rng: KeyedRandom, image: Tensor) -> Tensor:
-    """Under scattered clouds and beside their shadows."""
+    """Cover images with scattered clouds and their shadows."""
     n = len(image)
     cloud = (2.5 * (clouds(rng, n, 4)[:, 0] - 0.6)).clamp(0.0, 1.0)
     shadow = torch.roll(cloud, (4, 4), dims=(1, 2))

@@ -35,7 +35,7 @@ TURN = 60
 
 
 def build(config: Path, seed: int) -> CLIP:
-    """A freshly initialised model; the weights depend on the seed alone and the global generator is left as it was."""
+    """A freshly initialised CLIP. Its weights depend on the seed alone. The global generator is not touched."""
     fields = json.loads(config.read_text())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(keyed_seed("tiny clip", seed))

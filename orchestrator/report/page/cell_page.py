@@ -145,7 +145,7 @@ def _example(predictions: SplitPredictions, i: int, classes: Sequence[str], othe
 
 
 def data_uri(pixels_3SS: NDArray[np.uint8]) -> str:
-    """An image as a data URI: PNG up to 64 pixels, and JPEG above, where it is smaller and its losses do not show."""
+    """An image as a data URI: PNG up to 64 pixels wide; above that JPEG, which is smaller and looks the same."""
     from PIL import Image
 
     image, stream = Image.fromarray(pixels_3SS.transpose(1, 2, 0)), io.BytesIO()

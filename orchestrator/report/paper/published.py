@@ -38,7 +38,7 @@ class Position:
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """One printed accuracy in per cent; ``shots`` is ``None`` if the table has no k."""
+    """One accuracy that the paper prints, in per cent; ``shots`` is ``None`` if the table has no k."""
 
     table: str
     track: str

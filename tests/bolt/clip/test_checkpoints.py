@@ -383,11 +383,11 @@ def another_kind(path: Path) -> Path:
 
 
 UNREADABLE: dict[Callable[[Path], Path], str] = {
-    truncated: "not a whole safetensors file",
-    truncated_torch: "not a (whole )?file of torch.save",
+    truncated: "not a complete safetensors file",
+    truncated_torch: "not a (complete )?file of torch.save",
     pointer: "git lfs pull",
     pointer_to_torch: "git lfs pull",
-    some_pickle: "not a (whole )?file of torch.save",
+    some_pickle: "not a (complete )?file of torch.save",
     a_list: "but a list",
     numbers_only: "but a mapping of lr",
     nested_in_itself: "but a mapping of model",

@@ -259,7 +259,7 @@ def test_an_unknown_wordnet_id_is_refused(tmp_path: Path) -> None:
     put(tmp_path, "imagenet_a/imagenet-a/n01440764/1.jpg", "imagenet_a/imagenet-a/n99999999/1.jpg")
     assert "n99999999 is none of the 1,000 classes" in refusal(load_catalog().dataset("imagenet_a"), tmp_path)
     put(tmp_path, "imagenet_v2/v2/7/1.jpeg", "imagenet_v2/v2/1000/1.jpeg")
-    assert "1000 is beyond the 1000 classes" in refusal(load_catalog().dataset("imagenet_v2"), tmp_path)
+    assert "1000 is no class; folders are 0 to 999" in refusal(load_catalog().dataset("imagenet_v2"), tmp_path)
 
 
 def test_numbered_folders_count_by_their_number(tmp_path: Path) -> None:
