@@ -1,4 +1,4 @@
-"""``inspect``: write a page about one finished cell: rivals, mistakes, training, coefficients and sources."""
+"""``inspect``: write a page about one finished cell: other methods, mistakes, training, coefficients and sources."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def inspect(
 ) -> None:
     """Write a page about one finished cell.
 
-    It shows all methods in the cell's place, images that only this one classifies correctly, its most confident
-    mistakes, accuracy by class, the training, coefficients and the overlap of the sources.
+    It shows every method that was measured on the same images, the images that only this one classifies correctly,
+    its most confident mistakes, accuracy by class, the training, coefficients and the overlap of the sources.
     """
     from orchestrator.artifacts.images import Images
     from orchestrator.artifacts.loaded import LoadedArtifacts
