@@ -61,9 +61,9 @@ class AdaMergingSettings:
 
     def __post_init__(self) -> None:
         if min(self.steps, self.batch_size) < 1 or not self.learning_rate > 0:
-            raise ValueError("steps and batch_size are at least 1, and learning_rate is positive")
+            raise ValueError("steps and batch_size must be at least 1, and learning_rate must be positive")
         if not 0 <= self.initial <= 1:
-            raise ValueError("initial lies in [0, 1]; elsewhere a coefficient gets no gradient")
+            raise ValueError("initial must lie in [0, 1]; elsewhere a coefficient gets no gradient")
 
 
 def summed_entropy(logits_BC: Tensor, batch_size: int) -> Tensor:

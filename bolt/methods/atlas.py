@@ -64,7 +64,7 @@ class AtlasSettings(TrainingRecipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.partitions < 0:
-            raise ValueError(f"partitions is not negative, unlike {self.partitions}")
+            raise ValueError(f"partitions must not be negative: it is {self.partitions}")
 
 
 def random_groups(tensors: Mapping[str, Tensor], group_count: int, *axes: str | int) -> dict[str, Tensor]:

@@ -52,7 +52,7 @@ class AutoSettings:
         if not self.candidates or len(set(self.candidates)) < len(self.candidates):
             raise ValueError("candidates names at least one method, and none twice")
         if self.folds < 2:
-            raise ValueError(f"folds is at least 2, not {self.folds}")
+            raise ValueError(f"folds must be at least 2, not {self.folds}")
         if not self.recipes:
             object.__setattr__(self, "recipes", recipes_digest(self.parsed))
 

@@ -68,7 +68,7 @@ class ClapSettings:
     def __post_init__(self) -> None:
         coop_recipe(self.epochs, self.batch_size, self.learning_rate, 0.0)  # checks them
         if not self.text_norm > 0 or self.views < 1:
-            raise ValueError("text_norm is positive, and views is at least 1")
+            raise ValueError("text_norm must be positive, and views must be at least 1")
 
 
 def class_weights(probabilities_PC: Tensor, labels_P: Tensor) -> Tensor:

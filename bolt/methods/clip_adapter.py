@@ -59,7 +59,7 @@ class ClipAdapterSettings:
     def __post_init__(self) -> None:
         coop_recipe(self.epochs, self.batch_size, self.learning_rate, self.weight_decay)  # checks them
         if not 0 <= self.ratio <= 1 or self.views < 1:
-            raise ValueError("ratio lies in [0, 1], and views is at least 1")
+            raise ValueError("ratio must lie in [0, 1], and views must be at least 1")
 
 
 def initial_layers(task: Task) -> tuple[Tensor, Tensor]:

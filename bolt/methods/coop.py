@@ -71,7 +71,7 @@ class CoOpSettings:
         epochs = _MOST_EPOCHS if self.epochs is None else self.epochs
         coop_recipe(epochs, self.batch_size, self.learning_rate, self.weight_decay)  # checks them
         if min(self.context_tokens, self.views) < 1:
-            raise ValueError("context_tokens and views are at least 1")
+            raise ValueError("context_tokens and views must be at least 1")
 
 
 def epochs_of(settings: CoOpSettings, shots: int) -> int:

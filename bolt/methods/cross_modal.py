@@ -73,9 +73,11 @@ class CrossModalSettings:
     def __post_init__(self) -> None:
         TrainingRecipe(1, self.batch_size, self.learning_rate, self.weight_decay)  # checks them
         if min(self.iterations, self.passes) < 1:
-            raise ValueError(f"iterations and passes are at least 1, not {self.iterations} and {self.passes}")
+            raise ValueError(f"iterations and passes must be at least 1, not {self.iterations} and {self.passes}")
         if self.batch_size < 2 or self.views < 0 or not 0 <= self.wise_ft <= 1:
-            raise ValueError("batch_size is at least 2, views is not negative, and wise_ft lies in [0, 1]")
+            raise ValueError(
+                "batch_size must be at least 2, views must not be negative, and wise_ft must lie in [0, 1]"
+            )
 
 
 def warmup_schedule(rate: float, iterations: int) -> Schedule:

@@ -74,9 +74,9 @@ class GdaSettings:
 
     def __post_init__(self) -> None:
         if self.views < 1:
-            raise ValueError(f"views is at least 1, not {self.views}")
+            raise ValueError(f"views must be at least 1, not {self.views}")
         if self.one_shot_share < 0 or (self.alpha is not None and self.alpha < 0):
-            raise ValueError("alpha and one_shot_share are not negative")
+            raise ValueError("alpha and one_shot_share must not be negative")
 
 
 @dataclass(frozen=True, eq=False)

@@ -74,7 +74,7 @@ class LinearProbeSettings(TrainingRecipe):
     def __post_init__(self) -> None:
         TrainingRecipe.__post_init__(self)
         if not self.logit_steps or not min(*self.logit_steps, self.one_shot_change) > 0 or self.folds < 2:
-            raise ValueError("logit_steps and one_shot_change are positive, and folds is at least 2")
+            raise ValueError("logit_steps and one_shot_change must be positive, and folds must be at least 2")
 
 
 def adapt(task: Task, settings: LinearProbeSettings) -> Adapted:

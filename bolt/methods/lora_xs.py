@@ -53,7 +53,7 @@ class LoraXsSettings(TrainingRecipe):
         super().__post_init__()
         check_matrix_kinds(self.matrices)
         if self.rank < 1 or not self.alpha > 0 or not self.init_std >= 0:
-            raise ValueError("rank is at least 1, alpha is positive and init_std is not negative")
+            raise ValueError("rank must be at least 1, alpha must be positive and init_std must not be negative")
 
 
 @dataclass(frozen=True)

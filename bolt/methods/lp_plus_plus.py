@@ -105,11 +105,13 @@ class LpPlusPlusSettings:
 
     def __post_init__(self) -> None:
         if min(self.steps, self.views) < 1 or not self.step > 0 or not self.weight_decay >= 0:
-            raise ValueError("steps and views are at least 1, step is positive, weight_decay is not negative")
+            raise ValueError(
+                "steps and views must be at least 1, step must be positive, weight_decay must not be negative"
+            )
         if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum lies in [0, 1), unlike {self.momentum}")
+            raise ValueError(f"momentum must lie in [0, 1): it is {self.momentum}")
         if not self.step_counts or min(*self.step_counts, self.one_shot_steps) < 1 or self.folds < 2:
-            raise ValueError("step_counts and one_shot_steps are at least 1, and folds is at least 2")
+            raise ValueError("step_counts and one_shot_steps must be at least 1, and folds must be at least 2")
 
 
 Step = Callable[[int, Tensor], Tensor]

@@ -56,9 +56,9 @@ class ProLipSettings:
 
     def __post_init__(self) -> None:
         if min(self.steps, self.views) < 1 or not min(self.learning_rate, self.epsilon) > 0:
-            raise ValueError("steps and views are at least 1, learning_rate and epsilon are positive")
+            raise ValueError("steps and views must be at least 1, learning_rate and epsilon must be positive")
         if self.regularisation is not None and not self.regularisation >= 0:
-            raise ValueError(f"regularisation is not negative, unlike {self.regularisation}")
+            raise ValueError(f"regularisation must not be negative: it is {self.regularisation}")
 
 
 def train_projection(

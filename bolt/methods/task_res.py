@@ -72,7 +72,7 @@ class TaskResSettings:
         epochs = _EPOCHS_FEW if self.epochs is None else self.epochs
         coop_recipe(epochs, self.batch_size, self.learning_rate, self.weight_decay)  # checks them
         if not (self.alpha > 0 and self.text_norm > 0) or self.views < 1:
-            raise ValueError("alpha and text_norm are positive, and views is at least 1")
+            raise ValueError("alpha and text_norm must be positive, and views must be at least 1")
 
 
 def epochs_of(settings: TaskResSettings, labels_N: Tensor) -> int:

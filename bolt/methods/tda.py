@@ -65,9 +65,9 @@ class TdaSettings:
 
     def __post_init__(self) -> None:
         if min(self.alpha, self.beta, self.alpha_negative, self.beta_negative) < 0:
-            raise ValueError("alpha, beta, alpha_negative and beta_negative are not negative")
+            raise ValueError("alpha, beta, alpha_negative and beta_negative must not be negative")
         if self.capacity < 1 or self.capacity_negative < 0:
-            raise ValueError("capacity is at least 1, and capacity_negative is not negative")
+            raise ValueError("capacity must be at least 1, and capacity_negative must not be negative")
 
 
 @dataclass

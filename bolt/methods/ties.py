@@ -50,7 +50,7 @@ class TiesSettings(MergingSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.keep_percent <= 100:
-            raise ValueError(f"keep_percent lies in (0, 100], unlike {self.keep_percent}")
+            raise ValueError(f"keep_percent must lie in (0, 100]: it is {self.keep_percent}")
 
 
 def trimming_threshold(vector_M: Tensor, keep_percent: float) -> float:

@@ -72,9 +72,9 @@ class TransClipSettings:
 
     def __post_init__(self) -> None:
         if self.neighbours < 1 or self.rounds < 1:
-            raise ValueError("neighbours and rounds are at least 1")
+            raise ValueError("neighbours and rounds must be at least 1")
         if self.gamma < 0 or (self.text_weight is not None and self.text_weight < 0):
-            raise ValueError("gamma and text_weight are not negative")
+            raise ValueError("gamma and text_weight must not be negative")
 
     def exponent(self, with_support: bool) -> float:
         """lambda, for a task with or without a support."""

@@ -55,7 +55,7 @@ class TwoStageSettings(TrainingRecipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.epochs < 2 or not 0 < self.first_stage < 1:
-            raise ValueError("epochs is at least 2, one for each stage, and first_stage lies between 0 and 1")
+            raise ValueError("epochs must be at least 2, one for each stage, and first_stage must lie between 0 and 1")
 
     @property
     def stages(self) -> tuple[TrainingRecipe, TrainingRecipe]:

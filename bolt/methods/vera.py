@@ -52,7 +52,7 @@ class VeraSettings(TrainingRecipe):
         super().__post_init__()
         check_matrix_kinds(self.matrices)
         if self.rank < 1 or self.d_initial == 0:
-            raise ValueError("rank is at least 1 and d_initial is not zero")
+            raise ValueError("rank must be at least 1 and d_initial must not be zero")
 
 
 @dataclass(frozen=True)

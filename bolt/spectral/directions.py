@@ -35,7 +35,7 @@ def top_directions(matrix: Tensor, k: int) -> Directions:
         ValueError: if the matrix has NaN or infinite entries, or ``k`` is below 1.
     """
     if k < 1:
-        raise ValueError(f"k is at least 1, not {k}")
+        raise ValueError(f"k must be at least 1, not {k}")
     if not torch.isfinite(matrix).all():
         raise ValueError("a matrix with NaN or infinite entries has no singular directions")
     tall = matrix.double() if matrix.shape[0] >= matrix.shape[1] else matrix.double().mT

@@ -61,7 +61,7 @@ def draw_support(
         ValueError: if ``shots`` is below 1.
     """
     if shots < 1:
-        raise ValueError(f"shots is at least 1, not {shots}")
+        raise ValueError(f"shots must be at least 1, not {shots}")
     labels_N = np.asarray(labels)
     classes = np.unique(labels_N) if class_count is None else np.arange(class_count)
     drawable = np.ones(len(labels_N), dtype=bool)

@@ -64,18 +64,18 @@ class TrainingRecipe:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "accumulate"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} is at least 1, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         for name in ("learning_rate", "epsilon"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is positive, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
         for name in ("weight_decay", "clip_norm"):
             if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} is not negative, unlike {getattr(self, name)}")
+                raise ValueError(f"{name} must not be negative: it is {getattr(self, name)}")
         for name, choices in (("precision", ("float32",)), ("schedule", ("cosine", "constant", "halving"))):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is {' or '.join(choices)}, not {getattr(self, name)!r}")
         if not 0 <= self.warmup_fraction <= 1 or (self.warmup_steps or 0) < 0:
-            raise ValueError("warmup_fraction lies in [0, 1] and warmup_steps is not negative")
+            raise ValueError("warmup_fraction must lie in [0, 1] and warmup_steps must not be negative")
 
     def steps(self, rows: int) -> int:
         """How many optimiser steps a training on so many rows takes in all."""

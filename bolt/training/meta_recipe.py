@@ -40,9 +40,9 @@ class MetaRecipe:
             raise ValueError(f"variant is one of {', '.join(get_args(Variant))}, not {self.variant!r}")
         for name in ("steps", "tasks_per_step", "support", "query", "inner_steps"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} is at least 1, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         for name in ("inner_rate", "outer_rate"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is positive, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
         if not self.clip_norm >= 0:
-            raise ValueError(f"clip_norm is not negative, unlike {self.clip_norm}")
+            raise ValueError(f"clip_norm must not be negative: it is {self.clip_norm}")

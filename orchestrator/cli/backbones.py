@@ -63,7 +63,7 @@ def add(
     entry = backbone_entry(BackboneOptions(architecture, pretrained, file, name, quick_gelu))
     if entry.name in loaded.backbones:
         where = loaded.files["backbones", entry.name]
-        raise UserError(f"a backbone {entry.name} stands in {where} already", hint="give another --name")
+        raise UserError(f"{where} already has a backbone {entry.name}", hint="give another --name")
     fields = entry.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
     add_entries(target, {"backbones": {entry.name: fields}})
     activation = "quick_gelu" if entry.quick_gelu else "gelu"

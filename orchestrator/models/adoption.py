@@ -175,7 +175,11 @@ def _check_duplicates(candidates: Sequence[Candidate], backbone: str, catalog: C
     for name in datasets:
         file = catalog.files.get(("checkpoints", f"{backbone}/{name}"))
         if file is not None and file != display_path(target):
-            raise UserError(f"{file} has a checkpoint of {name} for {backbone} already", where=str(target))
+            raise UserError(
+                f"{file} has a checkpoint of {name} for {backbone} already",
+                where=str(target),
+                hint="remove that entry first",
+            )
 
 
 def _stated_path(candidate: Candidate, backbone: str, target: Path, copy: bool) -> str:

@@ -74,7 +74,9 @@ def _of_backbone(store: Store, backbone: str | None) -> list[Artifact]:
     if not found:
         raise UserError("the store has no source models", where=store.url, hint="a grid with sources builds them")
     if backbone is None and len(found) > 1:
-        raise UserError(f"the store has source models of {', '.join(found)}", hint="say which: --backbone B")
+        raise UserError(
+            f"the store has source models of several backbones: {', '.join(found)}", hint="select one: --backbone B"
+        )
     if backbone is not None and backbone not in found:
         raise unknown_name("backbone with source models", backbone, found, where="--backbone")
     return found[backbone or next(iter(found))]

@@ -10,7 +10,7 @@ SELECTED_NOTE = "† Selected on the test set: test labels chose settings or a s
 
 
 def signed(value: float, digits: int = 2) -> str:
-    """``+3.10``, ``-0.40`` with a true minus sign, ``0.00``."""
+    """A difference with its sign: ``+3.10``, ``-0.40`` with a true minus sign, ``0.00``."""
     text = f"{value:+.{digits}f}"
     return text[1:] if float(text) == 0 else text.replace("-", MINUS)
 
@@ -24,7 +24,7 @@ def digits_of(images: int) -> int:
 
 
 def deviation(std: float | None, digits: int = 2) -> str:
-    """``± 0.45``; empty without a deviation, or for one that rounds to zero."""
+    """A standard deviation as ``± 0.45``; empty for none, or for one that rounds to zero."""
     text = "" if std is None else f"{std:.{digits}f}"
     return f"± {text}" if text and float(text) else ""
 

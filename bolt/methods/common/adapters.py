@@ -57,11 +57,11 @@ class AdapterSettings:
 
     def __post_init__(self) -> None:
         if self.rank < 1 or self.alpha < 1 or not 0 <= self.dropout < 1:
-            raise ValueError("rank and alpha are at least 1 and dropout lies in [0, 1)")
+            raise ValueError("rank and alpha must be at least 1 and dropout must lie in [0, 1)")
         if not self.targets or len({*self.targets}) < len(self.targets) or not {*self.targets} <= {*_TARGETS}:
             raise ValueError(f"targets are some of {', '.join(_TARGETS)}, each once, not {self.targets!r}")
         if min(self.last_blocks, self.match_sources) < 0 or (self.last_blocks and self.match_sources):
-            raise ValueError("last_blocks and match_sources are not negative, and one of them is 0")
+            raise ValueError("last_blocks and match_sources must not be negative, and one of them must be 0")
 
 
 def bolt_coefficient_count(shape: TowerShape, sources: int) -> int:

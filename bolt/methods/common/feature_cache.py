@@ -66,9 +66,9 @@ class CacheSettings:
 
     def __post_init__(self) -> None:
         if self.passes < 1 or min(self.alpha_max, self.beta_max) <= 0.1:
-            raise ValueError("passes is at least 1, the ends of the search grid exceed 0.1")
+            raise ValueError("passes must be at least 1, and the ends of the search grid must exceed 0.1")
         if min(self.alpha, self.beta, self.one_shot_alpha) < 0:
-            raise ValueError("alpha, beta and one_shot_alpha are not negative")
+            raise ValueError("alpha, beta and one_shot_alpha must not be negative")
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,7 +59,7 @@ class MergingSettings:
 
     def __post_init__(self) -> None:
         if not self.alphas:
-            raise ValueError("alphas names at least one candidate")
+            raise ValueError("alphas must name at least one candidate")
 
 
 def merging_passes(support_size: int, settings: MergingSettings) -> TowerPasses:

@@ -64,9 +64,9 @@ class PooledStartSettings:
 
     def __post_init__(self) -> None:
         if self.top_k < 1 or not self.alphas:
-            raise ValueError("top_k is at least 1 and alphas names at least one candidate")
+            raise ValueError("top_k must be at least 1 and alphas must name at least one candidate")
         if self.padded_sources < 1 or not self.whitening_epsilon > 0:
-            raise ValueError("padded_sources is at least 1 and whitening_epsilon is positive")
+            raise ValueError("padded_sources must be at least 1 and whitening_epsilon must be positive")
         check_matrix_kinds(self.matrices)
 
 

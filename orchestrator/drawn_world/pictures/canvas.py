@@ -35,7 +35,7 @@ def grid() -> tuple[Tensor, Tensor]:
 def frame(
     rng: KeyedRandom, n: int, turn: float = math.pi, shift: float = 0.0, zoom: tuple[float, float] = (1.0, 1.0)
 ) -> tuple[Tensor, Tensor]:
-    """Coordinates in a private frame per image: turned up to +-turn radians, shifted, zoomed. Each (n, 32, 32)."""
+    """Random coordinates x and y for each image: turned by up to +-turn radians, shifted, zoomed. Each (n, 32, 32)."""
     x, y = grid()
     angle = rng.uniform(-turn, turn, n, 1, 1)
     scale = rng.uniform(*zoom, n, 1, 1)

@@ -96,7 +96,7 @@ def test_a_file_becomes_a_backbone(tmp_path: Path) -> None:
     listed = CliRunner().invoke(app, ["backbones", "list", "--catalog", catalog])
     row = next(line for line in listed.output.splitlines() if line.startswith("mine "))
     assert row.split()[3:6] == ["gelu", "32", "8"]
-    with pytest.raises(UserError, match="a backbone mine stands in"):
+    with pytest.raises(UserError, match="already has a backbone mine"):
         CliRunner().invoke(app, [*words, "--catalog", catalog], catch_exceptions=False)
 
 
