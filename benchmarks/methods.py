@@ -31,7 +31,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -48,7 +47,7 @@ from bolt.methods.bitfit import bias_names
 from bolt.methods.common.adapters import AdapterSettings, attach_to_tower, bolt_coefficient_count, parameters_per_block
 from bolt.methods.common.composed_tower import tensors_by_open_clip_name, trainable_composition
 from bolt.methods.common.composition import Composition, compose_by_autograd
-from bolt.methods.common.reparametrised import reparametrised_tower, weight_matrices
+from bolt.methods.common.reparametrised import MatrixChange, reparametrised_tower, weight_matrices
 from bolt.methods.lora_xs import SingularCore
 from bolt.methods.svf import ShiftedMatrix
 from bolt.methods.vera import random_projections, scaled_projection
@@ -68,12 +67,6 @@ ON_FEATURES = (
     "linear_probe", "logistic_probe", "tip_adapter", "tip_adapter_f", "lp_plus_plus", "gda", "clip_adapter", "task_res",
     "clap", "cross_modal",
 )  # fmt: skip
-
-
-class Changed(Protocol):
-    """A weight matrix with a trainable change."""
-
-    def change(self) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -178,28 +171,26 @@ def part_of_the_tower(tower: ImageTower, names: Iterable[str]) -> Ready:
     return Ready(begin)
 
 
-def reparametrised(tower: ImageTower, of: Callable[[dict[str, Tensor]], Mapping[str, Changed]]) -> Ready:
+def reparametrised(tower: ImageTower, of: Callable[[dict[str, Tensor]], Mapping[str, MatrixChange]]) -> Ready:
     """Every weight matrix W becomes W + change, for the changes that ``of`` makes of the matrices."""
-    changed = of(weight_matrices(tower))
+    changes = of(weight_matrices(tower))
 
     def begin() -> tuple[Forward, list[Tensor]]:
-        fields = [vars(each) for each in changed.values()]
-        trained = [part for own in fields for part in own.values() if isinstance(part, Tensor) and part.requires_grad]
-        changes = lambda: {name: each.change() for name, each in changed.items()}  # noqa: E731
-        return reparametrised_tower(tower, trained, changes).encode, trained
+        trainable = reparametrised_tower(tower, changes)
+        return trainable.encode, list(trainable.parameters)
 
     return Ready(begin)
 
 
-def svf(matrices: dict[str, Tensor]) -> dict[str, Changed]:
+def svf(matrices: dict[str, Tensor]) -> dict[str, MatrixChange]:
     return {name: ShiftedMatrix.of(weight) for name, weight in matrices.items()}
 
 
-def lora_xs(matrices: dict[str, Tensor]) -> dict[str, Changed]:
+def lora_xs(matrices: dict[str, Tensor]) -> dict[str, MatrixChange]:
     return {name: SingularCore.of(weight, RANK, float(RANK)) for name, weight in matrices.items()}
 
 
-def vera(matrices: dict[str, Tensor]) -> dict[str, Changed]:
+def vera(matrices: dict[str, Tensor]) -> dict[str, MatrixChange]:
     a, b = random_projections((weight.shape for weight in matrices.values()), VERA_RANK, 0)
     return {name: scaled_projection(weight, a, b, 0.1) for name, weight in matrices.items()}
 
@@ -313,6 +304,7 @@ def in_turns(names: Sequence[str], shape_name: str, blocks: int, arguments: argp
         ours, theirs = context.Pipe()
         process = context.Process(target=_live, args=(theirs, name, shape_name, blocks, arguments), daemon=True)
         process.start()
+        theirs.close()  # so that reading from a process that has died raises EOFError
         pipes[name] = ours
         processes.append(process)
         counts[name] = ours.recv()  # one after the other: loading is not to run out of memory
