@@ -8,6 +8,12 @@ UV     ?= uv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+# $(call install,FILE): the packages of a file of requirements/. uv takes a quarter of pip's time. It does not read pip's
+# settings, so where packages come from an index that only these name, pip installs them.
+install = { $(PIP) -r requirements/uv.txt && \
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r $(1); } || \
+	{ echo "uv cannot install $(1); pip does"; $(PIP) -r $(1); }
+
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 .PHONY: demo test quick coverage setup lock lint types docs fuzz audit bench faults soak clean
@@ -60,6 +66,7 @@ lock:
 	$(LOCK) --extra test $(UPGRADE) --output-file requirements/test.txt
 	cp requirements/test.txt requirements/run.txt
 	$(LOCK) --output-file requirements/run.txt
+	echo uv | $(UV) pip compile - --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) --output-file requirements/uv.txt
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 4))' || { \
@@ -68,12 +75,12 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml requirements/run.txt | $(VENV)/bin/python
-	$(PIP) -r requirements/run.txt
+	$(call install,requirements/run.txt)
 	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@
 
 $(VENV)/.installed-test: pyproject.toml requirements/test.txt | $(VENV)/bin/python
-	$(PIP) -r requirements/test.txt
+	$(call install,requirements/test.txt)
 	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@ $(VENV)/.installed
 

@@ -59,11 +59,11 @@ def test_every_dependency_has_a_version_within_its_bounds(file: str) -> None:
             assert requirement.specifier.contains(pin.version), f"{line.name} {pin.version}: run `make lock`"
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_every_line_is_a_version_with_hashes_and_nothing_else(file: str) -> None:
+@pytest.mark.parametrize(("file", "least"), [("run", 100), ("test", 100), ("uv", 1)])
+def test_every_line_is_a_version_with_hashes_and_nothing_else(file: str, least: int) -> None:
     form = re.compile(r"[a-z0-9-]+==[^ ;]+( ; [^-]+?)?( +--hash=sha256:[0-9a-f]{64})+")
     assert [entry[:80] for entry in entries(file) if not form.fullmatch(entry)] == []
-    assert len(entries(file)) > 100
+    assert len(entries(file)) >= least
     text = (ROOT / "requirements" / f"{file}.txt").read_text(encoding="utf-8")
     assert not re.search(r"https?:|--(extra-)?index-url|--find-links|/tmp|/home", text)
 

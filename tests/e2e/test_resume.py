@@ -76,7 +76,7 @@ def test_a_stopped_or_killed_driver_loses_nothing_and_repeats_nothing(
     ]
     assert sum(killed) >= 3, f"only {killed} were reached in time"
 
-    done = command.orchestrator(*words[3:])
+    done = command.run_local(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(reference) == command.CELLS
     assert command.scores(store) == reference
