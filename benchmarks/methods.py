@@ -28,7 +28,9 @@ import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -63,6 +65,8 @@ GOALS = {("atlas", "atlas, plain"): (0.25, 1.0)}
 
 Forward = Callable[[Tensor], Tensor]
 RANK, VERA_RANK = 16, 256
+CLASSES, TESTS = 100, 10_000
+"""Classes and test images of the second part."""
 ON_FEATURES = (
     "linear_probe", "logistic_probe", "tip_adapter", "tip_adapter_f", "lp_plus_plus", "gda", "clip_adapter", "task_res",
     "clap", "cross_modal",
@@ -370,53 +374,56 @@ def measure(shape_name: str, arguments: argparse.Namespace) -> float | None:
     return statistics.median(times["bolt"]) * shape.layers / blocks if "bolt" in names else None
 
 
-def features_part(step_seconds: float, batch: int, shots: Sequence[int], seeds: Sequence[int]) -> None:
+def features_part(step_seconds: float, batch: int, shots: Sequence[int], seeds: Sequence[int], threads: int) -> None:
     """Some k and seeds of one dataset for the methods on frozen features, against one cell that trains in the tower."""
-    classes, width, tests, views, most = 100, 512, 10_000, 20, max(shots)
-    shape = replace(SHAPES["B/32"][0], layers=1)
-    # A real backbone whose tower is never run: these methods read features alone.
-    backbone = Backbone(
-        "B/32", random_tower(shape, "cpu"), nn.Identity(), lambda texts: torch.zeros(0), 100.0, (0,) * 3, (1,) * 3
-    )
-    noise = torch_generator("benchmark")
-    centres = torch.randn(classes, width, generator=noise)
-    head = nn.functional.normalize(centres + torch.randn(classes, width, generator=noise), dim=-1)
-    labels = torch.arange(classes).repeat(most).numpy()
-    stored = centres[torch.from_numpy(labels)] + 2 * torch.randn(views + 1, len(labels), width, generator=noise)
-    tests_ND = centres[torch.randint(classes, (tests,), generator=noise)] + 2 * torch.randn(
-        tests, width, generator=noise
-    )
     cells, of_k = len(shots) * len(seeds), ", ".join(map(str, shots))
     print(
-        f"\nmethods on frozen features: {classes} classes, k = {of_k}, {len(seeds)} seeds, {tests:,} test images scored"
+        f"\nmethods on frozen features: {CLASSES} classes, k = {of_k}, {len(seeds)} seeds, {TESTS:,} test images scored"
     )
     total = 0.0
-    for name in ON_FEATURES:
-        method = METHODS[name]
-        started, before = time.process_time(), _resident("cpu")
-        _reset_peak("cpu")
-        for k in shots:
-            for seed in seeds:
-                support = support_of(labels, stored, k, seed)
-                task = Task(backbone, head, support, None, STRICT, "benchmark", seed)
-                adapted = method.run(task, method.configure({}))
-                with torch.inference_mode():
-                    adapted.classify(tests_ND)
-        seconds = time.process_time() - started
-        total += seconds
-        print(
-            f"  {name:14}{seconds:8.1f} s of processor time for {cells} cells, peak {_peak('cpu') - before:6.0f} MiB",
-            flush=True,
-        )
+    measured = partial(on_features, shots=tuple(shots), seeds=tuple(seeds), threads=threads)
+    # A process for each method: memory that a method has freed would hide the next one's.
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
+        for name, (seconds, peak) in zip(ON_FEATURES, pool.map(measured, ON_FEATURES), strict=True):
+            total += seconds
+            line = f"  {name:14}{seconds:8.1f} s of processor time for {cells} cells, peak {peak:6.0f} MiB"
+            print(line, flush=True)
     print(f"  {'together':14}{total:8.1f} s of processor time for {cells * len(ON_FEATURES)} cells")
     for k in (1, 16):
-        steps = METHODS["bolt"].configure({}).steps(classes * k)
+        steps = METHODS["bolt"].configure({}).steps(CLASSES * k)
         cell = steps * step_seconds
         print(
             f"  one BOLT cell at ViT-B/32, k = {k}: {steps} steps of {batch}, {cell:,.0f} s by the step above "
             f"(alpha and scoring not counted): together they take {total / cell:.3f} of it"
             + ("  (goal < 1)" if k == 16 else "")
         )
+
+
+def on_features(name: str, shots: Sequence[int], seeds: Sequence[int], threads: int) -> tuple[float, float]:
+    """Processor seconds of a method's cells on frozen features, and the highest memory in MiB beyond what was there."""
+    torch.set_num_threads(threads)
+    width, views, most = 512, 20, max(shots)
+    shape = replace(SHAPES["B/32"][0], layers=1)
+    # A real backbone whose tower is never run: these methods read features alone.
+    backbone = Backbone(
+        "B/32", random_tower(shape, "cpu"), nn.Identity(), lambda texts: torch.zeros(0), 100.0, (0,) * 3, (1,) * 3
+    )
+    noise = torch_generator("benchmark")
+    centres = torch.randn(CLASSES, width, generator=noise)
+    head = nn.functional.normalize(centres + torch.randn(CLASSES, width, generator=noise), dim=-1)
+    labels = torch.arange(CLASSES).repeat(most).numpy()
+    stored = centres[torch.from_numpy(labels)] + 2 * torch.randn(views + 1, len(labels), width, generator=noise)
+    drawn = torch.randint(CLASSES, (TESTS,), generator=noise)
+    tests_ND = centres[drawn] + 2 * torch.randn(TESTS, width, generator=noise)
+    method = METHODS[name]
+    started, before = time.process_time(), _resident("cpu")
+    _reset_peak("cpu")
+    for k, seed in itertools.product(shots, seeds):
+        task = Task(backbone, head, support_of(labels, stored, k, seed), None, STRICT, "benchmark", seed)
+        adapted = method.run(task, method.configure({}))
+        with torch.inference_mode():
+            adapted.classify(tests_ND)
+    return time.process_time() - started, _peak("cpu") - before
 
 
 def support_of(labels: NDArray[np.int64], stored_VND: Tensor, k: int, seed: int) -> Support:
@@ -449,7 +456,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     seconds = {shape: measure(shape, arguments) for shape in arguments.shape or SHAPES}
     if (step := seconds.get("B/32")) is not None and not arguments.only:
-        features_part(step, SHAPES["B/32"][1], arguments.shots, arguments.seeds)
+        features_part(step, SHAPES["B/32"][1], arguments.shots, arguments.seeds, arguments.threads)
 
 
 if __name__ == "__main__":
