@@ -126,7 +126,7 @@ class Cell:
     def from_dict(cls, data: Mapping[str, Any]) -> Cell:
         """The cell that :meth:`to_dict` wrote. Raises ``KeyError`` or ``TypeError`` if ``data`` is not a cell."""
         method = data["method"]
-        return cls(
+        cell = cls(
             track=data["track"],
             protocol=Protocol(**data["protocol"]),
             backbone=_shared(BackboneRef, **data["backbone"]),
@@ -143,6 +143,8 @@ class Cell:
             ),
             seed=data["seed"],
         )
+        hash(cell)  # raises TypeError for a list where a name belongs
+        return cell
 
 
 @lru_cache(maxsize=4096, typed=True)

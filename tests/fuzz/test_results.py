@@ -130,6 +130,15 @@ def test_a_result_that_could_not_be_read_back_is_not_written(tmp_path: Path, fie
     assert list(tmp_path.rglob("*.json")) == []
 
 
+@pytest.mark.parametrize("field", ["track", "domain", "shots", "seed", "sources_rule"])
+@pytest.mark.parametrize("value", [[], {}])
+def test_a_cell_with_a_list_for_a_name_is_set_aside(store: Store, field: str, value: object) -> None:
+    """A track that was a list, under a correct checksum, once ended the command that read it."""
+    data = json.loads(WRITTEN)
+    data["cell"][field] = value
+    assert read(store, sealed(data).encode()) is None
+
+
 def test_the_result_file_of_another_cell_is_set_aside(store: Store) -> None:
     assert read(store, samples.result(OTHER).to_json().encode()) is None
 
