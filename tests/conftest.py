@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before PyTorch is imported: two test processes share two cores
@@ -25,11 +26,14 @@ SLOW_FIXTURES = frozenset({"artifacts", "give_database"})
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C interrupt the tests, and give Ray's workers normal priority.
+    """Let Ctrl-C interrupt the tests, give Ray's workers normal priority, and hypothesis no time limit.
 
     A shell script starts its background processes with Ctrl-C ignored. Ray runs its workers at niceness 15: on two
-    cores they would hardly get any processor time beside tests that compute.
+    cores they would hardly get any processor time beside tests that compute. Hypothesis fails a test of which one
+    example takes more than 200 ms, and an example can take longer while another test computes.
     """
+    hypothesis.settings.register_profile("suite", deadline=None)
+    hypothesis.settings.load_profile("suite")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("RAY_worker_niceness", "0")

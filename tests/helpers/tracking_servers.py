@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 import threading
+from importlib.metadata import version
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import psutil
+from packaging.version import Version
 
 from tests.helpers.ray_nodes import Service, free_port
 from tests.helpers.waiting import TIMEOUT, until, wait_for
@@ -174,9 +176,11 @@ class MlflowServer(Server):
 
     def _auth_file(self) -> Path:
         path = self.folder / "basic_auth.ini"
+        older = Version(version("mlflow")) < Version("3.17")  # reads the password from this file alone
         path.write_text(
             f"[mlflow]\ndefault_permission = READ\nadmin_username = {ADMIN}\n"
             f"database_uri = sqlite:///{self.folder}/users.db\nauth_cache_ttl_seconds = 300\n"
+            + (f"admin_password = {self.password}\n" if older else "")
         )
         return path
 
