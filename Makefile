@@ -7,10 +7,12 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# $(call install,FILE): the packages of a file of requirements/. uv takes a third of pip's time. It does not read pip's
-# settings, so where packages come from an index that only these name, pip installs them.
+# $(call install,FILE): the packages of a file of requirements/. uv takes a third of pip's time. It trusts the certificates
+# that the system trusts, so it works behind a proxy that has its own. It does not read pip's settings, so where packages
+# come from an index that only these name, pip installs them.
+UV     := UV_SYSTEM_CERTS=1 $(BIN)/uv pip
 install = @echo "installing $(1): one to six minutes, most of it PyTorch"; { $(PIP) -r requirements/uv.txt && \
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r $(1); } || \
+	$(UV) install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r $(1); } || \
 	{ echo "uv cannot install $(1); pip installs it"; $(PIP) -r $(1); }
 
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
@@ -59,14 +61,14 @@ soak: $(VENV)/.installed-test
 	$(BIN)/python tests/faults/soak.py --faults $(or $(FAULTS),200) --seed $(or $(SEED),0)
 
 # Writes requirements/ anew: what pyproject.toml changed, and with UPGRADE=--upgrade the newest of everything.
-LOCK := $(BIN)/uv pip compile pyproject.toml --group build --universal --python-version 3.11 --generate-hashes \
+LOCK := $(UV) compile pyproject.toml --group build --universal --python-version 3.11 --generate-hashes \
 	--no-header --quiet
 lock: | $(VENV)/bin/python
 	$(PIP) -r requirements/uv.txt
 	$(LOCK) --extra test $(UPGRADE) --output-file requirements/test.txt
 	cp requirements/test.txt requirements/run.txt
 	$(LOCK) --output-file requirements/run.txt
-	echo uv | $(BIN)/uv pip compile - --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) --output-file requirements/uv.txt
+	echo uv | $(UV) compile - --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) --output-file requirements/uv.txt
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 4))' || { \
