@@ -111,6 +111,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = options.store or Path(folder, "runs")
         environment = {**os.environ, "BOLT_STORE": str(store), "BOLT_CACHE": str(Path(folder, "cache"))}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # a user's second start does not compile the project again
         if options.store is None:
             measure(["-m", "orchestrator", "grid", options.grid, "--local"], environment)
         found = shortest(options.grid, options.rounds, environment)

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 
 DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
 """A full or read-only disk. The user can fix that, so it is shown without a traceback."""
 
+COLLECT_AFTER = 50_000
+"""Objects that are made before Python looks for unreachable cycles again.
+
+With Python's own 700, it does so 800 times while ``plan full`` imports PyTorch and lists 30,464 cells. That is a fifth
+of the command's time, and it finds next to nothing: imported modules and cells stay.
+"""
+
 
 def main() -> None:
     """Entry point of the ``orchestrator`` command."""
+    gc.set_threshold(COLLECT_AFTER)
     from orchestrator.cli.app import app
     from orchestrator.execution.health import ClusterLost
     from orchestrator.util.errors import UserError

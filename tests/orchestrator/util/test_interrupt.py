@@ -15,23 +15,29 @@ from orchestrator.execution.process import delay_interrupt
 from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
 
 STOPS_SLOWLY = """
-import sys, time
+import os, sys, time
 from orchestrator.execution.process import delay_interrupt
 from orchestrator.util.interrupt import two_step_interrupt
 sys.argv = ["/x/orchestrator/__main__.py", "grid", "demo", "--store", "two words"]
+def wait():
+    while True:
+        time.sleep(0.05)
 try:
-    with two_step_interrupt(lambda: print("stopping", flush=True)):
+    with two_step_interrupt(lambda: os.write(1, b"stopping\\n")):
         try:
             print("at work", flush=True)
-            time.sleep(600)
+            wait()
         finally:
             {cleaning}
             print("cleaned up", flush=True)
 except KeyboardInterrupt:
     sys.exit(7)
 """
+"""``os.write``, because a signal handler cannot print while the program prints. Short sleeps, because a signal that
+comes just before a sleep does not end it."""
 
-ENDS_RAY = "with delay_interrupt(): print('cleaning', flush=True); time.sleep(600)"
+WAITS = "print('cleaning', flush=True); wait()"
+ENDS_RAY = f"with delay_interrupt(): {WAITS}"
 """What takes the first Ctrl-C for later must not take the second."""
 
 
@@ -56,7 +62,7 @@ def test_the_first_stops_in_good_order(number: signal.Signals) -> None:
         assert process.wait() == 7
 
 
-@pytest.mark.parametrize("cleaning", ["print('cleaning', flush=True); time.sleep(600)", ENDS_RAY])
+@pytest.mark.parametrize("cleaning", [WAITS, ENDS_RAY])
 def test_the_second_leaves_at_once(cleaning: str) -> None:
     with started(cleaning) as (process, said):
         process.send_signal(signal.SIGINT)
