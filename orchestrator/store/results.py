@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, PlainValidator, TypeAdapter, ValidationError
@@ -188,7 +189,7 @@ class Result:
     def check(self) -> None:
         """Raise ``ValueError``, naming the field, unless scoring a cell can have given this result."""
         try:
-            _RESULT.validate_python(self)
+            _validator(_CHECKED_RESULT).validate_python(self)
         except ValidationError as error:
             raise _named(error) from None
 
@@ -222,7 +223,7 @@ class Result:
         if text.startswith(_FORMAT_2) and _PREDICTIONS_KEY not in text:
             text = text.replace(_FORMAT_2, f"{_FORMAT_3}{_PREDICTIONS_KEY}null,", 1)
         try:
-            record = _RECORD.validate_json(text)
+            record: _Record = _validator(_CHECKED_RECORD).validate_json(text)
         except ValidationError as error:
             raise _named(error) from None
         if record.cell.id != record.id:
@@ -284,14 +285,20 @@ class Failure:
     def from_json(cls, text: str) -> Failure:
         """Read the text of a failure file. Raises ``ValueError``, naming the field, for anything else."""
         try:
-            return _FAILURE.validate_json(text)
+            failure: Failure = _validator(Failure).validate_json(text)
         except ValidationError as error:
             raise _named(error) from None
+        return failure
 
 
-_RESULT = TypeAdapter(Annotated[Result, AfterValidator(_check_scored)])
-_RECORD = TypeAdapter(Annotated[_Record, AfterValidator(_check_scored)])
-_FAILURE = TypeAdapter(Failure)
+_CHECKED_RESULT = Annotated[Result, AfterValidator(_check_scored)]
+_CHECKED_RECORD = Annotated[_Record, AfterValidator(_check_scored)]
+
+
+@cache
+def _validator(checked: Any) -> TypeAdapter[Any]:
+    """The validator of a type, made when it is first used: a plan without results does not wait 20 ms for each."""
+    return TypeAdapter(checked)
 
 
 def _checksum(text: str) -> str:
