@@ -10,7 +10,7 @@ import sys
 DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
 """A full or read-only disk. The user can fix that, so it is shown without a traceback."""
 
-COLLECT_AFTER = 50_000
+COLLECT_AFTER = 300_000
 """Objects that are made before Python looks for unreachable cycles again.
 
 With Python's own 700, it does so 800 times while ``plan full`` imports PyTorch and lists 30,464 cells. That is a fifth
