@@ -84,10 +84,12 @@ def read_folder(folder: str | Path) -> tuple[list[Image.Image], list[int], list[
     """Read images, labels and class names from a folder with one sub-folder of images per class.
 
     The class folders may be in the folder itself or in its ``train/``. The class names are their sorted names, with
-    spaces for ``_`` and ``-``. Raises ``FileNotFoundError`` if there is no image, and ``OSError`` with the path of an
-    image that cannot be decoded.
+    spaces for ``_`` and ``-``. Raises ``FileNotFoundError`` if there is no folder or no image, and ``OSError`` with the
+    path of an image that cannot be decoded.
     """
     root = Path(folder)
+    if not root.is_dir():
+        raise FileNotFoundError(f"there is no folder {root.absolute()}; give one with a sub-folder of images per class")
     if (root / "train").is_dir() and any(path.is_dir() for path in (root / "train").iterdir()):
         root /= "train"
     images: list[Image.Image] = []

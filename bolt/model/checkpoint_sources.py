@@ -106,9 +106,11 @@ def _digest(paths: Sequence[Path]) -> str:
 def checkpoint_paths(folder: Path) -> dict[str, Path]:
     """The checkpoints in a folder by name: every file with a checkpoint's suffix and every sub-folder, sorted by name.
 
-    Raises ``FileNotFoundError`` if there is none.
+    Raises ``FileNotFoundError`` if there is no folder or no checkpoint.
     """
-    entries = sorted(folder.iterdir()) if folder.is_dir() else []
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}; give one that holds a checkpoint for each source model")
+    entries = sorted(folder.iterdir())
     found = {
         entry.name if entry.is_dir() else entry.stem: entry
         for entry in entries

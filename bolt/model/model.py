@@ -106,7 +106,12 @@ class Model(ModelParts):
         return torch.cat(parts)
 
     def predict(self, images: Sequence[ImageInput] | Tensor) -> list[Prediction]:
-        """Predict label and class probabilities of every image; the arguments are those of :meth:`logits`."""
+        """Predict label and class probabilities of every image; the arguments are those of :meth:`logits`.
+
+        Raises ``TypeError`` for a single image that is not in a list.
+        """
+        if isinstance(images, str | Path | Image.Image):
+            raise TypeError("predict takes a list of images: predict([image])")
         if not len(images):
             return []
         names = self.about.class_names

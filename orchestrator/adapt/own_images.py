@@ -1,13 +1,14 @@
 """The user's folder of photographs as a dataset: checked once, and linked into the working folder.
 
 The working folder has ``data/NAME/train`` and ``data/NAME/test``, links to the user's images, and ``catalog.yaml`` with
-the entry of the dataset. A dataset of the catalog always has a test part. For a folder without one, one training image
-of each class stands in for it; nothing is ever scored on it.
+the entry of the dataset. A dataset of the catalog always has a test part. For a folder without one, one readable
+training image of each class stands in for it; nothing is ever scored on it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bolt.clip.preprocess import UNREADABLE, open_image, to_rgb_or_grey
 from orchestrator.catalog import DatasetEntry, load_catalog
 from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
 from orchestrator.datasets.layouts import holds_class_folders, refuse_folder_of_datasets
@@ -46,7 +48,7 @@ class OwnImages:
         data_root: the folder with its images, and links to the images of the sources.
         has_test: whether the user gave test images.
         per_class: training images of each class, in label order.
-        notes: what was noticed when the images were checked; empty if an earlier run checked them.
+        notes: what was noticed when the images were checked, now or by an earlier run.
     """
 
     entry: DatasetEntry
@@ -83,22 +85,23 @@ def prepare_images(
     if name in load_catalog(catalog_files).datasets:
         name = f"{name}-own"
     files = (*catalog_files, catalog_file)
-    checked = (work / _STAMP).read_text() == stamp if (work / _STAMP).is_file() and catalog_file.is_file() else False
-    notes: tuple[str, ...] = ()
-    if not checked:
+    earlier = (work / _STAMP).read_text().splitlines() if (work / _STAMP).is_file() and catalog_file.is_file() else []
+    notes = tuple(earlier[1:])
+    if earlier[:1] != [stamp]:
         catalog_file.unlink(missing_ok=True)
         _link_parts(root / name, train, test)
         chosen = DatasetOptions(name, None, "own", options.templates, options.mirrorable, "own images",
-                                options.exclude_broken)  # fmt: skip
+                                options.exclude_broken, tested=test is not None)  # fmt: skip
         try:
             added = add_dataset(root / name, files, chosen, advance)
         except UserError as error:
             where = error.where.replace(str(root / name), str(folder))
-            raise UserError(error.what.replace(str(root / name), str(folder)), where=where, hint=error.hint) from None
-        notes = tuple(
-            note for note in added.notes if "short_classes" not in note and (test or "same pixels" not in note)
-        )
-        (work / _STAMP).write_text(stamp)
+            what = error.what.replace(str(root / name), str(folder))
+            listed_in = train.relative_to(folder.expanduser().absolute()).as_posix()  # train/, all/ or the folder
+            what = re.sub(r"^  train/", "  " + f"{listed_in}/".removeprefix("./"), what, flags=re.MULTILINE)
+            raise UserError(what, where=where, hint=error.hint) from None
+        notes = tuple(note for note in added.notes if "short_classes" not in note)
+        (work / _STAMP).write_text("\n".join([stamp, *notes]))
     if data_root is not None:
         for path in data_root.iterdir():
             _link(path, root / path.name)
@@ -152,13 +155,22 @@ def _link_parts(target: Path, train: Path, test: Path | None) -> None:
     for child in class_folders(train):
         _link(child, target / "train" / child.name)
         if test is None:
-            first = next((path for path in sorted(child.rglob("*")) if path.is_file() and is_image(path)), None)
-            if first is None:
+            paths = sorted(path for path in child.rglob("*") if path.is_file() and is_image(path))
+            if not paths:
                 raise UserError(f"the class folder {child.name!r} holds no images", where=str(train))
-            _link(first, target / "test" / child.name / first.name)
+            standing_in = next(filter(_is_readable, paths), paths[0])
+            _link(standing_in, target / "test" / child.name / standing_in.name)
     if test is not None:
         for child in class_folders(test):
             _link(child, target / "test" / child.name)
+
+
+def _is_readable(path: Path) -> bool:
+    try:
+        to_rgb_or_grey(open_image(path))
+    except UNREADABLE:
+        return False
+    return True
 
 
 def _link(path: Path, link: Path) -> None:

@@ -106,6 +106,6 @@ def check_supports(
             raise at("shots").error(
                 f"k is {max(block.shots)}, but the smallest class of {entry.name} has at most "
                 f"{entry.max_shots} training images",
-                "leave the dataset to a block of its own with "
+                f"use shots up to {entry.max_shots}, or give the dataset a block of its own with "
                 f"protocol: {{name: {protocol.name.partition('+')[0]}, short_classes: take_all}}",
             )

@@ -126,6 +126,8 @@ def test_a_model_tells_colours_apart_and_says_how_sure_it_is(backbone: Backbone)
         assert sum(prediction.scores.values()) == pytest.approx(1)
         assert prediction.score == max(prediction.scores.values()) == prediction.scores[prediction.label]
     assert model.predict([]) == []
+    with pytest.raises(TypeError, match="a list of images"):
+        model.predict("photograph.jpg")
 
 
 def test_pictures_go_through_the_transform_of_the_benchmark(backbone: Backbone) -> None:
@@ -204,6 +206,8 @@ def test_a_folder_of_class_folders_gives_images_labels_and_words(tmp_path: Path)
     assert np.array_equal(np.asarray(images[2]), np.asarray(IMAGES[0]))
     with pytest.raises(FileNotFoundError, match="no sub-folder with images"):
         bolt.read_folder(tmp_path / "red_things")
+    with pytest.raises(FileNotFoundError, match="there is no folder .*nowhere"):
+        bolt.read_folder(tmp_path / "nowhere")
     (tmp_path / "whole").mkdir()
     for name in ("red_things", "green-things"):
         (tmp_path / name).rename(tmp_path / "whole" / name)

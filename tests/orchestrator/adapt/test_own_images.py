@@ -1,0 +1,34 @@
+"""The user's folder as a dataset: what is said of broken images, now and when the command continues."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.adapt.own_images import Options, OwnImages, prepare_images
+from orchestrator.util.errors import UserError
+from tests.helpers.photographs import break_file, write_photographs
+
+
+def prepare(place: Path, options: Options) -> OwnImages:
+    return prepare_images(place / "ware", place / "work", (), None, options)
+
+
+def test_a_broken_first_image_once_emptied_its_class(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "ware", 3)
+    break_file(tmp_path / "ware" / "red_mug" / "000.jpg")
+    images = prepare(tmp_path, Options(exclude_broken=True))
+    assert sorted(images.per_class) == [2, 3, 3]
+    assert images.notes[0] == "excluded as unreadable: 1 of 9 images"
+    again = prepare(tmp_path, Options(exclude_broken=True))
+    assert again == images, "what was excluded is said again when the command continues"
+
+
+@pytest.mark.parametrize("part", ["", "train/", "all/"])
+def test_broken_images_are_counted_and_named_as_the_user_sees_them(tmp_path: Path, part: str) -> None:
+    write_photographs(tmp_path / "ware" / part, 3)
+    break_file(tmp_path / "ware" / part / "red_mug" / "000.jpg")
+    with pytest.raises(UserError) as refused:
+        prepare(tmp_path, Options())
+    assert str(refused.value).startswith(f"1 of 9 images cannot be decoded:\n  {part}red_mug/000.jpg: ")
