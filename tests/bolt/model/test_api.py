@@ -206,7 +206,7 @@ def test_a_folder_of_class_folders_gives_images_labels_and_words(tmp_path: Path)
     assert np.array_equal(np.asarray(images[2]), np.asarray(IMAGES[0]))
     with pytest.raises(FileNotFoundError, match="no sub-folder with images"):
         bolt.read_folder(tmp_path / "red_things")
-    with pytest.raises(FileNotFoundError, match="there is no folder .*nowhere"):
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere"):
         bolt.read_folder(tmp_path / "nowhere")
     (tmp_path / "whole").mkdir()
     for name in ("red_things", "green-things"):
