@@ -18,11 +18,12 @@ from typing import NamedTuple
 import numpy as np
 
 from bolt.clip.preprocess import UNREADABLE, open_image, to_rgb_or_grey
-from orchestrator.catalog import DatasetEntry, load_catalog
+from orchestrator.catalog import DatasetEntry, excluded_file, load_catalog
 from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
 from orchestrator.datasets.layouts import holds_class_folders, refuse_folder_of_datasets
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.routes.class_folders import class_folders, is_image
+from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import fingerprint
 
@@ -85,10 +86,12 @@ def prepare_images(
     if name in load_catalog(catalog_files).datasets:
         name = f"{name}-own"
     files = (*catalog_files, catalog_file)
-    earlier = (work / _STAMP).read_text().splitlines() if (work / _STAMP).is_file() and catalog_file.is_file() else []
+    checked = work / _STAMP
+    earlier = checked.read_text("utf-8").splitlines() if checked.is_file() and catalog_file.is_file() else []
     notes = tuple(earlier[1:])
     if earlier[:1] != [stamp]:
         catalog_file.unlink(missing_ok=True)
+        excluded_file(name, root).unlink(missing_ok=True)  # an image that was broken may be repaired
         _link_parts(root / name, train, test)
         chosen = DatasetOptions(name, None, "own", options.templates, options.mirrorable, "own images",
                                 options.exclude_broken, tested=test is not None)  # fmt: skip
@@ -101,7 +104,8 @@ def prepare_images(
             what = re.sub(r"^  train/", "  " + f"{listed_in}/".removeprefix("./"), what, flags=re.MULTILINE)
             raise UserError(what, where=where, hint=error.hint) from None
         notes = tuple(note for note in added.notes if "short_classes" not in note)
-        (work / _STAMP).write_text("\n".join([stamp, *notes]))
+        with replacing(checked) as temporary:
+            temporary.write_text("\n".join([stamp, *notes]), encoding="utf-8")
     if data_root is not None:
         for path in data_root.iterdir():
             _link(path, root / path.name)

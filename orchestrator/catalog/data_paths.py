@@ -30,16 +30,16 @@ def partial_folder(entry: DatasetEntry, data_root: Path) -> Path:
     return data_root / f"{entry.name}.partial"
 
 
-def excluded_file(entry: DatasetEntry, data_root: Path) -> Path:
+def excluded_file(name: str, data_root: Path) -> Path:
     """The list of a dataset's excluded images: ``origin TAB reason``, one a line."""
-    return data_root / f"{entry.name}.excluded.txt"
+    return data_root / f"{name}.excluded.txt"
 
 
 def excluded_images(entry: DatasetEntry, data_root: Path | None) -> dict[str, str]:
     """Origin -> reason of every excluded image; empty if there is no list. Raises ``UserError`` if it is unreadable."""
     if data_root is None or entry.is_bundled:
         return {}
-    path = excluded_file(entry, data_root)
+    path = excluded_file(entry.name, data_root)
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -39,8 +39,8 @@ class DatasetOptions:
         licence: the licence of the images.
         exclude_broken: list unreadable images as excluded and use the rest.
         replace: the dataset is in the user's catalog file already; its images are accepted as they are now.
-        tested: whether the test images are the user's. If not, they are copies of training images, and messages
-            and counts leave them out.
+        tested: whether the test images are the user's. If not, they are copies of training images, and only the
+            training images are decoded, counted and named.
     """
 
     name: str | None = None
@@ -123,7 +123,8 @@ def add_dataset(
     entry = validated(DatasetEntry, {"name": name, **fields}, location)
     raw = open_dataset(entry, layout.data_root)
     _refuse_untestable(raw)
-    found = verify_dataset(entry, layout.data_root, advance)
+    parts = ("train", "test") if options.tested else ("train",)
+    found = verify_dataset(entry, layout.data_root, advance, parts=parts)
     if found.broken:
         _settle_broken(found, options, layout.data_root)
         raw = open_dataset(entry, layout.data_root)
@@ -197,26 +198,19 @@ def _settle_broken(found: Verified, options: DatasetOptions, data_root: Path) ->
     if options.exclude_broken:
         exclude_broken(found, data_root)
         return
-    broken = [each for each in found.broken if options.tested or each.part == "train"]
-    lines = listed([f"{each.origin}: {each.reason}" for each in broken], SHOWN_BROKEN, "\n  ")
+    lines = listed([f"{broken.origin}: {broken.reason}" for broken in found.broken], SHOWN_BROKEN, "\n  ")
     raise UserError(
-        f"{len(broken)} of {_own_images(found, options)} images cannot be decoded:\n  {lines}",
+        f"{len(found.broken)} of {found.decoded} images cannot be decoded:\n  {lines}",
         hint="repair or remove them, or exclude them with --exclude-broken",
     )
-
-
-def _own_images(found: Verified, options: DatasetOptions) -> int:
-    """The number of the user's images that were decoded."""
-    return sum(found.manifest.counts.values()) if options.tested else found.manifest.counts["train"]
 
 
 def _notes(found: Verified, train: Sequence[int], raw: RawDataset, options: DatasetOptions) -> list[str]:
     notes = []
     left_out = found.excluded + (len(found.broken) if options.exclude_broken else 0)
     if left_out:
-        used = len(raw.train) + len(raw.test) * options.tested
-        notes.append(f"excluded as unreadable: {left_out} of {left_out + used} images")
-    if found.duplicates and options.tested:
+        notes.append(f"excluded as unreadable: {left_out} of {found.excluded + found.decoded} images")
+    if found.duplicates:
         shown = ", ".join(f"{test} = {train_}" for test, train_ in found.duplicates[:3])
         notes.append(f"test images with the same pixels as a training image: {len(found.duplicates)}, as {shown}")
     if found.rotated:

@@ -118,8 +118,8 @@ def added_lines(
     ]
     if limit is not None and limit.shared:
         lines += [f"  note: {limit.sentence}", f"    equal: {limit.shared_words}"]
-    if excluded_file(entry, added.data_root).is_file():
-        lines.append(f"  excluded images: {excluded_file(entry, added.data_root)}")
+    if excluded_file(entry.name, added.data_root).is_file():
+        lines.append(f"  excluded images: {excluded_file(entry.name, added.data_root)}")
     options = [*options, "--set", f"datasets=[{entry.name}]"]
     if entry.max_shots < max(USUAL_SHOTS):
         options += ["--set", f"shots=[{','.join(str(k) for k in USUAL_SHOTS if k <= entry.max_shots)}]"]

@@ -58,6 +58,7 @@ class Verified:
         duplicates: test images with the same pixels as a training image: (test origin, train origin).
         rotated: images whose EXIF orientation asks for a rotation.
         excluded: images that were excluded before.
+        decoded: images that were decoded, broken ones included.
         image_side: side in pixels of a square with as many pixels as the images have on average; 0 without images.
     """
 
@@ -69,6 +70,7 @@ class Verified:
     duplicates: tuple[tuple[str, str], ...]
     rotated: int
     excluded: int
+    decoded: int
     image_side: int = 0
 
     @property
@@ -90,29 +92,34 @@ def _check_image(part: Part, index: int) -> ImageCheck:
 
 
 def verify_dataset(
-    entry: DatasetEntry, data_root: Path | None, advance: Callable[[int, int], None] = lambda done, of: None
+    entry: DatasetEntry,
+    data_root: Path | None,
+    advance: Callable[[int, int], None] = lambda done, of: None,
+    *,
+    parts: Sequence[str] = ("train", "test"),
 ) -> Verified:
-    """Open a dataset and decode all of it.
+    """Open a dataset and decode its images.
 
     Args:
         advance: called with the number of decoded images and the total.
+        parts: the parts to decode.
 
     Raises ``UserError`` when it is missing or cannot be opened.
     """
     raw = open_dataset(entry, data_root)
-    parts, total = raw.parts, len(raw.train) + len(raw.test)
+    total = sum(len(raw.parts[name]) for name in parts)
     checks: dict[str, list[ImageCheck]] = {"train": [], "test": []}
-    for name, part in parts.items():
-        for check in thread_map(partial(_check_image, part), len(part)):
+    for name in parts:
+        for check in thread_map(partial(_check_image, raw.parts[name]), len(raw.parts[name])):
             checks[name].append(check)
             advance(len(checks["train"]) + len(checks["test"]), total)
     broken = tuple(
         Broken(name, part.origin(index), int(part.labels[index]), check.reason)
-        for name, part in parts.items()
+        for name, part in raw.parts.items()
         for index, check in enumerate(checks[name])
         if check.reason
     )
-    counts = [np.bincount(part.labels, minlength=len(raw.class_names)).tolist() for part in parts.values()]
+    counts = [np.bincount(part.labels, minlength=len(raw.class_names)).tolist() for part in raw.parts.values()]
     return Verified(
         entry=entry,
         class_names=raw.class_names,
@@ -122,6 +129,7 @@ def verify_dataset(
         duplicates=tuple(_duplicates(raw, checks["train"], checks["test"])),
         rotated=sum(check.rotated for check in (*checks["train"], *checks["test"])),
         excluded=len(excluded_images(entry, data_root)),
+        decoded=total,
         image_side=_mean_side([check.pixels for own in checks.values() for check in own if not check.reason]),
     )
 
@@ -153,7 +161,7 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
                     f"no image of class {found.class_names[label]!r} in {part} can be read; the class would be empty",
                     where=f"dataset {found.entry.name}",
                 )
-    path = excluded_file(found.entry, data_root)
+    path = excluded_file(found.entry.name, data_root)
     listed = excluded_images(found.entry, data_root)
     listed |= {broken.origin: broken.reason for broken in found.broken}
     unlistable = [origin for origin in listed if "\t" in origin or "\n" in origin]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from orchestrator.adapt.own_images import Options, OwnImages, prepare_images
 from orchestrator.util.errors import UserError
-from tests.helpers.photographs import break_file, write_photographs
+from tests.helpers.photographs import ORIENTATION, break_file, write_photographs
 
 
 def prepare(place: Path, options: Options) -> OwnImages:
@@ -32,3 +33,25 @@ def test_broken_images_are_counted_and_named_as_the_user_sees_them(tmp_path: Pat
     with pytest.raises(UserError) as refused:
         prepare(tmp_path, Options())
     assert str(refused.value).startswith(f"1 of 9 images cannot be decoded:\n  {part}red_mug/000.jpg: ")
+
+
+def test_a_repaired_image_is_used_again(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "ware", 3)
+    broken = tmp_path / "ware" / "red_mug" / "000.jpg"
+    whole = broken.read_bytes()
+    break_file(broken)
+    prepare(tmp_path, Options(exclude_broken=True))
+    broken.write_bytes(whole)
+    images = prepare(tmp_path, Options(exclude_broken=True))
+    assert images.per_class == (3, 3, 3)
+    assert not any("excluded" in note for note in images.notes)
+
+
+def test_only_the_users_images_count_in_the_notes(tmp_path: Path) -> None:
+    write_photographs(tmp_path / "ware", 3)
+    for path in (tmp_path / "ware").rglob("*.jpg"):
+        image = Image.open(path)
+        image.getexif()[ORIENTATION] = 6
+        image.save(path, exif=image.getexif())
+    notes = prepare(tmp_path, Options()).notes
+    assert "images with an EXIF rotation: 9; they are rotated upright" in notes

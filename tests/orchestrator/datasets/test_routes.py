@@ -244,7 +244,7 @@ def test_excluded_images_are_left_out_and_the_others_keep_their_part(tmp_path: P
     entry = entry_with(MANUAL)
     before = open_dataset(entry, tmp_path)
     out = [before.train.origin(3), before.test.origin(0)]
-    excluded_file(entry, tmp_path).write_text("".join(f"{origin}\tbroken\n" for origin in out))
+    excluded_file(entry.name, tmp_path).write_text("".join(f"{origin}\tbroken\n" for origin in out))
     after = open_dataset(entry, tmp_path)
     for old, new in ((before.train, after.train), (before.test, after.test)):
         kept = [old.origin(index) for index in range(len(old)) if old.origin(index) not in out]
