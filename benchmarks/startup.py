@@ -39,7 +39,7 @@ GOALS = {
 IMPORT_TORCH = 1.9
 
 PLAN_GOAL = 0.5
-"""``plan smoke`` may take so many seconds more than ``import torch``, on the same machine."""
+"""``plan smoke`` may take so many seconds more than ``import torch``, where that takes ``IMPORT_TORCH`` seconds."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, 
 COLLECT_AFTER = 300_000
 """Objects that are made before Python looks for unreachable cycles again.
 
-With Python's own 700, it does so 800 times while ``plan full`` imports PyTorch and lists 30,464 cells. That is a fifth
-of the command's time, and it finds next to nothing: imported modules and cells stay.
+With Python's own 700, ``plan full`` (30,464 cells) looks for them 837 times, which takes a fifth of its time and finds
+7,664 of 300,000 objects. With this number, the peak memory of ``grid smoke --local`` is 2 % higher.
 """
 
 
