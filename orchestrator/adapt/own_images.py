@@ -90,6 +90,7 @@ def prepare_images(
     earlier = checked.read_text("utf-8").splitlines() if checked.is_file() and catalog_file.is_file() else []
     notes = tuple(earlier[1:])
     if earlier[:1] != [stamp]:
+        checked.unlink(missing_ok=True)  # first, so that a killed check is begun again
         catalog_file.unlink(missing_ok=True)
         excluded_file(name, root).unlink(missing_ok=True)  # an image that was broken may be repaired
         _link_parts(root / name, train, test)
