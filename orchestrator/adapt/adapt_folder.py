@@ -25,7 +25,6 @@ from orchestrator.adapt.choice import Choice, choose
 from orchestrator.adapt.held_out_fold import threads_for
 from orchestrator.adapt.own_images import OwnImages, prepare_images
 from orchestrator.adapt.trials import TINY, Trials, candidate_texts, make_trials, test_artifacts
-from orchestrator.adapt.weights import fetch_weights
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.loaded import loaded_artifacts
 from orchestrator.artifacts.required import configured_method
@@ -33,6 +32,7 @@ from orchestrator.artifacts.text_limits import text_limit
 from orchestrator.catalog import load_catalog
 from orchestrator.catalog.edit import replace_section
 from orchestrator.catalog.location import display_path
+from orchestrator.catalog.weights import fetch_weights
 from orchestrator.cells.evaluation import evaluate
 from orchestrator.cells.task import make_task
 from orchestrator.core.settings import RunSettings
@@ -50,6 +50,12 @@ if TYPE_CHECKING:
 KEPT = "what is finished is kept: make room or name another folder, and run the command again"
 
 TINY_WARNING = "tiny-clip was trained on drawings only: this shows that the command works, not what CLIP can do"
+
+_WITHOUT_WEIGHTS = (
+    "; then --backbone NAME --catalog FILE\n"
+    "  or try the command with --backbone tiny-clip, which needs no network; it knows drawings only, so its accuracy "
+    "says nothing about CLIP"
+)
 
 
 def adapt_folder(
@@ -71,7 +77,7 @@ def adapt_folder(
     check_request(request, catalog)
     texts = candidate_texts(request.backbone, request.methods, with_sources=request.sources is not None)
     entry = catalog.backbone(request.backbone)
-    fetch_weights(entry, status)
+    fetch_weights(entry, status, where="--backbone", instead=_WITHOUT_WEIGHTS)
     with writing(f"the working folder {request.work}", "--store", KEPT):
         request.work.mkdir(parents=True, exist_ok=True)
     with show_decoding() as advance, writing(f"the working folder {request.work}", "--store", KEPT):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from orchestrator.catalog.weights import fetch_weights
 from orchestrator.cli.grid_runs import GridRuns
 from orchestrator.cli.workspace import Workspace, remember_run
 from orchestrator.core.events import CellEvent
@@ -42,13 +43,16 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
 
     Returns the exit code: 0; 1 when a cell or an artifact is recorded as failed; 130 after Ctrl-C.
 
-    Raises ``UserError`` before any work when an input is missing, the disk is too small, or the tracking address wrong.
+    Raises ``UserError`` before any work when an input is missing, weights cannot be fetched, the disk is too small, or
+    the tracking address is wrong.
     """
     runs = GridRuns(workspace.whole, workspace.catalog, workspace.store)
     with grid_lease(workspace.store, workspace.grid.name, partial(print_line, console=console, style="yellow")):
         plan = workspace.plan(retry_failed=options.retry_failed)
         check_inputs(plan)
         check_disk_space(plan, workspace.store, options.disk_budget)
+        if options.address is None:  # the nodes of a cluster have caches of their own
+            _fetch_weights(plan, console)
         remember_run(workspace.store, workspace.grid.name, workspace.overrides)
         print_line(f"{plan.grid.name}: {plan.grid.title}", console, "bold")
         print_sentence(plan.counts.line, console)
@@ -67,6 +71,14 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
         tracked = runs.sync(study, report, console)
     _print_end(study, summary, report, tracked.message, workspace.store, console)
     return 1 if finished.failed else 0
+
+
+def _fetch_weights(plan: Plan, console: Console) -> None:
+    """Fetch the weights of the backbones with which artifacts are built."""
+    backbones = {name for spec in plan.missing for name in spec.gflops_by_backbone(plan.catalog)}
+    for name in sorted(backbones):
+        with console.status("") as status:
+            fetch_weights(plan.catalog.backbone(name), status.update, where=plan.grid.name)
 
 
 def _run(plan: Plan, runs: GridRuns, workspace: Workspace, options: RunOptions, console: Console) -> RunSummary:

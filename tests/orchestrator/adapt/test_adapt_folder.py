@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from html import unescape
 from pathlib import Path
 
-import open_clip
 import pytest
 import torch
 from PIL import Image
@@ -23,7 +22,6 @@ from orchestrator.adapt.adapt_folder import adapt_folder
 from orchestrator.adapt.adaptation import Adaptation, Request, summary_lines
 from orchestrator.adapt.held_out_fold import HeldOutFold
 from orchestrator.adapt.own_images import Options
-from orchestrator.adapt.weights import fetch_weights
 from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
 from orchestrator.catalog import load_catalog
 from orchestrator.catalog.load_backbone import load_backbone
@@ -343,18 +341,6 @@ def test_checkpoints_of_a_folder_are_the_sources(tmp_path: Path) -> None:
         )
         assert all(trial.correct_N is not None for trial in done.trials)
         assert [source.dataset for source in done.trials[0].cell.sources] == list(names)
-
-
-def test_weights_that_cannot_be_fetched_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(config: object) -> str:
-        raise ConnectionError("no route to host")
-
-    monkeypatch.setattr(open_clip, "download_pretrained", fail)
-    with pytest.raises(UserError, match="no route to host") as caught:
-        fetch_weights(load_catalog().backbones["vit-b-32"], lambda text: None)
-    assert "tiny-clip" in str(caught.value)
-    assert "backbones add" in str(caught.value)
-    fetch_weights(load_catalog().backbones["tiny-clip"], lambda text: None)
 
 
 def test_methods_are_split_at_the_commas_between_them() -> None:

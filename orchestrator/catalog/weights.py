@@ -1,4 +1,4 @@
-"""Fetches the weights of a backbone once, before any work; cells themselves never use the network."""
+"""Fetches the pre-trained weights of a backbone before any work. Cells themselves never use the network."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ from orchestrator.catalog import BackboneEntry, missing_weights
 from orchestrator.util.errors import UserError, shorten
 
 
-def fetch_weights(entry: BackboneEntry, status: Callable[[str], None]) -> None:
+def fetch_weights(entry: BackboneEntry, status: Callable[[str], None], *, where: str = "", instead: str = "") -> None:
     """Fetch the pre-trained weights that open_clip lists for a backbone, unless they are in its cache.
+
+    Args:
+        status: is told when the fetching begins.
+        where: the option or file that names the backbone, for the error.
+        instead: what the user can do without these weights, for the error.
 
     Raises ``UserError`` with what to do if they cannot be fetched, or if a file of the catalog's entry does not exist.
     """
@@ -33,13 +38,10 @@ def fetch_weights(entry: BackboneEntry, status: Callable[[str], None]) -> None:
         offline = "; HF_HUB_OFFLINE is set" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
         raise UserError(
             f"the weights {entry.weights.pretrained} of backbone {entry.name} cannot be fetched: {reason}{offline}",
-            where="--backbone",
+            where=where,
             hint="run the command once where the network reaches huggingface.co, or copy the cache of another machine "
             "(~/.cache/huggingface, ~/.cache/clip)\n"
-            "  or add a file of weights: python -m orchestrator backbones add --help; "
-            "then --backbone NAME --catalog FILE\n"
-            "  or try the command with --backbone tiny-clip, which needs no network; it knows drawings only, so its "
-            "accuracy says nothing about CLIP",
+            "  or add a file of weights: python -m orchestrator backbones add --help" + instead,
         ) from None
 
 

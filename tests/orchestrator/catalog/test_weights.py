@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from orchestrator.adapt.weights import fetch_weights
 from orchestrator.catalog import load_catalog
+from orchestrator.catalog.weights import fetch_weights
 from orchestrator.util.errors import UserError
 
 
@@ -16,11 +16,15 @@ def test_the_error_names_the_first_cause_and_what_to_do(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "/nowhere")
     said: list[str] = []
     with pytest.raises(UserError) as caught:
-        fetch_weights(load_catalog().backbone("vit-b-32"), said.append)
+        fetch_weights(load_catalog().backbone("vit-b-32"), said.append, where="--backbone", instead="; then this")
     assert caught.value.where == "--backbone"
     assert "offline" in caught.value.what.lower()
     assert "Last error" not in caught.value.what
-    assert "backbones add" in caught.value.hint
+    assert caught.value.hint.endswith("backbones add --help; then this")
     assert said == ["fetching the weights of vit-b-32"]
     assert not caplog.records
     assert logging.getLogger("huggingface_hub").level == logging.WARNING, "as the hub sets it"
+
+
+def test_a_backbone_with_a_file_of_weights_is_not_fetched() -> None:
+    fetch_weights(load_catalog().backbone("tiny-clip"), pytest.fail)
