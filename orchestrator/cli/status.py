@@ -23,7 +23,7 @@ from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
     from orchestrator.core.settings import RunSettings
-    from orchestrator.progress.grid_state import GridState
+    from orchestrator.progress.status_view import GridState
     from orchestrator.store import Store
 
 
@@ -55,7 +55,7 @@ def status(
 
 def _grid_state(grid: str, store: Store, settings: RunSettings) -> GridState:
     """How far a grid is. If it was run on other datasets only (``--set datasets=``), how far it is on those."""
-    from orchestrator.progress.grid_state import read_grid_state
+    from orchestrator.progress.status_view import read_grid_state
     from orchestrator.sharing.grid_listing import list_grid
 
     root = Path(settings.data_root) if settings.data_root else None

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from orchestrator.progress.grid_state import GridState
+from orchestrator.planning.cell_counts import CellCounts
 from orchestrator.progress.status_file import REMOTE_SECONDS, Status, read_status, read_statuses
 from orchestrator.progress.view import LiveView
 from orchestrator.store import Store
+from orchestrator.store.results import Failure
 from orchestrator.util.console import plain_table, print_line
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_duration
@@ -24,6 +27,27 @@ PLAIN_SECONDS = 30.0
 """Least interval between two plain lines."""
 
 SHOWN_FAILURES = 10
+
+
+@dataclass(frozen=True)
+class GridState:
+    """How far a grid is: its cells by their state in a store, and the recorded failures of unfinished cells."""
+
+    name: str
+    title: str
+    counts: CellCounts
+    failed: tuple[Failure, ...]
+
+
+def read_grid_state(store: Store, name: str, title: str, cell_ids: Collection[str]) -> GridState:
+    """Look up the result or failure of every cell. Damaged results are moved aside; nothing else changes."""
+    results, damaged = store.read_results_by_id(cell_ids)
+    recorded = store.read_failures()
+    for result in results:
+        recorded.pop(result.cell.id, None)
+    failed = tuple(recorded[cell_id] for cell_id in cell_ids if cell_id in recorded)
+    todo = len(cell_ids) - len(results) - sum(not failure.again for failure in failed)
+    return GridState(name, title, CellCounts(len(cell_ids), len(results), todo, len(failed), tuple(damaged)), failed)
 
 
 def status_view(state: GridState, store: Store) -> RenderableType:

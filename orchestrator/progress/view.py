@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -15,8 +16,6 @@ from orchestrator.util.units import human_duration
 
 SHOWN_RUNNING = 16
 FEWEST_RUNNING = 2
-
-_DAY_SECONDS = 86400.0
 
 
 @dataclass(frozen=True)
@@ -46,48 +45,49 @@ class LiveView:
             yield in_progress_table(running, lines)
         yield from failures
 
-    def _head(self) -> list[RenderableType]:
+    def _head(self) -> Iterator[RenderableType]:
         shot = self.shot
         title = Table.grid(expand=True)
         title.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
         title.add_column(justify="right", no_wrap=True)
         title.add_row(Text(self.title, style="bold"), Text(human_duration(shot.elapsed), style="dim"))
+        yield title
+        if self.note:
+            yield Text(self.note, style="yellow")
         bars = Table.grid(padding=(0, 1))
         bars.add_column(no_wrap=True, min_width=9)
         bars.add_column(width=24)
         bars.add_column(justify="right", no_wrap=True)
         bars.add_column(no_wrap=True)
-        for stage in shot.stages:
-            failed = Text(f"{stage.failed} failed", style="red") if stage.failed else ""
-            bars.add_row(stage.name, _bar(stage.built, stage.total), f"{stage.built}/{stage.total}", failed)
-        bars.add_row("cells", _bar(shot.done, shot.total), f"{shot.done}/{shot.total}")
-        return [title, Text(self.note, style="yellow"), bars] if self.note else [title, bars]
+        rows = [(stage.name, stage.built, stage.total, stage.failed) for stage in shot.stages]
+        for name, done, total, failed in (*rows, ("cells", shot.done, shot.total, 0)):
+            bar = ProgressBar(total=max(total, 1), completed=done, width=24)
+            bars.add_row(name, bar, f"{done}/{total}", Text(f"{failed} failed", style="red") if failed else "")
+        yield bars
 
-    def _cells(self) -> list[RenderableType]:
+    def _cells(self) -> Iterator[RenderableType]:
         shot = self.shot
         counts = Text(f"{shot.done} done")
         if shot.before:
             counts.append(f" ({shot.before} of them before)")
         counts.append(f", {len(shot.running)} running, {shot.waiting} waiting, ")
         counts.append(f"{shot.failed} failed", style="red" if shot.failed else "")
-        lines = [counts]
+        yield counts
         if shot.left:
             rate = f"{shot.rate_text}, " if shot.rate else ""
             until = f", until {_time_text(self.now + shot.eta, self.now)}" if shot.has_estimate else ""
-            lines.append(Text(f"{rate}{shot.phase or shot.eta_text + until}"))
+            yield Text(f"{rate}{shot.phase or shot.eta_text + until}")
         if shot.memory is not None:
-            lines.append(Text(f"memory {shot.memory.summary}", style="dim"))
-        lines += [Text(gpu.summary, style="dim") for gpu in shot.gpus]
-        return list(lines)
+            yield Text(f"memory {shot.memory.summary}", style="dim")
+        for gpu in shot.gpus:
+            yield Text(gpu.summary, style="dim")
 
-    def _failures(self) -> list[RenderableType]:
-        parts = []
+    def _failures(self) -> Iterator[RenderableType]:
         for failure in self.shot.failures:
-            parts.append(Text(f"failed: {failure.name}", style="red", no_wrap=True, overflow="ellipsis"))
-            parts.append(Text(f"  {failure.error}", style="red", no_wrap=True, overflow="ellipsis"))
+            yield Text(f"failed: {failure.name}", style="red", no_wrap=True, overflow="ellipsis")
+            yield Text(f"  {failure.error}", style="red", no_wrap=True, overflow="ellipsis")
             if failure.log:
-                parts.append(Text(failure.log, overflow="fold"))  # never cut, so that it can be copied
-        return list(parts)
+                yield Text(failure.log, overflow="fold")  # never cut, so that it can be copied
 
 
 def in_progress_table(items: tuple[InProgress, ...], lines: int) -> RenderableType:
@@ -108,10 +108,6 @@ def in_progress_table(items: tuple[InProgress, ...], lines: int) -> RenderableTy
     return table
 
 
-def _bar(done: int, total: int) -> ProgressBar:
-    return ProgressBar(total=max(total, 1), completed=done, width=24)
-
-
 def _time_text(then: float, now: float) -> str:
     """The time of day, with the date when it is more than a day away."""
-    return time.strftime("%H:%M" if then - now < _DAY_SECONDS else "%a %d %b, %H:%M", time.localtime(then))
+    return time.strftime("%H:%M" if then - now < 24 * 3600 else "%a %d %b, %H:%M", time.localtime(then))

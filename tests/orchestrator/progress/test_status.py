@@ -17,10 +17,9 @@ from orchestrator.core.events import CellEvent
 from orchestrator.planning.cell_counts import CellCounts
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
-from orchestrator.progress.grid_state import read_grid_state
 from orchestrator.progress.snapshot import Snapshot
 from orchestrator.progress.status_file import StatusFile, read_status, read_statuses
-from orchestrator.progress.status_view import status_view, store_view, watch
+from orchestrator.progress.status_view import read_grid_state, status_view, store_view, watch
 from orchestrator.store import Store
 from orchestrator.store.files import Files
 from orchestrator.store.results import Failure
