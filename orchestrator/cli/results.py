@@ -27,8 +27,7 @@ def results(
 
     It has one row for each finished cell and test split. docs/results.md describes the columns.
     """
-    from orchestrator.sharing.formats import FORMATS
-    from orchestrator.sharing.frames import result_rows
+    from orchestrator.sharing.frames import FORMATS, result_rows
     from orchestrator.sharing.grid_listing import list_grid
     from orchestrator.store import Store
 

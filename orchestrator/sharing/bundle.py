@@ -11,13 +11,13 @@
 ``results/``, ``failures/``
     the stored records and predictions, unchanged;
 ``rows.csv``, ``tables/``, ``verdict.json``
-    what :mod:`orchestrator.sharing.derived` computes from these. ``verify`` computes it again.
+    what :func:`derived_files` computes from these. ``verify`` computes it again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from orchestrator import __version__
-from orchestrator.analysis.rows import labels_of
+from orchestrator.analysis.rows import labels_of, row_list
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import Cell
 from orchestrator.core.recipes import SourceRecipe
@@ -34,11 +34,15 @@ from orchestrator.core.text_limit import TextLimit
 from orchestrator.grid import Grid
 from orchestrator.planning.plan import Plan
 from orchestrator.planning.text_limits import text_limits
+from orchestrator.report.analysis.study import study_of
+from orchestrator.report.registry import panel_tables, study_tables
+from orchestrator.report.tables.formats import FILE_FORMATS
 from orchestrator.sharing.bundle_file import write_bundle
-from orchestrator.sharing.derived import Measured, derived_files
+from orchestrator.sharing.frames import finished_results, to_csv
 from orchestrator.store import Store
+from orchestrator.store.predictions import StoredPredictions
 from orchestrator.store.results import Result
-from orchestrator.util.errors import UserError
+from orchestrator.util.identity import slug
 
 CELLS, TEXT_LIMITS = "cells.json", "text_limits.json"
 
@@ -63,11 +67,9 @@ def make_bundle(plan: Plan, files: Iterable[Path], store: Store, path: Path) -> 
     Raises ``UserError`` if no cell has finished, or if the file cannot be written.
     """
     grid = plan.grid
-    results, _ = store.read_results(grid.cells)
-    if not results:
-        raise UserError(f"no cell of {grid.name} has finished", where=store.url, hint=f"run: grid {grid.name}")
-    predictions = store.read_predictions(results)
     labels = labels_of(grid.cells, grid.label)
+    results = finished_results(store, grid.name, labels)
+    predictions = store.read_predictions(results)
     content = {f"grid/{number}-{file.name}": file.read_bytes() for number, file in enumerate(files)}
     content["catalog.json"] = _json(_catalog_entries(grid, plan.catalog))
     content[CELLS] = _json(_cell_records(grid, labels))
@@ -76,9 +78,48 @@ def make_bundle(plan: Plan, files: Iterable[Path], store: Store, path: Path) -> 
     content |= {f"failures/{failure.id}.json": failure.to_json().encode() for failure in failures}
     limits = text_limits(plan, store)
     content[TEXT_LIMITS] = _json([asdict(limit) for limit in limits])
-    content |= derived_files(Measured(grid.cells, labels, results, predictions, limits, grid.smallest_difference))
+    content |= derived_files(grid.cells, labels, results, predictions, limits, grid.smallest_difference)
     write_bundle(path, _manifest(grid, results), content)
     return BundleSummary(len(grid.cells), len(results), len(failures), path.stat().st_size)
+
+
+def derived_files(
+    cells: Sequence[Cell],
+    labels: Mapping[str, str],
+    results: Sequence[Result],
+    predictions: Mapping[str, Sequence[StoredPredictions]],
+    limits: Sequence[TextLimit],
+    smallest_difference: float,
+) -> dict[str, bytes]:
+    """``rows.csv``, ``verdict.json`` and the report's tables, ``tables/*.csv``, by name.
+
+    Left out are the tables that need more than results: of failures, of source models, and of the paper's numbers.
+
+    Args:
+        cells: the grid's cells, in its order.
+        labels: cell id -> the name of its method in tables.
+        predictions: by cell id, of the results that have some.
+        limits: the datasets whose class words the text tower cannot tell apart.
+        smallest_difference: the smallest difference that matters, in points.
+    """
+    study = study_of(
+        results=results,
+        failures=(),
+        planned=cells,
+        label_of=lambda cell: labels[cell.id],
+        read_predictions=lambda asked: {
+            result.cell.id: predictions[result.cell.id] for result in asked if result.cell.id in predictions
+        },
+        text_limits=limits,
+        smallest_difference=smallest_difference,
+    )
+    tables = [table for panel in study.panels for own in panel_tables(study, panel).values() for table in own]
+    tables += [table for own in study_tables(study).values() for table in own]
+    return {
+        "rows.csv": to_csv(row_list(results, labels)),
+        "verdict.json": _json(study.verdict_records()) + b"\n",
+        **{f"tables/{slug(table.name)}.csv": FILE_FORMATS["csv"](table).encode() for table in tables},
+    }
 
 
 def _manifest(grid: Grid, results: Iterable[Result]) -> dict[str, Any]:
@@ -143,7 +184,7 @@ def _records(store: Store, results: Iterable[Result]) -> dict[str, bytes]:
 
 
 def read_cells(content: bytes) -> dict[str, tuple[Cell, str]]:
-    """Cell id -> (cell, label) of ``cells.json``. Raises ``ValueError`` if it is damaged or an id is wrong."""
+    """Cell id -> (cell, label) of ``cells.json``, at least one. Raises ``ValueError`` if it is damaged."""
     try:
         found = {}
         for record in json.loads(content)["cells"]:
@@ -151,6 +192,8 @@ def read_cells(content: bytes) -> dict[str, tuple[Cell, str]]:
             if cell.id != record["id"]:
                 raise ValueError(f"the cell called {record['id']} is {cell.id}")
             found[cell.id] = cell, str(record["label"])
+        if not found:
+            raise ValueError("it names no cells")
         return found
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it cannot be read: {type(error).__name__} {error}") from None

@@ -81,19 +81,11 @@ def read_bundle(path: Path) -> BundleFile:
             for name in archive.namelist():
                 try:
                     found[name] = archive.read(name)
-                except (
-                    zipfile.BadZipFile,
-                    zlib.error,
-                    EOFError,
-                    NotImplementedError,
-                    RuntimeError,
-                    ValueError,
-                ) as error:
+                except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
                     problems.append(Problem(name, f"it is damaged: {error}"))
     except (zipfile.BadZipFile, ValueError, OSError) as error:
-        return BundleFile(
-            {}, {}, (Problem("archive", f"it is no bundle, or its table of contents is damaged: {error}"),)
-        )
+        what = f"it is no bundle, or its table of contents is damaged: {error}"
+        return BundleFile({}, {}, (Problem("archive", what),))
     manifest = _manifest(found.pop(MANIFEST, None))
     if manifest is None:
         if all(problem.file != MANIFEST for problem in problems):

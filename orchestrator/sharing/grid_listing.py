@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.analysis.rows import labels_of
 from orchestrator.catalog import dataset_ref, load_catalog
@@ -27,18 +27,13 @@ from orchestrator.store.files import Files
 from orchestrator.store.node_cache import cache_folder
 
 if TYPE_CHECKING:
-    from orchestrator.catalog import Catalog
+    from orchestrator.catalog import Catalog, DatasetEntry
     from orchestrator.grid import Grid
     from orchestrator.store import Store
 
 _PROJECT = Path(__file__).resolve().parents[2]
 CACHED_LISTINGS = 50
 """Number of listings in the cache; older ones are removed."""
-
-_MIN_GAIN = "min_gain"
-
-FileState = tuple[int, int]
-"""Size, and modification time in nanoseconds."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +69,13 @@ def list_grid(
 
     Raises ``UserError`` for a grid or a catalog that is wrong.
     """
-    cached = _cached(_key(grid, catalog_files, data_root, overrides), catalog_files, data_root)
-    if cached is not None:
-        return cached
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        record = json.loads(Files(cache_folder()).read(_key(grid, catalog_files, data_root, overrides)))
+        made_from = record["made_from"]
+        datasets = made_from["datasets"]
+        known = load_catalog(catalog_files).datasets if datasets else {}
+        if made_from == _made_from(made_from["files"], {name: known[name] for name in datasets}, data_root):
+            return GridListing(record["name"], record["title"], record["labels"])
     from orchestrator.artifacts.source_model import source_gain
     from orchestrator.grid import load_grid
     from orchestrator.grid.sources import unknown_gain
@@ -104,17 +103,16 @@ def cache_listing(
 
     listing = GridListing(grid.name, grid.title, labels_of(grid.cells, grid.label))
     files = grid_files(source)
-    if any(_MIN_GAIN in text for text in (*overrides, *(path.read_text(encoding="utf-8") for path in files))):
+    if any("min_gain" in text for text in (*overrides, *(path.read_text(encoding="utf-8") for path in files))):
         return listing
     files += map(Path, catalog_files)
     files += [weights_path(entry) for entry in catalog.backbones.values() if entry.weights.file is not None]
-    states = {str(path.absolute()): _state(path) for path in files}
-    datasets = [name for name, entry in grid.datasets.items() if not entry.is_bundled]
-    digests = _dataset_digests(datasets, catalog, data_root)
-    record = {"project": _project_state(), "files": states, "datasets": digests, **asdict(listing)}
+    datasets = {name: entry for name, entry in grid.datasets.items() if not entry.is_bundled}
+    made_from = _made_from([str(path.absolute()) for path in files], datasets, data_root)
     with contextlib.suppress(OSError):
         cache = Files(cache_folder())
-        cache.write(_key(source, catalog_files, data_root, overrides), json.dumps(record).encode())
+        content = json.dumps({"made_from": made_from, **asdict(listing)}).encode()
+        cache.write(_key(source, catalog_files, data_root, overrides), content)
         listed = cache.versions("grids")
         for name in sorted(listed, key=lambda name: listed[name].written)[:-CACHED_LISTINGS]:
             cache.remove(f"grids/{name}")
@@ -129,42 +127,30 @@ def _key(grid: str, catalog_files: Sequence[str], data_root: Path | None, overri
     return f"grids/{hashlib.sha256(text.encode()).hexdigest()}.json"
 
 
-def _cached(key: str, catalog_files: Sequence[str], data_root: Path | None) -> GridListing | None:
-    """The listing in the cache; ``None`` if there is none, or if something has changed since it was made."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        record = json.loads(Files(cache_folder()).read(key))
-        unchanged = all(_state(Path(path)) == tuple(state or ()) for path, state in record["files"].items())
-        if not unchanged or record["project"] != _project_state():
-            return None
-        datasets = record["datasets"]
-        if not datasets or _dataset_digests(datasets, load_catalog(catalog_files), data_root) == datasets:
-            return GridListing(record["name"], record["title"], record["labels"])
-    return None
+def _made_from(files: Iterable[str], datasets: Mapping[str, DatasetEntry], data_root: Path | None) -> dict[str, Any]:
+    """The state of everything a listing depends on: the project, the grid's other files, and its own datasets.
 
-
-def _dataset_digests(names: Iterable[str], catalog: Catalog, data_root: Path | None) -> dict[str, str]:
-    """The digests that stand for datasets in the identity of cells: a new image in a folder changes them."""
-    return {name: dataset_ref(catalog.datasets[name], data_root).digest for name in names}
-
-
-def _state(path: Path) -> FileState | tuple[()]:
-    """Size and modification time of a file; empty if it does not exist."""
-    try:
-        found = path.stat()
-    except OSError:
-        return ()
-    return found.st_size, found.st_mtime_ns
-
-
-def _project_state() -> str:
-    """A digest of the names, sizes and modification times of the project's code, grids and catalog."""
+    The digest of a dataset stands for it in the identity of cells: a new image in a folder changes it.
+    """
     folders = (_PROJECT / "bolt", _PROJECT / "orchestrator", grids_folder())
-    states = sorted((str(path), *_state(path)) for folder in folders for path in _files(folder))
-    return hashlib.sha256(json.dumps(states).encode()).hexdigest()
+    project = sorted((path, _state(path)) for folder in folders for path in _files(folder))
+    return {
+        "project": hashlib.sha256(json.dumps(project).encode()).hexdigest(),
+        "files": {path: _state(path) for path in files},
+        "datasets": {name: dataset_ref(entry, data_root).digest for name, entry in datasets.items()},
+    }
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _state(path: str) -> list[int]:
+    """Size and modification time in nanoseconds of a file; empty if it does not exist."""
+    with contextlib.suppress(OSError):
+        found = os.stat(path)
+        return [found.st_size, found.st_mtime_ns]
+    return []
+
+
+def _files(folder: Path) -> Iterator[str]:
     """The files of a folder and its sub-folders, without compiled ones."""
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name != "__pycache__"]
-        yield from (Path(place, name) for name in names)
+        yield from (os.path.join(place, name) for name in names)

@@ -118,14 +118,18 @@ def _check_stores(store: Store, other: Store) -> None:
         raise UserError("there are no results to take over", where=other.url, hint="give the folder of a store")
 
 
-def _adapter_names(files: Files) -> dict[str, tuple[str, ...]]:
-    """Cell id -> file names of its adapter, for the complete adapters of a store."""
+def _adapter_names(files: Files) -> dict[str, list[str]]:
+    """Cell id -> file names of its adapter, the index last, for the complete adapters of a store."""
     found: dict[str, list[str]] = {}
     for path in files.versions("adapters"):
         cell_id, _, name = path.partition("/")
         if name and "/" not in name and not name.startswith("."):
             found.setdefault(cell_id, []).append(name)
-    return {cell_id: tuple(sorted(names)) for cell_id, names in found.items() if ADAPTER_INDEX in names}
+    return {
+        cell_id: sorted(names, key=lambda name: name == ADAPTER_INDEX)
+        for cell_id, names in found.items()
+        if ADAPTER_INDEX in names
+    }
 
 
 def _read(files: Files, cell_ids: Sequence[str], adapters: Mapping[str, Sequence[str]]) -> Iterator[_Entry]:
@@ -152,16 +156,13 @@ def _is_intact(adapter: Mapping[str, bytes]) -> bool:
 def _merge_cell(store: Store, entry: _Entry, mine: Result | None) -> Literal["taken", "same"] | Problem:
     """Take one cell over, or say why not. ``mine``: the result that the store has."""
     try:
-        result = _checked(entry)
+        result = Result.of_cell(entry.cell_id, entry.result)
+        checked_predictions(entry.predictions, result)
     except ValueError as error:
         return Problem(entry.cell_id, "damaged", str(error))
-    if mine is not None:
-        reason = _difference(mine, result)
-        if reason:
-            return Problem(entry.cell_id, "conflict", reason)
-    if entry.adapter:
-        files = {name: entry.adapter[name] for name in entry.adapter if name != ADAPTER_INDEX}
-        store.write_adapter(entry.cell_id, {**files, ADAPTER_INDEX: entry.adapter[ADAPTER_INDEX]})
+    if mine is not None and (reason := _difference(mine, result)):
+        return Problem(entry.cell_id, "conflict", reason)
+    store.write_adapter(entry.cell_id, entry.adapter)
     if mine is not None:
         return "same"
     name = f"results/{entry.cell_id}"
@@ -171,13 +172,6 @@ def _merge_cell(store: Store, entry: _Entry, mine: Result | None) -> Literal["ta
         return _merge_cell(store, replace(entry, adapter={}), store.read_result(entry.cell_id))
     store.files.remove(f"failures/{entry.cell_id}.json")
     return "taken"
-
-
-def _checked(entry: _Entry) -> Result:
-    """The result of an entry. Raises ``ValueError`` if the result or its predictions are damaged."""
-    result = Result.of_cell(entry.cell_id, entry.result)
-    checked_predictions(entry.predictions, result)
-    return result
 
 
 def _difference(mine: Result, theirs: Result) -> str:

@@ -23,7 +23,7 @@ from orchestrator.execution.run import build_artifacts
 from orchestrator.grid import Grid, SourcePlan
 from orchestrator.planning.checks import check_inputs
 from orchestrator.planning.plan import Plan, PlannedArtifact, source_models
-from orchestrator.sharing.bundle import CELLS, read_cells
+from orchestrator.sharing.bundle import CELLS
 from orchestrator.sharing.bundle_file import read_bundle
 from orchestrator.sharing.verify import read_records
 from orchestrator.store.predictions import StoredPredictions, parse_predictions
@@ -64,13 +64,10 @@ def rerun_bundle(path: Path, settings: RunSettings, limit: int, seed: int = 0) -
     are not those of the bundle.
     """
     bundle = read_bundle(path)
-    if bundle.problems:
-        first = bundle.problems[0]
-        raise UserError(f"the bundle is not intact: {first.what}", where=first.file, hint="see: bundle verify")
-    cells = read_cells(bundle.files[CELLS])
-    results, predictions, problems = read_records(bundle, cells)
+    cells, results, predictions, problems = read_records(bundle)
     if problems:
-        raise UserError(problems[0].what, where=problems[0].file, hint="see: bundle verify")
+        file, what = problems[0].file, problems[0].what
+        raise UserError(f"the bundle is not intact: {what}", where=file, hint="see: bundle verify")
     drawn = random.Random(seed).sample(results, min(limit, len(results)))
     loaded = LoadedArtifacts(settings)
     _check_identities(drawn, loaded)

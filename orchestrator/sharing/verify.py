@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from orchestrator.core.cell import Cell
-from orchestrator.sharing.bundle import CELLS, TEXT_LIMITS, read_cells, read_text_limits
+from orchestrator.sharing.bundle import CELLS, TEXT_LIMITS, derived_files, read_cells, read_text_limits
 from orchestrator.sharing.bundle_file import MANIFEST, BundleFile, Problem, read_bundle
-from orchestrator.sharing.derived import Measured, derived_files, first_difference
 from orchestrator.store.predictions import StoredPredictions, checked_predictions
 from orchestrator.store.results import Result
+
+TOLERANCE = 1e-9
+"""Relative difference up to which two numbers count as equal: another processor may round a sum otherwise."""
 
 
 @dataclass(frozen=True)
@@ -36,74 +44,118 @@ class Verification:
 def verify_bundle(path: Path) -> Verification:
     """Check a bundle. Raises ``UserError`` if there is no such file."""
     bundle = read_bundle(path)
-    problems = list(bundle.problems)
-    cells: dict[str, tuple[Cell, str]] = {}
-    results: list[Result] = []
+    cells, results, predictions, problems = read_records(bundle)
     computed: dict[str, bytes] = {}
-    if CELLS in bundle.files:
+    if not problems:
+        smallest = bundle.manifest.get("smallest_difference", 0)
+        if type(smallest) not in (int, float) or not smallest > 0:
+            problems.append(Problem(MANIFEST, "smallest_difference is not a number above zero"))
         try:
-            cells = read_cells(bundle.files[CELLS])
+            limits = read_text_limits(bundle.files.get(TEXT_LIMITS, b""))
         except ValueError as error:
-            problems.append(Problem(CELLS, str(error)))
-    if cells:
-        results, predictions, wrong = read_records(bundle, cells)
-        problems += wrong
-        measured = _measured(bundle, cells, results, predictions)
-        if isinstance(measured, Problem):
-            problems.append(measured)
-        elif not problems:
-            computed = derived_files(measured)
-            for name, content in computed.items():
-                if name not in bundle.files:
-                    problems.append(Problem(name, "it is missing"))
-                elif difference := first_difference(name, bundle.files[name], content):
-                    problems.append(Problem(name, difference))
-            for name in bundle.files:
-                if name.startswith("tables/") and name not in computed:
-                    problems.append(Problem(name, "the results give no such table"))
-    elif not problems:
-        problems.append(Problem(CELLS, "it is missing, or it names no cells"))
+            problems.append(Problem(TEXT_LIMITS, str(error) if TEXT_LIMITS in bundle.files else "it is missing"))
+    if not problems:
+        labels = {cell_id: label for cell_id, (_, label) in cells.items()}
+        measured = [cell for cell, _ in cells.values()]
+        computed = derived_files(measured, labels, results, predictions, limits, float(smallest))
+        problems += _differences(bundle.files, computed)
     grid, project = str(bundle.manifest.get("grid", "?")), bundle.manifest.get("project")
     version = str(project.get("version", "?")) if isinstance(project, dict) else "?"
     return Verification(grid, version, len(cells), len(results), tuple(computed), tuple(problems))
 
 
 def read_records(
-    bundle: BundleFile, cells: Mapping[str, tuple[Cell, str]]
-) -> tuple[list[Result], dict[str, tuple[StoredPredictions, ...]], list[Problem]]:
-    """The results of a bundle in the order of ``cells``, their predictions by cell id, and what is wrong in them."""
-    results, predictions, problems = {}, {}, []
-    for name, content in bundle.files.items():
-        folder, _, file = name.partition("/")
-        cell_id, _, ending = file.rpartition(".")
-        if folder != "results" or ending != "json":
-            continue
+    bundle: BundleFile,
+) -> tuple[dict[str, tuple[Cell, str]], list[Result], dict[str, tuple[StoredPredictions, ...]], list[Problem]]:
+    """The records of a bundle, and everything that is wrong with its files and records.
+
+    Returns:
+        Cell id -> (cell, label); the results in the order of the cells; cell id -> predictions; the problems.
+    """
+    cells: dict[str, tuple[Cell, str]] = {}
+    results, predictions, problems = {}, {}, list(bundle.problems)
+    if CELLS in bundle.files:
         try:
-            result = Result.from_json(content.decode("utf-8", "replace"))
+            cells = read_cells(bundle.files[CELLS])
+        except ValueError as error:
+            problems.append(Problem(CELLS, str(error)))
+    elif not problems:
+        problems.append(Problem(CELLS, "it is missing"))
+    for file, content in bundle.files.items():
+        if not cells or not file.startswith("results/") or not file.endswith(".json"):
+            continue
+        cell_id = file.removeprefix("results/").removesuffix(".json")
+        try:
+            result = Result.of_cell(cell_id, content)
             if cell_id not in cells or result.cell != cells[cell_id][0]:
-                raise ValueError(f"it is the result of {result.cell.id}, which is no cell of that name in {CELLS}")
+                raise ValueError(f"{CELLS} has no such cell")
             if result.predictions is not None:
-                file = f"{cell_id}.npz"
-                predictions[cell_id] = checked_predictions(bundle.files.get(f"results/{file}"), result)
+                file = f"results/{cell_id}.npz"
+                predictions[cell_id] = checked_predictions(bundle.files.get(file), result)
             results[cell_id] = result
         except ValueError as error:
-            problems.append(Problem(f"results/{file}", str(error)))
-    return [results[cell_id] for cell_id in cells if cell_id in results], predictions, problems
+            problems.append(Problem(file, str(error)))
+    return cells, [results[cell_id] for cell_id in cells if cell_id in results], predictions, problems
 
 
-def _measured(
-    bundle: BundleFile,
-    cells: Mapping[str, tuple[Cell, str]],
-    results: list[Result],
-    predictions: Mapping[str, tuple[StoredPredictions, ...]],
-) -> Measured | Problem:
-    """What the tables are computed from, or what is wrong with it."""
-    smallest = bundle.manifest.get("smallest_difference")
-    if isinstance(smallest, bool) or not isinstance(smallest, int | float) or not smallest > 0:
-        return Problem(MANIFEST, "smallest_difference is not a number")
+def _differences(stored: Mapping[str, bytes], computed: Mapping[str, bytes]) -> Iterator[Problem]:
+    """Where the stored tables and verdicts are not the computed ones. Numbers may differ by :data:`TOLERANCE`."""
+    for name, content in computed.items():
+        if name not in stored:
+            yield Problem(name, "it is missing")
+        elif stored[name] != content and (difference := _first_difference(name, stored[name], content)):
+            yield Problem(name, difference)
+    for name in stored:
+        if name.startswith("tables/") and name not in computed:
+            yield Problem(name, "the results give no such table")
+
+
+def _first_difference(name: str, stored: bytes, computed: bytes) -> str:
+    """Where a stored file differs from the computed one, in one line; empty if they say the same."""
     try:
-        limits = read_text_limits(bundle.files.get(TEXT_LIMITS, b""))
+        if name.endswith(".json"):
+            return _json_difference("", json.loads(stored), json.loads(computed))
+        return _csv_difference(stored.decode(), computed.decode())
     except ValueError as error:
-        return Problem(TEXT_LIMITS, str(error) if TEXT_LIMITS in bundle.files else "it is missing")
-    labels = {cell_id: label for cell_id, (_, label) in cells.items()}
-    return Measured([cell for cell, _ in cells.values()], labels, results, predictions, limits, float(smallest))
+        return f"it cannot be read: {error}"
+
+
+def _csv_difference(stored: str, computed: str) -> str:
+    columns: list[str] = []
+    pairs = zip_longest(csv.reader(io.StringIO(stored)), csv.reader(io.StringIO(computed)))
+    for number, (left, right) in enumerate(pairs, start=1):
+        if left is None or right is None:
+            return f"line {number} is {'missing' if left is None else 'one too many'}"
+        for column, (value, expected) in enumerate(zip_longest(left, right)):
+            if not _equal(value, expected):
+                heading = columns[column] if column < len(columns) else f"column {column + 1}"
+                return f"line {number}, {heading}: {value} is written, {expected} is computed"
+        columns = columns or right
+    return ""
+
+
+def _json_difference(path: str, stored: Any, computed: Any) -> str:
+    if isinstance(stored, dict) and isinstance(computed, dict) and stored.keys() == computed.keys():
+        pairs = [(f"{path}.{key}" if path else key, stored[key], computed[key]) for key in computed]
+    elif isinstance(stored, list) and isinstance(computed, list) and len(stored) == len(computed):
+        pairs = [(f"{path}[{index}]", *both) for index, both in enumerate(zip(stored, computed, strict=True))]
+    elif _equal(stored, computed):
+        return ""
+    else:
+        return f"{path or 'it'}: {_short(stored)} is written, {_short(computed)} is computed"
+    return next((found for pair in pairs if (found := _json_difference(*pair))), "")
+
+
+def _equal(stored: Any, computed: Any) -> bool:
+    """Whether two values are equal, or two numbers nearly so. Numbers of a CSV file are texts."""
+    if stored == computed:
+        return True
+    try:
+        return math.isclose(float(stored), float(computed), rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+    except (TypeError, ValueError):
+        return False
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:77]}..."
