@@ -89,16 +89,15 @@ def _close(verdict: Verdict) -> list[str]:
 def _clause(verdict: Verdict, method: str, shown: Mapping[str, str]) -> tuple[str, str]:
     """The part of the sentence about one k: the words before and after "at k = 4"."""
     comparison, name = verdict.comparison, shown.get(method, method)
+    if comparison.outcome == "single":
+        return f"use {name}", "(no other method was measured)"
     rivals = [other for other in _close(verdict) if other != method]
-    if rivals:
-        relation = "are level" if comparison.outcome == "level" else "cannot be told apart yet"
-        listed = _listed([name, *_shortened([shown.get(rival, rival) for rival in rivals])])
-        return "", f"{listed} {relation} and {name} {_advantage(verdict, method, rivals)}"
-    others = [shown.get(other, other) for other in comparison.best_set if other != method]
-    if others:
-        verb = "is" if len(others) == 1 else "are"
-        return f"use {name}", f"although {_listed(_shortened(others))} {verb} not excluded"
-    return f"use {name}", "(no other method was measured)" if comparison.outcome == "single" else ""
+    others = rivals or [other for other in comparison.best_set if other != method]
+    if not others:
+        return f"use {name}", ""
+    verb = "may be" if comparison.outcome != "level" else "is" if len(others) == 1 else "are"
+    equal = f"{_listed(_shortened([shown.get(other, other) for other in others]))} {verb} as good"
+    return f"use {name}", f"({equal}, and {name} {_advantage(verdict, method, rivals)})" if rivals else f"({equal})"
 
 
 def _advantage(verdict: Verdict, method: str, rivals: Sequence[str]) -> str:
