@@ -1,21 +1,19 @@
 """Tracks with base and new classes: names the new classes after adaptation, and scores both groups.
 
-Shape legend: N test images, B batch, C classes, D embedding width.
+Shape legend: C classes, D embedding width.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from bolt.task.classifiers import Classifier, NoNewClasses
-from bolt.task.scoring import SCORING_BATCH, predict_classes
-from bolt.task.task import Adapted, cosine_classifier
+from bolt.task.task import Adapted
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.cells.evaluation import Scored, counted, evaluate, test_split
+from orchestrator.cells.evaluation import Scored, evaluate
 from orchestrator.core.cell import Cell
 from orchestrator.store.results import Evaluation
 from orchestrator.tracks import TRACKS
@@ -60,38 +58,8 @@ def evaluate_cell(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts) -> tupl
     base = adapted_classes(cell, classes)
     return (
         evaluate(cell, cell.dataset, adapted, loaded),
-        evaluate_group(cell, adapted, loaded, range(base), BASE_CLASSES),
-        evaluate_group(cell, adapted, loaded, range(base, classes), NEW_CLASSES),
-    )
-
-
-def evaluate_group(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts, group: range, name: str) -> Scored:
-    """Score on the test images of a group of classes, predicted among the classes of this group alone.
-
-    ``adapted`` classifies at least the classes up to the group's last one.
-    """
-    backbone, head_CD = loaded.backbone(cell.backbone), _head(cell, loaded)
-    split = test_split(cell, cell.dataset, loaded)
-    rows_N = ((split.labels_N >= group.start) & (split.labels_N < group.stop)).nonzero().flatten()
-    zero_shot = cosine_classifier(head_CD, backbone.logit_scale)
-
-    def frozen(start: int, stop: int) -> Tensor:
-        return torch.cat([split.frozen(row, row + 1) for row in rows_N[start:stop].tolist()])
-
-    def features(start: int, stop: int) -> Tensor:
-        if adapted.tower is None:
-            return frozen(start, stop)
-        pixels = torch.cat([split.pixels(row, row + 1) for row in rows_N[start:stop].tolist()])
-        return backbone.encode_images(pixels, adapted.tower, batch_size=SCORING_BATCH)
-
-    positions_N = rows_N if split.rows_N is None else split.rows_N[rows_N]
-    return counted(
-        name,
-        split.labels_N[rows_N],
-        positions_N,
-        predict_classes(len(rows_N), features, lambda x_BD: adapted.classify(x_BD)[:, group.start : group.stop]),
-        predict_classes(len(rows_N), frozen, lambda x_BD: zero_shot(x_BD)[:, group.start : group.stop]),
-        group,
+        evaluate(cell, cell.dataset, adapted, loaded, range(base), BASE_CLASSES),
+        evaluate(cell, cell.dataset, adapted, loaded, range(base, classes), NEW_CLASSES),
     )
 
 

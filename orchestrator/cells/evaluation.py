@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bolt.clip.augment import evaluation_view
 from bolt.clip.transfer import ReadAhead
 from bolt.methods import METHODS
 from bolt.task.scoring import Predictions, accuracy, predict_classes, scoring_batches
@@ -58,90 +57,76 @@ class Scored:
     predictions: StoredPredictions
 
 
-def evaluate(cell: Cell, dataset: DatasetRef, adapted: Adapted, loaded: LoadedArtifacts) -> Scored:
+def evaluate(
+    cell: Cell,
+    dataset: DatasetRef,
+    adapted: Adapted,
+    loaded: LoadedArtifacts,
+    group: range | None = None,
+    name: str = "",
+) -> Scored:
     """Score a cell's classifier on one dataset, and the frozen backbone on the same images.
 
     If the dataset has fewer classes than the head, and the protocol asks for it, the score among its own classes is
     given too.
+
+    Args:
+        group: score on the test images of these classes alone, predicted among these classes. ``adapted`` classifies
+            at least the classes up to the group's last one.
+        name: of the scored images in reports; the dataset's by default.
 
     Raises :class:`bolt.task.scoring.NonFiniteLogits` for logits that are not numbers, ``ValueError`` for more than
     ``MAX_CLASSES`` classes, and ``FileNotFoundError`` for an artifact that is not built.
     """
     backbone = loaded.backbone(cell.backbone)
     head_CD = loaded.get(Head(cell.backbone, cell.dataset, loaded.image_size(cell.backbone)))
-    split = _validation_split(cell, loaded) if scored_on_validation(cell) else test_split(cell, dataset, loaded)
-    labels = split.labels_N
-    total_C = torch.bincount(labels, minlength=len(head_CD))
-    partial = bool((total_C == 0).any()) and cell.protocol.ood_label_space == "both"
+    validation = scored_on_validation(cell)
+    split = _validation_split(cell, loaded) if validation else _test_split(cell, dataset, group, loaded)
+    classes = range(len(head_CD)) if group is None else group
+    if classes.stop > MAX_CLASSES:
+        raise ValueError(f"predictions are stored for {MAX_CLASSES:,} classes at most, and {dataset.name} has more")
+    labels_N = split.labels_N - classes.start
+    total_C = torch.bincount(labels_N, minlength=len(classes))
+    partial = group is None and bool((total_C == 0).any()) and cell.protocol.ood_label_space == "both"
     own_C = total_C > 0 if partial else None
 
+    def predict(features_of: Callable[[int, int], Tensor], classify: Callable[[Tensor], Tensor]) -> Predictions:
+        among = slice(classes.start, classes.stop)
+        return predict_classes(len(labels_N), features_of, lambda features_BD: classify(features_BD)[:, among], own_C)
+
     def predict_adapted() -> Predictions:
-        batches = scoring_batches(len(labels)) if adapted.tower is not None else []
-        with ReadAhead(lambda batch: split.pixels(*batch), batches, loaded.device) as pixels:
+        if adapted.tower is None:
+            return predict(split.frozen, adapted.classify)
+        with ReadAhead(lambda batch: split.pixels(*batch), scoring_batches(len(labels_N)), loaded.device) as pixels:
+            return predict(lambda *batch: backbone.encode_images(pixels(batch), adapted.tower), adapted.classify)
 
-            def features(start: int, stop: int) -> Tensor:
-                if adapted.tower is None:
-                    return split.frozen(start, stop)
-                return backbone.encode_images(pixels((start, stop)), adapted.tower)
-
-            return predict_classes(len(labels), features, adapted.classify, own_C)
-
-    def predict_zero_shot() -> Predictions:
-        return predict_classes(len(labels), split.frozen, cosine_classifier(head_CD, backbone.logit_scale), own_C)
-
-    def cached(key: Hashable, predict: Callable[[], Predictions]) -> Predictions:
-        """What ``predict`` gives; cached for cells with an equal key, unless the seeds have other test images."""
+    def cached(key: Hashable, make: Callable[[], Predictions]) -> Predictions:
+        """What ``make`` gives; cached for cells with an equal key, unless other cells have other test images."""
         if key is None or split.rows_N is not None:
-            return predict()
+            return make()
         whole_key = cell.track, cell.protocol, cell.backbone, cell.dataset, dataset, key
-        return loaded.cached(Predictions, whole_key, predict, KEPT_PREDICTIONS)
+        return loaded.cached(Predictions, whole_key, make, KEPT_PREDICTIONS)
 
     found = cached(None if adapted.source_key is None else (cell.sources, adapted.source_key), predict_adapted)
-    zero_shot = cached("zero-shot", predict_zero_shot)
-    return counted(dataset.name, labels, split.rows_N, found, zero_shot, range(len(head_CD)), partial=partial)
-
-
-def counted(
-    name: str,
-    labels_N: Tensor,
-    rows_N: Tensor | None,
-    found: Predictions,
-    zero_shot: Predictions,
-    classes: range,
-    *,
-    partial: bool = False,
-) -> Scored:
-    """The score that predictions give, and the predictions in the types that are stored.
-
-    Args:
-        name: of the test split, for reports.
-        labels_N, rows_N: as in :class:`TestSplit`.
-        found, zero_shot: predictions of the adapted classifier and of the frozen backbone, counted from the first of
-            ``classes``.
-        classes: the classes that were predicted among; all labels are among them.
-        partial: whether to give the accuracies among the split's own classes too.
-    """
-    if classes.stop > MAX_CLASSES:
-        raise ValueError(f"predictions are stored for {MAX_CLASSES:,} classes at most, and {name} has more")
-    own_N = labels_N - classes.start
-    total_C = torch.bincount(own_N, minlength=len(classes))
-    correct_C = torch.bincount(own_N[found.all_classes == own_N], minlength=len(classes))
+    text_head = cosine_classifier(head_CD, backbone.logit_scale)
+    zero_shot = cached("zero-shot", lambda: predict(split.frozen, text_head))
+    correct_C = torch.bincount(labels_N[found.all_classes == labels_N], minlength=len(classes))
     evaluation = Evaluation(
-        dataset=name,
-        accuracy=accuracy(found.all_classes, own_N),
+        dataset=name or dataset.name,
+        accuracy=accuracy(found.all_classes, labels_N),
         correct=int(correct_C.sum()),
         total=len(labels_N),
-        accuracy_zero_shot=accuracy(zero_shot.all_classes, own_N),
+        accuracy_zero_shot=accuracy(zero_shot.all_classes, labels_N),
         per_class=tuple((int(c), int(n)) for c, n in zip(correct_C, total_C, strict=True)),
-        accuracy_own_classes=accuracy(found.own_classes, own_N) if partial else None,
-        accuracy_zero_shot_own_classes=accuracy(zero_shot.own_classes, own_N) if partial else None,
+        accuracy_own_classes=accuracy(found.own_classes, labels_N) if partial else None,
+        accuracy_zero_shot_own_classes=accuracy(zero_shot.own_classes, labels_N) if partial else None,
     )
     predictions = StoredPredictions(
-        name,
-        labels=labels_N.numpy().astype(np.uint16),
+        evaluation.dataset,
+        labels=split.labels_N.numpy().astype(np.uint16),
         predicted=(found.all_classes + classes.start).numpy().astype(np.uint16),
         probability=(found.probability * FULL_PROBABILITY).round().numpy().astype(np.uint8),
-        rows=None if rows_N is None else rows_N.numpy().astype(np.uint32),
+        rows=None if split.rows_N is None else split.rows_N.numpy().astype(np.uint32),
     )
     return Scored(evaluation, predictions)
 
@@ -163,40 +148,44 @@ def target_labels(target: DatasetRef, dataset: DatasetRef, image_size: int, load
     return torch.tensor([number[name] for name in names])[labels]
 
 
-def test_split(cell: Cell, dataset: DatasetRef, loaded: LoadedArtifacts) -> TestSplit:
-    """The test split of a dataset, without the support if that was drawn from it."""
+def _test_split(cell: Cell, dataset: DatasetRef, group: range | None, loaded: LoadedArtifacts) -> TestSplit:
+    """The test split of a dataset, or its images of a group of classes; without the support if that is drawn from it.
+
+    The largest support is left out, so that every k is scored on the same images.
+    """
     size = loaded.image_size(cell.backbone)
     images = loaded.get(Images(dataset, "test", size))
-    labels = target_labels(cell.dataset, dataset, size, loaded)
-    frozen = loaded.get(TestFeatures(cell.backbone, dataset, size))
+    labels_N = target_labels(cell.dataset, dataset, size, loaded)
+    frozen_ND = loaded.get(TestFeatures(cell.backbone, dataset, size))
     drawn_here = TRACKS[cell.track].support_split(cell.protocol) == "test" and dataset == cell.dataset
-    if drawn_here and METHODS[cell.method.name].uses_support:
-        # The largest support is left out, so that every k is scored on the same images.
-        kept = torch.ones(len(labels), dtype=torch.bool)
-        kept[torch.from_numpy(loaded.get(support_images(cell, loaded.catalog)).indices)] = False
-        rows = kept.nonzero().flatten()
-        return TestSplit(
-            labels[rows],
-            rows,
-            lambda start, stop: torch.stack([images.image(row) for row in rows[start:stop].tolist()]),
-            lambda start, stop: frozen[rows[start:stop]].to(loaded.device),
-        )
-    return TestSplit(labels, None, images.batch, lambda start, stop: frozen[start:stop].to(loaded.device))
+    without_support = drawn_here and METHODS[cell.method.name].uses_support
+    if group is None and not without_support:
+        return TestSplit(labels_N, None, images.batch, lambda start, stop: frozen_ND[start:stop].to(loaded.device))
+    scored_N = torch.ones(len(labels_N), dtype=torch.bool)
+    if group is not None:
+        scored_N = (labels_N >= group.start) & (labels_N < group.stop)
+    if without_support:
+        scored_N[torch.from_numpy(loaded.get(support_images(cell, loaded.catalog)).indices)] = False
+    rows_N = scored_N.nonzero().flatten()
+    return TestSplit(
+        labels_N[rows_N],
+        rows_N,
+        lambda start, stop: torch.stack([images.image(row) for row in rows_N[start:stop].tolist()]),
+        lambda start, stop: frozen_ND[rows_N[start:stop]].to(loaded.device),
+    )
 
 
 def _validation_split(cell: Cell, loaded: LoadedArtifacts) -> TestSplit:
     """The tenth of the training split on which the authors of BOLT score their meta-learned start."""
     size = loaded.image_size(cell.backbone)
-    images = loaded.get(Images(cell.dataset, "train", size))
+    images, backbone = loaded.get(Images(cell.dataset, "train", size)), loaded.backbone(cell.backbone)
     rows_N = validation_tenth(len(images))
-    rows = rows_N.tolist()
-    backbone = loaded.backbone(cell.backbone)
 
     def pixels(start: int, stop: int) -> Tensor:
-        return torch.stack([evaluation_view(images.image(row), size) for row in rows[start:stop]])
+        return images.evaluation_views(rows_N[start:stop].tolist(), size)
 
     return TestSplit(
-        torch.from_numpy(images.labels)[rows],
+        torch.from_numpy(images.labels[rows_N]),
         torch.from_numpy(rows_N),
         pixels,
         lambda start, stop: backbone.encode_images(pixels(start, stop)),

@@ -23,11 +23,10 @@ from orchestrator.artifacts.required import CellArtifacts, cell_artifacts, confi
 from orchestrator.artifacts.stored_sources import StoredSources
 from orchestrator.artifacts.support_images import support_pool
 from orchestrator.artifacts.test_features import TestFeatures
-from orchestrator.cells.base_to_new import adapted_classes, evaluate_group
+from orchestrator.cells.base_to_new import adapted_classes
 from orchestrator.cells.evaluation import evaluate
 from orchestrator.core.cell import Cell
 from orchestrator.tracks import TRACKS
-from orchestrator.tracks.base_to_new import BASE_CLASSES
 
 KEPT_SOURCES = 2
 """Sets of sources that a process keeps with their bases, which take longer to compute than many a cell."""
@@ -48,6 +47,12 @@ def make_task(cell: Cell, loaded: LoadedArtifacts) -> Task:
     reads = cell_artifacts(cell, loaded.catalog)
     head_CD = loaded.get(reads.head)
     count = adapted_classes(cell, len(head_CD))
+    group = None if count == len(head_CD) else range(count)
+
+    def oracle(adapted: Adapted) -> float:
+        """Accuracy on the target's test images of the classes that the method is adapted to."""
+        return evaluate(cell, cell.dataset, adapted, loaded, group).evaluation.accuracy
+
     return Task(
         backbone=loaded.backbone(cell.backbone),
         head_CD=head_CD[:count],
@@ -57,7 +62,7 @@ def make_task(cell: Cell, loaded: LoadedArtifacts) -> Task:
         dataset=cell.dataset.name,
         seed=cell.seed,
         unlabelled=_unlabelled(cell, reads, loaded),
-        oracle=(lambda adapted: _accuracy(cell, adapted, loaded, count)) if cell.protocol.selects_on_test else None,
+        oracle=oracle if cell.protocol.selects_on_test else None,
         initial=loaded.get(reads.meta_start) if reads.meta_start else None,
         text=_class_text(reads, loaded, count) if method.trains_text(settings) else None,
         cuda_graphs=loaded.settings.cuda_graphs,
@@ -68,13 +73,6 @@ def _class_text(reads: CellArtifacts, loaded: LoadedArtifacts, class_count: int)
     """The names of the target's first ``class_count`` classes, and its prompts."""
     words = reads.head.words(loaded.artifact(reads.head.address))
     return replace(words, class_names=words.class_names[:class_count])
-
-
-def _accuracy(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts, count: int) -> float:
-    """Accuracy on the target's test images of the first ``count`` classes, those that the method is adapted to."""
-    if TRACKS[cell.track].base_classes is None:
-        return evaluate(cell, cell.dataset, adapted, loaded).evaluation.accuracy
-    return evaluate_group(cell, adapted, loaded, range(count), BASE_CLASSES).evaluation.accuracy
 
 
 def cell_sources(cell: Cell, loaded: LoadedArtifacts) -> StoredSources | None:
