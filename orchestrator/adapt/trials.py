@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from bolt.methods.common.candidates import parse_candidate
 from orchestrator.adapt.held_out_fold import HeldOutFold
 from orchestrator.adapt.own_images import OwnImages
-from orchestrator.artifacts.adopted_source import Source
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import loaded_artifacts
 from orchestrator.artifacts.required import required_artifacts
+from orchestrator.artifacts.source_model import Source
 from orchestrator.artifacts.spec import ArtifactSpec
 from orchestrator.artifacts.test_features import TestFeatures
 from orchestrator.catalog import Catalog, load_catalog

@@ -1,50 +1,53 @@
-"""Kind ``AdoptedSource``: an image tower from a checkpoint that another project fine-tuned."""
+"""Kind ``AdoptedSource``: an image tower from a checkpoint that another project fine-tuned, checked and converted."""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import Tensor
+
+from bolt.clip.checkpoint_conversion import ConvertedTower, convert_image_tower
+from bolt.clip.checkpoint_files import UnreadableCheckpoint, config_file
+from bolt.clip.checkpoint_reading import read_tensors
+from bolt.clip.huggingface import shape_from_config
 from bolt.clip.tensor_files import save_tensors
-from orchestrator.artifacts.examine_checkpoint import check_digest, examine_checkpoint
+from bolt.clip.tensor_names import TensorMismatch
+from bolt.clip.tower_shape import TowerShape
 from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.source_model import TOWER_FILE, SourceModel, source_address
-from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
-from orchestrator.catalog import Catalog
-from orchestrator.core.cell import BackboneRef, SourceRef
+from orchestrator.artifacts.source_model import TOWER_FILE, Source
+from orchestrator.catalog import CheckpointEntry, checkpoint_digest
+from orchestrator.core.cell import SourceRef
 from orchestrator.core.recipes import adopted_source
-from orchestrator.store import Artifact, Builder
+from orchestrator.store import Builder
+from orchestrator.util.errors import UserError
+
+FAR = 0.5
+"""A larger distance gets a warning. Fine-tuning moves a tower by a few per cent of its norm; two towers that were
+trained apart are about 1.4 norms apart."""
 
 
 @dataclass(frozen=True)
-class AdoptedSource(ArtifactSpec):
-    """An image tower converted from an adopted checkpoint: the same file as of a :class:`SourceModel`.
+class AdoptedSource(Source):
+    """An image tower converted from an adopted checkpoint: the same file as of a ``SourceModel``.
 
     Attributes:
         dataset: the name of the dataset it was fine-tuned on. No image of it is read.
         sha256: of the checkpoint, see :func:`orchestrator.catalog.checkpoint_entry.checkpoint_digest`.
     """
 
-    kind = "sources"
     title = "adopted checkpoints"
-    shrink_hint = "fewer backbones or sources"
     gpu_share = 0.5
 
-    backbone: BackboneRef
     dataset: str
     sha256: str
 
     @property
     def ref(self) -> SourceRef:
-        """The name that cells have for it."""
         return adopted_source(self.backbone, self.dataset, self.sha256)
-
-    @property
-    def address(self) -> str:
-        return source_address(self.backbone.name, self.ref)
-
-    def size_bytes(self, catalog: Catalog) -> int:
-        return FLOAT_BYTES * catalog.backbone(self.backbone.name).parameters
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Convert the checkpoint into ``tower.safetensors``.
@@ -64,10 +67,89 @@ class AdoptedSource(ArtifactSpec):
             notes=list(examined.notes),
         )
 
-    def load(self, artifact: Artifact, device: str) -> Path:
-        """The file of the tower's tensors by open_clip's visual names."""
-        return artifact.path(TOWER_FILE)
+
+@dataclass(frozen=True)
+class ExaminedCheckpoint:
+    """A checkpoint that can be a source.
+
+    Attributes:
+        converted: its image tower.
+        distance: norm of its task vector, relative to the norm of the pre-trained tower.
+        notes: remarks of the conversion, and a warning where the distance is that of another pre-training.
+    """
+
+    converted: ConvertedTower
+    distance: float
+    notes: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """The layout and the distance in one line."""
+        distance = f"{100 * self.distance:.2f} % of the pre-trained tower's norm away from it"
+        return f"{self.converted.layout}, {distance}"
 
 
-Source = SourceModel | AdoptedSource
-"""An image tower fine-tuned on one dataset, here or elsewhere."""
+def check_digest(entry: CheckpointEntry) -> None:
+    """Raise ``UserError`` if an adopted file is missing or is no longer the file that was adopted."""
+    where = f"checkpoints.{entry.backbone}.{entry.dataset}"
+    try:
+        found = checkpoint_digest(entry.path)
+    except UnreadableCheckpoint as error:
+        raise UserError(str(error), where=where) from None
+    if found != entry.sha256:
+        raise UserError(
+            f"{entry.file} is not the file that was adopted: its sha256 is {found}, the catalog says {entry.sha256}",
+            where=where,
+            hint="put the right file back, or adopt this one: python -m orchestrator sources adopt",
+        )
+
+
+def examine_checkpoint(path: Path, frozen: Mapping[str, Tensor], shape: TowerShape) -> ExaminedCheckpoint:
+    """Read and convert a checkpoint, and check that it is a fine-tuned tower of this backbone.
+
+    Args:
+        path: as for :func:`bolt.clip.checkpoint_reading.read_tensors`.
+        frozen: the pre-trained tower's tensors, by open_clip's visual names.
+        shape: the pre-trained tower's; a Hugging Face configuration must agree with it.
+
+    Raises:
+        UserError: if the checkpoint cannot be read, does not fit, is the pre-trained tower itself, or states another
+            activation, number of heads or epsilon.
+    """
+    try:
+        converted = convert_image_tower(read_tensors(path), frozen)
+    except (UnreadableCheckpoint, TensorMismatch) as error:
+        raise UserError(str(error), where="" if str(path) in str(error) else str(path)) from None
+    if converted.layout.startswith("Hugging Face"):
+        _check_config(path, shape)
+    distance = _distance(converted.tensors, frozen)
+    if distance == 0:
+        raise UserError("this is the pre-trained tower itself, not a fine-tuned one", where=str(path))
+    far = f"{distance:.2f} norms from the pre-trained tower: was it fine-tuned from other weights?"
+    return ExaminedCheckpoint(converted, distance, (*converted.notes, *([far] if distance > FAR else [])))
+
+
+def _check_config(path: Path, shape: TowerShape) -> None:
+    """Compare what tensors cannot show (activation, heads, epsilon) with the ``config.json`` beside them, if any."""
+    found = config_file(path)
+    if found is None:
+        return
+    try:
+        stated = shape_from_config(json.loads(found.read_text(encoding="utf-8")))
+    except (ValueError, OSError) as error:
+        raise UserError(f"cannot be used: {error}", where=str(found)) from None
+    for name in ("activation", "heads", "epsilon"):
+        theirs, ours = getattr(stated, name), getattr(shape, name)
+        if not (math.isclose(theirs, ours) if name == "epsilon" else theirs == ours):
+            raise UserError(
+                f"the checkpoint was made with {name} {theirs}, the backbone has {ours}",
+                where=str(found),
+                hint="adopt it for the backbone it was fine-tuned from; under this one its features differ",
+            )
+
+
+def _distance(tensors: Mapping[str, Tensor], frozen: Mapping[str, Tensor]) -> float:
+    """Norm of the difference of two towers, relative to the norm of the second."""
+    moved = sum((tensors[name] - tensor.cpu()).double().square().sum().item() for name, tensor in frozen.items())
+    whole = sum(tensor.double().square().sum().item() for tensor in frozen.values())
+    return math.sqrt(moved / whole)

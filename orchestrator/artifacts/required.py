@@ -8,14 +8,12 @@ from functools import lru_cache
 from typing import Any
 
 from bolt.methods import METHODS, Method
-from orchestrator.artifacts.adopted_source import Source
-from orchestrator.artifacts.domain_total import DomainTotal
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.meta_start import MetaStart
-from orchestrator.artifacts.source_directions import DIRECTIONS_STEP, SourceDirections
-from orchestrator.artifacts.source_model import source_address
+from orchestrator.artifacts.source_model import Source, source_address
 from orchestrator.artifacts.spec import ArtifactSpec, round_up, with_inputs
+from orchestrator.artifacts.spectra import DIRECTIONS_STEP, DomainTotal, SourceDirections
 from orchestrator.artifacts.support_features import SupportFeatures
 from orchestrator.artifacts.support_images import SupportImages, Views
 from orchestrator.artifacts.test_features import TestFeatures
@@ -55,14 +53,9 @@ class CellArtifacts:
     @property
     def specs(self) -> tuple[ArtifactSpec, ...]:
         """The artifacts without the sources."""
-        optional = (
-            self.meta_start,
-            self.validation_images,
-            self.whole_test_images,
-            self.support_images,
-            self.support_features,
-        )
-        return (self.head, *self.test_features, *(spec for spec in optional if spec is not None))
+        images = self.validation_images, self.whole_test_images, self.support_images
+        optional = self.meta_start, *images, self.support_features
+        return self.head, *self.test_features, *(spec for spec in optional if spec is not None)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -211,8 +204,5 @@ def _totals(
                 break
         else:
             of_domain.append(models)
-    return [
-        DomainTotal(tuple(group[name] for name in sorted(group)))
-        for of_domain in groups.values()
-        for group in of_domain
-    ]
+    found = [group for of_domain in groups.values() for group in of_domain]
+    return [DomainTotal(tuple(group[name] for name in sorted(group))) for group in found]

@@ -1,10 +1,11 @@
-"""Kind ``SourceModel``: an image tower fine-tuned on one dataset.
+"""Sources: image towers fine-tuned on one dataset each. Kind ``SourceModel``: one that is fine-tuned here.
 
 Shape legend: N test images, D embedding width.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,20 +49,43 @@ SOURCE_SEED = 0
 
 
 @dataclass(frozen=True)
-class SourceModel(ArtifactSpec):
-    """An image tower fine-tuned on one dataset.
+class Source(ArtifactSpec):
+    """An image tower fine-tuned on one dataset, here or elsewhere."""
+
+    kind = "sources"
+    shrink_hint = "fewer backbones or sources"
+
+    backbone: BackboneRef
+
+    @property
+    @abstractmethod
+    def ref(self) -> SourceRef:
+        """The name that cells have for it."""
+
+    @property
+    def address(self) -> str:
+        return source_address(self.backbone.name, self.ref)
+
+    def size_bytes(self, catalog: Catalog) -> int:
+        return FLOAT_BYTES * catalog.backbone(self.backbone.name).parameters
+
+    def load(self, artifact: Artifact, device: str) -> Path:
+        """The file of the tower's tensors by open_clip's visual names; readers take single tensors from it."""
+        return artifact.path(TOWER_FILE)
+
+
+@dataclass(frozen=True)
+class SourceModel(Source):
+    """An image tower that is fine-tuned here.
 
     Attributes:
         recipe: how it is fine-tuned.
         digest: of the source, as in :class:`SourceRef`; it covers the backbone, the dataset and the recipe.
     """
 
-    kind = "sources"
     title = "source models"
-    shrink_hint = "fewer backbones or sources"
     gpu_share = 1.0
 
-    backbone: BackboneRef
     dataset: DatasetRef
     image_size: int
     recipe: SourceRecipe
@@ -69,20 +93,12 @@ class SourceModel(ArtifactSpec):
 
     @property
     def ref(self) -> SourceRef:
-        """The name that cells have for it."""
         return SourceRef(self.dataset.name, self.digest)
-
-    @property
-    def address(self) -> str:
-        return source_address(self.backbone.name, self.ref)
 
     @property
     def inputs(self) -> tuple[ArtifactSpec, ...]:
         images = Images(self.dataset, "train", self.image_size)
         return images, *accuracy_inputs(self.backbone, self.dataset, self.image_size)
-
-    def size_bytes(self, catalog: Catalog) -> int:
-        return FLOAT_BYTES * catalog.backbone(self.backbone.name).parameters
 
     def gflops(self, catalog: Catalog) -> float:
         sizes = catalog.dataset(self.dataset.name).sizes
@@ -141,10 +157,6 @@ class SourceModel(ArtifactSpec):
             train_loss=curve,
             **source_accuracy(tensors, self.backbone, self.dataset, loaded),
         )
-
-    def load(self, artifact: Artifact, device: str) -> Path:
-        """The file of the tower's tensors by open_clip's visual names; readers take single tensors from it."""
-        return artifact.path(TOWER_FILE)
 
 
 def source_address(backbone: str, source: SourceRef) -> str:

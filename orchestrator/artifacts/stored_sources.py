@@ -17,9 +17,9 @@ from bolt.spectral.directions import Directions
 from bolt.spectral.sources import PooledBasis, pooled_basis
 from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
 from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.source_directions import DIRECTIONS_STEP, directions_address
 from orchestrator.artifacts.source_model import TOWER_FILE, source_address
 from orchestrator.artifacts.spec import round_up
+from orchestrator.artifacts.spectra import DIRECTIONS_STEP, directions_address
 from orchestrator.core.cell import BackboneRef, SourceRef
 from orchestrator.store import Artifact
 
@@ -135,16 +135,12 @@ class StoredSources:
 
         ``None`` if subtracting the others would be more work than adding up the sources.
         """
-        wanted = set(self._sources)
-        best: tuple[Artifact, list[SourceRef]] | None = None
+        wanted, found = set(self._sources), []
         for address in self._loaded.store.addresses("spectra"):
-            if ".total." not in address:
-                continue
-            artifact = self._loaded.artifact(address)
-            covered = [SourceRef(dataset, digest) for dataset, digest in artifact.meta["sources"]]
-            if not wanted <= set(covered):
-                continue
-            left_out = [source for source in covered if source not in wanted]
-            if len(left_out) < len(wanted) and (best is None or len(left_out) < len(best[1])):
-                best = (artifact, left_out)
-        return best
+            if ".total." in address:
+                artifact = self._loaded.artifact(address)
+                covered = [SourceRef(dataset, digest) for dataset, digest in artifact.meta["sources"]]
+                left_out = [source for source in covered if source not in wanted]
+                if wanted <= set(covered) and len(left_out) < len(wanted):
+                    found.append((artifact, left_out))
+        return min(found, key=lambda total: len(total[1]), default=None)

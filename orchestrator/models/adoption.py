@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files, config_file
-from orchestrator.artifacts.examine_checkpoint import check_digest, examine_checkpoint
+from orchestrator.artifacts.adopted_source import check_digest, examine_checkpoint
 from orchestrator.artifacts.loaded import loaded_artifacts
 from orchestrator.artifacts.source_model import accuracy_inputs, source_accuracy
 from orchestrator.artifacts.spec import build, with_inputs

@@ -8,9 +8,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from bolt.methods import METHODS
-from orchestrator.artifacts.adopted_source import AdoptedSource, Source
+from orchestrator.artifacts.adopted_source import AdoptedSource
 from orchestrator.artifacts.required import required_artifacts
-from orchestrator.artifacts.source_model import SourceModel
+from orchestrator.artifacts.source_model import Source, SourceModel
 from orchestrator.artifacts.spec import ArtifactSpec
 from orchestrator.catalog import Catalog, CheckpointEntry, backbone_ref, dataset_ref
 from orchestrator.core.cell import Cell, MethodRef, SourceRef

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from bolt.methods import METHODS
 from bolt.task.task import Adapted
-from orchestrator.artifacts.domain_total import DomainTotal
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import configured_method
 from orchestrator.artifacts.source_model import SourceModel
 from orchestrator.artifacts.spec import ArtifactSpec, build, with_inputs
+from orchestrator.artifacts.spectra import DomainTotal
 from orchestrator.artifacts.stored_sources import StoredSources
 from orchestrator.cells.base_to_new import evaluate_cell, name_new_classes
 from orchestrator.cells.task import make_task
