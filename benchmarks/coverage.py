@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from orchestrator.analysis.best_set import tests_over_datasets
+from orchestrator.analysis.comparison import significance_per_test
 from orchestrator.analysis.one_dataset import t_quantile, variance_parts
 from orchestrator.analysis.paired_tests import Floats, PairedTests, paired_t_tests, signed_rank_tests
-from orchestrator.analysis.pairwise import significance_per_test
 
 Tests = Callable[[Floats], PairedTests]
 Scenario = Callable[[np.random.Generator, tuple[int, int, int]], Floats]

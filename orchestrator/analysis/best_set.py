@@ -33,9 +33,10 @@ from orchestrator.analysis.comparison import (
     POWER,
     Comparison,
     MethodScore,
+    make_comparison,
+    significance_per_test,
 )
 from orchestrator.analysis.paired_tests import CONFIDENCE, Floats, PairedTests, paired_t_tests, signed_rank_tests
-from orchestrator.analysis.pairwise import make_comparison, pairwise_tests, significance_per_test, square
 from orchestrator.core.settings import SMALLEST_DIFFERENCE
 
 MIN_DATASETS = 5
@@ -76,22 +77,21 @@ def best_set(
     ]
     first, second = np.triu_indices(len(methods), 1)
     tests = tests_over_datasets(_mean_over_seeds(scores_MDS[first] - scores_MDS[second]))
-    row_MM = square(np.arange(len(first)), len(methods)).astype(int)
-    pairwise = pairwise_tests(tests, len(methods), tests.n >= MIN_DATASETS)
-    significance = significance_per_test(len(methods))
 
-    def more(i: int, j: int) -> int | None:
-        """About how many more datasets would settle methods i and j."""
-        row = row_MM[i, j]
+    def more(place: int) -> int | None:
+        """About how many more datasets would settle a pair."""
         return more_datasets(
-            float(tests.effect[row]),
-            (float(tests.lower[row]), float(tests.upper[row])),
-            int(tests.n[row]),
-            significance=significance,
+            float(tests.effect[place]),
+            (float(tests.lower[place]), float(tests.upper[place])),
+            int(tests.n[place]),
+            significance=significance_per_test(len(methods)),
             smallest_difference=smallest_difference,
         )
 
-    return make_comparison(method_scores, pairwise, more, scope="datasets", smallest_difference=smallest_difference)
+    usable_P = tests.n >= MIN_DATASETS
+    return make_comparison(
+        method_scores, tests, usable_P, more, scope="datasets", smallest_difference=smallest_difference
+    )
 
 
 def tests_over_datasets(differences_PD: Floats) -> PairedTests:

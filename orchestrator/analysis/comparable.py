@@ -58,18 +58,13 @@ def comparable_rows(rows: Sequence[Row], ablations: Collection[Ablation]) -> lis
     return [row for row in rows if row.protocol not in changed and not is_ablation(row, ablations)]
 
 
-def fixed_methods(rows: Iterable[Row]) -> frozenset[str]:
+def fixed_methods(rows: Sequence[Row]) -> frozenset[str]:
     """The labels that have one row for each test split, which counts at every k, while others have rows by k or seed.
 
     Without any k or seed in the rows there are none.
     """
-    drawn: set[str] = set()
-    present: set[str] = set()
-    for row in rows:
-        present.add(row.method)
-        if row.k > 0 or row.seed > 0:
-            drawn.add(row.method)
-    return frozenset(present - drawn) if drawn else frozenset()
+    drawn = {row.method for row in rows if row.k > 0 or row.seed > 0}
+    return frozenset({row.method for row in rows} - drawn) if drawn else frozenset()
 
 
 def methods_without_seeds(rows: Sequence[Row]) -> frozenset[str]:

@@ -1,17 +1,31 @@
-"""The record of one comparison: which methods may be the best, and what is known of those that may.
+"""From tests of all pairs of methods to a comparison: the methods that may be the best, and what is known of them.
 
-``best_set`` makes it over datasets, ``one_dataset`` on one dataset.
+A method is out of the best set if some other method is significantly better: one-sided p <= 0.05 / (m - 1) for m
+methods. The truly best method leaves the set only if it loses one of its m - 1 tests, so it stays with a probability of
+at least 95 %. These are comparisons with the best (Hsu, Annals of Statistics 12, 1984). Choosing the winner first and
+testing it against the others would not keep the 95 %.
+
+``best_set`` makes the tests over datasets, ``one_dataset`` on one dataset.
+
+Shape legend: M methods, P pairs of methods; an entry (i, j) of an MM array is about method i compared with method j.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.analysis.paired_tests import PairedTests
 from orchestrator.core.settings import SMALLEST_DIFFERENCE
 from orchestrator.util.units import pluralize
 
+ERROR_RATE = 0.05
+"""Probability, at most, that the best set misses the truly best method."""
 POWER = 0.8
 """The probability with which the estimated number of further datasets or seeds settles a pair."""
 MANY = 100
@@ -147,3 +161,68 @@ class Comparison:
         if any(pair.n < 2 for pair in self.pairs):
             return f"too few shared {noun}s to say how many more would settle it"
         return "more seeds alone would not settle it, the test images are too few"
+
+
+def significance_per_test(methods: int) -> float:
+    """The p at which a one-sided test excludes a method, in a comparison of ``methods`` methods: 0.05 / (m - 1)."""
+    return ERROR_RATE / max(methods - 1, 1)
+
+
+def make_comparison(
+    scores: Sequence[MethodScore],
+    tests: PairedTests,
+    usable_P: NDArray[np.bool_],
+    more: Callable[[int], int | None],
+    *,
+    scope: Scope,
+    images: int | None = None,
+    smallest_difference: float = SMALLEST_DIFFERENCE,
+) -> Comparison:
+    """The comparison that tests of all pairs add up to.
+
+    If methods were measured on different datasets, tests can contradict each other: a circle in which every method is
+    beaten. Then every method stays in the best set.
+
+    Args:
+        scores: one for each method, without ``difference``, ``interval`` and ``beaten_by``, which are filled in here.
+        tests: of the pairs i < j of ``scores``, in the order of ``np.triu_indices``.
+        usable_P: the pairs with data enough for a test. The others keep their difference and n, without p or interval.
+        more: for the place of a pair in ``tests``, how many more datasets or seeds would settle it.
+    """
+    first, second = np.triu_indices(len(scores), 1)
+    place_MM = np.zeros((len(scores), len(scores)), dtype=int)
+    place_MM[first, second] = place_MM[second, first] = np.arange(len(first))
+    p_MM = np.ones(place_MM.shape)
+    p_MM[first, second] = np.where(usable_P, tests.p_first, 1.0)
+    p_MM[second, first] = np.where(usable_P, tests.p_second, 1.0)
+    beats_MM = p_MM <= significance_per_test(len(scores))
+    if beats_MM.any(axis=0).all():
+        beats_MM[:] = False
+    beaten_M = beats_MM.any(axis=0)
+
+    def lead(i: int, j: int) -> tuple[float | None, tuple[float, float] | None]:
+        """The lead of method i over method j with its interval; ``None`` for what is unknown."""
+        place = place_MM[i, j]
+        difference, lower, upper = (float(of[place]) for of in (tests.difference, tests.lower, tests.upper))
+        if i > j:
+            difference, lower, upper = -difference, -upper, -lower
+        known = usable_P[place] and np.isfinite([lower, upper]).all()
+        return difference if np.isfinite(difference) else None, (lower, upper) if known else None
+
+    order = sorted(range(len(scores)), key=lambda i: (beaten_M[i], -scores[i].n, -scores[i].mean, scores[i].method))
+    methods = []
+    for i in order:
+        difference, interval = (None, None) if i == order[0] else lead(i, order[0])
+        rival = int(np.argmin(np.where(beats_MM[:, i], p_MM[:, i], np.inf)))
+        beaten_by = scores[rival].method if beaten_M[i] else None
+        methods.append(replace(scores[i], difference=difference, interval=interval, beaten_by=beaten_by))
+    pairs = []
+    for i, j in combinations([i for i in order if not beaten_M[i]], 2):
+        difference, interval = lead(i, j)
+        level = interval is not None and max(-interval[0], interval[1]) <= smallest_difference
+        place = int(place_MM[i, j])
+        needed = None if level else more(place)
+        n = int(tests.n[place])
+        pairs.append(Pair(scores[i].method, scores[j].method, difference, interval, n, level, needed))
+    n = max((score.n for score in scores), default=0)
+    return Comparison(scope, tuple(methods), tuple(pairs), n, images, smallest_difference)

@@ -33,9 +33,10 @@ from orchestrator.analysis.comparison import (
     POWER,
     Comparison,
     MethodScore,
+    make_comparison,
+    significance_per_test,
 )
 from orchestrator.analysis.paired_tests import CONFIDENCE, Floats, PairedTests, t_values
-from orchestrator.analysis.pairwise import make_comparison, pairwise_tests, significance_per_test, square
 from orchestrator.core.settings import SMALLEST_DIFFERENCE
 
 MIN_IMAGES = 2
@@ -183,17 +184,16 @@ def best_set_on_dataset(
     seeded = np.array(seeded_P, dtype=bool)
     about_draw = bool(seeded.any()) and int(tests.n[seeded].max()) < 2
     usable_P = (tests.n > 1) | ((tests.n == 1) & (~seeded | about_draw))
-    pairwise = pairwise_tests(tests, len(methods), usable_P)
-    row_of = square(np.arange(len(parts)), len(methods)).astype(int)
 
-    def more(i: int, j: int) -> int | None:
-        """About how many more seeds would settle methods i and j."""
-        pair = parts[row_of[i, j]]
+    def more(place: int) -> int | None:
+        """About how many more seeds would settle a pair."""
+        pair = parts[place]
         return pair.more_seeds(significance_per_test(len(methods)), smallest_difference / 100) if pair else None
 
     return make_comparison(
         [_score(method, correct[method], len(own)) for method, own in zip(methods, seeds, strict=True)],
-        pairwise,
+        tests,
+        usable_P,
         more,
         scope="draw" if about_draw else "dataset",
         images=max((len(row) for method in methods for row in correct[method].values()), default=0),

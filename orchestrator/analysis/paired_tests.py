@@ -60,28 +60,16 @@ def paired_t_tests(differences_PN: Floats) -> PairedTests:
     squares[np.nanmax(np.abs(differences_PN - mean[:, None]), axis=1, initial=0) < 10.0**-_DIGITS] = 0
     freedom = np.maximum(n - 1, 1)
     error = np.where(n > 1, np.sqrt(squares / freedom / np.maximum(n, 1)), np.nan)
-    p_first, p_second = one_sided_p(mean, error, freedom)
-    half = half_width(error, freedom)
-    effect = np.abs(t_values(mean, error)) / np.sqrt(np.maximum(n, 1))
-    return PairedTests(mean, mean - half, mean + half, p_first, p_second, effect, n)
+    t = t_values(mean, error)
+    p_first, p_second = (np.where(np.isnan(t), 1.0, stdtr(freedom, tail)) for tail in (-t, t))
+    half = stdtrit(freedom, (1 + CONFIDENCE) / 2) * error
+    return PairedTests(mean, mean - half, mean + half, p_first, p_second, np.abs(t) / np.sqrt(np.maximum(n, 1)), n)
 
 
 def t_values(difference: Floats, error: Floats) -> Floats:
     """difference / error; infinite if only the error is 0, and NaN if both are or the error is unknown."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(difference / error)
-
-
-def one_sided_p(difference: Floats, error: Floats, freedom: Floats | Ints) -> tuple[Floats, Floats]:
-    """p of the t-test for "greater than 0" and for "less than 0"; both are 1 where t is NaN."""
-    t = t_values(difference, error)
-    return np.where(np.isnan(t), 1.0, stdtr(freedom, -t)), np.where(np.isnan(t), 1.0, stdtr(freedom, t))
-
-
-def half_width(error: Floats, freedom: Floats | Ints) -> Floats:
-    """Half the width of the 95 % interval: the t quantile times the standard error."""
-    half: Floats = stdtrit(freedom, (1 + CONFIDENCE) / 2) * error
-    return half
 
 
 def signed_rank_tests(differences_PN: Floats) -> PairedTests:
@@ -116,43 +104,25 @@ def signed_rank_tests(differences_PN: Floats) -> PairedTests:
 
 def _signed_rank_p(ranks_PN: Floats, sums_2P: Floats) -> Floats:
     """P(sum <= observed) for each observed sum of ranks; a rank of 0 stands for a dropped difference."""
-    counts = (ranks_PN > 0).sum(axis=1)
     p_2P = np.ones_like(sums_2P)
-    untied = (np.sort(ranks_PN, axis=1) == _ranks_without_ties(counts, ranks_PN.shape[1])).all(axis=1)
-    for count in np.unique(counts[untied & (counts <= EXACT_UP_TO)]):
-        own = untied & (counts == count)
-        p_2P[:, own] = _null_distribution(int(count))[np.rint(sums_2P[:, own]).astype(int)]
-    for row in np.flatnonzero(~untied & (counts <= EXACT_UP_TO)):
-        p_2P[:, row] = _p_with_ties(ranks_PN[row], sums_2P[:, row])
-    many = counts > EXACT_UP_TO
+    many = (ranks_PN > 0).sum(axis=1) > EXACT_UP_TO
     variance = (ranks_PN[many] ** 2).sum(axis=1) / 4
     p_2P[:, many] = ndtr((sums_2P[:, many] - ranks_PN[many].sum(axis=1) / 2 + 0.5) / np.sqrt(variance))
+    few = np.flatnonzero(~many)
+    # Twice the ranks are whole numbers: ranks that ties share are multiples of one half.
+    doubled_PN, doubled_2P = np.rint(2 * np.sort(ranks_PN, axis=1)).astype(int), np.rint(2 * sums_2P).astype(int)
+    distinct, place_P = np.unique(doubled_PN[few], axis=0, return_inverse=True)
+    for place, ranks_N in enumerate(distinct):
+        own = few[place_P == place]
+        p_2P[:, own] = _null_distribution(ranks_N[ranks_N > 0])[doubled_2P[:, own]]
     return p_2P
 
 
-def _ranks_without_ties(counts: Ints, size: int) -> Floats:
-    """For each row the sorted ranks it has without ties: zeros, then 1, 2, ..., count."""
-    places = np.arange(1, size + 1) - (size - counts[:, None])
-    return np.asarray(np.maximum(places, 0), dtype=float)
-
-
-def _p_with_ties(ranks_N: Floats, sums_2: Floats) -> Floats:
-    """P(sum <= observed) of one pair, by adding one rank after another to the distribution of the sum."""
-    doubled_N = np.rint(2 * ranks_N).astype(int)  # shared ranks are multiples of one half
-    chances = np.zeros(doubled_N.sum() + 1)
+def _null_distribution(ranks_N: Ints) -> Floats:
+    """P(sum of the positive ranks <= s) for s = 0, 1, ..., if every rank is positive with a probability of one half."""
+    chances = np.zeros(ranks_N.sum() + 1)
     chances[0] = 1.0
-    for rank in doubled_N[doubled_N > 0]:
-        chances[rank:] = chances[rank:] + chances[:-rank]
-        chances /= 2
-    return np.asarray(chances.cumsum()[np.rint(2 * sums_2).astype(int)])
-
-
-@cache
-def _null_distribution(n: int) -> Floats:
-    """P(sum of the positive ranks <= s) for s = 0, 1, ... of n differences without ties."""
-    chances = np.zeros(n * (n + 1) // 2 + 1)
-    chances[0] = 1.0
-    for rank in range(1, n + 1):
+    for rank in ranks_N:
         chances[rank:] = chances[rank:] + chances[:-rank]
         chances /= 2
     return np.asarray(chances.cumsum())
@@ -164,7 +134,7 @@ def _critical_rank(n: int) -> int:
     tail = (1 - CONFIDENCE) / 2
     if n > EXACT_UP_TO:
         return math.floor(n * (n + 1) / 4 + float(ndtri(tail)) * math.sqrt(n * (n + 1) * (2 * n + 1) / 24) - 0.5)
-    return int(np.searchsorted(_null_distribution(n), tail, side="right")) - 1
+    return int(np.searchsorted(_null_distribution(np.arange(1, n + 1)), tail, side="right")) - 1
 
 
 def _hodges_lehmann(differences_PN: Floats) -> Floats:

@@ -55,7 +55,11 @@ class Verdict:
         limit, the cheapest method would win wherever the data are too few to exclude it. ``None`` if no method was
         measured.
         """
-        return min(_close(self), key=lambda method: self.costs.get(method, Cost()).order, default=None)
+        return min(_close(self), key=lambda method: self.cost(method).order, default=None)
+
+    def cost(self, method: str) -> Cost:
+        """What one run of a method costs."""
+        return self.costs.get(method, Cost())
 
     def statement(self, display_names: Mapping[str, str] | None = None) -> str:
         """The outcome in a few words: ``best: bolt``."""
@@ -102,10 +106,7 @@ def _clause(verdict: Verdict, method: str, shown: Mapping[str, str]) -> tuple[st
 
 def _advantage(verdict: Verdict, method: str, rivals: Sequence[str]) -> str:
     """How much cheaper the method is than the cheapest rival, in the first kind of cost in which they differ."""
-    own, other = (
-        verdict.costs.get(method, Cost()),
-        min((verdict.costs.get(r, Cost()) for r in rivals), key=lambda c: c.order),
-    )
+    own, other = verdict.cost(method), min(map(verdict.cost, rivals), key=lambda cost: cost.order)
     kinds = (
         (own.numbers, other.numbers, "trains no numbers", "trains {} times fewer numbers"),
         (own.seconds, other.seconds, "takes no time", "takes {} times less time"),

@@ -12,12 +12,8 @@ from typing import Any
 
 from orchestrator.analysis.best_set import MIN_DATASETS, best_set
 from orchestrator.analysis.comparable import ablations_of, comparable_rows, fixed_methods, methods_without_seeds
-from orchestrator.analysis.correct_predictions import (
-    PredictionsOf,
-    ReadPredictions,
-    compare_on_dataset,
-    predictions_by_id,
-)
+from orchestrator.analysis.correct_predictions import ReadPredictions, correct_by_method
+from orchestrator.analysis.one_dataset import best_set_on_dataset
 from orchestrator.analysis.recommendation import Cost, Verdict, recommend
 from orchestrator.analysis.rows import LabelOf, Row, in_planned_order, labels_of, row_list
 from orchestrator.core.cell import Cell
@@ -52,7 +48,7 @@ class Answer:
         return recommend(self.verdicts, display_names)
 
     def records(self, display_names: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        """The verdicts as JSON values, with the fields that docs/verdict.md describes."""
+        """The verdicts as ``json.dumps`` takes them, with the fields that docs/verdict.md describes."""
         place = {
             "track": self.track,
             "protocol": self.protocol,
@@ -66,7 +62,11 @@ class Answer:
 
 def _record(verdict: Verdict, display_names: Mapping[str, str] | None) -> dict[str, Any]:
     """The fields of a verdict beside those of its place."""
-    comparison, unknown = verdict.comparison, Cost()
+    comparison, methods = verdict.comparison, []
+    for score in comparison.methods:
+        cost = verdict.cost(score.method)
+        costs = {"trained_numbers": cost.numbers, "seconds": cost.seconds, "memory": cost.memory}
+        methods.append({**asdict(score), "in_best_set": score.in_best_set, **costs})
     return {
         "k": verdict.k,
         "scope": comparison.scope,
@@ -74,38 +74,20 @@ def _record(verdict: Verdict, display_names: Mapping[str, str] | None) -> dict[s
         "images": comparison.images,
         "smallest_difference": comparison.smallest_difference,
         "outcome": comparison.outcome,
-        "best_set": list(comparison.best_set),
+        "best_set": comparison.best_set,
         "more": comparison.more,
         "recommended": verdict.recommended,
         "statement": verdict.statement(display_names),
-        "methods": [
-            {
-                "method": score.method,
-                "mean": score.mean,
-                "difference": score.difference,
-                "interval": _as_list(score.interval),
-                "n": score.n,
-                "seeds": score.seeds,
-                "in_best_set": score.in_best_set,
-                "beaten_by": score.beaten_by,
-                "trained_numbers": verdict.costs.get(score.method, unknown).numbers,
-                "seconds": verdict.costs.get(score.method, unknown).seconds,
-                "memory": verdict.costs.get(score.method, unknown).memory,
-            }
-            for score in comparison.methods
-        ],
-        "pairs": [{**asdict(pair), "interval": _as_list(pair.interval)} for pair in comparison.pairs],
+        "methods": methods,
+        "pairs": [asdict(pair) for pair in comparison.pairs],
     }
-
-
-def _as_list(interval: tuple[float, float] | None) -> list[float] | None:
-    return None if interval is None else list(interval)
 
 
 def answers_of(
     rows: Iterable[Row],
     *,
-    predictions_of: PredictionsOf | None = None,
+    results: Sequence[Result] = (),
+    read_predictions: ReadPredictions | None = None,
     smallest_difference: float = SMALLEST_DIFFERENCE,
 ) -> tuple[Answer, ...]:
     """One answer for each track, protocol, backbone and domain, in the order of the rows.
@@ -118,7 +100,8 @@ def answers_of(
 
     Args:
         rows: the rows to compare; :func:`comparable_rows` leaves out those that take no part.
-        predictions_of: gives the predictions of cells; without it there is no answer about single datasets.
+        results: of the rows' cells.
+        read_predictions: reads the predictions of results; without it there is no answer about single datasets.
         smallest_difference: the smallest difference that matters, in points.
     """
     places: dict[tuple[str, str, str], dict[str, list[Row]]] = {}
@@ -132,8 +115,8 @@ def answers_of(
             groups[""] = [row for own in by_domain.values() for row in own]
         for domain, own in groups.items():
             answers.append(Answer(track, protocol, domain, backbone, tuple(_verdicts(own, smallest_difference))))
-            if domain and predictions_of is not None:
-                answers += _dataset_answers(own, predictions_of, smallest_difference)
+            if domain and read_predictions is not None:
+                answers += _dataset_answers(own, results, read_predictions, smallest_difference)
     return tuple(answers)
 
 
@@ -154,17 +137,16 @@ def answers_of_results(
         results: one for each finished cell.
         planned: the grid's cells.
         label_of: gives the name of a cell's method with its settings.
-        read_predictions: reads the predictions of results, which answers about single datasets need.
+        read_predictions, smallest_difference: as in :func:`answers_of`.
     """
     cells, ordered = in_planned_order(results, planned)
     labels = labels_of(cells.values(), label_of)
     rows = comparable_rows(row_list(ordered, labels), ablations_of(cells.values(), labels))
-    predictions_of = predictions_by_id(ordered, read_predictions)
-    return answers_of(rows, predictions_of=predictions_of, smallest_difference=smallest_difference)
+    return answers_of(rows, results=ordered, read_predictions=read_predictions, smallest_difference=smallest_difference)
 
 
 def _dataset_answers(
-    rows: Sequence[Row], predictions_of: PredictionsOf, smallest_difference: float
+    rows: Sequence[Row], results: Sequence[Result], read_predictions: ReadPredictions, smallest_difference: float
 ) -> Iterable[Answer]:
     """The answers on the datasets of one track, protocol, domain and backbone, if it has few of them."""
     tests = dict.fromkeys(row.test for row in rows)
@@ -173,13 +155,14 @@ def _dataset_answers(
     fixed, without_seeds = fixed_methods(rows), methods_without_seeds(rows)
     for test in tests:
         by_k = _rows_by_k([row for row in rows if row.test == test], fixed)
-        predictions = predictions_of({row.cell_id for own in by_k.values() for row in own})
+        cell_ids = {row.cell_id for own in by_k.values() for row in own}
+        predictions = read_predictions([result for result in results if result.cell.id in cell_ids])
         verdicts = []
         for k, own in by_k.items():
-            comparison = compare_on_dataset(
-                own, predictions, without_seeds=without_seeds, smallest_difference=smallest_difference
-            )
-            if comparison is not None:
+            if (correct := correct_by_method(own, predictions)) is not None:
+                comparison = best_set_on_dataset(
+                    correct, without_seeds=without_seeds, smallest_difference=smallest_difference
+                )
                 verdicts.append(Verdict(k, comparison, _costs(own)))
         if verdicts:
             first = rows[0]

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from orchestrator.analysis.comparable import Ablation, ablations_of, base_protocol, comparable_rows, is_ablation
-from orchestrator.analysis.correct_predictions import ReadPredictions, predictions_by_id
+from orchestrator.analysis.correct_predictions import ReadPredictions
 from orchestrator.analysis.display_names import display_names, summaries
 from orchestrator.analysis.rows import (
     LabelOf,
@@ -181,7 +181,8 @@ def study_of(
         panels=_panels(rows, cells.values(), methods, curves, ablations),
         answers=answers_of(
             comparable_rows(rows, ablations),
-            predictions_of=predictions_by_id(ordered, read_predictions),
+            results=ordered,
+            read_predictions=read_predictions,
             smallest_difference=smallest_difference,
         ),
         missing=tuple(cell for cell in planned if cell.id not in ended),

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.analysis.correct_predictions import ReadPredictions, compare_on_dataset
+from orchestrator.analysis.correct_predictions import ReadPredictions, correct_by_method
 from orchestrator.analysis.rows import labels_of, row_list
 from orchestrator.analysis.verdict import Answer, answers_of_results
 from orchestrator.store import Store
@@ -85,7 +85,7 @@ def test_cells_that_were_scored_on_different_images_are_not_compared(tmp_path: P
     results = stored(store, [result(cell(name), 60.0) for name in ("bolt", "linear_probe")])
     rows = row_list(results, labels_of((r.cell for r in results), label))
     read = store.read_predictions(results)
-    assert compare_on_dataset(rows, read) is not None
+    assert correct_by_method(rows, read) is not None
     first = results[0].cell.id
     others = [replace(split, rows=np.arange(100, 200, dtype=np.uint32)) for split in read[first]]
-    assert compare_on_dataset(rows, {**read, first: others}) is None
+    assert correct_by_method(rows, {**read, first: others}) is None
