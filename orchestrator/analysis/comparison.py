@@ -195,10 +195,10 @@ def make_comparison(
     p_MM = np.ones(place_MM.shape)
     p_MM[first, second] = np.where(usable_P, tests.p_first, 1.0)
     p_MM[second, first] = np.where(usable_P, tests.p_second, 1.0)
-    beats_MM = p_MM <= significance_per_test(len(scores))
+    beats_MM = np.asarray(p_MM <= significance_per_test(len(scores)))
     if beats_MM.any(axis=0).all():
         beats_MM[:] = False
-    beaten_M = beats_MM.any(axis=0)
+    beaten_M = np.asarray(beats_MM.any(axis=0))
 
     def lead(i: int, j: int) -> tuple[float | None, tuple[float, float] | None]:
         """The lead of method i over method j with its interval; ``None`` for what is unknown."""

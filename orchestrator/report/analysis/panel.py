@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from orchestrator.analysis.comparable import fixed_methods, methods_without_seeds
+from orchestrator.analysis.comparable import fixed_methods
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.seed_means import Summary, summarize, summarize_seeds
 from orchestrator.report.notation import DASH, digits_of
@@ -61,7 +61,6 @@ class Panel:
         ks: the k that have results; (0,) on a track without k.
         fixed: methods that draw nothing at random. They have one row per test split, with k = 0 and seed 0, which
             counts as their row at every k.
-        seeded: methods whose accuracy depends on the seed.
         of_changed_protocol: whether the protocol changes switches of another protocol in the same report.
         selects_on_test: whether test labels may have chosen a setting of any row.
     """
@@ -88,7 +87,6 @@ class Panel:
         order = [m for m in methods if m in present]
         self.methods: tuple[str, ...] = tuple(sorted(order, key=lambda m: m not in self.fixed))
         self.seeds: tuple[int, ...] = tuple(sorted({row.seed for row in rows if row.method not in self.fixed}))
-        self.seeded = frozenset(present - methods_without_seeds(rows))
         self.selects_on_test = any(row.selects_on_test for row in rows)
         self._tests: dict[tuple[int, bool], tuple[str, ...]] = {}
 

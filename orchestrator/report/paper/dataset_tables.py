@@ -23,13 +23,11 @@ def measured_datasets_tables(study: Study) -> Iterator[Table]:
         return
     measured = {study.names_of(s.backbone, s.dataset): s.fine_tuned_accuracy for s in study.sources}
     for label, domain, title in DATASET_TABLES:
-        printed = {(row.backbone, row.dataset) for row in published_datasets() if row.domain == domain}
-        own = {(str(b), str(d)): accuracy for (b, d), accuracy in measured.items() if (b, d) in printed}
-        if own:
-            yield _table(label, domain, title, own)
+        if any(row.domain == domain and (row.backbone, row.dataset) in measured for row in published_datasets()):
+            yield _table(label, domain, title, measured)
 
 
-def _table(label: str, domain: str, title: str, measured: Mapping[tuple[str, str], float]) -> Table:
+def _table(label: str, domain: str, title: str, measured: Mapping[tuple[str | None, str | None], float]) -> Table:
     """One table. ``measured`` maps the paper's (backbone, dataset) to our accuracy; empty for printed numbers alone."""
     published = [row for row in published_datasets() if row.domain == domain]
     backbones = list(dict.fromkeys(row.backbone for row in published))
@@ -38,7 +36,7 @@ def _table(label: str, domain: str, title: str, measured: Mapping[tuple[str, str
     rows = []
     for dataset in dict.fromkeys(row.dataset for row in published):
         first = printed[backbones[0], dataset]
-        entries = [Entry(first.printed_as, footnotes=footnotes.of_dataset(dataset)), number(first.classes, "d")]
+        entries = [Entry(first.printed_as, footnotes=footnotes.of("dataset", dataset)), number(first.classes, "d")]
         for backbone in backbones:
             accuracy, ours = printed[backbone, dataset].finetuned_accuracy, measured.get((backbone, dataset))
             if measured:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orchestrator.report.paper.published import Position, PublishedFootnote, published_footnotes
+from orchestrator.report.paper.published import Axis, Position, PublishedFootnote, published_footnotes
 
 
 class Footnotes:
@@ -18,13 +18,9 @@ class Footnotes:
         """The letter of a note."""
         return self._letters.setdefault(note, chr(ord("a") + len(self._letters)))
 
-    def of_dataset(self, dataset: object) -> str:
-        """The letters of the notes about a dataset alone, separated by commas."""
-        return self._letters_of(lambda note: set(note.conditions) == {"dataset"} and dataset in note.datasets)
-
-    def of_method(self, method: str) -> str:
-        """The letters of the notes about a method alone."""
-        return self._letters_of(lambda note: set(note.conditions) == {"method"} and method in note.methods)
+    def of(self, axis: Axis, value: object) -> str:
+        """The letters of the notes about one dataset or one method alone, separated by commas."""
+        return self._letters_of(lambda note: note.conditions.keys() == {axis} and value in note.conditions[axis])
 
     def of_number(self, position: Position) -> str:
         """The letters of the notes about one number: those that name a method, a dataset, ... in combination."""

@@ -35,9 +35,8 @@ class Measured:
 
     def __init__(self, protocol: str, study: Study, names_of: NamesOf) -> None:
         panels = [panel for panel in study.panels if not panel.key.ablations]
-        protocols = {panel.key.protocol for panel in panels}
         own = [panel for panel in panels if panel.key.protocol == protocol]
-        changed = [panel for panel in panels if panel not in own and _root(panel.key.protocol, protocols) == protocol]
+        changed = [panel for panel in panels if panel.key.protocol.startswith(f"{protocol}+")]
         substitutes = list(_substitutes(protocol, study.planned, changed))
         self.protocol = protocol
         self.labels = _labels([*own, *changed])
@@ -120,13 +119,6 @@ def measured_protocols(study: Study) -> Iterator[Measured]:
     for protocol in protocols:
         if base_protocol(protocol, protocols) is None and (measured := Measured(protocol, study, study.names_of)):
             yield measured
-
-
-def _root(protocol: str, present: Iterable[str]) -> str:
-    """The protocol at the end of the chain of base protocols."""
-    while (base := base_protocol(protocol, present)) is not None:
-        protocol = base
-    return protocol
 
 
 def _substitutes(protocol: str, planned: Iterable[Cell], changed: Sequence[Panel]) -> Iterator[Row]:

@@ -115,7 +115,7 @@ class _TableBuilder:
         for axis in group_axes:
             width = len(self.axes[last])
             groups = [("", len(titles)), *((value_title(axis, value), width) for value in self.axes[axis])]
-        letters = [self.footnotes.of_dataset(column.get("dataset")) for column in self.columns]
+        letters = [self.footnotes.of("dataset", column.get("dataset")) for column in self.columns]
         name, title = f"paper_{self.layout.label}", f"{self.layout.title} (published)"
         if self.protocol is not None:
             protocol = self.protocol.protocol
@@ -177,7 +177,7 @@ class _TableBuilder:
         for label, name in self._methods():
             if name not in self.axes["method"] and not (name in METHODS and self._is_measured(label, block)):
                 continue
-            self.footnotes.of_method(name)  # gives these notes their letters before the notes about single numbers
+            self.footnotes.of("method", name)  # gives these notes their letters before the notes about single numbers
             for kind in self._kinds(name):
                 entries = [self._entry(kind, label, name, {**block, **column}) for column in self.columns]
                 lines[label, name, kind] = entries
@@ -189,7 +189,7 @@ class _TableBuilder:
         for (label, name, kind), entries in lines.items():
             title = METHODS[name].title if label == name else label
             texts = [Entry(str(block[axis])) for axis in self.row_axes if axis != "method"]
-            texts.append(Entry(title, footnotes=self.footnotes.of_method(name)))
+            texts.append(Entry(title, footnotes=self.footnotes.of("method", name)))
             texts += [Entry(kind)] if self.protocol else []
             rows.append(with_dagger((*texts, *entries), selected and kind != "published"))
         return rows

@@ -84,13 +84,10 @@ class PublishedFootnote(StrictModel):
     @property
     def conditions(self) -> dict[Axis, tuple[object, ...]]:
         """What a number must have for the note to be about it: for each axis that matters, the values that match."""
-        fields: dict[Axis, tuple[object, ...]] = {
-            "method": self.methods,
-            "backbone": self.backbones,
-            "dataset": self.datasets,
-            "shots": self.shots,
-        }
-        return {axis: values for axis, values in fields.items() if values}
+        values: dict[Axis, tuple[object, ...]] = {
+            "method": self.methods, "backbone": self.backbones, "dataset": self.datasets, "shots": self.shots,
+        }  # fmt: skip
+        return {axis: own for axis, own in values.items() if own}
 
 
 class _Footnotes(StrictModel):
@@ -133,18 +130,14 @@ def published_accuracy(
     """
     if backbone is None or dataset is None:
         return None
-    printed_shots = stored_track(track).published_shots(shots)
-    return _accuracies().get((track, backbone, domain, printed_shots, method, dataset))
+    printed_shots = stored_track(track).published_shots(shots) or 0
+    return _accuracies().get(Position(track, domain, backbone, printed_shots, method, dataset))
 
 
 @cache
-def _accuracies() -> dict[tuple[str, str, str, int | None, str, str], float]:
-    accuracies: dict[tuple[str, str, str, int | None, str, str], float] = {}
-    for row in published_rows():
-        key = (row.track, row.backbone, row.domain, row.shots, row.method, row.dataset)
-        if key not in accuracies or row.table == _CORRECT_TABLE:
-            accuracies[key] = row.accuracy
-    return accuracies
+def _accuracies() -> dict[Position, float]:
+    correct_last = sorted(published_rows(), key=lambda row: row.table == _CORRECT_TABLE)
+    return {row.position: row.accuracy for row in correct_last}
 
 
 def _read(name: str) -> tuple[dict[str, str], ...]:

@@ -38,19 +38,11 @@ def published_verdict_table() -> Table:
     """One row for each domain, backbone and k: the methods that may be the best, and over how many datasets."""
     rows = []
     for answer in published_answers():
+        place = (Entry(answer.domain.replace("_", " ")), Entry(answer.backbone))
         for verdict in answer.verdicts:
-            comparison = verdict.comparison
-            names = {method.method: title_of(method.method) for method in comparison.methods}
-            domain = Entry(answer.domain.replace("_", " "))
-            rows.append(
-                (
-                    domain,
-                    Entry(answer.backbone),
-                    Entry(verdict.statement(names)),
-                    number(verdict.k, "d"),
-                    number(comparison.n, "d"),
-                )
-            )
+            names = {score.method: title_of(score.method) for score in verdict.comparison.methods}
+            numbers = (number(verdict.k, "d"), number(verdict.comparison.n, "d"))
+            rows.append((*place, Entry(verdict.statement(names)), *numbers))
     return Table(
         name="paper_verdict",
         title="Which methods may be the best by the printed few-shot accuracies",
