@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
@@ -40,6 +42,15 @@ def checkpoint_files(path: Path) -> tuple[Path, ...]:
     if path.suffix not in SUFFIXES:
         raise UnreadableCheckpoint(f"{path} is not a checkpoint file: its suffix is none of {', '.join(SUFFIXES)}")
     return (path,)
+
+
+def files_digest(paths: Iterable[Path]) -> str:
+    """The SHA-256 of a file, or of several files one after the other."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as stream:
+            hashlib.file_digest(stream, lambda: digest)
+    return digest.hexdigest()
 
 
 def config_file(path: Path) -> Path | None:

@@ -5,7 +5,6 @@ Shape legend: m, n a weight matrix's rows and columns, k directions of one sourc
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from bolt.clip.backbone import Backbone
 from bolt.clip.checkpoint_conversion import convert_image_tower
-from bolt.clip.checkpoint_files import SUFFIXES, checkpoint_files
+from bolt.clip.checkpoint_files import SUFFIXES, checkpoint_files, files_digest
 from bolt.clip.checkpoint_reading import read_tensors
 from bolt.clip.tensor_names import matrix_names
 from bolt.spectral.directions import Directions, top_directions
@@ -74,7 +73,7 @@ class CheckpointSources(Sources):
 
     @cached_property
     def _file_digests(self) -> tuple[str, ...]:
-        return tuple(_digest(checkpoint_files(path)) for path in self._files.values())
+        return tuple(files_digest(checkpoint_files(path)) for path in self._files.values())
 
     @cached_property
     def _sum(self) -> dict[str, Tensor]:
@@ -92,15 +91,6 @@ class CheckpointSources(Sources):
             for name in matrices:
                 found[name].append(top_directions(vector[name], top_k))
         self._directions, self._top_k = found, top_k
-
-
-def _digest(paths: Sequence[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as stream:
-            while chunk := stream.read(1 << 20):
-                digest.update(chunk)
-    return digest.hexdigest()
 
 
 def checkpoint_paths(folder: Path) -> dict[str, Path]:

@@ -12,8 +12,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from bolt.protocol import PUBLISHED, Protocol
-from orchestrator.catalog.backbone_entry import BackboneEntry
-from orchestrator.catalog.checkpoint_entry import CheckpointEntry
+from orchestrator.catalog.backbone_entry import BackboneEntry, CheckpointEntry
 from orchestrator.catalog.dataset_entry import DatasetEntry, DomainEntry
 from orchestrator.catalog.routes import Route
 from orchestrator.core.recipes import SourceRecipe

@@ -36,7 +36,7 @@ class AdoptedSource(Source):
 
     Attributes:
         dataset: the name of the dataset it was fine-tuned on. No image of it is read.
-        sha256: of the checkpoint, see :func:`orchestrator.catalog.checkpoint_entry.checkpoint_digest`.
+        sha256: of the checkpoint, see :func:`orchestrator.catalog.references.checkpoint_digest`.
     """
 
     title = "adopted checkpoints"

@@ -6,8 +6,7 @@ importing torch or open_clip, so that a plan or an error message takes no second
 """
 
 from orchestrator.catalog.availability import image_origin, missing_checkpoint, missing_data, missing_weights
-from orchestrator.catalog.backbone_entry import BackboneEntry
-from orchestrator.catalog.checkpoint_entry import CheckpointEntry, checkpoint_digest
+from orchestrator.catalog.backbone_entry import BackboneEntry, CheckpointEntry
 from orchestrator.catalog.data_paths import (
     DATA_VARIABLE,
     dataset_folder,
@@ -18,7 +17,7 @@ from orchestrator.catalog.data_paths import (
 )
 from orchestrator.catalog.dataset_entry import DatasetEntry, class_names_of, prompt_templates
 from orchestrator.catalog.load import Catalog, load_catalog
-from orchestrator.catalog.references import backbone_ref, dataset_ref
+from orchestrator.catalog.references import backbone_ref, checkpoint_digest, dataset_ref
 
 __all__ = [
     "DATA_VARIABLE",

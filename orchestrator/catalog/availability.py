@@ -6,8 +6,7 @@ import shlex
 from pathlib import Path
 
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
-from orchestrator.catalog.backbone_entry import BackboneEntry
-from orchestrator.catalog.checkpoint_entry import CheckpointEntry
+from orchestrator.catalog.backbone_entry import BackboneEntry, CheckpointEntry
 from orchestrator.catalog.data_paths import DATA_VARIABLE, dataset_folder, partial_folder
 from orchestrator.catalog.dataset_entry import DatasetEntry
 from orchestrator.catalog.location import display_path, grids_folder
@@ -68,16 +67,12 @@ def _holds_class_folders(folder: Path) -> bool:
 
 def missing_weights(entry: BackboneEntry) -> UserError | None:
     """``None`` if the files of a backbone exist or open_clip fetches them; otherwise an error that names the file."""
-    paths = [architecture_path(entry), weights_path(entry) if entry.weights.file is not None else None]
-    for path in paths:
+    for path in (architecture_path(entry), weights_path(entry)):
         if path is not None and not path.is_file():
-            ours = path.is_relative_to(grids_folder())
-            return UserError(
-                f"backbone {entry.name} is not there: {display_path(path)} does not exist",
-                hint="it comes with the project: run from a complete checkout or reinstall"
-                if ours
-                else "put the file there, or correct the catalog's entry",
-            )
+            hint = "put the file there, or correct the catalog's entry"
+            if path.is_relative_to(grids_folder()):
+                hint = "it comes with the project: run from a complete checkout or reinstall"
+            return UserError(f"backbone {entry.name} is not there: {display_path(path)} does not exist", hint=hint)
     return None
 
 

@@ -1,10 +1,11 @@
-"""The fields of a backbone in a catalog file."""
+"""The fields of a backbone and of an adopted checkpoint in a catalog file."""
 
 from __future__ import annotations
 
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
-from pydantic import StrictBool, model_validator
+from pydantic import Field, StrictBool, model_validator
 
 from orchestrator.catalog.validation import Key, PositiveInt, PositiveNumber, StrictModel, Title
 
@@ -68,3 +69,32 @@ class BackboneEntry(StrictModel):
                 "under plain GELU: write quick_gelu: true (the protocol's switch 'activation' swaps it on purpose)"
             )
         return self
+
+
+class CheckpointEntry(StrictModel):
+    """A fine-tuned checkpoint made elsewhere, used as a source.
+
+    ::
+
+        checkpoints:
+          vit-b-32:                                   # the backbone's key
+            eurosat: {file: eurosat.pt, sha256: ...}  # the dataset's key; the path is relative to the catalog file
+
+    Attributes:
+        backbone, dataset: the catalog's keys of the backbone and of the dataset it was fine-tuned on.
+        file: path of the file, of the index of a checkpoint in parts, or of the folder that holds either. Absolute
+            once the catalog is read.
+        sha256: digest of its content, see :func:`checkpoint_digest`; part of the source's identity.
+        note: where it comes from.
+    """
+
+    backbone: Key
+    dataset: Key
+    file: str
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    note: str = ""
+
+    @property
+    def path(self) -> Path:
+        """``file`` as a path."""
+        return Path(self.file)

@@ -6,7 +6,9 @@ The file is replaced in one step, and only if the new text reads back as the old
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,6 @@ from orchestrator.catalog.yaml_files import EXPONENT_FLOAT, FLOAT_TAG, parse_yam
 from orchestrator.util.atomic_files import replacing
 from orchestrator.util.errors import UserError
 
-Sections = Mapping[str, Mapping[str, Any]]
-"""Section -> key -> fields, as in the file."""
-
 _BY_HAND = "write its sections as plain blocks, one indented entry below the other, or give another file"
 
 
@@ -31,32 +30,28 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.add_implicit_resolver(FLOAT_TAG, EXPONENT_FLOAT, list("-+0123456789"))
 
 
-def add_entries(path: Path, sections: Sections) -> None:
+def add_entries(path: Path, sections: Mapping[str, Mapping[str, Any]]) -> None:
     """Add new entries to a catalog file, which is created if it does not exist.
 
     Args:
-        path: the file.
-        sections: the entries as plain data; empty sections are ignored.
+        sections: section -> key -> fields as plain data; empty sections are ignored.
 
     Raises:
         UserError: if the file cannot be read or written, is no catalog file, has an entry of that key already, or is
             written in a form that cannot be extended line by line.
     """
     location, text, present = _read(path)
-    expected: dict[str, Any] = {**present}
+    wanted = dict(present)
     for section, entries in sections.items():
         if not entries:
             continue
         existing = as_mapping(present.get(section) or {}, location / section)
-        taken = [key for key in entries if key in existing]
-        if taken:
+        if taken := [key for key in entries if key in existing]:
             hint = "take another name, or remove that entry first"
             raise (location / section).error(f"{taken[0]!r} stands there already", hint)
         text = _extended(text, section, entries, empty=not existing, location=location)
-        expected[section] = {**existing, **entries}
-    if parse_yaml(text, str(location)) != expected:
-        raise location.error("cannot be extended without changing what stands there", _BY_HAND)
-    _replace(path, text)
+        wanted[section] = {**existing, **entries}
+    _write(path, text, wanted, location)
 
 
 def replace_section(path: Path, section: str, entries: Mapping[str, Any]) -> None:
@@ -66,21 +61,10 @@ def replace_section(path: Path, section: str, entries: Mapping[str, Any]) -> Non
     """
     location, text, present = _read(path)
     lines = text.splitlines()
-    head = _section_start(lines, section)
-    if head is not None:
-        del lines[head : _section_end(lines, head)]
-    while lines and not lines[-1].strip():
-        lines.pop()
-    text = _extended("\n".join(lines), section, entries, empty=True, location=location)
-    if parse_yaml(text, str(location)) != {**present, section: dict(entries)}:
-        raise location.error("cannot be changed without changing what else stands there", _BY_HAND)
-    _replace(path, text)
-
-
-def replace_entry(path: Path, section: str, key: str, fields: Mapping[str, Any]) -> None:
-    """Replace one entry of a section. The section moves to the end of the file, without its comments."""
-    _, _, present = _read(path)
-    replace_section(path, section, {**present.get(section, {}), key: fields})
+    if span := _span(lines, section):
+        del lines[span[0] : span[1]]
+    text = _extended("\n".join(lines).rstrip("\n"), section, entries, empty=True, location=location)
+    _write(path, text, {**present, section: dict(entries)}, location)
 
 
 def _read(path: Path) -> tuple[Location, str, dict[str, Any]]:
@@ -90,14 +74,11 @@ def _read(path: Path) -> tuple[Location, str, dict[str, Any]]:
     return location, text, as_mapping(parse_yaml(text, str(location)) or {}, location)
 
 
-def _section_start(lines: list[str], section: str) -> int | None:
-    """The line that begins a section."""
-    return next((i for i, line in enumerate(lines) if re.match(rf"{re.escape(section)}\s*:", line)), None)
-
-
-def _section_end(lines: list[str], head: int) -> int:
-    """The line after the last line of a section that begins at ``head``."""
-    return next((i for i in range(head + 1, len(lines)) if re.match(r"[^\s#]", lines[i])), len(lines))
+def _span(lines: list[str], section: str) -> tuple[int, int] | None:
+    """The positions of a section's first line and of the line after its last; ``None`` if there is no such section."""
+    starts = [position for position, line in enumerate(lines) if re.match(r"[^\s#]", line)]
+    spans = pairwise([*starts, len(lines)])
+    return next((span for span in spans if re.match(rf"{re.escape(section)}\s*:", lines[span[0]])), None)
 
 
 def _extended(text: str, section: str, entries: Mapping[str, Any], *, empty: bool, location: Location) -> str:
@@ -106,14 +87,14 @@ def _extended(text: str, section: str, entries: Mapping[str, Any], *, empty: boo
     ``empty`` says that the section has no entries so far.
     """
     lines = text.splitlines()
-    head = _section_start(lines, section)
-    if head is None:
+    span = _span(lines, section)
+    if span is None:
         return "\n".join([*lines, *([""] if lines else []), f"{section}:", *_block(entries, 2)]) + "\n"
+    head, end = span
     if empty:
         lines[head] = f"{section}:"
     elif not re.fullmatch(rf"{re.escape(section)}\s*:\s*(#.*)?", lines[head]):
         raise (location / section).error("cannot be extended: it is written on one line", _BY_HAND)
-    end = _section_end(lines, head)
     while end > head + 1 and (not lines[end - 1].strip() or lines[end - 1].startswith("#")):
         end -= 1  # comments at the margin belong to what follows
     inner = [line for line in lines[head + 1 : end] if line.strip() and not line.lstrip().startswith("#")]
@@ -125,10 +106,13 @@ def _block(entries: Mapping[str, Any], indent: int) -> list[str]:
     """The entries as indented lines of YAML."""
     options: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "default_flow_style": None}
     dumped = yaml.dump(dict(entries), Dumper=_Dumper, width=110, **options)
-    return [" " * indent + line if line else line for line in dumped.splitlines()]
+    return textwrap.indent(dumped, " " * indent).splitlines()
 
 
-def _replace(path: Path, text: str) -> None:
+def _write(path: Path, text: str, wanted: Mapping[str, Any], location: Location) -> None:
+    """Replace the file by ``text``. Raises ``UserError`` if the text does not read as ``wanted``, or on a full disk."""
+    if parse_yaml(text, str(location)) != wanted:
+        raise location.error("cannot be changed without changing what else stands there", _BY_HAND)
     try:
         path.resolve().parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:

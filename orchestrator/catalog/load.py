@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from orchestrator.catalog.backbone_entry import BackboneEntry
-from orchestrator.catalog.checkpoint_entry import CheckpointEntry
+from orchestrator.catalog.backbone_entry import BackboneEntry, CheckpointEntry
 from orchestrator.catalog.dataset_entry import DatasetEntry, DomainEntry
 from orchestrator.catalog.location import Location, grids_folder
 from orchestrator.catalog.validation import OPEN_CLIP, Key, StrictModel, check_templates, validated
@@ -75,7 +74,7 @@ class Catalog:
     domains: Mapping[str, DomainEntry]
     backbones: Mapping[str, BackboneEntry]
     files: Mapping[tuple[str, str], str]
-    checkpoints: Mapping[tuple[str, str], CheckpointEntry] = field(default_factory=dict)
+    checkpoints: Mapping[tuple[str, str], CheckpointEntry]
 
     def dataset(self, name: str, where: Location | str = "") -> DatasetEntry:
         """The dataset of a key. Raises ``UserError``, which names the nearest keys, if there is none."""

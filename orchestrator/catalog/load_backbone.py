@@ -45,7 +45,7 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False) -
         architecture = config.stem
     if entry.weights.pretrained is not None and not swapped:
         _check_tag(entry, architecture, entry.weights.pretrained)
-    weights = entry.weights.pretrained or str(weights_path(entry))
+    weights = str(weights_path(entry) or entry.weights.pretrained)
     try:
         with _without_warnings():
             model = open_clip.create_model(
@@ -100,9 +100,8 @@ def _check_sizes(entry: BackboneEntry, shape: TowerShape) -> None:
 
 def _loading_error(entry: BackboneEntry, architecture: str, reason: str) -> UserError:
     """The error that weights are not on this machine, or do not fit the architecture."""
-    if entry.weights.file is not None:
-        what = f"the weights of backbone {entry.name} do not fit {architecture}: {reason}"
-        return UserError(what, where=str(weights_path(entry)))
+    if path := weights_path(entry):
+        return UserError(f"the weights of backbone {entry.name} do not fit {architecture}: {reason}", where=str(path))
     return UserError(
         f"the weights {entry.weights.pretrained} of backbone {entry.name} are not on this machine, and nothing is "
         f"fetched while cells run: {reason}",
@@ -118,8 +117,7 @@ def _without_warnings() -> Iterator[None]:
     level = root.level
     root.setLevel(logging.CRITICAL)  # errors are raised as well
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         root.setLevel(level)

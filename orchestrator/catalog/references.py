@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from bolt.clip.checkpoint_files import checkpoint_files, files_digest
 from orchestrator.catalog.backbone_entry import BackboneEntry
 from orchestrator.catalog.data_paths import dataset_folder, excluded_images
 from orchestrator.catalog.dataset_entry import DatasetEntry
@@ -61,8 +60,7 @@ def backbone_ref(entry: BackboneEntry) -> BackboneRef:
     Raises ``UserError`` if its model configuration cannot be read.
     """
     weights: Any = {"pretrained": entry.weights.pretrained}
-    if entry.weights.file is not None:
-        path = weights_path(entry)
+    if (path := weights_path(entry)) is not None:
         weights = {"sha256": file_digest(path) if path.is_file() else None}
     content = {
         "architecture": _architecture(entry),
@@ -79,11 +77,9 @@ def architecture_path(entry: BackboneEntry) -> Path | None:
     return grids_folder() / entry.architecture if entry.architecture.endswith(".json") else None
 
 
-def weights_path(entry: BackboneEntry) -> Path:
-    """The weights file of a backbone. Raises ``ValueError`` for a backbone whose weights are a tag of open_clip."""
-    if entry.weights.file is None:
-        raise ValueError(f"{entry.name} has pre-trained weights of open_clip, not a file")
-    return grids_folder() / entry.weights.file
+def weights_path(entry: BackboneEntry) -> Path | None:
+    """The weights file of a backbone; ``None`` for weights that open_clip knows by a tag."""
+    return None if entry.weights.file is None else grids_folder() / entry.weights.file
 
 
 def _architecture(entry: BackboneEntry) -> Any:
@@ -105,14 +101,13 @@ def _listing(folder: Path) -> list[tuple[str, int]] | None:
     if not folder.is_dir():
         return None
     found = []
-    # each folder to come -> itself and those it is in, without links
-    real: dict[str, tuple[str, ...]] = {str(folder): (os.path.realpath(folder),)}
     for place, folders, files in os.walk(folder, followlinks=True, onerror=_raise):
-        own = real.pop(place)
-        inner = {name: os.path.realpath(os.path.join(place, name)) for name in folders if not name.startswith(".")}
-        folders[:] = [name for name, target in inner.items() if target not in own]
-        real |= {os.path.join(place, name): (*own, inner[name]) for name in folders}
-        paths = [Path(place, name) for name in files if not name.startswith(".")]
+        here = Path(place)
+        entered = {os.path.realpath(above) for above in (here, *here.parents) if above.is_relative_to(folder)}
+        folders[:] = [
+            name for name in folders if not name.startswith(".") and os.path.realpath(here / name) not in entered
+        ]
+        paths = [here / name for name in files if not name.startswith(".")]
         found += [(path.relative_to(folder).as_posix(), path.stat().st_size) for path in paths if path.exists()]
     return sorted(found)
 
@@ -128,10 +123,13 @@ def file_digest(*paths: Path) -> str:
 
 
 @cache
-def _digest(paths: Iterable[Path], state: tuple[tuple[int, int], ...]) -> str:
-    digest = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as stream:
-            while chunk := stream.read(1 << 20):
-                digest.update(chunk)
-    return digest.hexdigest()
+def _digest(paths: tuple[Path, ...], state: tuple[tuple[int, int], ...]) -> str:
+    return files_digest(paths)
+
+
+def checkpoint_digest(path: Path) -> str:
+    """The SHA-256 of a checkpoint: of its file, or of its parts one after the other.
+
+    Raises ``UnreadableCheckpoint`` if it does not exist.
+    """
+    return file_digest(*checkpoint_files(path))

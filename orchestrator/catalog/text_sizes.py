@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,12 @@ class TextSizes:
     """Sizes of a text tower; the defaults are those of the original ViT-B models.
 
     Attributes:
-        vocabulary: number of tokens that it knows.
+        vocab_size: number of tokens that it knows.
         context_length: most tokens that a prompt may have.
         width, layers: of its transformer.
     """
 
-    vocabulary: int = 49408
+    vocab_size: int = 49408
     context_length: int = 77
     width: int = 512
     layers: int = 12
@@ -34,7 +34,7 @@ class TextSizes:
     @property
     def parameters(self) -> int:
         """Numbers in the tower: embeddings, and 12 width^2 a block; biases and the projection are left out."""
-        return (self.vocabulary + self.context_length) * self.width + 12 * self.layers * self.width**2
+        return (self.vocab_size + self.context_length) * self.width + 12 * self.layers * self.width**2
 
     @property
     def gflops_per_prompt(self) -> float:
@@ -53,21 +53,22 @@ class TextSizes:
 
 def text_sizes(entry: BackboneEntry) -> TextSizes:
     """The sizes of a backbone's text tower; those of ViT-B if its configuration does not state them."""
-    return _read(architecture_path(entry) or _open_clip_file(entry.architecture))
+    return _read(architecture_path(entry) or _open_clip_configs() / f"{entry.architecture}.json")
 
 
-@lru_cache(maxsize=64)
-def _open_clip_file(architecture: str) -> Path | None:
-    found = importlib.util.find_spec("open_clip")
-    folders = found.submodule_search_locations if found else None
-    return Path(folders[0], "model_configs", f"{architecture}.json") if folders else None
+@cache
+def _open_clip_configs() -> Path:
+    """The folder of open_clip's model configurations."""
+    package = importlib.util.find_spec("open_clip")
+    assert package is not None
+    assert package.origin is not None
+    return Path(package.origin).with_name("model_configs")
 
 
-@lru_cache(maxsize=64)
-def _read(file: Path | None) -> TextSizes:
+@cache
+def _read(file: Path) -> TextSizes:
     try:
-        text: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["text_cfg"] if file else {}
+        text: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["text_cfg"]
     except (OSError, ValueError, KeyError):
         text = {}
-    names = {"vocab_size": "vocabulary", "context_length": "context_length", "width": "width", "layers": "layers"}
-    return TextSizes(**{own: int(text[theirs]) for theirs, own in names.items() if theirs in text})
+    return TextSizes(**{field.name: int(text[field.name]) for field in fields(TextSizes) if field.name in text})

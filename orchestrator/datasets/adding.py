@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.catalog import DatasetEntry, load_catalog
-from orchestrator.catalog.edit import add_entries, replace_entry
+from orchestrator.catalog.edit import add_entries, replace_section
 from orchestrator.catalog.location import Location, display_path
 from orchestrator.catalog.validation import key_problem, validated
+from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.datasets.changes import record_checksums
 from orchestrator.datasets.layouts import class_words, find_layout
 from orchestrator.datasets.opening import open_dataset
@@ -139,7 +140,7 @@ def add_dataset(
     if options.domain not in catalog.domains:
         domains[options.domain] = {"title": "Own images" if options.domain == OWN_DOMAIN else _title(options.domain)}
     if old is not None:
-        replace_entry(catalog_file, "datasets", name, fields)
+        replace_section(catalog_file, "datasets", {**read_mapping(catalog_file)["datasets"], name: fields})
     else:
         add_entries(catalog_file, {"domains": domains, "datasets": {name: fields}})
     entry = load_catalog(catalog_files).datasets[name]

@@ -106,7 +106,7 @@ def cache_listing(
     if any("min_gain" in text for text in (*overrides, *(path.read_text(encoding="utf-8") for path in files))):
         return listing
     files += map(Path, catalog_files)
-    files += [weights_path(entry) for entry in catalog.backbones.values() if entry.weights.file is not None]
+    files += [path for entry in catalog.backbones.values() if (path := weights_path(entry)) is not None]
     datasets = {name: entry for name, entry in grid.datasets.items() if not entry.is_bundled}
     made_from = _made_from([str(path.absolute()) for path in files], datasets, data_root)
     with contextlib.suppress(OSError):
