@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from bolt.clip.preprocess import UNREADABLE, open_image, to_rgb_or_grey
 from orchestrator.catalog import DatasetEntry, excluded_file, load_catalog
 from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
@@ -112,8 +110,7 @@ def prepare_images(
             _link(path, root / path.name)
     entry = load_catalog(files).datasets[name]
     raw = open_dataset(entry, root)
-    counts = np.bincount(raw.train.labels, minlength=len(raw.class_names))
-    return OwnImages(entry, files, root, test is not None, tuple(counts.tolist()), raw.class_names, notes)
+    return OwnImages(entry, files, root, test is not None, tuple(raw.class_sizes("train")), raw.class_names, notes)
 
 
 def own_key(folder: Path) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -63,13 +63,11 @@ class Added:
         entry: the new entry of the catalog file.
         data_root: the folder to pass as ``--data-root``.
         notes: remarks for the user.
-        words: class name in the data -> words for prompts.
     """
 
     entry: DatasetEntry
     data_root: Path
     notes: tuple[str, ...]
-    words: Mapping[str, str] = field(default_factory=dict)
 
 
 def add_dataset(
@@ -129,9 +127,8 @@ def add_dataset(
     if found.broken:
         _settle_broken(found, options, layout.data_root)
         raw = open_dataset(entry, layout.data_root)
-    train = [int((raw.train.labels == label).sum()) for label in range(len(raw.class_names))]
     fields["sizes"] = {"train": len(raw.train), "test": len(raw.test)}
-    fields["smallest_class"] = min(train)
+    fields["smallest_class"] = min(raw.class_sizes("train"))
     if found.image_side:
         fields["image_side"] = found.image_side
     if found.rotated:
@@ -145,7 +142,7 @@ def add_dataset(
         add_entries(catalog_file, {"domains": domains, "datasets": {name: fields}})
     entry = load_catalog(catalog_files).datasets[name]
     record_checksums(entry, layout.data_root)
-    return Added(entry, layout.data_root, (*layout.notes, *_notes(found, train, raw, options)), words)
+    return Added(entry, layout.data_root, (*layout.notes, *_notes(found, raw, options)))
 
 
 def free_name(name: str, taken: Container[str]) -> str:
@@ -184,9 +181,8 @@ def dataset_key(path: Path) -> str:
 
 def _refuse_untestable(raw: RawDataset) -> None:
     for part, needed in (("train", "learn from"), ("test", "be tested on")):
-        present = set(raw.parts[part].labels.tolist())
-        absent = [word for label, word in enumerate(raw.class_names) if label not in present]
-        if absent:
+        sizes = raw.class_sizes(part)
+        if absent := [word for word, size in zip(raw.class_names, sizes, strict=True) if not size]:
             raise UserError(
                 f"class {absent[0]!r} has too few images: none is left to {needed}",
                 hint="a class needs at least two images for an 80/20 split"
@@ -206,8 +202,9 @@ def _settle_broken(found: Verified, options: DatasetOptions, data_root: Path) ->
     )
 
 
-def _notes(found: Verified, train: Sequence[int], raw: RawDataset, options: DatasetOptions) -> list[str]:
+def _notes(found: Verified, raw: RawDataset, options: DatasetOptions) -> list[str]:
     notes = []
+    train = raw.class_sizes("train")
     left_out = found.excluded + (len(found.broken) if options.exclude_broken else 0)
     if left_out:
         notes.append(f"excluded as unreadable: {left_out} of {found.excluded + found.decoded} images")

@@ -6,12 +6,13 @@ Nothing is decoded here. The result is the route and the split recipe of a catal
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from orchestrator.datasets.opening import check_distinct
 from orchestrator.datasets.routes.class_folders import class_folders, is_image
-from orchestrator.datasets.routes.manifest import read_table
+from orchestrator.datasets.routes.manifest import paths_and_labels, read_table
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import pluralize
 
@@ -151,38 +152,20 @@ def _of_table(path: Path) -> Layout:
         raise UserError(f"{path.name} is neither a folder nor a .csv or .parquet table", where=str(path))
     columns = read_table(path)
     chosen = {key: name for key, names in COLUMNS.items() for name in reversed(names) if name in columns}
-    for key in ("path", "label"):
-        if key not in chosen:
-            raise UserError(
-                f"has no column for the {key}, only {', '.join(columns)}",
-                where=str(path),
-                hint=f"call it {key}; a path is relative to the table's folder",
-            )
-    if not columns[chosen["label"]]:
-        raise UserError("lists no images", where=str(path))
-    for key in ("path", "label"):
-        empty = next((row for row, text in enumerate(columns[chosen[key]], start=1) if not text), None)
-        if empty is not None:
-            raise UserError(f"row {empty} has no {key}", where=str(path), hint=f"fill in the column {chosen[key]!r}")
+    _, labels = paths_and_labels(columns, chosen, path)
     route = {"kind": "manifest", "folder": path.parent.name, "file": path.name, "columns": chosen}
     recipe = "official" if "split" in chosen else "eighty_twenty"
-    return Layout(path.parent.parent, route, recipe, tuple(sorted(set(columns[chosen["label"]]))), ())
+    return Layout(path.parent.parent, route, recipe, tuple(sorted(set(labels))), ())
 
 
-def class_words(names: Iterable[str]) -> dict[str, str]:
+def class_words(names: Sequence[str]) -> dict[str, str]:
     """Class name in the data -> words for prompts, made by :func:`class_word`.
 
     Raises ``UserError`` naming two classes that would get the same words.
     """
-    first: dict[str, str] = {}
-    for name in names:
-        word = class_word(name)
-        if first.setdefault(word, name) != name:
-            raise UserError(
-                f"the classes {first[word]!r} and {name!r} would both be called {word!r}",
-                hint="their prompts would be equal; rename one of them, or merge them",
-            )
-    return {name: word for word, name in first.items()}
+    words = [class_word(name) for name in names]
+    check_distinct(words, names)
+    return dict(zip(names, words, strict=True))
 
 
 def class_word(name: str) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.catalog import DatasetEntry, dataset_folder, excluded_file, partial_folder
@@ -16,6 +15,7 @@ from orchestrator.datasets.adding import USUAL_SHOTS, Added
 from orchestrator.datasets.fetching import FETCHERS
 from orchestrator.datasets.state import State, bytes_in, other_data, read_record, state_of
 from orchestrator.datasets.verify import Verified
+from orchestrator.util.console import plain_table
 from orchestrator.util.units import human_bytes, listed
 
 SHOWN_NAMES = 10
@@ -27,11 +27,9 @@ STYLES = {"drawn": "", "there": "green", "other data": "yellow", "partial": "yel
 def table_of(entries: Iterable[DatasetEntry], data_root: Path | None) -> RenderableType:
     """A table of the entries: domain, classes, images, state, size, access and licence."""
     rows = [_row(entry, data_root, state_of(entry, data_root)) for entry in entries]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for index, heading in enumerate(HEADINGS):
-        widest = max(len(str(row[index])) for row in [HEADINGS, *rows]) if heading != "licence" else None
-        right = heading in ("classes", "images", "size")
-        table.add_column(heading, justify="right" if right else "left", no_wrap=True, min_width=widest)
+    table = plain_table(*HEADINGS, right=("classes", "images", "size"), no_wrap=True)
+    for column, *cells in zip(table.columns[:-1], HEADINGS, *rows, strict=False):  # only the licence may be cut
+        column.min_width = max(map(len, cells))
     for row in rows:
         table.add_row(*row)
     return table
@@ -75,11 +73,11 @@ def fetch_lines(entries: Iterable[DatasetEntry], data_root: Path | None, catalog
 
 def verified_view(found: Verified) -> RenderableType:
     """Counts, differences from the catalog, unreadable images, and images that are in both parts."""
-    counts, train = found.manifest.counts, [count for count, _ in found.per_class]
+    raw, train = found.raw, found.raw.class_sizes("train")
     spread = f"{min(train)} to {max(train)}"
     if len(train) <= SHOWN_CLASSES:
-        spread = ", ".join(f"{word} {count}" for word, count in zip(found.class_names, train, strict=True))
-    head = f"{found.entry.name}: {len(train)} classes, {counts['train']:,} train and {counts['test']:,} test"
+        spread = ", ".join(f"{word} {count}" for word, count in zip(raw.class_names, train, strict=True))
+    head = f"{found.entry.name}: {len(train)} classes, {len(raw.train):,} train and {len(raw.test):,} test"
     lines = [Text(head, "bold"), Text(f"  images per class in train: {spread}")]
     if found.excluded:
         lines.append(Text(f"  excluded before: {found.excluded}"))
@@ -108,7 +106,8 @@ def added_lines(
     ``limit``: which classes the small CLIP of the printed commands cannot tell apart by their words.
     """
     entry = added.entry
-    words = [f"{name} -> {word!r}" if name != word else repr(word) for name, word in added.words.items()]
+    assert isinstance(entry.class_names, dict)
+    words = [f"{name} -> {word!r}" if name != word else repr(word) for name, word in entry.class_names.items()]
     lines = [
         f"{entry.name}: {entry.classes} classes, {entry.sizes.train} training images, {entry.sizes.test} test "
         f"images ({entry.splits.recipe.replace('_', ' ')})",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
@@ -86,43 +87,37 @@ def class_words_of(entry: DatasetEntry, from_data: Sequence[str]) -> tuple[str, 
     """
     given = class_names_of(entry)
     where = f"dataset {entry.name}, field class_names"
+    if isinstance(given, tuple):
+        if len(given) != len(from_data):
+            raise UserError(f"{len(given)} names for {len(from_data)} classes found", where=where)
+        return given
+    words = _matched(from_data, entry.renamed if given is None else given)
     if given is None:
-        renamed = _Spellings(entry.renamed)
-        return _distinct([renamed.get(name) or name.replace("_", " ").strip() for name in from_data], from_data, where)
-    if isinstance(given, Mapping):
-        spellings = _Spellings(given)
-        words = [spellings.get(name) for name in from_data]
-        missing = [name for name, word in zip(from_data, words, strict=True) if word is None]
-        if missing:
-            raise UserError(f"no words for the class folder(s) {', '.join(missing[:5])}", where=where)
-        return _distinct([word for word in words if word is not None], from_data, where)
-    if len(given) != len(from_data):
-        raise UserError(f"{len(given)} names for {len(from_data)} classes found", where=where)
-    return tuple(given)
-
-
-def _distinct(words: Sequence[str], from_data: Sequence[str], where: str) -> tuple[str, ...]:
-    """``words``, if no two are equal without regard to case. Raises ``UserError`` otherwise."""
-    first: dict[str, str] = {}
-    for word, name in zip(words, from_data, strict=True):
-        other = first.setdefault(word.casefold(), name)
-        if other is not name:
-            raise UserError(f"the classes {other!r} and {name!r} would both be called {word!r}", where=where,
-                            hint="give them different words")  # fmt: skip
+        words = [word or name.replace("_", " ").strip() for name, word in zip(from_data, words, strict=True)]
+    elif missing := [name for name, word in zip(from_data, words, strict=True) if not word]:
+        raise UserError(f"no words for the class folder(s) {', '.join(missing[:5])}", where=where)
+    check_distinct(words, from_data, where)
     return tuple(words)
 
 
-class _Spellings:
-    """A mapping from names to words: exact names first, then only their letters and digits."""
-
-    def __init__(self, words: Mapping[str, str]) -> None:
-        self.words = words
-        plain = [_plain(name) for name in words]
-        self.by_plain = {key: words[name] for key, name in zip(plain, words, strict=True) if plain.count(key) == 1}
-
-    def get(self, name: str) -> str | None:
-        return self.words.get(name) or self.by_plain.get(_plain(name))
+def _matched(names: Sequence[str], words: Mapping[str, str]) -> list[str]:
+    """The words of each name: those of the exact name, else of the only one with its letters and digits, else empty."""
+    plain = Counter(map(_plain, words))
+    by_plain = {_plain(name): word for name, word in words.items() if plain[_plain(name)] == 1}
+    return [words.get(name) or by_plain.get(_plain(name), "") for name in names]
 
 
 def _plain(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum())
+
+
+def check_distinct(words: Sequence[str], names: Sequence[str], where: str = "") -> None:
+    """Raise ``UserError`` if the words of two classes differ at most in case. ``names``: the classes in the data."""
+    first: dict[str, str] = {}
+    for word, name in zip(words, names, strict=True):
+        if (other := first.setdefault(word.casefold(), name)) is not name:
+            raise UserError(
+                f"the classes {other!r} and {name!r} would both be called {word!r}",
+                where=where,
+                hint="their prompts would be equal; give them different words, or merge them",
+            )

@@ -69,6 +69,11 @@ class RawDataset:
         """Both parts by name: ``train`` and ``test``."""
         return {"train": self.train, "test": self.test}
 
+    def class_sizes(self, part: str) -> list[int]:
+        """The number of images of each class in a part, in label order."""
+        sizes: list[int] = np.bincount(self.parts[part].labels, minlength=len(self.class_names)).tolist()
+        return sizes
+
 
 def make_part(labels: Sequence[int] | NDArray[np.int64], read: Callable[[int], Image.Image],
                origin: Callable[[int], str]) -> Part:  # fmt: skip

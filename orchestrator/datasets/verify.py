@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 from PIL import ExifTags
 
 from bolt.clip.preprocess import UNREADABLE, to_rgb_or_grey
@@ -18,7 +18,7 @@ from orchestrator.catalog import DatasetEntry, excluded_file, excluded_images
 from orchestrator.datasets.images import thread_map, why_unreadable
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import Part, RawDataset
-from orchestrator.datasets.splits import SplitManifest, split_manifest
+from orchestrator.datasets.splits import split_manifest
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.errors import UserError
 
@@ -29,10 +29,10 @@ UPRIGHT = 1
 class ImageCheck(NamedTuple):
     """Why an image cannot be decoded, else ``""``; a checksum and the number of its pixels; whether it is rotated."""
 
-    reason: str
-    digest: bytes
-    rotated: bool
+    reason: str = ""
+    digest: bytes = b""
     pixels: int = 0
+    rotated: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,7 @@ class Verified:
 
     Attributes:
         entry: its catalog entry.
-        class_names: words in label order.
-        manifest: classes, counts and checksums of the parts.
-        per_class: images of each class in train and test, (C, 2).
+        raw: the opened dataset.
         broken: images that cannot be decoded.
         duplicates: test images with the same pixels as a training image: (test origin, train origin).
         rotated: images whose EXIF orientation asks for a rotation.
@@ -63,20 +61,18 @@ class Verified:
     """
 
     entry: DatasetEntry
-    class_names: tuple[str, ...]
-    manifest: SplitManifest
-    per_class: tuple[tuple[int, int], ...]
+    raw: RawDataset
     broken: tuple[Broken, ...]
     duplicates: tuple[tuple[str, str], ...]
     rotated: int
     excluded: int
     decoded: int
-    image_side: int = 0
+    image_side: int
 
     @property
     def differs(self) -> list[str]:
         """Differences of the counts from the catalog."""
-        return self.manifest.differs(self.entry)
+        return split_manifest(self.entry, self.raw).differs(self.entry)
 
 
 def _check_image(part: Part, index: int) -> ImageCheck:
@@ -86,9 +82,9 @@ def _check_image(part: Part, index: int) -> ImageCheck:
         plain = to_rgb_or_grey(image)
         digest = hashlib.blake2b(f"{plain.mode} {plain.size}".encode(), digest_size=16)
         digest.update(plain.tobytes())
-        return ImageCheck("", digest.digest(), rotated, plain.width * plain.height)
+        return ImageCheck("", digest.digest(), plain.width * plain.height, rotated)
     except UNREADABLE as error:
-        return ImageCheck(why_unreadable(error), b"", False)
+        return ImageCheck(why_unreadable(error))
 
 
 def verify_dataset(
@@ -113,30 +109,24 @@ def verify_dataset(
         for check in thread_map(partial(_check_image, raw.parts[name]), len(raw.parts[name])):
             checks[name].append(check)
             advance(len(checks["train"]) + len(checks["test"]), total)
+    every = [*checks["train"], *checks["test"]]
+    pixels = [check.pixels for check in every if not check.reason]
     broken = tuple(
         Broken(name, part.origin(index), int(part.labels[index]), check.reason)
         for name, part in raw.parts.items()
         for index, check in enumerate(checks[name])
         if check.reason
     )
-    counts = [np.bincount(part.labels, minlength=len(raw.class_names)).tolist() for part in raw.parts.values()]
     return Verified(
         entry=entry,
-        class_names=raw.class_names,
-        manifest=split_manifest(entry, raw),
-        per_class=tuple(zip(*counts, strict=True)),
+        raw=raw,
         broken=broken,
         duplicates=tuple(_duplicates(raw, checks["train"], checks["test"])),
-        rotated=sum(check.rotated for check in (*checks["train"], *checks["test"])),
+        rotated=sum(check.rotated for check in every),
         excluded=len(excluded_images(entry, data_root)),
         decoded=total,
-        image_side=_mean_side([check.pixels for own in checks.values() for check in own if not check.reason]),
+        image_side=math.ceil(math.sqrt(sum(pixels) / len(pixels))) if pixels else 0,
     )
-
-
-def _mean_side(pixels: Sequence[int]) -> int:
-    """Side of a square with the mean number of pixels, rounded up; 0 without images."""
-    return math.ceil(math.sqrt(sum(pixels) / len(pixels))) if pixels else 0
 
 
 def _duplicates(raw: RawDataset, train: Sequence[ImageCheck], test: Sequence[ImageCheck]) -> Iterator[tuple[str, str]]:
@@ -153,14 +143,13 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
     """
     if found.entry.is_bundled:
         raise UserError(f"{found.entry.name} is drawn; there is nothing to exclude")
-    for column, part in enumerate(("train", "test")):
-        lost = [broken.label for broken in found.broken if broken.part == part]
-        for label in sorted(set(lost)):
-            if lost.count(label) == found.per_class[label][column]:
-                raise UserError(
-                    f"no image of class {found.class_names[label]!r} in {part} can be read; the class would be empty",
-                    where=f"dataset {found.entry.name}",
-                )
+    lost = Counter((broken.part, broken.label) for broken in found.broken)
+    for (part, label), count in lost.items():
+        if count == found.raw.class_sizes(part)[label]:
+            raise UserError(
+                f"no image of class {found.raw.class_names[label]!r} in {part} can be read; the class would be empty",
+                where=f"dataset {found.entry.name}",
+            )
     path = excluded_file(found.entry.name, data_root)
     listed = excluded_images(found.entry, data_root)
     listed |= {broken.origin: broken.reason for broken in found.broken}

@@ -10,6 +10,7 @@ from orchestrator.catalog.routes import ArchiveRoute
 from orchestrator.datasets.fetching.download import announced_size, download
 from orchestrator.datasets.fetching.staging import FetchResult, StagingArea
 from orchestrator.datasets.fetching.unpack import unpack
+from orchestrator.util.console import print_line
 from orchestrator.util.identity import file_digest
 
 
@@ -19,7 +20,7 @@ def fetch_archive(entry: DatasetEntry, staging: StagingArea) -> FetchResult:
     staging.clear()
     archive = staging.downloads / file_name(entry.route.url)
     download(entry.route.url, archive, checksum=entry.route.checksum, console=staging.console)
-    staging.say(f"unpacking {archive.name}")
+    print_line(f"unpacking {archive.name}", staging.console)
     unpack(archive, staging.folder)
     return FetchResult(None, {archive.name: entry.route.checksum or f"sha256:{file_digest(archive)}"})
 

@@ -14,7 +14,8 @@ from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute
 from orchestrator.datasets.fetching.staging import FetchResult, StagingArea
 from orchestrator.datasets.routes.class_folders import IMAGE_SUFFIXES
-from orchestrator.datasets.routes.shards import shards_of
+from orchestrator.datasets.routes.parquet import shards_of
+from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
 from orchestrator.util.hub_errors import explain_hub_error
 from orchestrator.util.identity import file_digest
@@ -28,8 +29,7 @@ FILES_AT_ONCE = 4
 def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | None = None) -> FetchResult:
     """Fetch the files of the parts the entry names at its pinned commit, or at the newest one.
 
-    Raises:
-        UserError: the repository or a file cannot be fetched, or a file has the wrong checksum.
+    Raises ``UserError`` if the repository or a file cannot be fetched, or a file has the wrong checksum.
     """
     from huggingface_hub import hf_hub_download
 
@@ -37,7 +37,7 @@ def fetch_from_hub(entry: DatasetEntry, staging: StagingArea, endpoint: str | No
     repo, folder = entry.route.repo, staging.folder
     folder.mkdir(parents=True, exist_ok=True)
     revision, files = needed_files(entry, endpoint)
-    staging.say(f"{entry.name}: {len(files)} files of {repo} at {revision[:8]}")
+    print_line(f"{entry.name}: {len(files)} files of {repo} at {revision[:8]}", staging.console)
 
     def fetch(path: str) -> None:
         hf_hub_download(repo, path, repo_type="dataset", revision=revision, local_dir=folder, endpoint=endpoint)
@@ -88,11 +88,11 @@ def needed_files(entry: DatasetEntry, endpoint: str | None) -> tuple[str, dict[s
     else:
         wanted = [path for part in route.splits for path in shards_of(there, route, part)]
     if not wanted or info.sha is None:
-        what = f"{route.repo} holds no images in the layout {route.layout!r}"
-        if info.sha is None:
-            what = f"the hub names no commit of {route.repo} at revision {route.revision!r}"
-        hint = "check repo, revision, layout and splits of the route"
-        raise UserError(what, where=f"dataset {entry.name}, field route", hint=hint)
+        raise UserError(
+            f"{route.repo} holds no images in the layout {route.layout!r} at the revision {route.revision!r}",
+            where=f"dataset {entry.name}, field route",
+            hint="check repo, revision, layout and splits of the route",
+        )
     return info.sha, {path: there[path] for path in wanted}
 
 

@@ -19,8 +19,9 @@ from urllib.error import URLError
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import TorchvisionRoute
 from orchestrator.datasets.fetching.by_archive import file_name
-from orchestrator.datasets.fetching.download import download
+from orchestrator.datasets.fetching.download import download, set_aside
 from orchestrator.datasets.fetching.staging import FetchResult, StagingArea
+from orchestrator.datasets.routes.torchvision_sets import torchvision_class
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import file_digest, fingerprint
 
@@ -31,17 +32,12 @@ PACKED = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".zip")
 def fetch_by_torchvision(entry: DatasetEntry, staging: StagingArea) -> FetchResult:
     """Instantiate the class once per argument set, fetching what is missing.
 
-    Raises:
-        UserError: a file cannot be fetched, has the wrong checksum or cannot be unpacked, or the archives of a
-            gated dataset are not there.
+    Raises ``UserError`` if a file cannot be fetched, has the wrong checksum or cannot be unpacked, or if the archives
+    of a gated dataset are not there.
     """
-    import torchvision.datasets
-
     assert isinstance(entry.route, TorchvisionRoute)
     staging.clear()
-    reader = getattr(torchvision.datasets, entry.route.dataset, None)
-    if reader is None:
-        raise UserError(f"torchvision has no dataset class {entry.route.dataset!r}")
+    reader = torchvision_class(entry.route.dataset)
     fetches = "download" in inspect.signature(reader).parameters
     if not fetches:
         _place_by_hand(entry, staging, reader)
@@ -76,14 +72,11 @@ def _resumable(staging: StagingArea, fetched: dict[str, Path]) -> Iterator[None]
             download(url, kept, console=staging.console)
         except UserError as error:
             raise URLError(str(error)) from None  # torchvision tries the next mirror after this error
-        fetched.pop(url, None)
+        fetched.pop(url, None)  # the newest file is the last
         fetched[url] = kept
         Path(filename).unlink(missing_ok=True)
         _link(kept, Path(filename))
 
-    if original is None:
-        yield
-        return
     utils._urlretrieve = retrieve
     try:
         yield
@@ -97,10 +90,8 @@ def _explained(error: Exception, entry: DatasetEntry, fetched: dict[str, Path]) 
     hint = "complete files are kept; the same command continues from there"
     if isinstance(error, RuntimeError) and "corrupted" in reason and fetched:
         last = list(fetched.values())[-1]
-        aside = last.with_name(f"{last.name}.wrong")
         reason = f"{last.name} has the wrong checksum (its md5 is {file_digest(last, 'md5')})"
-        last.replace(aside)
-        hint = f"it was moved to {aside}; the same command fetches it again"
+        hint = f"it was moved to {set_aside(last)}; the same command fetches it again"
     return UserError(f"{entry.name} cannot be fetched by torchvision: {reason}", hint=hint)
 
 

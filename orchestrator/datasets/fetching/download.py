@@ -45,9 +45,9 @@ def download(
     target: Path,
     *,
     checksum: str | None = None,
-    console: Console | None = None,
+    console: Console,
     pause: Callable[[float], None] = time.sleep,
-) -> Path:
+) -> None:
     """Fetch ``url`` to ``target``; a file that is there and has the right checksum is left as it is.
 
     Args:
@@ -59,12 +59,24 @@ def download(
         UserError: the server refuses, sends a web page, or cannot be reached in several attempts; the disk is full;
             the checksum is wrong (the file is then set aside as ``NAME.wrong``).
     """
-    console = console or Console(stderr=True)
     if not target.is_file():
         _fetch(url, target, console, pause)
-    if checksum is not None:
-        _check(target, checksum, url)
-    return target
+    if checksum is None:
+        return
+    kind, _, wanted = checksum.partition(":")
+    found = file_digest(target, kind)
+    if found != wanted:
+        raise UserError(
+            f"{target.name} has the wrong {kind}: {found}, where {wanted} is expected",
+            where=url,
+            hint=f"it was moved to {set_aside(target)}; run the same command to fetch it again. If it is wrong again, "
+            "the file at that address is not the one in the catalog",
+        )
+
+
+def set_aside(file: Path) -> Path:
+    """Rename a file with a wrong checksum, so that the next attempt fetches it again; returns the new path."""
+    return file.replace(file.with_name(f"{file.name}.wrong"))
 
 
 def announced_size(url: str) -> int | None:
@@ -78,19 +90,13 @@ def announced_size(url: str) -> int | None:
         return None
 
 
-def partial_path(target: Path) -> Path:
-    """The partial file of a download."""
-    return target.with_name(f"{target.name}.part")
-
-
 def _size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
 def _fetch(url: str, target: Path, console: Console, pause: Callable[[float], None]) -> None:
-    """Try until the file is complete. The count of failures restarts whenever an attempt brought some bytes."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    failures, part = 0, partial_path(target)
+    """Try until the file is complete."""
+    failures, part = 0, target.with_name(f"{target.name}.part")
     while True:
         before = _size(part)
         try:
@@ -173,12 +179,12 @@ def _refuse(response: requests.Response, url: str, target: Path) -> None:
     if code in TRY_AGAIN:
         raise _TryAgain(f"the server answered {code} {response.reason}")
     if code >= 400:
-        hint = {
+        hints = {
             401: "the server needs an account or a token; see the dataset's page",
             403: "the server needs an account or a token, or refuses programs; see the dataset's page",
             404: f"the file is no longer at this address; if you have it from elsewhere, save it as {target}",
-        }.get(code, "")
-        raise UserError(f"the server answered {code} {response.reason}", where=url, hint=hint)
+        }
+        raise UserError(f"the server answered {code} {response.reason}", where=url, hint=hints.get(code, ""))
     if response.headers.get("Content-Type", "").startswith("text/html"):
         drive = (urlsplit(url).hostname or "").endswith(("drive.google.com", "drive.usercontent.google.com"))
         reason = "Google Drive asks for a click before it sends large files" if drive else "the address shows a page"
@@ -205,17 +211,3 @@ def _validator(response: requests.Response) -> str:
     """The validator for ``If-Range``. A weak ETag is not used: different bytes may share it."""
     tag = response.headers.get("ETag", "")
     return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified", "")
-
-
-def _check(target: Path, checksum: str, url: str) -> None:
-    kind, _, wanted = checksum.partition(":")
-    found = file_digest(target, kind)
-    if found != wanted:
-        aside = target.with_name(f"{target.name}.wrong")
-        os.replace(target, aside)
-        raise UserError(
-            f"{target.name} has the wrong {kind}: {found}, where {wanted} is expected",
-            where=url,
-            hint=f"it was moved to {aside}; run the same command to fetch it again. If it is wrong again, the file at "
-            "that address is not the one in the catalog",
-        )

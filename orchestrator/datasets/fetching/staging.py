@@ -9,8 +9,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from orchestrator.util.console import print_line
-
 
 @dataclass(frozen=True)
 class StagingArea:
@@ -30,21 +28,11 @@ class StagingArea:
         """Empty the folder: an interruption may have left half a file."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        self.downloads.mkdir(parents=True, exist_ok=True)
-
-    def say(self, line: str) -> None:
-        """Print one line."""
-        print_line(line, self.console)
 
 
 @dataclass(frozen=True)
 class FetchResult:
-    """What was fetched.
-
-    Attributes:
-        revision: the commit of a repository, else ``None``.
-        files: name of each fetched file -> its checksum, ``sha256:...``.
-    """
+    """The commit of the fetched repository, else ``None``; and name of each file -> its checksum, ``sha256:...``."""
 
     revision: str | None
     files: Mapping[str, str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import ManifestRoute, is_inside
@@ -28,15 +29,9 @@ def read_manifest(entry: DatasetEntry, folder: Path) -> RouteContents:
     assert isinstance(route, ManifestRoute)
     table = folder / route.file
     columns = read_table(table)
-    path_column, label_column, split_column = (route.columns.get(key, key) for key in ("path", "label", "split"))
-    for needed in (path_column, label_column):
-        if needed not in columns:
-            raise UserError(f"has no column {needed!r}, only {', '.join(columns)}", where=str(table))
-    paths, labels = columns[path_column], columns[label_column]
-    if not paths:
-        raise UserError("lists no images", where=str(table))
-    splits = _splits(entry, columns.get(split_column), len(paths), table)
-    _check_rows(paths, labels, folder, table)
+    paths, labels = paths_and_labels(columns, route.columns, table)
+    splits = _splits(entry, columns.get(route.columns.get("split", "split")), len(paths), table)
+    _check_paths(paths, folder, table)
     names = sorted(set(labels), key=(lambda name: (int(name), name)) if all(map(str.isdecimal, labels)) else None)
     label_of = {name: label for label, name in enumerate(names)}
     parts = {}
@@ -70,6 +65,29 @@ def read_table(path: Path) -> Mapping[str, list[str]]:
     return {name: [row[name].strip() for row in rows] for name in reader.fieldnames or ()}
 
 
+def paths_and_labels(
+    columns: Mapping[str, list[str]], names: Mapping[Any, str], table: Path
+) -> tuple[list[str], list[str]]:
+    """The path and the label of each image in a table. ``names``: what the columns ``path`` and ``label`` are called.
+
+    Raises ``UserError`` for a missing column, a table without rows and an empty field.
+    """
+    for key in ("path", "label"):
+        name = names.get(key, key)
+        if name not in columns:
+            raise UserError(
+                f"has no column {name!r}, only {', '.join(columns)}",
+                where=str(table),
+                hint=f"write each image's {key} in a column of that name; a path is relative to the table's folder",
+            )
+        if not columns[name]:
+            raise UserError("lists no images", where=str(table))
+        if "" in columns[name]:
+            row = columns[name].index("") + 1
+            raise UserError(f"row {row} has no {key}", where=str(table), hint=f"fill in the column {name!r}")
+    return columns[names.get("path", "path")], columns[names.get("label", "label")]
+
+
 def _splits(entry: DatasetEntry, given: Sequence[str] | None, count: int, table: Path) -> Sequence[str]:
     """The part of each row."""
     official = entry.splits.recipe == "official"
@@ -87,18 +105,16 @@ def _splits(entry: DatasetEntry, given: Sequence[str] | None, count: int, table:
     return given
 
 
-def _check_rows(paths: Sequence[str], labels: Sequence[str], folder: Path, table: Path) -> None:
+def _check_paths(paths: Sequence[str], folder: Path, table: Path) -> None:
     seen: set[str] = set()
     missing = []
-    for row, (path, label) in enumerate(zip(paths, labels, strict=True), start=1):
+    for row, path in enumerate(paths, start=1):
         if not is_inside(path):
             raise UserError(
                 f"row {row}: the path {path!r} does not stay inside the folder",
                 where=str(table),
                 hint="write it relative to the table's folder, with / between its parts",
             )
-        if not label:
-            raise UserError(f"row {row}: {path} has no label", where=str(table))
         if path in seen:
             raise UserError(f"row {row}: {path} is listed twice", where=str(table))
         seen.add(path)

@@ -72,13 +72,19 @@ def _open(reader: type[Any], folder: Path, arguments: Mapping[str, Any]) -> Any:
     return reader(root=str(folder), **arguments)
 
 
-def _reader(name: str) -> type[Any]:
-    """torchvision's class, without checksums and unpacking. Raises ``UserError`` for an unknown name."""
+def torchvision_class(name: str) -> type[Any]:
+    """A class of ``torchvision.datasets``. Raises ``UserError`` for an unknown name."""
     import torchvision.datasets
 
-    original = getattr(torchvision.datasets, name, None)
-    if original is None:
+    found: type[Any] | None = getattr(torchvision.datasets, name, None)
+    if found is None:
         raise UserError(f"torchvision has no dataset class {name!r}")
+    return found
+
+
+def _reader(name: str) -> type[Any]:
+    """torchvision's class, without checksums and unpacking. Raises ``UserError`` for an unknown name."""
+    original = torchvision_class(name)
     fields: dict[str, Any] = {}
     for base in reversed(original.__mro__):
         for key, value in vars(base).items():

@@ -244,7 +244,7 @@ def test_verify_counts_and_lists_and_keeps_the_other_images_in_their_part(tmp_pa
     path.write_bytes(b"\0" * size)  # the same size: nothing but decoding tells
     found = verify_dataset(entry, tmp_path)
     assert [(broken.part, broken.origin) for broken in found.broken] == [("train", origin)]
-    assert found.per_class == ((8, 2), (8, 2), (8, 2))
+    assert (found.raw.class_sizes("train"), found.raw.class_sizes("test")) == ([8, 8, 8], [2, 2, 2])
     exclude_broken(found, tmp_path)
     left = open_dataset(entry, tmp_path)
     kept = [i for i in range(len(whole.train)) if i != 5]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestrator.datasets.fetching.download import PAUSES, announced_size, download, partial_path
+from orchestrator.datasets.fetching.download import PAUSES, announced_size, download
 from orchestrator.util.errors import UserError
 from tests.helpers.file_server import FileServer, serve
 
@@ -26,10 +26,9 @@ def digest(body: bytes, kind: str = "sha256") -> str:
 
 def fetch(server: FileServer, folder: Path, checksum: str | None = None) -> Path:
     """Download without waiting between attempts."""
-    quiet = Console(file=io.StringIO())
-    return download(
-        server.url_of("set.tar"), folder / "set.tar", checksum=checksum, console=quiet, pause=lambda seconds: None
-    )
+    quiet, target = Console(file=io.StringIO()), folder / "set.tar"
+    download(server.url_of("set.tar"), target, checksum=checksum, console=quiet, pause=lambda seconds: None)
+    return target
 
 
 @pytest.mark.parametrize("kind", ["sha256", "md5"])
@@ -55,7 +54,7 @@ def test_a_later_command_resumes_the_partial_file(tmp_path: Path) -> None:
     with serve(files=FILES, drops=[CUT, *[0] * (len(PAUSES) + 1)]) as server:
         with pytest.raises(UserError, match=r"cannot be fetched.*\n.*117.2 KiB are kept"):
             fetch(server, tmp_path)
-        assert partial_path(tmp_path / "set.tar").stat().st_size == CUT
+        assert (tmp_path / "set.tar.part").stat().st_size == CUT
         assert not (tmp_path / "set.tar").exists()
         assert fetch(server, tmp_path).read_bytes() == BODY
         assert sum(server.sent) == len(BODY)
@@ -86,7 +85,7 @@ def test_a_complete_partial_file_is_renamed_without_fetching(tmp_path: Path) -> 
     with serve(files=FILES, drops=[CUT, *[0] * (len(PAUSES) + 1)]) as server:
         with pytest.raises(UserError):
             fetch(server, tmp_path)
-        with open(partial_path(tmp_path / "set.tar"), "ab") as stream:
+        with open(tmp_path / "set.tar.part", "ab") as stream:
             stream.write(BODY[CUT:])
         assert fetch(server, tmp_path, digest(BODY)).read_bytes() == BODY
         assert sum(server.sent) == CUT

@@ -17,7 +17,7 @@ from orchestrator.catalog import DatasetEntry, excluded_file, load_catalog
 from orchestrator.catalog.routes import HuggingFaceRoute
 from orchestrator.datasets.opening import class_words_of, open_dataset
 from orchestrator.datasets.routes.class_folders import find_class_folders
-from orchestrator.datasets.routes.shards import shards_of
+from orchestrator.datasets.routes.parquet import shards_of
 from orchestrator.datasets.routes.torchvision_sets import refuse_foreign_pickle
 from orchestrator.util.errors import UserError
 from tests.helpers import formats
@@ -394,7 +394,7 @@ def test_a_parquet_manifest_with_other_columns_and_a_recipe(tmp_path: Path) -> N
         ("photos/1.png", "photos\\1.png", "does not stay inside the folder"),
         ("photos/1.png", "photos/0.png", "row 2: photos/0.png is listed twice"),
         ("dog,test", "dog,val", "row 3: the split 'val' is neither train nor test"),
-        ("dog,train", ",train", "row 2: photos/1.png has no label"),
+        ("dog,train", ",train", "row 2 has no label"),
         ("dog,train", "dog", "row 2 has not as many fields as the header"),
         ("path,", "file,", "has no column 'path', only file, label, split"),
         (",split", ",part", "has no column for the split"),
