@@ -77,7 +77,7 @@ def recommend(verdicts: Sequence[Verdict], display_names: Mapping[str, str] | No
     ks = [verdict.k for verdict in ordered]
     clauses = []
     for (before, after), own in groups.items():
-        clauses.append(" ".join(part for part in (before, _at(own, ks), after) if part))
+        clauses.append(" ".join(part for part in (before, _at(own, ks)) if part) + after)
     return "; ".join(clauses) or "nothing to recommend: no method was measured"
 
 
@@ -94,14 +94,14 @@ def _clause(verdict: Verdict, method: str, shown: Mapping[str, str]) -> tuple[st
     """The part of the sentence about one k: the words before and after "at k = 4"."""
     comparison, name = verdict.comparison, shown.get(method, method)
     if comparison.outcome == "single":
-        return f"use {name}", "(no other method was measured)"
+        return f"use {name}", ": no other method was measured"
     rivals = [other for other in _close(verdict) if other != method]
     others = rivals or [other for other in comparison.best_set if other != method]
     if not others:
         return f"use {name}", ""
     verb = "may be" if comparison.outcome != "level" else "is" if len(others) == 1 else "are"
     equal = f"{_listed(_shortened([shown.get(other, other) for other in others]))} {verb} as good"
-    return f"use {name}", f"({equal}, and {name} {_advantage(verdict, method, rivals)})" if rivals else f"({equal})"
+    return f"use {name}", f": it {_advantage(verdict, method, rivals)}, and {equal}" if rivals else f", but {equal}"
 
 
 def _advantage(verdict: Verdict, method: str, rivals: Sequence[str]) -> str:
