@@ -27,8 +27,8 @@ RAY_ENVIRONMENT = {
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
 }
 
-_MAX_FOLDER_LENGTH = 40
-"""Ray's sockets lie about 65 characters below its folder, and a socket's path may have 107."""
+_LONGEST_BASE = 20
+"""Ray's sockets lie about 84 characters below this folder, and a socket's path may have 107."""
 
 
 @contextlib.contextmanager
@@ -43,10 +43,8 @@ def connect(
 
     Yields how far the cluster can grow. At the end of the block the connection ends, and a local instance with it. A
     local instance listens on the loopback interface only, has no dashboard, and writes its workers' output to files.
-    When this process is connected already and ``address`` is ``None``, that connection is used and left open.
 
     Args:
-        address: which cluster.
         cpus, gpus: what a local instance may use; by default what the machine has.
         worker_env: environment variables for every worker.
 
@@ -57,20 +55,12 @@ def connect(
     if address is not None:
         use_token()
         address = find_address(address)
-    import ray
-
-    ray_private.disable_auto_connect()
-    ray_private.silence_dead_workers()
-    if ray.is_initialized():
-        if address is not None:
-            raise RuntimeError(f"cannot join {address}: this process is connected to a Ray instance already")
-        yield AutoscalerLimits()
-        return
+    ray_private.configure_driver()
     with contextlib.ExitStack() as stack:
         if address is None:
             base = tempfile.gettempdir()
-            scratch = ScratchFolder("ray", Path(base if len(base) < _MAX_FOLDER_LENGTH - 17 else "/tmp"))
-            folder = stack.enter_context(scratch)
+            base = base if len(base) <= _LONGEST_BASE else "/tmp"
+            folder = stack.enter_context(ScratchFolder("ray", Path(base)))
             stack.callback(_shut_down)
             _start_instance(folder, cpus, gpus, worker_env or {})
             yield AutoscalerLimits()
@@ -81,11 +71,13 @@ def connect(
 
 
 def _start_instance(folder: Path, cpus: int | None, gpus: int | None, worker_env: Mapping[str, str]) -> None:
-    """Start a Ray instance on this machine, with its files in ``folder``, and connect to it."""
+    """Start a Ray instance on this machine and connect to it. Its files are in ``folder``, which others cannot open.
+
+    Ray has a folder of its own in there: each of its workers opens that one to every user.
+    """
     import ray
 
-    root = str(Path(__file__).resolve().parents[2])
-    # Workers import this project from where this process did, installed or not.
+    root = str(Path(__file__).resolve().parents[2])  # workers import this project from there, installed or not
     python_path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     with (
         ray_private.loopback_only(),
@@ -99,9 +91,8 @@ def _start_instance(folder: Path, cpus: int | None, gpus: int | None, worker_env
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
-            _temp_dir=str(folder),
+            _temp_dir=str(folder / "r"),
         )
-    folder.chmod(0o700)  # Ray opens it to every user, and it holds sockets and workers' logs
 
 
 def _shut_down() -> None:

@@ -11,24 +11,12 @@ import contextlib
 from collections.abc import Collection, Iterator
 from typing import Any
 
-VITAL_PROCESSES = frozenset({"gcs_server", "raylet"})
-"""Processes of a local instance that it cannot work without."""
 
-TRIAL_SETS = ("_live_trials", "_stopped_trials", "_failed_trials", "_trials_to_cache")
-"""Attributes of Tune's controller that keep finished trials. If a later Ray lacks one, only memory is wasted."""
+def configure_driver() -> None:
+    """Keep Ray from starting an instance by itself, and from printing a paragraph for every worker that dies."""
+    from ray._private import auto_init_hook, worker
 
-
-def disable_auto_connect() -> None:
-    """Keep Ray from starting an instance by itself, in a thread that outlives its cluster."""
-    from ray._private import auto_init_hook
-
-    auto_init_hook.enable_auto_connect = False
-
-
-def silence_dead_workers() -> None:
-    """Keep Ray from printing a paragraph to the terminal for every worker that dies."""
-    from ray._private import worker
-
+    auto_init_hook.enable_auto_connect = False  # it would start one in a thread that outlives its cluster
     worker._worker_logs_enabled = False
 
 
@@ -36,7 +24,7 @@ def silence_dead_workers() -> None:
 def loopback_only() -> Iterator[None]:
     """Have an instance that is started in the block listen on the loopback interface only.
 
-    Ray chooses that interface only where this constant is false. ``ray.init`` has no argument for it.
+    ``ray.init`` has no argument for it.
     """
     from ray._private import ray_constants
 
@@ -66,17 +54,14 @@ def reload_config() -> None:
 
 
 def dead_vital_process() -> str:
-    """The name of a process of this process's own instance that has ended and was vital; empty for none."""
+    """The name of a process that has ended and that this process's own instance cannot work without; empty for none."""
     node = _node()
-    dead = [] if node is None else [name for name, _ in node.dead_processes() if name in VITAL_PROCESSES]
-    return dead[0] if dead else ""
+    ended = [] if node is None else [name for name, _ in node.dead_processes()]
+    return next((name for name in ended if name in ("gcs_server", "raylet")), "")
 
 
 def abandon() -> None:
-    """Leave a connection whose shutdown hangs: kill the processes this process has started.
-
-    The shutdown hangs, for example, when the ``raylet`` was killed.
-    """
+    """Leave a connection whose shutdown hangs, as after the ``raylet`` was killed: kill what this process started."""
     from ray._private import worker
 
     atexit.unregister(worker.shutdown)  # or the interpreter would wait for it again when it ends
@@ -91,8 +76,8 @@ def actor_cache(controller: Any) -> Any | None:
 
 
 def discard_trials(controller: Any, finished: Collection[Any]) -> None:
-    """Remove finished trials from the sets of Tune's controller."""
-    for name in TRIAL_SETS:
+    """Remove finished trials from the sets of Tune's controller. If a later Ray lacks one, only memory is wasted."""
+    for name in ("_live_trials", "_stopped_trials", "_failed_trials", "_trials_to_cache"):
         getattr(controller, name, set()).difference_update(finished)
 
 
