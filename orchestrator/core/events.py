@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from orchestrator.core.cell import Cell
 
@@ -67,7 +67,6 @@ class TaskEvent:
     Attributes:
         key: the task's key.
         kind: ``started`` when a worker gets the task; ``skipped`` when a task that it depends on failed.
-        value: what the task's function returned, if it finished.
         error: one line, if it failed or was skipped.
         traceback: the traceback, if it failed.
         seconds: wall-clock seconds in the worker.
@@ -79,7 +78,6 @@ class TaskEvent:
 
     key: str
     kind: Literal["started", "finished", "failed", "skipped"]
-    value: Any = None
     error: str = ""
     traceback: str = ""
     seconds: float = 0.0

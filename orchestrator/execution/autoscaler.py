@@ -33,11 +33,9 @@ def read_autoscaler_limits(gcs_address: str) -> AutoscalerLimits:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError, yaml.YAMLError, AttributeError, TypeError, ValueError):
             options = process.cmdline()
-            if ADDRESS_OPTION + gcs_address not in options:
-                continue
-            for option in options:
-                if option.startswith(CONFIG_OPTION):
-                    return limits_from_config(yaml.safe_load(Path(option.removeprefix(CONFIG_OPTION)).read_text()))
+            files = [option.removeprefix(CONFIG_OPTION) for option in options if option.startswith(CONFIG_OPTION)]
+            if files and ADDRESS_OPTION + gcs_address in options:
+                return limits_from_config(yaml.safe_load(Path(files[0]).read_text()))
     return AutoscalerLimits()
 
 

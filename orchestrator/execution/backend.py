@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import pkgutil
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, TaskEvent
 from orchestrator.core.settings import RunSettings
-from orchestrator.execution.local import run_cells_locally
 from orchestrator.execution.task_graph import GraphTask, run_graph_locally, run_graph_on_ray
 from orchestrator.planning.packing import Packing
+from orchestrator.store.failure_kind import RunStopped
+from orchestrator.util.errors import one_line
+
+if TYPE_CHECKING:
+    from orchestrator.cells.outcome import CellOutcome
+
+    Runner = Callable[[Cell, RunSettings], CellOutcome]
+
+RUNNER = "orchestrator.cells.trial:run_and_record"
+"""The function that runs one cell and records its outcome, as ``module:function``.
+
+It is given by name because a worker resolves it: the driver does not have to import what a worker needs.
+"""
 
 CELL_ATTEMPTS = 3
 """How often a cell is started whose worker process dies. A cell whose method raises is not started again."""
@@ -25,8 +40,8 @@ class Backend:
         gpus: GPUs that there are or can be.
         slots: how many of these cells can run at a time.
         run_graph: runs a graph of tasks, yielding events.
-        run_cells: runs cells, calling a listener with every event. Raises ``RunStopped`` when the store cannot be
-            used.
+        run_cells: runs cells and reports every event to a listener. A cell that fails does not stop the others. Raises
+            ``RunStopped`` when the store cannot be used.
     """
 
     gpus: float
@@ -36,7 +51,7 @@ class Backend:
 
 
 def local_backend(settings: RunSettings) -> Backend:
-    """Execute in this process, one cell at a time."""
+    """Execute in this process, one cell at a time: for ``--local``, tests and debuggers."""
     return Backend(
         gpus=0.0,
         slots=lambda cells: 1,
@@ -45,12 +60,36 @@ def local_backend(settings: RunSettings) -> Backend:
     )
 
 
+def run_cells_locally(
+    cells: Iterable[Cell], settings: RunSettings, *, on_event: Callable[[CellEvent], None], runner: str = RUNNER
+) -> None:
+    """Run cells in this process, in the order given; see :class:`Backend`."""
+    run: Runner = pkgutil.resolve_name(runner)
+    for cell in cells:
+        on_event(CellEvent(cell, "started"))
+        try:
+            outcome = run(cell, settings)
+        except Exception as error:
+            event = CellEvent(cell, "failed", error=one_line(error), traceback=traceback.format_exc(), recorded=False)
+        else:
+            if outcome.problem == "store":
+                raise RunStopped(settings.store_url, outcome.error)
+            event = CellEvent(
+                cell,
+                outcome.status,
+                seconds=outcome.seconds,
+                error=outcome.error,
+                traceback=outcome.traceback,
+                recorded=not outcome.problem,
+            )
+        on_event(event)
+
+
 @contextlib.contextmanager
 def ray_backend(settings: RunSettings, address: str | None, packing: Packing, cell_limit: float) -> Iterator[Backend]:
     """Execute on Ray, connected for the block.
 
     Args:
-        settings: how cells run.
         address: see :func:`orchestrator.execution.cluster.connect`.
         packing: computes what a cell requests; learns of cells that ran out of GPU memory.
         cell_limit: seconds after which a cell's worker is ended; 0 for no limit.

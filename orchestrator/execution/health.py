@@ -12,11 +12,12 @@ HEALTH_CHECK_SECONDS = 2.0
 """Interval of the health check while the driver waits and nothing happens."""
 
 ANSWER_SECONDS = 20.0
-"""A control service that does not answer for so long counts as lost. Ray would end this process after 60 s."""
+"""A control service that does not answer for so long counts as lost. Ray would end this process, without a Python
+exception, after 60 s."""
 
 
 class ClusterLost(UserError):
-    """The Ray cluster was lost while cells or tasks ran. Everything that had finished is kept."""
+    """The Ray cluster was lost while cells or tasks ran."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
@@ -27,8 +28,7 @@ class ClusterLost(UserError):
 def check_alive() -> None:
     """Raise :class:`ClusterLost` when the node this driver is connected to is gone or does not answer.
 
-    Ray itself waits without end for results of a node whose ``raylet`` was killed. When its control service has been
-    gone for a minute, Ray ends the process, and Python gets no exception.
+    Ray itself waits without end for results of a node whose ``raylet`` was killed.
     """
     if process := ray_private.dead_vital_process():
         raise ClusterLost(f"its {process} has ended")
@@ -43,7 +43,7 @@ def check_alive() -> None:
 
 
 def _find_own_node(answers: Queue[str]) -> None:
-    """Put what is wrong with this driver's node into ``answers``; an empty text when it is alive."""
+    """Put into ``answers`` what is wrong with this driver's node; an empty text when it is alive."""
     import ray
 
     try:

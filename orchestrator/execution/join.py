@@ -56,11 +56,9 @@ def find_address(address: str) -> str:
 
 
 def join(address: str, worker_env: Mapping[str, str]) -> None:
-    """Connect this process to the cluster at ``address``. Raises ``UserError`` when the cluster refuses it.
+    """Connect this process to the cluster at ``host:port``. Raises ``UserError`` when the cluster refuses it.
 
-    Args:
-        address: ``host:port``, see :func:`find_address`.
-        worker_env: environment variables of this driver's workers.
+    ``worker_env`` are environment variables of this driver's workers.
     """
     import ray
 

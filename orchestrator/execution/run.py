@@ -69,7 +69,7 @@ def execute(
     on_task: Callable[[TaskEvent], None],
     on_event: Callable[[CellEvent], None],
     on_slots: Callable[[int], None],
-    on_phase: Callable[[str], None] = lambda phase: None,
+    on_phase: Callable[[str], None],
 ) -> RunSummary:
     """Build the plan's missing artifacts, then run its open cells. A failure does not stop the others.
 
@@ -77,13 +77,17 @@ def execute(
         on_task: called with every event of an artifact.
         on_event: called with every event of a cell; its result or failure is in the store by then.
         on_slots: called with the number of cells that can run at a time, before the first one starts.
-        on_phase: called with what the run waits for, such as ``starting Ray workers``. Not called with ``local``.
+        on_phase: called with what Ray is waited for, such as ``starting Ray workers``.
 
-    Raises :class:`~orchestrator.store.failure_kind.RunStopped` when the store cannot be used any more. Nothing is
-    recorded as failed for that reason. Raises ``UserError`` as :func:`check_precisions`.
+    Raises ``UserError`` as :func:`check_precisions`, and :class:`~orchestrator.store.failure_kind.RunStopped` when the
+    store cannot be used any more. Nothing is recorded as failed for that reason.
     """
     store = Store(settings.store_url)
     packing = Packing(plan.catalog, plan.costs)
+
+    def wait_for(phase: str) -> None:
+        if not options.local:
+            on_phase(phase)
 
     def on_cell(event: CellEvent) -> None:
         plan.costs.learn_memory(event.cell, event.gpu_mib)
@@ -94,11 +98,9 @@ def execute(
 
     store.remove_failures([cell.id for cell in plan.todo] + [spec.address for spec in plan.missing])
     on_ray = ray_backend(settings, options.address, packing, options.cell_limit)
-    if not options.local:
-        on_phase("joining the Ray cluster" if options.address else "starting Ray")
+    wait_for("joining the Ray cluster" if options.address else "starting Ray")
     with nullcontext(local_backend(settings)) if options.local else on_ray as backend:
-        if not options.local:
-            on_phase("starting Ray workers")
+        wait_for("starting Ray workers")
         check_precisions(plan, settings, len(local_gpus()) if options.local else backend.gpus)
         failed = build_artifacts(plan.missing, backend, settings, store, on_task, packing.share_of_build)
         blocked = find_blocked(plan, failed)
@@ -108,8 +110,7 @@ def execute(
             on_event(CellEvent(cell, "failed", error=reason))
         cells = [cell for cell in plan.todo if cell not in blocked]
         on_slots(backend.slots(cells))
-        if not options.local:
-            on_phase("starting Ray workers for the cells")
+        wait_for("starting Ray workers for the cells")
         backend.run_cells(cells, on_cell)
     return RunSummary(built=len(plan.missing) - len(failed), trials=len(cells))
 
@@ -161,9 +162,9 @@ def build_artifacts(
     return failed
 
 
-def build_artifact(spec: ArtifactSpec, settings: RunSettings) -> str:
+def build_artifact(spec: ArtifactSpec, settings: RunSettings) -> None:
     """Build one artifact in this process; a remote store that is away is retried."""
-    return retry_store("://" not in settings.store_url, lambda: build(spec, settings))
+    retry_store("://" not in settings.store_url, lambda: build(spec, settings))
 
 
 def find_blocked(plan: Plan, failed: Mapping[str, TaskEvent]) -> dict[Cell, TaskEvent]:

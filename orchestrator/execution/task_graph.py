@@ -30,8 +30,7 @@ class GraphTask:
     """One task of a graph.
 
     Attributes:
-        function: a module-level function; it and ``args`` must pickle.
-        args: its positional arguments.
+        function, args: a module-level function and its positional arguments; both must pickle.
         dependencies: keys of the tasks that must finish first.
         cpus, gpus: what it occupies on a cluster.
     """
@@ -46,7 +45,7 @@ class GraphTask:
 class Frontier:
     """The state of a graph that runs: which tasks can start, and which are skipped because another one failed.
 
-    Raises ``ValueError`` for a dependency that is not in the graph, or for a cycle.
+    Raises ``ValueError`` for a graph that cannot run: it has a cycle, or a dependency is not in it.
     """
 
     def __init__(self, tasks: Mapping[str, GraphTask]) -> None:
@@ -81,14 +80,14 @@ class Frontier:
                 self._sorter.done(key)
 
 
-def call_task(key: str, function: Callable[..., Any], args: tuple[Any, ...], log: str = "") -> TaskEvent:
+def call_task(key: str, task: GraphTask, log: str = "") -> TaskEvent:
     """Call a task's function; returns the event that ends the task, which pickles whatever the function raised.
 
     ``KeyboardInterrupt`` and ``SystemExit`` are raised on.
     """
     started = time.perf_counter()
     try:
-        value = function(*args)
+        task.function(*task.args)
     except Exception as error:
         store_failed = classify_error(error) == "store"
         return TaskEvent(
@@ -101,18 +100,18 @@ def call_task(key: str, function: Callable[..., Any], args: tuple[Any, ...], log
             again=isinstance(error, CorruptArtifact),
             store_failed=store_failed,
         )
-    return TaskEvent(key, "finished", value=value, seconds=time.perf_counter() - started, log=log)
+    return TaskEvent(key, "finished", seconds=time.perf_counter() - started, log=log)
 
 
 def run_graph_locally(tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:
     """Run a graph in this process, one task at a time, in the graph's order as far as dependencies allow.
 
-    A task that fails does not stop those that do not depend on it. Raises ``ValueError`` for a graph that cannot run.
+    A task that fails does not stop those that do not depend on it. Raises ``ValueError`` as :class:`Frontier`.
     """
     frontier = Frontier(tasks)
     while (key := frontier.take()) is not None:
         yield TaskEvent(key, "started")
-        yield from frontier.end(call_task(key, tasks[key].function, tasks[key].args))
+        yield from frontier.end(call_task(key, tasks[key]))
 
 
 def run_graph_on_ray(tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:
@@ -122,8 +121,8 @@ def run_graph_on_ray(tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:
     dies is started again. When the iterator is left early (on Ctrl-C, for example), running tasks end with the
     connection: cancelling a task by force can bring Ray down when it ends at that moment.
 
-    Raises ``ValueError`` for a graph that cannot run, :class:`~orchestrator.execution.health.ClusterLost` when the
-    cluster is lost.
+    Raises ``ValueError`` as :class:`Frontier`, and :class:`~orchestrator.execution.health.ClusterLost` when the cluster
+    is lost.
     """
     import ray
     from ray.exceptions import RayError
@@ -138,7 +137,7 @@ def run_graph_on_ray(tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:
             options = remote.options(
                 num_cpus=task.cpus, num_gpus=task.gpus, max_retries=TASK_RETRIES, retry_exceptions=False, name=key
             )
-            running[options.remote(key, task.function, task.args)] = key
+            running[options.remote(key, task)] = key
             yield TaskEvent(key, "started")
         if not running:
             return
@@ -155,5 +154,5 @@ def run_graph_on_ray(tasks: Mapping[str, GraphTask]) -> Iterator[TaskEvent]:
         yield from frontier.end(event)
 
 
-def _call_in_worker(key: str, function: Callable[..., Any], args: tuple[Any, ...]) -> TaskEvent:
-    return call_task(key, function, args, worker_log())
+def _call_in_worker(key: str, task: GraphTask) -> TaskEvent:
+    return call_task(key, task, worker_log())

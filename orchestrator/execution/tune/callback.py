@@ -20,6 +20,7 @@ from orchestrator.core.events import CellEvent, Resources
 from orchestrator.execution import ray_private
 from orchestrator.execution.tune import worker_failures
 from orchestrator.execution.tune.cell_queue import CellQueue
+from orchestrator.store.failure_kind import RunStopped
 from orchestrator.util.errors import one_line
 from orchestrator.util.units import human_duration
 
@@ -38,8 +39,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
 
     Attributes:
         events: what has happened to the cells.
-        error: why no worker can start, or what Tune itself has raised.
-        store_error: why the store cannot be used; empty while it can.
+        error: why no worker can start, why the store cannot be used, or what Tune itself has raised.
     """
 
     def __init__(
@@ -48,11 +48,12 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         waiting: CellQueue,
         max_attempts: int,
         on_gpu_oom: Callable[[Cell, float], None],
+        store_url: str,
     ) -> None:
         self.events: Queue[CellEvent | None] = Queue()
         self.error: Exception | None = None
-        self.store_error = ""
-        self._cells, self._waiting, self._max_attempts, self._on_gpu_oom = cells, waiting, max_attempts, on_gpu_oom
+        self._cells, self._waiting, self._store_url = cells, waiting, store_url
+        self._max_attempts, self._on_gpu_oom = max_attempts, on_gpu_oom
         self._starts: Counter[int] = Counter()
         self._failures: Counter[int] = Counter()
         self._node_losses: Counter[int] = Counter()
@@ -74,8 +75,10 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
     def stop_overdue(self, limit: float) -> None:
         """Kill the workers of cells that have run for more than ``limit`` seconds; waiting does not count."""
         now = time.monotonic()
-        for trial_id, (worker, started) in list(self._workers.items()):
-            if now - started > limit and trial_id not in self._overdue:
+        for trial_id, (worker, started) in list(self._workers.items()):  # in the order in which they started
+            if now - started <= limit:
+                break
+            if trial_id not in self._overdue:
                 self._overdue[trial_id] = (
                     f"ran for more than the limit of {human_duration(limit)} and its worker was ended; if it needs "
                     "longer, give a larger --cell-limit (0 for none) and --retry-failed"
@@ -94,7 +97,7 @@ class TuneCallback(tune.Callback):  # type: ignore[misc]
         outcome = CellOutcome(**result["outcome"])
         if outcome.problem == "store":
             self._workers.pop(trial.trial_id, None)
-            self.store_error = self.store_error or outcome.error
+            self.error = self.error or RunStopped(self._store_url, outcome.error)
             self._waiting.stop()
         elif not (outcome.problem and self._retry_with_more(trial, outcome.problem)):
             self._end(
@@ -174,8 +177,7 @@ def _kill(worker: Any) -> None:
 
 
 def _request(trial: Trial) -> Resources:
-    amounts = trial.config["request"]
-    return Resources(amounts.get("CPU", 0.0), amounts.get("GPU", 0.0))
+    return Resources(trial.config["cpus"], trial.config["gpus"])
 
 
 def _error_text(trial: Trial) -> str:

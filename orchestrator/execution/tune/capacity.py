@@ -30,12 +30,11 @@ CANCEL_SECONDS = 5.0
 class ClusterCapacity:
     """The size of a cluster, now and once it has grown, and the share of it that a cell requests.
 
-    A context manager. After the block, none of its threads uses Ray any more, so that Ray can be shut down.
+    After the ``with`` block, none of its threads uses Ray any more, so that Ray can be shut down.
 
     Args:
         limits: how far the autoscaler can let the cluster grow.
         packing: computes what a cell requests; it is told the memory of the GPUs, again whenever GPUs join.
-        settings: how cells run.
     """
 
     def __init__(self, limits: AutoscalerLimits, packing: Packing, settings: RunSettings) -> None:
@@ -44,7 +43,7 @@ class ClusterCapacity:
         self._most_gpus = cluster_size()[1]
         self._cancelled, self._threads = threading.Event(), list[threading.Thread]()
         if uses_gpus(settings, self._most_gpus):
-            packing.gpu_mib = smallest_gpu_mib()
+            self._measure()
 
     @property
     def gpus(self) -> float:
@@ -71,7 +70,7 @@ class ClusterCapacity:
         if not requests:
             return 1
         cpus, gpus = self.size()
-        slots = cpus / max(min(request.cpus for request in requests), 0.01)
+        slots = cpus / min(request.cpus for request in requests)
         if least := min(request.gpus for request in requests):
             slots = min(slots, gpus / least)
         return max(1, int(slots))
@@ -102,10 +101,10 @@ def _max_size(limits: AutoscalerLimits) -> tuple[float, float]:
     return head.get("CPU", 0.0) + limits.cpus, head.get("GPU", 0.0) + limits.gpus
 
 
-def smallest_gpu_mib(cancelled: threading.Event | None = None) -> float | None:
+def smallest_gpu_mib(cancelled: threading.Event) -> float | None:
     """Memory of the smallest GPU of the cluster in MiB; ``None`` where there is none or no node answers.
 
-    The question takes no GPU and starts nothing on one. When ``cancelled`` is set, no more answers are waited for.
+    The question takes no GPU and starts nothing on one. When ``cancelled`` is set, it waits for no more answers.
     """
     query = ray.remote(num_cpus=0)(_smallest_on_this_node)
     queries = [
@@ -115,7 +114,7 @@ def smallest_gpu_mib(cancelled: threading.Event | None = None) -> float | None:
     ]
     ready: list[ray.ObjectRef[float]] = []
     deadline = time.monotonic() + ANSWER_SECONDS
-    while len(ready) < len(queries) and time.monotonic() < deadline and not (cancelled and cancelled.is_set()):
+    while len(ready) < len(queries) and time.monotonic() < deadline and not cancelled.is_set():
         ready, _ = ray.wait(queries, num_returns=len(queries), timeout=0.5)
     answers: list[float] = []
     for answer in ready:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from queue import Empty
 from typing import TYPE_CHECKING
@@ -15,22 +14,18 @@ from ray.tune.experiment import Trial
 
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, Resources
+from orchestrator.execution.backend import RUNNER
 from orchestrator.execution.health import HEALTH_CHECK_SECONDS, ClusterLost, check_alive
-from orchestrator.execution.local import RUNNER
 from orchestrator.execution.process import environment_variables
 from orchestrator.execution.tune.callback import TuneCallback
 from orchestrator.execution.tune.capacity import cluster_size
 from orchestrator.execution.tune.cell_queue import CellQueue
 from orchestrator.execution.tune.searcher import CellSearcher, LifoScheduler, SilentReporter, StopOnEvent
 from orchestrator.execution.tune.worker import make_trainable
-from orchestrator.store.failure_kind import RunStopped
 from orchestrator.util.scratch import ScratchFolder
 
 if TYPE_CHECKING:
     from orchestrator.core.settings import RunSettings
-
-LIMIT_CHECK_SECONDS = 1.0
-"""Interval of the check for cells that exceed their time limit."""
 
 STOP_SECONDS = 60.0
 """How long Tune may take to stop before this process leaves without it."""
@@ -54,7 +49,7 @@ def run_cells(
     resources: Callable[[Cell], Resources],
     max_attempts: int,
     on_event: Callable[[CellEvent], None],
-    capacity: Callable[[], tuple[float, float]] | None = None,
+    capacity: Callable[[], tuple[float, float]] = cluster_size,
     on_gpu_oom: Callable[[Cell, float], None] = lambda cell, share: None,
     cell_limit: float = 0.0,
     runner: str = RUNNER,
@@ -63,7 +58,6 @@ def run_cells(
 
     Args:
         cells: what to run. A worker keeps what it has loaded, so neighbours should share backbone and data.
-        settings: passed to the runner, with the worker's share of a GPU.
         resources: what a cell requests when it is given out. Workers are reused among cells with the same request.
         max_attempts: how often a cell is started whose worker dies, or whose runner raises. Losing a whole node does
             not count, unless it happens to one cell ten times. A cell that runs out of memory is started once more,
@@ -72,7 +66,7 @@ def run_cells(
         capacity: CPUs and GPUs of the cluster, or of what it can grow to; by default what it has now.
         on_gpu_oom: called with a cell that ran out of GPU memory, and the share of a GPU it had.
         cell_limit: seconds after which the worker of a cell is ended and the cell counts as failed; 0 for none.
-        runner: ``module:function``, see :data:`orchestrator.execution.local.RUNNER`.
+        runner: ``module:function``, see :data:`orchestrator.execution.backend.RUNNER`.
 
     ``resources``, ``capacity`` and ``on_gpu_oom`` are called in Tune's thread.
 
@@ -83,8 +77,8 @@ def run_cells(
     """
     if not cells:
         return
-    waiting = CellQueue(len(cells), lambda number: resources(cells[number]), capacity or cluster_size)
-    callback = TuneCallback(cells, waiting, max_attempts, on_gpu_oom)
+    waiting = CellQueue(len(cells), lambda number: resources(cells[number]), capacity)
+    callback = TuneCallback(cells, waiting, max_attempts, on_gpu_oom, settings.store_url)
     stop = threading.Event()
     with _quiet(), ScratchFolder("tune") as folder:
         arguments = (make_trainable(cells, settings, runner), waiting, callback, stop, str(folder))
@@ -103,8 +97,6 @@ def run_cells(
         thread.join(STOP_SECONDS)
     if callback.error is not None:
         raise callback.error
-    if callback.store_error:
-        raise RunStopped(settings.store_url, callback.store_error)
     if unfinished := callback.unfinished():
         raise RuntimeError(f"Tune ended, and {len(unfinished)} cells have not, first {unfinished[0].id}")
 
@@ -113,11 +105,9 @@ def _pass_events_on(
     callback: TuneCallback, thread: threading.Thread, on_event: Callable[[CellEvent], None], cell_limit: float
 ) -> None:
     """Pass events on until Tune has ended. Checks the time limit, and the cluster's health while nothing happens."""
-    last_check = time.monotonic()
     while True:
-        if cell_limit and time.monotonic() - last_check > LIMIT_CHECK_SECONDS:
+        if cell_limit:
             callback.stop_overdue(cell_limit)
-            last_check = time.monotonic()
         try:
             event = callback.events.get(timeout=HEALTH_CHECK_SECONDS)
         except Empty:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import asdict
 from typing import Any
 
 from ray import tune
@@ -24,14 +25,9 @@ class CellSearcher(Searcher):  # type: ignore[misc]
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         if self._cells.finished:
-            finished: str = Searcher.FINISHED
-            return finished
+            return str(Searcher.FINISHED)
         assignment = self._cells.take(trial_id)
-        if assignment is None:
-            return None
-        request = assignment.request
-        amounts = {"CPU": request.cpus, "GPU": request.gpus}
-        return {"cell": assignment.number, "request": {name: amount for name, amount in amounts.items() if amount}}
+        return None if assignment is None else {"cell": assignment.number, **asdict(assignment.request)}
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
         """The trial's slot is free. Tune passes these arguments by keyword."""
@@ -40,8 +36,7 @@ class CellSearcher(Searcher):  # type: ignore[misc]
     def save(self, checkpoint_path: str) -> None:
         """Tune's snapshots are never restored."""
 
-    def restore(self, checkpoint_path: str) -> None:
-        """Tune's snapshots are never restored."""
+    restore = save
 
 
 class LifoScheduler(FIFOScheduler):  # type: ignore[misc]

@@ -15,7 +15,7 @@ from orchestrator.execution.process import worker_log
 
 if TYPE_CHECKING:
     from orchestrator.core.settings import RunSettings
-    from orchestrator.execution.local import Runner
+    from orchestrator.execution.backend import Runner
 
 CHUNK = 128
 """Cells are sent to workers in chunks of this size. A worker fetches a chunk when it runs the first cell of it."""
@@ -36,7 +36,7 @@ class Worker(tune.Trainable):  # type: ignore[misc]
         runner: str,
     ) -> None:
         self._chunks, self._runner = chunks, runner
-        self._settings = replace(settings, gpu_share=min(1.0, config["request"].get("GPU", 1.0)))
+        self._settings = replace(settings, gpu_share=min(1.0, config["gpus"] or 1.0))
         self._number = int(config["cell"])
         self._fetched, self._cells = -1, list[Cell]()
 
@@ -55,7 +55,7 @@ class Worker(tune.Trainable):  # type: ignore[misc]
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
-        return tune.PlacementGroupFactory([dict(config["request"])])
+        return tune.PlacementGroupFactory([{"CPU": config["cpus"], "GPU": config["gpus"]}])
 
 
 def make_trainable(cells: Sequence[Cell], settings: RunSettings, runner: str) -> type[tune.Trainable]:

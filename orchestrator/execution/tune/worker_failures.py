@@ -30,14 +30,11 @@ def node_lost(text: str) -> bool:
 def out_of_memory(text: str, kernel_killed: bool) -> bool:
     """Whether a worker was killed because main memory ran out: by Ray or, as far as can be known, by the kernel.
 
-    Args:
-        text: Ray's error text.
-        kernel_killed: whether this machine's kernel has just killed a process for lack of memory. Which process, Ray
-            does not learn; nothing is known of other machines.
+    ``kernel_killed`` says whether this machine's kernel has just killed a process for lack of memory. Ray does not
+    learn which one, and nothing is known of other machines.
     """
-    if "low on memory" in text or "OutOfMemoryError" in text.partition("\n")[0]:
-        return True
-    return kernel_killed and worker_died(text)
+    by_ray = "low on memory" in text or "OutOfMemoryError" in text.partition("\n")[0]
+    return by_ray or (kernel_killed and worker_died(text))
 
 
 def oom_kill_count() -> int:
@@ -62,10 +59,7 @@ def failure_line(text: str) -> str:
 def memory_message(kind: str, error: str, first: Resources, last: Resources) -> str:
     """The error of a cell that ran out of memory (``gpu_memory`` or ``main_memory``), with what can be done.
 
-    Args:
-        kind: which memory.
-        error: one line.
-        first, last: what the cell had at its first and at its last attempt.
+    ``first`` and ``last`` are what the cell had at its first and at its last attempt.
     """
     if kind == "gpu_memory":
         whole = f"with {last.gpus:g} GPUs" if last.gpus != 1 else "with a whole GPU"

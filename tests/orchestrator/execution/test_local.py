@@ -6,7 +6,7 @@ from pathlib import Path
 
 from orchestrator.core.events import CellEvent
 from orchestrator.core.settings import RunSettings
-from orchestrator.execution.local import run_cells_locally
+from orchestrator.execution.backend import run_cells_locally
 from tests.helpers import cells as samples
 
 

@@ -23,9 +23,8 @@ def task(value: int, *dependencies: str) -> GraphTask:
 
 def test_dependencies_run_first_and_other_tasks_in_order() -> None:
     tasks = {"c": task(3, "a"), "a": task(1), "b": task(2), "d": task(4, "c", "b")}
-    events = list(run_graph_locally(tasks))
-    assert [event.key for event in events if event.kind == "started"] == ["a", "c", "b", "d"]
-    assert {event.key: event.value for event in events if event.kind == "finished"} == {"a": 1, "b": 2, "c": 3, "d": 4}
+    events = [(event.key, event.kind) for event in run_graph_locally(tasks)]
+    assert events == [(key, kind) for key in ("a", "c", "b", "d") for kind in ("started", "finished")]
 
 
 def test_a_failure_skips_only_the_tasks_that_depend_on_it() -> None:

@@ -20,7 +20,7 @@ from moto.server import ThreadedMotoServer
 from orchestrator.artifacts.spec import build as stage
 from orchestrator.catalog import load_catalog
 from orchestrator.core.settings import RunSettings
-from orchestrator.execution.local import run_cells_locally
+from orchestrator.execution.backend import run_cells_locally
 from orchestrator.grid import load_grid
 from orchestrator.planning.plan import make_plan
 from orchestrator.progress.snapshot import Snapshot
