@@ -45,8 +45,8 @@ from orchestrator.catalog.routes import ToyRoute
 from orchestrator.core.cell import Cell
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.grid import load_grid
+from orchestrator.planning.gpu_estimate import PAPER_METHODS
 from orchestrator.planning.plan import Plan, make_plan
-from orchestrator.planning.workload import PAPER_METHODS
 from orchestrator.store import Store
 from orchestrator.tracks import TRACKS
 from orchestrator.util.units import human_bytes

@@ -1,6 +1,6 @@
 """The work of a CPU core beside a GPU: decoding, making views, launching operators and preparing source models.
 
-The constants were measured on one thread of an AMD EPYC server. A plan adds them up (``planning/workload.py``).
+The constants were measured on one thread of an AMD EPYC server. A plan adds them up (``planning/gpu_estimate.py``).
 """
 
 from __future__ import annotations

@@ -14,10 +14,7 @@ class CellCounts:
     """The cells of a grid, counted by their state in a store.
 
     Attributes:
-        total: all cells.
-        done: cells with a result.
         todo: cells that will run. A failed cell is among them if it runs again.
-        failed: cells with a recorded failure.
         damaged: ids of cells whose result could not be read and was set aside.
     """
 

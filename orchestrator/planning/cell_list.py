@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -65,17 +65,8 @@ class ListedCell:
         }
 
 
-def list_cells(grid: Grid, cells: Iterable[Cell], store: Store) -> list[ListedCell]:
+def list_cells(grid: Grid, cells: Sequence[Cell], store: Store) -> list[ListedCell]:
     """Look up the result or failure of each cell. A damaged result is moved aside, and its cell is open again."""
-    wanted = list(cells)
-    results = {result.cell.id: result for result in store.read_results(wanted)[0]}
-    failures = store.read_failures()
-    return [
-        ListedCell(
-            cell,
-            grid.label(cell),
-            results.get(cell.id),
-            None if cell.id in results else failures.get(cell.id),
-        )
-        for cell in wanted
-    ]
+    results = {result.cell.id: result for result in store.read_results(cells)[0]}
+    failures = {id: failure for id, failure in store.read_failures().items() if id not in results}
+    return [ListedCell(cell, grid.label(cell), results.get(cell.id), failures.get(cell.id)) for cell in cells]

@@ -132,15 +132,21 @@ def cell_gflops(cell: Cell, catalog: Catalog) -> float:
     """10^9 operations of a cell in both towers, training included; 0 for a cell that only reads cached features."""
     method, settings = configured_method(cell)
     backbone = catalog.backbone(cell.backbone.name)
-    track, entry = TRACKS[cell.track], catalog.dataset(cell.dataset.name)
-    work = track.tower_passes(method, settings, cell.shots * entry.classes, entry.sizes.test)
-    images = work.forward + method.training_forwards * work.training
-    if method.changes_tower:
-        scorings = 1 + getattr(settings, "epochs", 0) * track.scored_after_epochs
-        images += scorings * sum(catalog.dataset(ref.name).sizes.test for ref in cell.evaluate_on)
+    entry = catalog.dataset(cell.dataset.name)
+    work = TRACKS[cell.track].tower_passes(method, settings, cell.shots * entry.classes, entry.sizes.test)
+    images = work.forward + method.training_forwards * work.training + images_scored(cell, catalog)
     prompts = method.training_forwards * work.text_training * entry.classes
     text = prompts * text_sizes(backbone).gflops_per_prompt if prompts else 0.0
     return images * backbone.gflops_per_image + text
+
+
+def images_scored(cell: Cell, catalog: Catalog) -> int:
+    """Test images that pass through the cell's own tower; 0 for a cell that reads cached features of them."""
+    method, settings = configured_method(cell)
+    if not method.changes_tower:
+        return 0
+    scorings = 1 + getattr(settings, "epochs", 0) * TRACKS[cell.track].scored_after_epochs
+    return scorings * sum(catalog.dataset(ref.name).sizes.test for ref in cell.evaluate_on)
 
 
 def same_but_seed(cell: Cell) -> Hashable:

@@ -18,17 +18,14 @@ GPU_TFLOPS = 20.0
 CORE_TFLOPS = 0.02
 """Assumed speed of one CPU core, which two server cores reached on networks of this size."""
 
-
 _TOWER_GFLOPS = 35.0
 """10^9 operations an image of ViT-B/16, at whose size the speed of this machine's GPUs is assumed."""
 
 
 def assumed_gpu_tflops(gpus: Sequence[Gpu] | None = None) -> float:
-    """10^12 operations a second of the slowest GPU here, in its default precision.
+    """10^12 operations a second of the slowest of these GPUs, or of this machine's, in its default precision.
 
-    Args:
-        gpus: the GPUs; ``None`` for those of this machine. Without any, or with one of an unknown kind, the answer is
-            ``GPU_TFLOPS``.
+    Without a GPU, or with one of an unknown kind, it is ``GPU_TFLOPS``.
     """
     speeds = []
     for gpu in local_gpus() if gpus is None else gpus:
@@ -37,7 +34,7 @@ def assumed_gpu_tflops(gpus: Sequence[Gpu] | None = None) -> float:
         except UserError:
             return GPU_TFLOPS
         default: Precision = "tf32" if "tf32" in kind.peaks else "float32"
-        speeds.append(sustained_tflops(kind, default, _TOWER_GFLOPS) or GPU_TFLOPS)
+        speeds.append(sustained_tflops(kind, default, _TOWER_GFLOPS))
     return min(speeds, default=GPU_TFLOPS)
 
 
@@ -46,11 +43,9 @@ class Estimate:
     """How long the cells to do and the missing artifacts of a plan take.
 
     Attributes:
-        measured_seconds: predicted time of the cells with similar measured cells (``cost.py``), one after the other.
+        measured_seconds: predicted time, one after the other, of the ``measured_cells`` that are like finished cells.
         measured_on: the devices of the measurements.
-        measured_cells: the number of these cells.
-        computed_tflop: 10^12 operations of all other cells and of the artifacts.
-        computed_cells: the number of these cells.
+        computed_tflop: 10^12 operations of the ``computed_cells``, which are all others, and of the artifacts.
     """
 
     measured_seconds: float

@@ -3,31 +3,123 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, fields
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import astuple, dataclass, fields
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from bolt.clip.text_tower import PROMPTS_AT_ONCE
 from bolt.protocol import Precision
-from orchestrator.artifacts.host_work import HostWork
+from bolt.task.scoring import SCORING_BATCH
+from orchestrator.artifacts.host_work import (
+    HostWork,
+    basis_made,
+    launches,
+    task_vectors_read,
+    test_images_read,
+    views_on_device,
+)
+from orchestrator.artifacts.required import configured_method, required_artifacts
 from orchestrator.catalog import Catalog
-from orchestrator.planning.gpu_speeds import PRECISIONS, GpuKind, sustained_tflops
+from orchestrator.catalog.text_sizes import text_sizes
+from orchestrator.core.cell import Cell
+from orchestrator.planning.cost import cell_gflops, images_scored
+from orchestrator.planning.gpu_speeds import GpuKind, sustained_tflops
 from orchestrator.planning.plan import Plan
-from orchestrator.planning.workload import PAPER_METHODS, Workload, workload
+from orchestrator.tracks import TRACKS
 from orchestrator.util.console import plain_table
+
+PAPER_METHODS = frozenset({
+    "zero_shot", "linear_probe", "tip_adapter", "lp_plus_plus", "lora", "layer_norm", "atlas", "bolt", "bolt_pooled",
+    "full_finetune", "meta_init",
+})  # fmt: skip
+"""The methods of the BOLT paper's tables and figures. Other methods make a grid larger than the paper's."""
 
 HOUR = 3600.0
 
+_BATCH_SIZE = 32
+"""Images of a training step of a method whose settings do not say it."""
 
-def gpu_seconds(work: Workload, catalog: Catalog, gpu: GpuKind, precision: Precision) -> float | None:
-    """Seconds of the counted operations on one GPU; ``None`` if it lacks the precision."""
-    seconds = 0.0
-    for backbone, gflop in work.gflops.items():
-        tflops = sustained_tflops(gpu, precision, catalog.backbone(backbone).gflops_per_image)
-        if tflops is None:
-            return None
-        seconds += gflop / (1e3 * tflops)
-    return seconds
+
+@dataclass(frozen=True)
+class Workload:
+    """The work of some cells and of the missing artifacts that they need.
+
+    Attributes:
+        cells: how many cells.
+        uncounted: how many of them train on cached features. The time of such a cell is that of launching small
+            operators, and is not counted.
+        gflops: backbone -> 10^9 operations in its towers.
+        host: what CPU cores do beside the GPU.
+    """
+
+    cells: int
+    uncounted: int
+    gflops: Mapping[str, float]
+    host: HostWork
+
+
+def workload(plan: Plan, cells: Iterable[Cell]) -> Workload:
+    """The work of those of the plan's cells, and of the missing artifacts that they need."""
+    wanted, missing = list(cells), set(plan.missing)
+    gflops: dict[str, float] = defaultdict(float)
+    host, uncounted = HostWork(), 0
+    prepared: set[Hashable] = set()
+    of_work: dict[Hashable, tuple[float, HostWork]] = {}
+    for cell in wanted:
+        key = (cell.track, cell.backbone.name, cell.dataset.name, cell.evaluate_on, cell.shots, cell.method)
+        if key not in of_work:  # cells that differ in their seed take the same work
+            of_work[key] = cell_gflops(cell, plan.catalog), _cell_host_work(cell, plan.catalog)
+        counted, beside = of_work[key]
+        uncounted += not counted
+        gflops[cell.backbone.name] += counted
+        host += beside + _sources_host_work(cell, plan.catalog, prepared)
+    for spec in required_artifacts(wanted, plan.cells, plan.catalog, plan.sources):
+        if spec in missing:
+            host += spec.host_work(plan.catalog)
+            for backbone, counted in spec.gflops_by_backbone(plan.catalog).items():
+                gflops[backbone] += counted
+    return Workload(len(wanted), uncounted, gflops, host)
+
+
+def _cell_host_work(cell: Cell, catalog: Catalog) -> HostWork:
+    """What a CPU core does for a cell whose views are made on a GPU, beside preparing its sources."""
+    method, settings = configured_method(cell)
+    backbone, entry = catalog.backbone(cell.backbone.name), catalog.dataset(cell.dataset.name)
+    passes = TRACKS[cell.track].tower_passes(method, settings, cell.shots * entry.classes, entry.sizes.test)
+    batch = getattr(settings, "batch_size", _BATCH_SIZE)
+    work = views_on_device(passes.training + passes.forward)
+    work += launches(backbone.layers, math.ceil(passes.training / batch), math.ceil(passes.forward / SCORING_BATCH))
+    if passes.text_training:
+        steps = passes.text_training * math.ceil(entry.classes / PROMPTS_AT_ONCE)
+        work += launches(text_sizes(backbone).layers, steps, 0)
+    scored = images_scored(cell, catalog)
+    return work + test_images_read(scored) + launches(backbone.layers, 0, scored / SCORING_BATCH)
+
+
+def _sources_host_work(cell: Cell, catalog: Catalog, prepared: set[Hashable]) -> HostWork:
+    """Reading the cell's sources, or making bases of them, unless a cell with the same sources has done it."""
+    method, settings = configured_method(cell)
+    if not (cell.sources and method.uses_source_models):
+        return HostWork()
+    backbone, count = catalog.backbone(cell.backbone.name), len(cell.sources)
+    directions = method.source_directions(settings, backbone.width, count)
+    key = (cell.backbone, cell.sources, directions)
+    if key in prepared:
+        return HostWork()
+    prepared.add(key)
+    prepare = basis_made if directions else task_vectors_read
+    return prepare(count, backbone.parameters)
+
+
+def gpu_seconds(work: Workload, catalog: Catalog, gpu: GpuKind, precision: Precision) -> float:
+    """Seconds of the counted operations on one GPU in one of its precisions."""
+    return sum(
+        gflop / (1e3 * sustained_tflops(gpu, precision, catalog.backbone(name).gflops_per_image))
+        for name, gflop in work.gflops.items()
+    )
 
 
 def cores_needed(work: Workload, seconds: float) -> int:
@@ -44,12 +136,11 @@ def gpu_view(plan: Plan, gpu: GpuKind) -> RenderableType:
     parts = [("all to do", workload(plan, plan.todo))]
     if 0 < len(papers) < len(plan.todo):
         parts.append(("the paper's methods", workload(plan, papers)))
-    numbers = ("cells", "EFLOP", *(f"{name} h" for name in PRECISIONS if name in gpu.peaks), "CPU core-h")
+    numbers = ("cells", "EFLOP", *(f"{name} h" for name in gpu.peaks), "CPU core-h")
     table = plain_table("", *numbers, right=numbers)
     lines = []
     for title, work in parts:
-        found = {precision: gpu_seconds(work, plan.catalog, gpu, precision) for precision in PRECISIONS}
-        seconds = {precision: value for precision, value in found.items() if value is not None}
+        seconds = {precision: gpu_seconds(work, plan.catalog, gpu, precision) for precision in gpu.peaks}
         hours = [f"{value / HOUR:,.1f}" for value in seconds.values()]
         exaflop = f"{sum(work.gflops.values()) / 1e9:,.2f}"
         table.add_row(title, f"{work.cells:,}", exaflop, *hours, f"{work.host.seconds / HOUR:,.1f}")
@@ -60,8 +151,8 @@ def gpu_view(plan: Plan, gpu: GpuKind) -> RenderableType:
         f"rests on: operations counted for each method and tower; {gpu.source}; assumed shares of those peaks that "
         f"towers sustain; CPU work as measured on one server core. Nothing was measured on this GPU"
     )
-    heading_line = Text(f"hours on one {gpu.title}, artifacts included", style="bold")
-    return Group(heading_line, table, *map(Text, lines), Text(rests_on, style="dim"))
+    heading = Text(f"hours on one {gpu.title}, artifacts included", style="bold")
+    return Group(heading, table, *map(Text, lines), Text(rests_on, style="dim"))
 
 
 def _host_line(host: HostWork) -> str:

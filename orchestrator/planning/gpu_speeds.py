@@ -9,8 +9,9 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import get_args
+
+import numpy as np
 
 from bolt.protocol import Precision
 from orchestrator.util.errors import unknown_name
@@ -34,20 +35,20 @@ class GpuKind:
     source: str
 
 
-def _kind(title: str, float32: float, tf32: float | None, bfloat16: float | None, source: str) -> GpuKind:
-    peaks: dict[Precision, float | None] = {"float32": float32, "tf32": tf32, "bfloat16": bfloat16}
-    return GpuKind(title, {name: peak for name, peak in peaks.items() if peak is not None}, source)
+def _kind(title: str, source: str, *peaks: float) -> GpuKind:
+    """A kind with its peaks in float32, tf32 and bfloat16, or in float32 alone."""
+    return GpuKind(title, dict(zip(PRECISIONS, peaks, strict=False)), source)
 
 
 GPU_KINDS: Mapping[str, GpuKind] = {
-    "h200": _kind("NVIDIA H200 SXM", 67, 494.7, 989.4, "NVIDIA H200 data sheet, halved where it counts sparsity"),
-    "h100": _kind("NVIDIA H100 SXM", 67, 494.7, 989.4, "NVIDIA H100 data sheet, halved where it counts sparsity"),
-    "a100": _kind("NVIDIA A100", 19.5, 156, 312, "NVIDIA A100 data sheet"),
-    "l40s": _kind("NVIDIA L40S", 91.6, 183, 362, "NVIDIA L40S data sheet"),
-    "l4": _kind("NVIDIA L4", 30.3, 60, 121, "NVIDIA L4 data sheet, halved where it counts sparsity"),
-    "4090": _kind("NVIDIA GeForce RTX 4090", 82.6, 82.6, 165.2, "NVIDIA Ada architecture paper, sums in float32"),
-    "v100": _kind("NVIDIA V100 SXM2", 15.7, None, None, "NVIDIA V100 data sheet"),
-    "t4": _kind("NVIDIA T4", 8.1, None, None, "NVIDIA T4 data sheet"),
+    "h200": _kind("NVIDIA H200 SXM", "NVIDIA H200 data sheet, halved where it counts sparsity", 67, 494.7, 989.4),
+    "h100": _kind("NVIDIA H100 SXM", "NVIDIA H100 data sheet, halved where it counts sparsity", 67, 494.7, 989.4),
+    "a100": _kind("NVIDIA A100", "NVIDIA A100 data sheet", 19.5, 156, 312),
+    "l40s": _kind("NVIDIA L40S", "NVIDIA L40S data sheet", 91.6, 183, 362),
+    "l4": _kind("NVIDIA L4", "NVIDIA L4 data sheet, halved where it counts sparsity", 30.3, 60, 121),
+    "4090": _kind("NVIDIA GeForce RTX 4090", "NVIDIA Ada architecture paper, sums in float32", 82.6, 82.6, 165.2),
+    "v100": _kind("NVIDIA V100 SXM2", "NVIDIA V100 data sheet", 15.7),
+    "t4": _kind("NVIDIA T4", "NVIDIA T4 data sheet", 8.1),
 }
 """The kinds that ``plan --gpu`` knows, by the name that it takes."""
 
@@ -75,17 +76,10 @@ def find_gpu(name: str) -> GpuKind:
     raise unknown_name("kind of GPU", name, GPU_KINDS, where="--gpu")
 
 
-def sustained_tflops(gpu: GpuKind, precision: Precision, gflops_per_image: float) -> float | None:
-    """10^12 operations a second in a tower that takes ``gflops_per_image``; ``None`` if the GPU lacks the precision.
+def sustained_tflops(gpu: GpuKind, precision: Precision, gflops_per_image: float) -> float:
+    """10^12 operations a second in a tower that takes ``gflops_per_image``, in one of the GPU's precisions.
 
     Between the three towers the share is interpolated in the logarithm of the operations; beyond them it stays.
     """
-    if precision not in gpu.peaks:
-        return None
-    shares = SUSTAINED_SHARES[precision]
-    towers = list(zip(map(math.log, _TOWER_GFLOPS), shares, strict=True))
-    share = shares[0]
-    for (low, first), (high, second) in pairwise(towers):
-        position = (math.log(gflops_per_image) - low) / (high - low)
-        share += (second - first) * min(max(position, 0.0), 1.0)
-    return share * gpu.peaks[precision]
+    share = np.interp(math.log(gflops_per_image), np.log(_TOWER_GFLOPS), SUSTAINED_SHARES[precision])
+    return float(share) * gpu.peaks[precision]

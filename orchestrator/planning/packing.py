@@ -51,15 +51,15 @@ class Demand:
 
     @property
     def summary(self) -> str:
-        """How many such cells one GPU holds, and whether that is measured or assumed, as text."""
-        return f"{int(1 / self.share)} " + (f"({human_bytes(self.mib * 2**20)} measured)" if self.mib else "(assumed)")
+        """How many such cells one GPU holds, and whether that is measured or assumed."""
+        basis = f"{human_bytes(self.mib * 2**20)} measured" if self.mib else "assumed"
+        return f"{int(1 / self.share)} ({basis})"
 
 
 class Packing:
     """Decides which share of a GPU each cell asks for.
 
     Args:
-        catalog: sizes of backbones and datasets, for cells that are unlike any measured one.
         costs: predicts the memory of cells, and learns it while they run.
         gpu_mib: memory of the smallest GPU, may be set later; ``None`` where unknown, and shares are assumed.
 
@@ -98,9 +98,7 @@ class Packing:
 
     def resources(self, cell: Cell, settings: RunSettings, gpus: float) -> Resources:
         """The CPUs and the GPU share of a cell on a cluster that has, or can grow to, ``gpus`` GPUs."""
-        if not uses_gpus(settings, gpus):
-            return Resources(cpus=settings.threads)
-        return Resources(cpus=settings.threads, gpus=self.demand(cell).share)
+        return Resources(settings.threads, self.demand(cell).share if uses_gpus(settings, gpus) else 0.0)
 
 
 def smallest_share(mebibytes: float, gpu_mib: float) -> float:

@@ -35,7 +35,6 @@ class Plan:
     """A grid compared with a store: what is finished, what has failed, what remains to do.
 
     Attributes:
-        grid: what is asked for.
         catalog, data_root: what the grid was read with.
         cells: every cell of the grid, in the order they will run.
         sources: the artifact behind every source model of the grid.
@@ -59,10 +58,9 @@ class Plan:
 
     @cached_property
     def todo(self) -> tuple[Cell, ...]:
-        """Cells that will run.
+        """Cells that will run: the unfinished ones, without those that have failed before unless ``retry_failed``.
 
-        These are the unfinished cells, without those whose method has failed before (unless ``retry_failed``). A
-        failure that the cell did not cause, such as a dead worker, does not keep a cell from running again.
+        A failure that the cell did not cause, such as a dead worker, does not keep a cell from running again.
         """
         excluded = {result.cell.id for result in self.done}
         if not self.retry_failed:
@@ -85,10 +83,7 @@ class Plan:
         return CostModel(lambda cell: cell_gflops(cell, self.catalog), self.done)
 
     def updated(self, store: Store) -> Plan:
-        """The plan with the results, failures and artifacts that the store has now, for example after a run.
-
-        The store moves damaged results aside, and reads only results that are new to it.
-        """
+        """The plan with what the store has now. The store moves damaged results aside, and reads only new results."""
         done, damaged = store.read_results(self.cells)
         finished = {result.cell.id for result in done}
         recorded = store.read_failures()
@@ -113,8 +108,7 @@ def in_running_order(cells: Iterable[Cell]) -> list[Cell]:
     """Cells sorted by backbone, domain, dataset, method and seed, so that a worker loads few things anew.
 
     What a method makes of the sources of a dataset serves all its cells, and the images of a support all k of a seed.
-    The methods that train a tower come first, and the largest k, so that no worker ends with a long cell while the
-    others wait.
+    Methods that train a tower and large k come first, so that no worker ends with a long cell while the others wait.
     """
 
     def key(cell: Cell) -> tuple[str, str, str, bool, str, str, int, int, str]:

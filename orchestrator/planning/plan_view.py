@@ -40,15 +40,12 @@ def plan_view(
     """Tables of cells, artifacts and GPU packing, and the estimate with what it is based on.
 
     Args:
-        plan: what to show.
-        store: where its artifacts will be.
         disk_budget: bytes that the artifacts to build may take; ``None`` for the free space.
         gpu_bytes: memory of the GPUs to show the packing for; ``None`` for the GPUs of this machine.
         gpu: the kind of GPU to show the hours on; ``None`` to leave them out.
     """
     parts: list[RenderableType] = [Text(f"{plan.grid.name}: {plan.grid.title}", style="bold"), Text(plan.counts.line)]
-    parts += [Text(), _cell_table(plan), Text(), _artifact_table(plan)]
-    parts += [Text(disk_line(plan, store)), Text()]
+    parts += [Text(), _cell_table(plan), Text(), _artifact_table(plan), Text(disk_line(plan, store)), Text()]
     if plan.todo:
         parts += [packing_view(plan, gpu_bytes), Text()]
     parts.append(Text(estimate_line(plan)))
@@ -76,9 +73,7 @@ def limit_lines(limits: Sequence[TextLimit]) -> list[str]:
 def _cell_table(plan: Plan) -> Table:
     """Tracks and methods down, backbones across."""
     counts = Counter((cell.track, plan.grid.label(cell), cell.backbone.name) for cell in plan.cells)
-    scores = Counter[str]()
-    for cell in plan.cells:
-        scores[cell.track] += len(cell.evaluate_on)
+    scores = Counter(cell.track for cell in plan.cells for _ in cell.evaluate_on)
     backbones = list(dict.fromkeys(cell.backbone.name for cell in plan.cells))
     table = _table("cells", *backbones, "in all")
     for track in scores:
@@ -110,7 +105,7 @@ def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
     label_of = plan.grid.label
     one_seed = {(label_of(cell), same_but_seed(cell), cell.evaluate_on): cell for cell in plan.todo}
     for cell in one_seed.values():
-        key = plan.grid.label(cell), cell.backbone.name
+        key = label_of(cell), cell.backbone.name
         demands[key] = max(packing.demand(cell), demands.get(key, Demand(0.0)), key=lambda demand: demand.share)
     backbones = list(dict.fromkeys(backbone for _, backbone in demands))
     table = _table(f"one GPU of {human_bytes(size * 2**20)}{note} holds", *backbones)
