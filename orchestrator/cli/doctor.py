@@ -46,7 +46,7 @@ def needs_view(workspace: Workspace) -> tuple[RenderableType, bool]:
     grid, root = workspace.grid, workspace.data_root
     problems = {f"backbone {name}": missing_weights(entry) for name, entry in sorted(grid.backbones.items())}
     problems |= {f"dataset {name}": missing_data(entry, root) for name, entry in sorted(grid.datasets.items())}
-    for entry in grid.adopted_checkpoints.values():
+    for entry in grid.adopted_checkpoints:
         problems[f"checkpoint of {entry.dataset} for {entry.backbone}"] = missing_checkpoint(entry)
     table = Table("needs", "state", box=None, pad_edge=False, header_style="bold")
     for name, problem in problems.items():

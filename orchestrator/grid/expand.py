@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from bolt.protocol import Precision, Protocol
+from bolt.protocol import Protocol
 from orchestrator.catalog import Catalog
 from orchestrator.catalog.location import Location
 from orchestrator.core.cell import Cell, SourceRef
@@ -16,8 +16,8 @@ from orchestrator.core.recipes import SourceRecipe
 from orchestrator.grid.methods import resolve_method
 from orchestrator.grid.overrides import FieldLocations, Overrides
 from orchestrator.grid.protocols import resolve_protocol
-from orchestrator.grid.schema import Block
-from orchestrator.grid.sources import GainOf, References, SourceResolver, draw_sources, unknown_gain
+from orchestrator.grid.schema import Block, GridFile
+from orchestrator.grid.sources import GainOf, References, SourceResolver, SourceTraining, draw_sources, unknown_gain
 from orchestrator.grid.targets import check_supports, find_scored, find_targets
 from orchestrator.tracks import TRACKS
 
@@ -37,12 +37,7 @@ class PlannedCell:
 
 
 class Expander:
-    """Expands the blocks of a grid against one catalog.
-
-    Attributes:
-        overrides: values of ``--set``.
-        sources: finds the sources of the cells, and knows how each source model is made.
-    """
+    """Expands the blocks of a grid against one catalog; ``sources`` knows how each source model is made."""
 
     def __init__(
         self, catalog: Catalog, data_root: Path | None, overrides: Overrides, gain_of: GainOf = unknown_gain
@@ -53,27 +48,21 @@ class Expander:
         self.sources = SourceResolver(catalog, self._references, gain_of)
 
     def cells(
-        self,
-        block: Block,
-        protocol: Any,
-        precision: Precision | None,
-        recipe: SourceRecipe,
-        file: Location,
-        index: int,
+        self, block: Block, place: Location, file: GridFile, top: Location, recipe: SourceRecipe
     ) -> Iterator[PlannedCell]:
         """The cells of a block; a cell comes twice if the block asks for it twice.
 
         Args:
-            protocol, precision: of the file; the block's own replace them, and a method's own precision both.
+            place: where the block stands.
+            file, top: its grid file. The block's own protocol and precision replace the file's, and a method's own
+                precision both.
             recipe: how source models are fine-tuned.
-            file: the grid file.
-            index: the block's place in it.
 
         Raises ``UserError`` for a name that does not exist and for a combination that cannot be measured.
         """
-        at = FieldLocations(file / "blocks" / index, self.overrides)
+        at = FieldLocations(place, self.overrides)
         if block.protocol is None:
-            switches = self._protocol(protocol, FieldLocations(file, self.overrides))
+            switches = self._protocol(file.protocol, FieldLocations(top, self.overrides))
         else:
             switches = self._protocol(block.protocol, at)
         if block.track not in TRACKS:
@@ -93,21 +82,20 @@ class Expander:
             evaluate_on = tuple(self._references.dataset(entry) for entry in scored)
             for resolved in methods:
                 method = resolved.method
-                computing = resolved.precision or block.precision or precision
+                computing = resolved.precision or block.precision or file.precision
+                training = SourceTraining(backbone, recipe, choice.adopted, computing)
                 pool = self.sources.pool(choice, target, scored, sources_at) if resolved.uses_sources else ()
                 if resolved.uses_sources and not pool:  # only where sources are not required
                     continue
                 if resolved.uses_sources and method.uses_source_models:
-                    pool = self.sources.with_gain(choice, backbone, pool, recipe, computing, sources_at)
+                    pool = self.sources.with_gain(pool, choice.min_gain, training, sources_at)
                 resolved.check_episodes(pool)
                 draws = product(block.shots or (0,), block.seeds or (0,)) if method.uses_support else ((0, 0),)
                 sources: dict[int, tuple[SourceRef, ...]] = {}  # by seed
                 for k, seed in draws:
                     if seed not in sources:
                         drawn = draw_sources(pool, choice.count, target, seed, sources_at)
-                        sources[seed] = self.sources.references(
-                            method, backbone, drawn, recipe, choice.adopted, computing
-                        )
+                        sources[seed] = self.sources.references(method, drawn, training)
                     cell = Cell(
                         track=track.name,
                         protocol=switches,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from orchestrator.catalog import BackboneEntry, CheckpointEntry, DatasetEntry
 from orchestrator.core.cell import Cell, SourceRef
@@ -17,13 +16,11 @@ class Grid:
 
     Attributes:
         name: of the file, without its suffix.
-        title, description: for people.
         cells: the selected cells, each once, in the order of the file.
         all_cells: the cells before ``--only`` and ``--limit``.
         sources: every source model that the selected cells use, and how it is made.
-        datasets: the datasets whose images are read, by name: targets, scored datasets, and those of the sources that
-            are not adopted.
-        backbones: by name.
+        datasets: the datasets whose images are read: targets, scored datasets, and those of the sources that are not
+            adopted.
         labels: what reports call the method of a cell: its ``as`` label, its name, or ``name[setting=value]``.
         smallest_difference: the smallest difference between two methods that matters, in points of accuracy.
     """
@@ -53,8 +50,7 @@ class Grid:
             sources={**other.sources, **self.sources},
         )
 
-    @cached_property
-    def adopted_checkpoints(self) -> Mapping[SourceRef, CheckpointEntry]:
-        """The sources that are adopted checkpoints."""
-        recipes = {source: plan.recipe for source, plan in self.sources.items()}
-        return {source: recipe for source, recipe in recipes.items() if isinstance(recipe, CheckpointEntry)}
+    @property
+    def adopted_checkpoints(self) -> list[CheckpointEntry]:
+        """The adopted checkpoints among the sources."""
+        return [plan.recipe for plan in self.sources.values() if isinstance(plan.recipe, CheckpointEntry)]

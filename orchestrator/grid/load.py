@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bolt.methods import METHODS
 from orchestrator.catalog import Catalog
 from orchestrator.catalog.location import Location, grids_folder
 from orchestrator.catalog.validation import validated
@@ -44,7 +43,6 @@ def load_grid(
 
     Args:
         name_or_path: the name of one of the project's grids, or a path that ends in ``.yaml``.
-        catalog: the datasets, domains and backbones that the grid may name.
         only: ``key=value,value`` filters on the cells.
         set_: ``key=value`` overrides of block fields, method settings, the protocol and the sources' recipe.
         limit: keep the first cells only.
@@ -55,7 +53,7 @@ def load_grid(
         UserError: anything wrong in the file, the filters or the overrides, with file and field.
     """
     path = _find(name_or_path)
-    overrides = Overrides.parse(set_, tuple(METHODS))
+    overrides = Overrides.parse(set_)
     expander = Expander(catalog, data_root, overrides, gain_of)
     planned: dict[Cell, PlannedCell] = {}
     for one in _expand_file(path, expander, ()):
@@ -91,7 +89,7 @@ def load_grid(
 def grid_files(name_or_path: str | os.PathLike[str]) -> list[Path]:
     """The file of a grid, followed by the files that it includes, directly or by way of others.
 
-    Raises ``UserError`` for a file that does not exist or is no grid.
+    Raises ``UserError`` as :func:`load_grid`.
     """
     found: list[Path] = []
     waiting = [_find(name_or_path)]
@@ -112,11 +110,7 @@ def _find(name_or_path: str | os.PathLike[str], folder: Path = Path(), where: st
     text = os.fspath(name_or_path)
     if text.endswith((".yaml", ".yml")) or os.sep in text:
         path = folder / text
-        try:
-            exists = path.is_file()
-        except OSError:  # a name that the file system refuses
-            exists = False
-        if not exists:
+        if not os.path.isfile(path):  # unlike Path.is_file, it takes a name that the file system refuses
             hint = f"by name: {', '.join(grid_names())}"
             raise UserError(f"there is no grid file {shorten(str(path))}", where=where, hint=hint)
         return path
@@ -128,8 +122,7 @@ def _find(name_or_path: str | os.PathLike[str], folder: Path = Path(), where: st
 def _expand_file(path: Path, expander: Expander, including: tuple[Path, ...]) -> Iterator[PlannedCell]:
     """The cells of a file and of the files that it includes, duplicates included.
 
-    Raises ``UserError`` if the file includes itself, by way of others or directly. ``including`` are the files that
-    include this one.
+    Raises ``UserError`` if the file is one of those ``including`` it, directly or by way of others.
     """
     location, file, overrides = Location.of(path), _read(path), expander.overrides
     chain = (*including, path.resolve())
@@ -149,7 +142,7 @@ def _expand_file(path: Path, expander: Expander, including: tuple[Path, ...]) ->
         block = validated(Block, fields, here)
         if overrides.fields:
             block = validated(Block, overrides.apply_to_block(fields), overrides.location())
-        yield from expander.cells(block, file.protocol, file.precision, recipe, location, index)
+        yield from expander.cells(block, here, file, location, recipe)
 
 
 def _add(planned: dict[Cell, PlannedCell], one: PlannedCell) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bolt.methods import METHODS
 from orchestrator.catalog.location import Location
 from orchestrator.catalog.yaml_files import parse_yaml
 from orchestrator.grid.schema import Block
@@ -21,14 +22,9 @@ _GROUPS = ("protocol", "fine_tuning")
 
 @dataclass
 class Overrides:
-    """Parsed ``--set`` options.
+    """Parsed ``--set`` options: values by block field, switch, field of the recipe, and method and setting.
 
-    Attributes:
-        fields: block field -> value.
-        protocol: switch -> value.
-        fine_tuning: field of the recipe -> value.
-        methods: method -> setting -> value.
-        used: the block fields that were applied to some block so far.
+    ``used`` are the block fields that were applied to some block so far.
     """
 
     fields: dict[str, Any] = field(default_factory=dict)
@@ -38,7 +34,7 @@ class Overrides:
     used: set[str] = field(default_factory=set)
 
     @classmethod
-    def parse(cls, options: Iterable[str], known_methods: Iterable[str]) -> Overrides:
+    def parse(cls, options: Iterable[str]) -> Overrides:
         """The options as data. Raises ``UserError`` for a malformed option or an unknown key."""
         parsed = cls()
         for option in options:
@@ -56,10 +52,10 @@ class Overrides:
                 parsed.fields[key] = value
             elif group in _GROUPS:
                 getattr(parsed, group)[name] = value
-            elif group in set(known_methods):
+            elif group in METHODS:
                 parsed.methods.setdefault(group, {})[name] = value
             else:
-                raise unknown_name("method or field", group, [*_GROUPS, *known_methods], where=where)
+                raise unknown_name("method or field", group, [*_GROUPS, *METHODS], where=where)
         return parsed
 
     @staticmethod

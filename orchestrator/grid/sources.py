@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bolt.methods import Method
 from bolt.protocol import Precision
@@ -39,6 +39,21 @@ class SourcePlan:
     dataset: str
     recipe: SourceRecipe | CheckpointEntry
     precision: Precision | None = None
+
+
+class SourceTraining(NamedTuple):
+    """How the source models of some cells are made.
+
+    Attributes:
+        recipe: how they are fine-tuned.
+        adopted: whether a checkpoint of the catalog replaces fine-tuning, where there is one.
+        precision: number format of the fine-tuning.
+    """
+
+    backbone: str
+    recipe: SourceRecipe
+    adopted: bool
+    precision: Precision | None
 
 
 class References:
@@ -82,24 +97,16 @@ class SourceResolver:
         """The datasets whose models a cell may use.
 
         The target and the scored datasets are left out, and under ``leave_group_out`` the datasets of their ``kin``
-        groups. Raises ``UserError`` if no dataset is left although sources are required, or if one
-        has no training images.
+        groups. Raises ``UserError`` if no dataset is left although sources are required, or if one has no training
+        images.
         """
-        key = (
-            choice.required,
-            choice.rule,
-            choice.domain,
-            choice.datasets,
-            target.name,
-            *(entry.name for entry in scored),
-        )
+        tested = (target, *scored)
+        names = tuple(entry.name for entry in tested)
+        key = choice.required, choice.rule, choice.domain, choice.datasets, names
         if key not in self._pools:
-            left_out = {entry.name for entry in (target, *scored)}
-            groups = {entry.kin for entry in (target, *scored) if entry.kin}
-            if choice.rule == "leave_one_out":
-                groups = set()
+            groups = {entry.kin for entry in tested if entry.kin and choice.rule == "leave_group_out"}
             candidates = self._candidates(choice, target, at)
-            pool = {e.name: e for e in candidates if e.name not in left_out and e.kin not in groups}
+            pool = {e.name: e for e in candidates if e.name not in names and e.kin not in groups}
             if not pool and choice.required:
                 raise at.error(
                     f"{choice.rule} leaves no source for {target.name}",
@@ -118,70 +125,42 @@ class SourceResolver:
                 raise (at / "datasets").error(f"{entry.name} has no training images, so it cannot be a source")
         return named
 
-    def references(
-        self,
-        method: Method,
-        backbone: str,
-        datasets: Pool,
-        recipe: SourceRecipe,
-        adopted: bool,
-        precision: Precision | None = None,
-    ) -> tuple[SourceRef, ...]:
-        """References to what a method reads of the datasets: their models or, to meta-learn from, their images.
-
-        Args:
-            recipe: how models are fine-tuned.
-            adopted: whether a checkpoint of the catalog replaces fine-tuning, where there is one.
-            precision: number format of the fine-tuning.
-        """
-        names = tuple(entry.name for entry in datasets)
-        key = (method.meta_recipe is not None, backbone, names, recipe, adopted, precision)
+    def references(self, method: Method, datasets: Pool, training: SourceTraining) -> tuple[SourceRef, ...]:
+        """References to what a method reads of the datasets: their models or, to meta-learn from, their images."""
+        reads_images = method.meta_recipe is not None
+        key = reads_images, training, tuple(entry.name for entry in datasets)
         if key not in self._refs:
-            if method.meta_recipe is not None:
-                refs = tuple(SourceRef(entry.name, self._references.dataset(entry).digest) for entry in datasets)
+            if reads_images:
+                refs = (SourceRef(entry.name, self._references.dataset(entry).digest) for entry in datasets)
             else:
-                refs = tuple(self._model(backbone, entry, recipe, adopted, precision) for entry in datasets)
-            self._refs[key] = refs
+                refs = (self._model(entry, training) for entry in datasets)
+            self._refs[key] = tuple(refs)
         return self._refs[key]
 
-    def with_gain(
-        self,
-        choice: SourcesChoice,
-        backbone: str,
-        datasets: Pool,
-        recipe: SourceRecipe,
-        precision: Precision | None,
-        at: Location,
-    ) -> Pool:
-        """The datasets whose models gain at least ``min_gain`` points on their own task.
+    def with_gain(self, datasets: Pool, least: float | None, training: SourceTraining, at: Location) -> Pool:
+        """The datasets whose models gain at least ``least`` points on their own task; all of them for ``None``.
 
         Raises ``UserError`` if the gain of a model is not known, or if no model is left.
         """
-        if choice.min_gain is None:
+        if least is None:
             return datasets
-        models = {e.name: self._model(backbone, e, recipe, choice.adopted, precision) for e in datasets}
-        gains = {name: self._gain_of(backbone, model) for name, model in models.items()}
-        if unknown := [name for name, gain in gains.items() if gain is None]:
+        backbone = training.backbone
+        gains = {entry.name: self._gain_of(backbone, self._model(entry, training)) for entry in datasets}
+        known = {name: gain for name, gain in gains.items() if gain is not None}
+        if unknown := [name for name in gains if name not in known]:
             raise (at / "min_gain").error(
                 f"the gain of the source models of {', '.join(unknown)} for {backbone} is not known",
                 "run the grid once without min_gain: it fine-tunes the models and measures them on their own task",
             )
-        known = {name: gain for name, gain in gains.items() if gain is not None}
-        kept = tuple(entry for entry in datasets if known[entry.name] >= choice.min_gain)
+        kept = tuple(entry for entry in datasets if known[entry.name] >= least)
         if not kept:
             raise (at / "min_gain").error(
-                f"no source model gains {choice.min_gain:g} points; the best gains {max(known.values()):.2f}"
+                f"no source model gains {least:g} points; the best gains {max(known.values()):.2f}"
             )
         return kept
 
-    def _model(
-        self,
-        backbone: str,
-        entry: DatasetEntry,
-        recipe: SourceRecipe,
-        adopted: bool,
-        precision: Precision | None,
-    ) -> SourceRef:
+    def _model(self, entry: DatasetEntry, training: SourceTraining) -> SourceRef:
+        backbone, recipe, adopted, precision = training
         as_trained = self._references.backbone(backbone, "as_trained", precision)  # under every protocol
         checkpoint = self._catalog.checkpoints.get((backbone, entry.name)) if adopted else None
         if checkpoint is not None:

@@ -146,7 +146,7 @@ _MADE_WITH = ("commit", "dirty", "versions", "device", "threads")
 def _catalog_entries(grid: Grid, catalog: Catalog) -> dict[str, Any]:
     """The catalog's entries that the grid uses, by section and key."""
     domains = dict.fromkeys(cell.domain for cell in grid.cells)
-    adopted = grid.adopted_checkpoints.values()
+    adopted = grid.adopted_checkpoints
     return {
         "domains": {name: catalog.domain(name).model_dump(mode="json") for name in domains},
         "datasets": {name: entry.model_dump(mode="json") for name, entry in grid.datasets.items()},
