@@ -20,13 +20,9 @@ from orchestrator.util.errors import one_line
 if TYPE_CHECKING:
     from orchestrator.cells.outcome import CellOutcome
 
-    Runner = Callable[[Cell, RunSettings], CellOutcome]
-
 RUNNER = "orchestrator.cells.trial:run_and_record"
-"""The function that runs one cell and records its outcome, as ``module:function``.
-
-It is given by name because a worker resolves it: the driver does not have to import what a worker needs.
-"""
+"""The function that runs one cell and records its outcome. A worker resolves the name: the driver does not have to
+import what a worker needs."""
 
 CELL_ATTEMPTS = 3
 """How often a cell is started whose worker process dies. A cell whose method raises is not started again."""
@@ -64,7 +60,7 @@ def run_cells_locally(
     cells: Iterable[Cell], settings: RunSettings, *, on_event: Callable[[CellEvent], None], runner: str = RUNNER
 ) -> None:
     """Run cells in this process, in the order given; see :class:`Backend`."""
-    run: Runner = pkgutil.resolve_name(runner)
+    run: Callable[[Cell, RunSettings], CellOutcome] = pkgutil.resolve_name(runner)
     for cell in cells:
         on_event(CellEvent(cell, "started"))
         try:
@@ -119,5 +115,6 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
                 max_attempts=CELL_ATTEMPTS,
                 cell_limit=cell_limit,
                 on_event=listener,
+                runner=RUNNER,
             ),
         )

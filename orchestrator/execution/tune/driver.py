@@ -14,7 +14,6 @@ from ray.tune.experiment import Trial
 
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, Resources
-from orchestrator.execution.backend import RUNNER
 from orchestrator.execution.health import HEALTH_CHECK_SECONDS, ClusterLost, check_alive
 from orchestrator.execution.process import environment_variables
 from orchestrator.execution.tune.callback import TuneCallback
@@ -52,7 +51,7 @@ def run_cells(
     capacity: Callable[[], tuple[float, float]] = cluster_size,
     on_gpu_oom: Callable[[Cell, float], None] = lambda cell, share: None,
     cell_limit: float = 0.0,
-    runner: str = RUNNER,
+    runner: str,
 ) -> None:
     """Run cells on the Ray instance this process is connected to, nearly in the order given.
 
@@ -66,7 +65,7 @@ def run_cells(
         capacity: CPUs and GPUs of the cluster, or of what it can grow to; by default what it has now.
         on_gpu_oom: called with a cell that ran out of GPU memory, and the share of a GPU it had.
         cell_limit: seconds after which the worker of a cell is ended and the cell counts as failed; 0 for none.
-        runner: ``module:function``, see :data:`orchestrator.execution.backend.RUNNER`.
+        runner: the function that runs one cell, as ``module:function``.
 
     ``resources``, ``capacity`` and ``on_gpu_oom`` are called in Tune's thread.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,8 @@ from orchestrator.core.cell import Cell
 from orchestrator.execution.process import worker_log
 
 if TYPE_CHECKING:
+    from orchestrator.cells.outcome import CellOutcome
     from orchestrator.core.settings import RunSettings
-    from orchestrator.execution.backend import Runner
 
 CHUNK = 128
 """Cells are sent to workers in chunks of this size. A worker fetches a chunk when it runs the first cell of it."""
@@ -46,7 +46,7 @@ class Worker(tune.Trainable):  # type: ignore[misc]
         return True
 
     def step(self) -> dict[str, Any]:
-        run: Runner = pkgutil.resolve_name(self._runner)
+        run: Callable[[Cell, RunSettings], CellOutcome] = pkgutil.resolve_name(self._runner)
         chunk, place = divmod(self._number, CHUNK)
         if chunk != self._fetched:  # cells come nearly in order, so a worker keeps one chunk at a time
             self._fetched, self._cells = chunk, ray.get(self._chunks[chunk])
