@@ -12,7 +12,7 @@ from orchestrator.core.events import CellEvent, TaskEvent
 from orchestrator.planning.cost import CostModel, Work, artifact_work
 from orchestrator.progress.eta import Prediction, Running, eta
 from orchestrator.progress.snapshot import Failed, InProgress, Snapshot, Stage
-from orchestrator.store.build_progress import fraction_done
+from orchestrator.store.building import fraction_done
 
 RATE_SECONDS = 300.0
 """The rate counts the cells that ended in this many of the last seconds."""

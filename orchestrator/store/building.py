@@ -1,4 +1,4 @@
-"""Builds an artifact: files first, the manifest last. Also removes what crashed builders left."""
+"""Builds an artifact: files first, the manifest last. Shares its progress, and removes what crashed builders left."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.store.artifact import Artifact
-from orchestrator.store.build_progress import BuildProgress
 from orchestrator.store.files import Files
 from orchestrator.store.lease_owner import LeaseOwner
 from orchestrator.store.node_cache import node_cache
@@ -28,6 +27,9 @@ write."""
 
 OWNER_FILE = ".builder"
 """The file in an attempt's folder that names its owner; removed when the artifact exists."""
+
+WRITE_SECONDS = 5.0
+"""Least time between two writes, and before the first: a quick build writes nothing."""
 
 _ATTEMPT = re.compile(r"\d+-[0-9a-f]{8}")
 """The name of an attempt's folder: the time it was started, in seconds since the epoch, and random digits."""
@@ -48,6 +50,44 @@ class Builder:
     meta: dict[str, Any]
     progress: Callable[[int, int], None]
     snapshots: Snapshots
+
+
+class BuildProgress:
+    """The progress file of one artifact. Failures to read or write it are ignored."""
+
+    def __init__(self, files: Files, address: str) -> None:
+        self._files, self._name = files, f"status/building/{address.replace('/', '.')}"
+        self._written = time.monotonic()
+
+    def write(self, done: int, total: int) -> None:
+        """Record that ``done`` of ``total`` steps are done, unless the last write was a moment ago."""
+        now = time.monotonic()
+        if now - self._written < WRITE_SECONDS:
+            return
+        self._written = now
+        with suppress(OSError):  # a full disk must not end a builder because of this file
+            self._files.write(self._name, f"{done:,} of {total:,}".encode())
+
+    def remove(self) -> None:
+        """Remove the file, including one that a killed builder left."""
+        with suppress(OSError):
+            self._files.remove(self._name)
+
+    def read(self) -> str:
+        """The progress that the builder reported last, such as ``1,500 of 3,000``; empty if there is none."""
+        try:
+            return self._files.read(self._name).decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+
+def fraction_done(progress: str) -> float | None:
+    """The fraction, 0 to 1, that a progress text says; ``None`` for any other text."""
+    done, _, total = progress.replace(",", "").partition(" of ")
+    try:
+        return int(done) / int(total)
+    except (ValueError, ZeroDivisionError):
+        return None
 
 
 @contextmanager

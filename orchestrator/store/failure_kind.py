@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Literal, TypeVar
 
@@ -57,15 +58,14 @@ def retry_store(store_is_local: bool, action: Callable[[], T]) -> T:
 
     A full disk or refused credentials are not retried. A local store is never retried.
     """
-    from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed
-
-    attempts = Retrying(
-        retry=retry_if_exception(_is_transient),
-        wait=wait_chain(*map(wait_fixed, PAUSES)),
-        stop=stop_after_attempt(1 if store_is_local else 1 + len(PAUSES)),
-        reraise=True,
-    )
-    return attempts(action)
+    for pause in () if store_is_local else PAUSES:
+        try:
+            return action()
+        except StoreUnavailable as error:
+            if error.errno in DISK_ERRORS or isinstance(error.__cause__, PermissionError):
+                raise
+            time.sleep(pause)
+    return action()
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -83,12 +83,3 @@ def _is_gpu_memory(error: BaseException) -> bool:
         return True
     message = str(error).lower()  # cuBLAS and cuDNN raise a plain RuntimeError
     return isinstance(error, RuntimeError) and "out of memory" in message and ("cuda" in message or "cublas" in message)
-
-
-def _is_transient(error: BaseException) -> bool:
-    """Whether a remote store may recover; full disks and refused credentials do not pass by waiting."""
-    return (
-        isinstance(error, StoreUnavailable)
-        and error.errno not in DISK_ERRORS
-        and not isinstance(error.__cause__, PermissionError)
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.store.remote import StoreUnavailable, open_filesystem, store_unavailable, translate_errors
-from orchestrator.util.atomic_files import replacing
+from orchestrator.util.atomic_files import placing, replacing
 from orchestrator.util.errors import UserError
 
 Item = TypeVar("Item")
@@ -197,21 +196,14 @@ class Files:
         return True
 
     def _write(self, target: Path, data: bytes, put: Callable[[Path, Path], None]) -> None:
-        temporary = target.with_name(f".{target.name[:200]}.{uuid.uuid4().hex[:8]}.part")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with open(temporary, "wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            put(temporary, target)
+            with placing(target, put) as temporary:
+                temporary.write_bytes(data)
         except FileExistsError:
             raise
         except OSError as error:
             raise store_unavailable(error, str(target)) from error
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
 
     def move(self, name: str, to: str) -> None:
         """Rename a file. Raises ``FileNotFoundError`` if it does not exist; another process may have moved it."""

@@ -10,6 +10,7 @@ import time
 import uuid
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import get_type_hints
 
 from orchestrator.util.machine import has_ended, process_start_time
 
@@ -36,7 +37,6 @@ class LeaseOwner:
     renewed: float = field(default_factory=time.time)
 
     def to_json(self) -> bytes:
-        """The content of a lease file."""
         return json.dumps(asdict(self), indent=1).encode()
 
     @classmethod
@@ -44,21 +44,13 @@ class LeaseOwner:
         """The owner that a lease file names; ``None`` for a file that names none."""
         try:
             data = json.loads(content)
-            owner = cls(
-                host=str(data["host"]),
-                machine=str(data["machine"]),
-                pid=int(data["pid"]),
-                started=float(data["started"]),
-                token=str(data["token"]),
-                renewed=float(data["renewed"]),
-            )
+            owner = cls(**{name: kind(data[name]) for name, kind in get_type_hints(cls).items()})
         except (ArithmeticError, ValueError, KeyError, TypeError, RecursionError):
             return None
         return owner if owner.pid > 0 else None
 
     @property
     def summary(self) -> str:
-        """The process for people."""
         return f"process {self.pid} on {self.host}"
 
     @property

@@ -34,10 +34,7 @@ _EXPLANATIONS = {
     "InvalidAccessKeyId": ("the server does not know these credentials", _CREDENTIALS),
     "SignatureDoesNotMatch": ("the server refuses these credentials", _CREDENTIALS),
     "ExpiredToken": ("the credentials have expired", _CREDENTIALS),
-    "AccessDenied": (
-        "these credentials do not allow that",
-        "they must list, read, write and delete objects",
-    ),
+    "AccessDenied": ("these credentials do not allow that", "they must list, read, write and delete objects"),
     "NoCredentialsError": ("there are no credentials", _CREDENTIALS),
     "PartialCredentialsError": ("the credentials are incomplete", _CREDENTIALS),
     "TokenRetrievalError": ("the credentials cannot be renewed", _CREDENTIALS),
@@ -107,8 +104,8 @@ def translate_errors(url: str) -> Iterator[None]:
 def store_unavailable(error: BaseException, url: str) -> StoreUnavailable:
     """The error of a driver or disk as a :class:`StoreUnavailable` that says what is wrong and what to do."""
     what, hint = _EXPLANATIONS.get(_code(error), ("", ""))
-    if not what and isinstance(error, OSError) and (reason := DISK_ERRORS.get(error.errno or 0)):
-        what = reason
+    if not what and isinstance(error, OSError):
+        what = DISK_ERRORS.get(error.errno or 0, "")
     if not what and isinstance(error, PermissionError) and "://" in url:
         what, hint = _EXPLANATIONS["AccessDenied"]
     if not what and "://" not in url:

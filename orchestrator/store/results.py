@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, PlainValidator, TypeAdapter, ValidationError
 
@@ -282,13 +282,12 @@ class Failure:
         return json.dumps(asdict(self), indent=1)
 
     @classmethod
-    def from_json(cls, text: str) -> Failure:
-        """Read the text of a failure file. Raises ``ValueError``, naming the field, for anything else."""
+    def from_json(cls, content: bytes) -> Failure:
+        """Read the content of a failure file. Raises ``ValueError``, naming the field, for anything else."""
         try:
-            failure: Failure = _validator(Failure).validate_json(text)
+            return cast(Failure, _validator(Failure).validate_json(content))
         except ValidationError as error:
             raise _named(error) from None
-        return failure
 
 
 _CHECKED_RESULT = Annotated[Result, AfterValidator(_check_scored)]

@@ -10,8 +10,7 @@ from typing import Any
 
 from orchestrator.core.cell import Cell
 from orchestrator.store.artifact import Artifact, CorruptArtifact, discard
-from orchestrator.store.build_progress import BuildProgress
-from orchestrator.store.building import Builder, building
+from orchestrator.store.building import Builder, BuildProgress, building
 from orchestrator.store.files import Files, FileVersion
 from orchestrator.store.local_mirror import fetch_folder, read_small_files
 from orchestrator.store.predictions import StoredPredictions, checked_predictions, predictions_file
@@ -58,29 +57,24 @@ class Store:
         """
         try:
             found = self.artifact(address, identity)
-            if found is None:
-                return False
-            found.verify()
+            if found is not None:
+                found.verify()
+            return found is not None
         except CorruptArtifact:
-            self.discard(address)
+            discard(self.files, address)
             return False
-        return True
 
     def addresses(self, kind: str) -> list[str]:
         """Addresses of the finished artifacts of one kind."""
         paths = (path.split("/") for path in self.files.versions(kind))  # one listing instead of a request for each
         return sorted(f"{kind}/{parts[0]}" for parts in paths if parts[1:] == ["manifest.json"])
 
-    def discard(self, address: str) -> None:
-        """Make an artifact unbuilt; its manifest is renamed and kept for inspection."""
-        discard(self.files, address)
-
     def building(self, address: str, identity: Any) -> AbstractContextManager[Builder]:
-        """Build an artifact; see :func:`orchestrator.store.building.building`."""
+        """See :func:`orchestrator.store.building.building`."""
         return building(self.files, address, identity)
 
     def build_progress(self, address: str) -> str:
-        """The last progress that an artifact's builder wrote, empty without one."""
+        """See :meth:`orchestrator.store.building.BuildProgress.read`."""
         return BuildProgress(self.files, address).read()
 
     # -- results and failures ----------------------------------------------------------------------------------
@@ -118,8 +112,12 @@ class Store:
         """The same as :meth:`read_results` for cells that are known by their ids."""
         listed = self.files.versions("results")
         wanted = {cell_id: _versions(cell_id, listed) for cell_id in cell_ids if f"{cell_id}.json" in listed}
-        unread = [name for name, versions in wanted.items() if self._already_read(name, versions) is None]
-        gone: set[str] = set()
+        found = {}
+        for name, versions in wanted.items():
+            read = self._results.get(name)
+            if read is not None and read[0] == versions and versions[0].tag:  # without a tag, the store cannot tell
+                found[name] = read[1]
+        unread = [name for name in wanted if name not in found]
         damaged = []
         for start in range(0, len(unread), BATCH):
             batch = unread[start : start + BATCH]
@@ -127,17 +125,16 @@ class Store:
             for name in batch:
                 content = contents[f"{name}.json"]
                 if content is None:  # removed in the meantime
-                    gone.add(name)
                     continue
                 try:
                     result = Result.of_cell(name, content)
                     self._check_predictions(result, wanted[name][1])
                     self._results[name] = wanted[name], result
+                    found[name] = result
                 except ValueError:
                     self._set_aside(name)
                     damaged.append(name)
-        unfinished = gone | set(damaged)
-        return [self._results[name][1] for name in wanted if name not in unfinished], damaged
+        return [found[name] for name in wanted if name in found], damaged
 
     def read_predictions(self, results: Iterable[Result]) -> dict[str, tuple[StoredPredictions, ...]]:
         """The predictions of cells on each scored test split, by cell id.
@@ -177,11 +174,6 @@ class Store:
         with suppress(FileNotFoundError):  # another process has done so
             self.files.move(f"results/{cell_id}.json", f"results/{cell_id}.json.damaged")
 
-    def _already_read(self, cell_id: str, versions: Versions) -> Result | None:
-        """A result that was read before; ``None`` if its files have changed, or if the store cannot tell."""
-        read = self._results.get(cell_id)
-        return read[1] if read is not None and read[0] == versions and versions[0].tag else None
-
     def write_adapter(self, cell_id: str, files: Mapping[str, bytes]) -> None:
         """Store a finished cell's adapter; its last file has the checksums of the others and makes it complete."""
         for name, content in files.items():
@@ -203,7 +195,7 @@ class Store:
             if content is None:  # removed in the meantime
                 continue
             try:
-                failure = Failure.from_json(content.decode("utf-8", "replace"))
+                failure = Failure.from_json(content)
                 if _failure_file(failure.id) != _failure_file(name):  # it would close a cell that did not fail
                     raise ValueError(f"it is the record of {failure.id}")
             except ValueError as error:
@@ -214,8 +206,7 @@ class Store:
     def read_failure(self, failure_id: str) -> Failure | None:
         """One failure record; ``None`` if it is missing or damaged."""
         try:
-            data = self.files.read(_failure_file(failure_id))
-            found = Failure.from_json(data.decode("utf-8", "replace"))
+            found = Failure.from_json(self.files.read(_failure_file(failure_id)))
         except (FileNotFoundError, ValueError):
             return None
         return found if found.id == failure_id else None

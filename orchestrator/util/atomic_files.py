@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,20 +17,24 @@ def nearest_existing(path: Path) -> Path:
     return next(above for above in (path.absolute(), *path.absolute().parents) if above.exists())
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside ``path``, which takes its place at the end of the block.
+def replacing(path: Path) -> contextlib.AbstractContextManager[Path]:
+    """The same as :func:`placing` for the file that a symbolic link ``path`` leads to: the link stays one."""
+    return placing(path.resolve())
 
-    If the block raises, ``path`` stays as it was and the temporary file is removed. A symbolic link stays one.
+
+@contextmanager
+def placing(target: Path, put: Callable[[Path, Path], None] = os.replace) -> Iterator[Path]:
+    """A temporary file beside ``target``, which ``put`` moves to its place at the end of the block.
+
+    If the block raises, ``target`` stays as it was and the temporary file is removed.
     Raises ``OSError`` if the file cannot be written.
     """
-    target = path.resolve()
     temporary = target.with_name(f".{target.name[:200]}.{uuid.uuid4().hex[:8]}.part")
     try:
         yield temporary
         with open(temporary, "rb") as stream:
             os.fsync(stream.fileno())
-        os.replace(temporary, target)
+        put(temporary, target)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -262,7 +262,7 @@ def stopped(spec: MetaStart, loaded: LoadedArtifacts) -> None:
 
 
 def test_the_builder_is_told_how_far_and_the_store_can_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.store.build_progress.WRITE_SECONDS", 0.0)
+    monkeypatch.setattr("orchestrator.store.building.WRITE_SECONDS", 0.0)
     store, address = Store(tmp_path), "sources/x--00000000"
 
     def half_way(builder: Builder) -> None:

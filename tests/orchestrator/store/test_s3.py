@@ -27,7 +27,8 @@ from orchestrator.progress.snapshot import Snapshot
 from orchestrator.progress.status_file import StatusFile, read_status, read_statuses
 from orchestrator.sharing.merge import merge_stores
 from orchestrator.store import STALE_ATTEMPT_SECONDS, CorruptArtifact, Store
-from orchestrator.store.build_progress import BuildProgress
+from orchestrator.store.artifact import discard
+from orchestrator.store.building import BuildProgress
 from orchestrator.store.files import Files
 from orchestrator.store.lease import grid_lease
 from orchestrator.store.local_mirror import local_folder, upload_folder
@@ -202,7 +203,7 @@ def test_attempts_of_crashed_builders_are_swept_when_they_are_old(s3: Any, monke
     monkeypatch.setattr(
         "orchestrator.store.building.STALE_ATTEMPT_SECONDS", STALE_ATTEMPT_SECONDS - 2 * STALE_ATTEMPT_SECONDS
     )
-    Store(URL).discard(ADDRESS)
+    discard(Files(URL), ADDRESS)
     build(Store(URL))
     assert f"{ADDRESS}/1-0000dead/numbers.bin" not in keys(s3)
     found = Store(URL).artifact(ADDRESS)
@@ -395,7 +396,7 @@ def test_a_run_is_seen_from_another_machine(s3: Any) -> None:
 
 
 def test_a_builder_says_how_far_it_is_to_whoever_looks(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.store.build_progress.WRITE_SECONDS", 0.0)
+    monkeypatch.setattr("orchestrator.store.building.WRITE_SECONDS", 0.0)
     note, store = BuildProgress(Files(URL), ADDRESS), Store(URL)
     note.write(1_500, 3_000)
     assert store.build_progress(ADDRESS) == "1,500 of 3,000"

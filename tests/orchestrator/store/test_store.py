@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.store import STALE_ATTEMPT_SECONDS, CorruptArtifact, Store
+from orchestrator.store.artifact import discard
 from orchestrator.store.files import Files
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
@@ -114,7 +115,7 @@ def test_a_damaged_file_is_found_and_the_artifact_can_be_built_again(tmp_path: P
     found.path("numbers.bin").write_bytes(damage)
     with pytest.raises(CorruptArtifact):
         found.verify()
-    store.discard(ADDRESS)
+    discard(store.files, ADDRESS)
     assert store.artifact(ADDRESS) is None
     build(store)
     rebuilt = store.artifact(ADDRESS)
