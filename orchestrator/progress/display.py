@@ -37,12 +37,9 @@ STOPPING = "stopping: work under way is given up, finished work is kept; Ctrl-C 
 
 
 class ProgressDisplay:
-    """Shows the counts of a run while its ``with`` block runs, and a summary when it ends.
+    """Shows the counts of a run on a console while its ``with`` block runs, and a summary when it ends.
 
-    Args:
-        counter: counts the events of the run.
-        status: where to write it for other shells; has the run's title, and the command that continues it.
-        console: where to show it.
+    ``status`` is written for other shells. It has the run's title, and the command that continues it.
     """
 
     def __init__(self, counter: ProgressCounter, status: StatusFile, console: Console) -> None:

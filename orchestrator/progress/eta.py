@@ -28,10 +28,7 @@ class Running(NamedTuple):
     share_done: float | None = None
 
     def remaining(self, whole: Prediction) -> Prediction:
-        """The time it still needs, always above zero.
-
-        It follows from the share that is done where that is known, else from the prediction for the whole.
-        """
+        """The time it still needs, above zero: by the share that is done where it is known, else by ``whole``."""
         if self.share_done:
             return Prediction(self.age * (1 - self.share_done) / self.share_done, 1.0)
         return Prediction(max(whole.seconds - self.age, OVERDUE * self.age), whole.measured)
@@ -41,9 +38,8 @@ def schedule(remaining: Iterable[float], lengths: Iterable[float], slots: int) -
     """Seconds until the last piece of work ends, when each waiting one takes the first slot that becomes free.
 
     Args:
-        remaining: what the pieces under way still need.
-        lengths: durations of the waiting ones, in the order they will start.
-        slots: how many can run at a time.
+        remaining: seconds that the pieces under way still need.
+        lengths: seconds of the waiting ones, in the order they will start.
     """
     free = sorted(remaining)
     free = [0.0] * (max(slots, 1) - len(free)) + free
@@ -67,9 +63,7 @@ def eta(
 
     Args:
         waiting: what has not started, in the order it will.
-        running: what is under way.
         predict: how long a piece of work should take.
-        slots: how many pieces can run at a time.
         overhead: wall clock per second of work on a slot, 1 where no time is lost between pieces.
     """
     predict = cache(predict)  # many cells are alike: they differ in their seed only

@@ -53,7 +53,6 @@ class Snapshot:
     Attributes:
         elapsed: seconds since the run started.
         stages: counts of artifacts by kind, in the order they are built.
-        building: artifacts that are being built.
         before: cells that were finished before this run.
         finished, failed, waiting: counts of cells of this run.
         running: cells that are running, the one that started first in front.
@@ -61,7 +60,6 @@ class Snapshot:
         eta: estimated seconds until everything is done, artifacts included.
         measured: the share of the estimate that rests on measurements, 0 to 1: of artifacts or of cells, whichever is
             less.
-        failures: the last failures.
         memory, gpus: of the driver's machine.
         phase: what the run waits for while nothing has ended yet, such as ``starting Ray workers``; empty otherwise.
     """

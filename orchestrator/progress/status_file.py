@@ -33,14 +33,12 @@ class Status(BaseModel, frozen=True, allow_inf_nan=False):
 
     Attributes:
         format: of the file; a file of another format is not read.
-        grid, title: what is run.
         state: as the run wrote it. Where that is ``running``, reading replaces it with ``died`` when the process is
             gone, and with ``silent`` when the file is old.
         command: the command line as it was typed.
         host, pid, started: the driver's machine, its process and when that started (seconds since the epoch).
         at: when the file was written, in seconds since the epoch.
-        line: the progress at that moment, in one line.
-        shot: the same in full.
+        line, shot: the progress at that moment, in one line and in full.
     """
 
     format: Literal[1]
@@ -83,12 +81,7 @@ class Status(BaseModel, frozen=True, allow_inf_nan=False):
 
 
 class StatusFile:
-    """Writes a run's status into a store.
-
-    Args:
-        files: the store's files.
-        grid, title, command: see :class:`Status`.
-    """
+    """Writes a run's status into a store."""
 
     def __init__(self, files: Files, grid: str, title: str = "", command: str = "") -> None:
         self._files, self.grid, self.title, self.command = files, grid, title, command

@@ -76,10 +76,7 @@ def run_view(status: Status, title: str = "") -> RenderableType:
 
 
 def watch(store: Store, grid: str, console: Console) -> None:
-    """Show a run until it ends, or until Ctrl-C, which ends only the watching.
-
-    Raises ``UserError`` when no run of the grid is under way.
-    """
+    """Show a run until it ends, or until Ctrl-C. Raises ``UserError`` when no run of the grid is under way."""
     status = read_status(store.files, grid)
     if status is None or not status.is_running:
         what = f"its last run {status.headline(time.time())}" if status else "it was never run there"

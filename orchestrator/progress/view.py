@@ -20,14 +20,7 @@ FEWEST_RUNNING = 2
 
 @dataclass(frozen=True)
 class LiveView:
-    """A snapshot for the terminal.
-
-    Attributes:
-        title: the first line.
-        shot: the snapshot.
-        now: when the snapshot was taken, in seconds since the epoch.
-        note: the second line; empty for none.
-    """
+    """A snapshot for the terminal, taken at ``now`` (seconds since the epoch), below a title and perhaps a note."""
 
     title: str
     shot: Snapshot

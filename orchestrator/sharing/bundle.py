@@ -58,11 +58,7 @@ class BundleSummary:
 
 
 def make_bundle(plan: Plan, files: Iterable[Path], store: Store, path: Path) -> BundleSummary:
-    """Write the bundle of a grid.
-
-    Args:
-        files: the grid's file, and those that it includes.
-        path: the bundle's file; an existing one is replaced.
+    """Write the bundle of a grid to ``path``. ``files``: the grid's file, and those that it includes.
 
     Raises ``UserError`` if no cell has finished, or if the file cannot be written.
     """
@@ -73,7 +69,9 @@ def make_bundle(plan: Plan, files: Iterable[Path], store: Store, path: Path) -> 
     content = {f"grid/{number}-{file.name}": file.read_bytes() for number, file in enumerate(files)}
     content["catalog.json"] = _json(_catalog_entries(grid, plan.catalog))
     content[CELLS] = _json(_cell_records(grid, labels))
-    content |= _records(store, results)
+    names = [f"results/{result.cell.id}.{ending}" for result in results for ending in ("json", "npz")]
+    stored = zip(names, store.files.read_many(names), strict=True)
+    content |= {name: record for name, record in stored if record is not None}
     failures = [failure for name, failure in store.read_failures().items() if name in labels]
     content |= {f"failures/{failure.id}.json": failure.to_json().encode() for failure in failures}
     limits = text_limits(plan, store)
@@ -96,10 +94,7 @@ def derived_files(
     Left out are the tables that need more than results: of failures, of source models, and of the paper's numbers.
 
     Args:
-        cells: the grid's cells, in its order.
-        labels: cell id -> the name of its method in tables.
-        predictions: by cell id, of the results that have some.
-        limits: the datasets whose class words the text tower cannot tell apart.
+        labels, predictions: by cell id; of the results, some have no predictions.
         smallest_difference: the smallest difference that matters, in points.
     """
     study = study_of(
@@ -170,17 +165,6 @@ def _cell_records(grid: Grid, labels: Mapping[str, str]) -> dict[str, Any]:
     ]
     cells = [{"id": cell.id, "label": labels[cell.id], "cell": cell.to_dict()} for cell in grid.cells]
     return {"cells": cells, "sources": sources}
-
-
-def _records(store: Store, results: Iterable[Result]) -> dict[str, bytes]:
-    """The stored files of results and of their predictions."""
-    names = [
-        f"results/{result.cell.id}.{ending}"
-        for result in results
-        for ending in (("json", "npz") if result.predictions else ("json",))
-    ]
-    contents = store.files.read_many(names)
-    return {name: content for name, content in zip(names, contents, strict=True) if content is not None}
 
 
 def read_cells(content: bytes) -> dict[str, tuple[Cell, str]]:

@@ -86,12 +86,10 @@ def read_bundle(path: Path) -> BundleFile:
     except (zipfile.BadZipFile, ValueError, OSError) as error:
         what = f"it is no bundle, or its table of contents is damaged: {error}"
         return BundleFile({}, {}, (Problem("archive", what),))
-    manifest = _manifest(found.pop(MANIFEST, None))
-    if manifest is None:
-        if all(problem.file != MANIFEST for problem in problems):
-            problems.append(Problem(MANIFEST, "it is missing, or it is no manifest of a bundle"))
-        manifest = {}
+    manifest = _manifest(found.pop(MANIFEST, b""))
     damaged = {problem.file for problem in problems}
+    if not manifest and MANIFEST not in damaged:
+        problems.append(Problem(MANIFEST, "it is missing, or it is no manifest of a bundle"))
     problems += [problem for problem in _compare(manifest.get("files", {}), found) if problem.file not in damaged]
     if changed and not problems:
         problems.append(Problem("archive", "bytes of the archive between its files were changed; its files were not"))
@@ -99,15 +97,15 @@ def read_bundle(path: Path) -> BundleFile:
     return BundleFile(manifest, {name: own for name, own in found.items() if name not in wrong}, tuple(problems))
 
 
-def _manifest(content: bytes | None) -> dict[str, Any] | None:
-    """The parsed manifest; ``None`` if there is none of this format."""
+def _manifest(content: bytes) -> dict[str, Any]:
+    """The parsed manifest; empty if it is not of this format."""
     try:
-        manifest = json.loads(content or b"")
+        manifest = json.loads(content)
         listed = manifest["files"]
         readable = all(isinstance(entry["sha256"], str) and isinstance(entry["size"], int) for entry in listed.values())
-        return dict(manifest) if manifest["format"] == FORMAT and readable else None
+        return dict(manifest) if manifest["format"] == FORMAT and readable else {}
     except (ValueError, KeyError, TypeError, AttributeError):
-        return None
+        return {}
 
 
 def _compare(listed: Mapping[str, Any], found: Mapping[str, bytes]) -> Iterator[Problem]:

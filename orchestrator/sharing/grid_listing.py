@@ -62,8 +62,7 @@ def list_grid(
 
     Args:
         grid: a grid's name or the path of its file.
-        catalog_files: catalog files of the user.
-        data_root: the folder of the user's datasets.
+        catalog_files, data_root: of the user.
         store: has the source models, whose gain is asked for by a grid with ``min_gain``.
         overrides: values of ``--set``.
 
@@ -94,10 +93,9 @@ def cache_listing(
     data_root: Path | None = None,
     overrides: Sequence[str] = (),
 ) -> GridListing:
-    """Write a grid's listing into the cache, and return it. A cache that cannot be written is left alone.
+    """Write a grid's listing into the cache, if that can be written, and return it.
 
-    Args:
-        source: the name or path that ``grid`` was loaded by, with all its cells.
+    ``source``: the name or path that ``grid`` was loaded by, with all its cells.
     """
     from orchestrator.grid.load import grid_files
 

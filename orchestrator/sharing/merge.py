@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,25 +20,28 @@ from orchestrator.store.results import Result
 from orchestrator.util.errors import UserError
 
 BATCH = 200
-"""Number of cells that are read from the other store before they are written."""
+"""Number of cells between two reports of progress."""
 
 ADAPTER_INDEX = "bolt.json"
 """The file of an adapter that has the checksums of its other files (:mod:`bolt.model.saving`)."""
 
 
 @dataclass(frozen=True)
-class Problem:
-    """A cell whose result was not taken over.
+class MergedCell:
+    """What a merge did with one cell of the other store.
 
     Attributes:
-        kind: ``conflict`` if this store has another result of the same cell, ``damaged`` if the other store's files
-            cannot be used.
+        kind: ``taken`` over; ``same`` if both stores had its result, with equal scores and predictions; ``conflict`` if
+            this store has another result of it; ``damaged`` if the other store's files cannot be used; ``gone`` if they
+            were removed meanwhile.
         reason: what differs, or what is damaged.
+        adapter: whether its adapter was taken over.
     """
 
     cell_id: str
-    kind: Literal["conflict", "damaged"]
-    reason: str
+    kind: Literal["taken", "same", "conflict", "damaged", "gone"]
+    reason: str = ""
+    adapter: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,28 +49,16 @@ class MergeSummary:
     """What a merge did.
 
     Attributes:
-        taken: ids of the cells whose results were taken over.
-        adapters: number of adapters taken over.
-        failures: ids of the failure records taken over.
-        same: number of cells whose results both stores had, with equal scores and predictions.
-        problems: conflicts, and damaged files of the other store.
+        taken, failures: ids of the cells whose results were taken over, and of the failure records.
+        adapters, same: number of adapters taken over, and of cells whose results both stores had.
+        problems: the cells that were not taken over: conflicts, and damaged files of the other store.
     """
 
     taken: tuple[str, ...]
     adapters: int
     failures: tuple[str, ...]
     same: int
-    problems: tuple[Problem, ...]
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """The files of one finished cell in the other store."""
-
-    cell_id: str
-    result: bytes
-    predictions: bytes | None
-    adapter: dict[str, bytes]
+    problems: tuple[MergedCell, ...]
 
 
 def merge_stores(
@@ -88,27 +79,23 @@ def merge_stores(
     ids = sorted(other.result_ids())
     here = store.result_ids()
     mine = {result.cell.id: result for result in store.read_results_by_id(name for name in ids if name in here)[0]}
-    adapters_here = _adapter_names(store.files)
-    adapters_there = _adapter_names(other.files)
-    taken: list[str] = []
-    problems: list[Problem] = []
-    adapters = same = 0
+    adapters_here, adapters_there = _adapter_files(store.files), _adapter_files(other.files)
+
+    def merge(cell_id: str) -> MergedCell:
+        wanted = [] if cell_id in adapters_here else adapters_there.get(cell_id, [])
+        return _merge_cell(store, other, cell_id, mine.get(cell_id), wanted)
+
+    cells: list[MergedCell] = []
     for start in range(0, len(ids), BATCH):
-        batch = ids[start : start + BATCH]
-        wanted = {name: adapters_there.get(name, ()) for name in batch if name not in adapters_here}
-        entries = list(_read(other.files, batch, wanted))
-        outcomes = store.files.map(lambda entry: _merge_cell(store, entry, mine.get(entry.cell_id)), entries)
-        for entry, outcome in zip(entries, outcomes, strict=True):
-            if isinstance(outcome, Problem):
-                problems.append(outcome)
-                continue
-            adapters += bool(entry.adapter)
-            same += outcome == "same"
-            if outcome == "taken":
-                taken.append(entry.cell_id)
-        on_progress(min(start + BATCH, len(ids)), len(ids))
-    failures = _merge_failures(store, other)
-    return MergeSummary(tuple(taken), adapters, failures, same, tuple(problems))
+        cells += (store if other.files.is_local else other).files.map(merge, ids[start : start + BATCH])
+        on_progress(len(cells), len(ids))
+    return MergeSummary(
+        taken=tuple(cell.cell_id for cell in cells if cell.kind == "taken"),
+        adapters=sum(cell.adapter for cell in cells),
+        failures=_merge_failures(store, other),
+        same=sum(cell.kind == "same" for cell in cells),
+        problems=tuple(cell for cell in cells if cell.kind in ("conflict", "damaged")),
+    )
 
 
 def _check_stores(store: Store, other: Store) -> None:
@@ -118,7 +105,7 @@ def _check_stores(store: Store, other: Store) -> None:
         raise UserError("there are no results to take over", where=other.url, hint="give the folder of a store")
 
 
-def _adapter_names(files: Files) -> dict[str, list[str]]:
+def _adapter_files(files: Files) -> dict[str, list[str]]:
     """Cell id -> file names of its adapter, the index last, for the complete adapters of a store."""
     found: dict[str, list[str]] = {}
     for path in files.versions("adapters"):
@@ -132,16 +119,38 @@ def _adapter_names(files: Files) -> dict[str, list[str]]:
     }
 
 
-def _read(files: Files, cell_ids: Sequence[str], adapters: Mapping[str, Sequence[str]]) -> Iterator[_Entry]:
-    """The files of finished cells, without those that are gone by now. ``adapters``: the files of adapters to read."""
-    names = [f"results/{cell_id}.{ending}" for cell_id in cell_ids for ending in ("json", "npz")]
-    names += [f"adapters/{cell_id}/{name}" for cell_id, own in adapters.items() for name in own]
-    contents = dict(zip(names, files.read_many(names), strict=True))
-    for cell_id in cell_ids:
-        result = contents[f"results/{cell_id}.json"]
-        own = {name: contents[f"adapters/{cell_id}/{name}"] or b"" for name in adapters.get(cell_id, ())}
-        if result is not None:
-            yield _Entry(cell_id, result, contents[f"results/{cell_id}.npz"], own if _is_intact(own) else {})
+def _merge_cell(
+    store: Store, other: Store, cell_id: str, mine: Result | None, adapter_files: Sequence[str]
+) -> MergedCell:
+    """Take one cell over, or say why not.
+
+    Args:
+        mine: the result that ``store`` has.
+        adapter_files: the files of the adapter that it lacks, the index last.
+    """
+    name = f"results/{cell_id}"
+    names = [f"{name}.json", f"{name}.npz", *(f"adapters/{cell_id}/{file}" for file in adapter_files)]
+    content, predictions, *parts = other.files.read_many(names)
+    if content is None:
+        return MergedCell(cell_id, "gone")
+    try:
+        result = Result.of_cell(cell_id, content)
+        checked_predictions(predictions, result)
+    except ValueError as error:
+        return MergedCell(cell_id, "damaged", str(error))
+    if mine is not None and (reason := _difference(mine, result)):
+        return MergedCell(cell_id, "conflict", reason)
+    adapter = {file: part or b"" for file, part in zip(adapter_files, parts, strict=True)}
+    if intact := _is_intact(adapter):
+        store.write_adapter(cell_id, adapter)
+    if mine is not None:
+        return MergedCell(cell_id, "same", adapter=intact)
+    if predictions is not None and result.predictions is not None:
+        store.files.write(f"{name}.npz", predictions)
+    if not store.files.create(f"{name}.json", content):  # a run has just written it
+        return replace(_merge_cell(store, other, cell_id, store.read_result(cell_id), []), adapter=intact)
+    store.files.remove(f"failures/{cell_id}.json")
+    return MergedCell(cell_id, "taken", adapter=intact)
 
 
 def _is_intact(adapter: Mapping[str, bytes]) -> bool:
@@ -151,27 +160,6 @@ def _is_intact(adapter: Mapping[str, bytes]) -> bool:
         return all(hashlib.sha256(adapter[name]).hexdigest() == digest for name, digest in digests.items())
     except (KeyError, ValueError, TypeError, AttributeError):
         return False
-
-
-def _merge_cell(store: Store, entry: _Entry, mine: Result | None) -> Literal["taken", "same"] | Problem:
-    """Take one cell over, or say why not. ``mine``: the result that the store has."""
-    try:
-        result = Result.of_cell(entry.cell_id, entry.result)
-        checked_predictions(entry.predictions, result)
-    except ValueError as error:
-        return Problem(entry.cell_id, "damaged", str(error))
-    if mine is not None and (reason := _difference(mine, result)):
-        return Problem(entry.cell_id, "conflict", reason)
-    store.write_adapter(entry.cell_id, entry.adapter)
-    if mine is not None:
-        return "same"
-    name = f"results/{entry.cell_id}"
-    if entry.predictions is not None and result.predictions is not None:
-        store.files.write(f"{name}.npz", entry.predictions)
-    if not store.files.create(f"{name}.json", entry.result):  # a run has just written it
-        return _merge_cell(store, replace(entry, adapter={}), store.read_result(entry.cell_id))
-    store.files.remove(f"failures/{entry.cell_id}.json")
-    return "taken"
 
 
 def _difference(mine: Result, theirs: Result) -> str:

@@ -57,8 +57,7 @@ def rerun_bundle(path: Path, settings: RunSettings, limit: int, seed: int = 0) -
 
     Args:
         settings: store of the artifacts, and how to compute. Artifacts that the store has are used as they are.
-        limit: number of cells; all if the bundle has fewer.
-        seed: of the draw.
+        limit, seed: number of cells that are drawn, all if the bundle has fewer; and of the draw.
 
     Raises ``UserError`` for a bundle that is not intact, and if datasets, backbones or checkpoints are missing here or
     are not those of the bundle.
@@ -120,7 +119,6 @@ def _plan(cells: list[Cell], drawn: list[Result], sources: list[dict[str, Any]],
     catalog, chosen = loaded.catalog, tuple(result.cell for result in drawn)
     names = dict.fromkeys(ref.name for cell in cells for ref in (cell.dataset, *cell.evaluate_on))
     names |= dict.fromkeys(plan.dataset for plan in plans.values())
-    backbones = dict.fromkeys(cell.backbone.name for cell in cells)
     grid = Grid(
         name="bundle",
         title="",
@@ -129,7 +127,7 @@ def _plan(cells: list[Cell], drawn: list[Result], sources: list[dict[str, Any]],
         all_cells=tuple(cells),
         sources=plans,
         datasets={name: catalog.datasets[name] for name in names if name in catalog.datasets},
-        backbones={name: catalog.backbone(name) for name in backbones},
+        backbones={},
         labels={},
         smallest_difference=1.0,
     )

@@ -33,14 +33,13 @@ class CorruptArtifact(Exception):
 
 @dataclass(frozen=True)
 class Artifact:
-    """A finished artifact: its files and its metadata.
+    """A finished artifact.
 
     Attributes:
         address: ``<kind>/<readable-name>--<8hex>``.
         identity: what it was built from, as plain JSON types.
         meta: what the builder recorded (class names, counts, accuracies).
         files: file name -> (path in the store, bytes, sha256).
-        store: the files of the store it is in.
         tags: file name -> the tag (ETag) that a remote store gave its content when it was written.
     """
 

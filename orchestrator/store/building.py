@@ -37,13 +37,10 @@ _ATTEMPT = re.compile(r"\d+-[0-9a-f]{8}")
 
 @dataclass(frozen=True)
 class Builder:
-    """What :meth:`ArtifactSpec.build` is given to write to.
+    """What :meth:`ArtifactSpec.build` is given: a folder for the files, and facts for the manifest, as JSON values.
 
-    Attributes:
-        folder: for the artifact's files.
-        meta: facts stored in the manifest, as JSON values.
-        progress: called with the number of steps done, and of all steps.
-        snapshots: saves the state of a long training, and loads it when the training is started again.
+    It calls ``progress`` with the number of steps done, and of all steps. ``snapshots`` saves the state of a long
+    training, and loads it when the training is started again.
     """
 
     folder: Path
@@ -95,9 +92,8 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
     """Build an artifact: the block writes files into ``builder.folder`` and values into ``builder.meta``.
 
     When the block ends without an error, the files are hashed and the manifest is written; only then does the
-    artifact exist. After an error only the last snapshot, if any, is left.
-
-    For a remote store the folder is in this machine's cache, which keeps the files after the upload.
+    artifact exist. After an error only the last snapshot, if any, is left. For a remote store the folder is in this
+    machine's cache, which keeps the files after the upload.
 
     Raises ``UserError`` when the disk is full or not writable.
     """

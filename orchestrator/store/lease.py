@@ -41,9 +41,7 @@ def grid_lease(store: Store, grid: str, notify: Notify = lambda message: None) -
     """Own the grid in the store for the block.
 
     A grid whose last driver was killed is taken over, and ``notify`` is told. If the last driver was on another machine
-    and may be alive, its lease is watched first.
-
-    Raises ``UserError`` when another process owns the grid.
+    and may be alive, its lease is watched first. Raises ``UserError`` when another process owns the grid.
     """
     with contextlib.ExitStack() as stack:
         if store.files.is_local:
@@ -90,10 +88,7 @@ class Lease:
         self._self = LeaseOwner()
 
     def take(self, notify: Notify = lambda message: None) -> LeaseOwner | None:
-        """Take the lease; returns ``None`` on success, else the living process that owns it.
-
-        Raises :class:`orchestrator.store.remote.StoreUnavailable` for a store that cannot be written to.
-        """
+        """Take the lease; returns ``None`` on success, else the living process that owns it."""
         if self._files.create(self._name, self._text()):
             return self._confirm()
         owner = self._read()

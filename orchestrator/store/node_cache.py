@@ -71,9 +71,7 @@ def _of_process(folder: Path, limit: int | None, process: int) -> NodeCache:
 class NodeCache:
     """A folder of files that processes share.
 
-    Args:
-        root: the folder.
-        limit: bytes. Beyond it, files that no process uses are removed, those unused for longest first.
+    Beyond ``limit`` bytes, files that no process uses are removed, those unused for longest first.
     """
 
     def __init__(self, root: Path, limit: int | None = None) -> None:
@@ -84,13 +82,9 @@ class NodeCache:
             self._own = ScratchFolder(_KIND, self._processes).path
 
     def get(self, digest: str, size: int, fetch: Callable[[Path], None]) -> Path:
-        """The path of the file with this checksum, downloaded if the cache does not have it.
+        """The path of the file with this sha256 and size in bytes. If the cache does not have it, ``fetch`` writes it.
 
-        Args:
-            digest, size: sha256 and bytes of the content.
-            fetch: writes the file to a path; called by one process of the machine at a time.
-
-        The path is valid as long as this process lives. Raises :class:`ChecksumMismatch` if every download has another
+        One process of the machine at a time fetches it. The path is valid as long as this process lives. Raises :class:`ChecksumMismatch` if every download has another
         checksum, ``StoreUnavailable`` if the disk has no room for it.
         """
         link = self._own / digest

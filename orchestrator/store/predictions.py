@@ -36,7 +36,6 @@ class StoredPredictions:
     """What a cell's classifier predicted for the images of one test split, in the order of the split.
 
     Attributes:
-        dataset: name of the dataset.
         labels, predicted: the true class and the predicted class among all classes of the target, (N,).
         probability: probability of the predicted class in units of 1/255, (N,).
         rows: positions of the images in the split, (N,); ``None`` if all of its images were scored.
@@ -88,10 +87,7 @@ def checked_predictions(content: bytes | None, result: Result) -> tuple[StoredPr
 
 
 def parse_predictions(content: bytes, evaluations: Sequence[Evaluation]) -> tuple[StoredPredictions, ...]:
-    """Read the content of a predictions file.
-
-    Raises ``ValueError`` unless it has the predictions that these evaluations count.
-    """
+    """Read a predictions file. Raises ``ValueError`` unless it has the predictions that these evaluations count."""
     import numpy as np
 
     try:

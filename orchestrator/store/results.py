@@ -18,16 +18,10 @@ from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, PlainValida
 from orchestrator.core.cell import Cell
 from orchestrator.tracks import stored_track
 
-RESULT_FORMAT: Literal[3] = 3
-"""The format that is written. Format 2, without predictions, is read as well."""
-
 _FORMAT_2, _FORMAT_3 = '{\n "format": 2,', '{\n "format": 3,'
-"""How the text of a result begins."""
+"""How the text of a result begins. Format 3 is written; format 2, without predictions, is read as well."""
 _PREDICTIONS_KEY = '\n "predictions": '
 _CHECKSUM_KEY = ',\n "sha256": "'
-
-_STRICT = ConfigDict(strict=True, extra="forbid", revalidate_instances="always")
-"""Exact types: ``True`` is not a count, and a text is not a number."""
 
 _ROUNDING = 1e-6
 """How far a percentage may be from a whole number of images, relative to all images: the rounding of one division."""
@@ -37,8 +31,14 @@ Percentage = Annotated[float, Field(ge=0, le=100)]
 Checksum = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
+class _Strict:
+    """Its subclasses are validated by exact types: ``True`` is not a count, and a text is not a number."""
+
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid", revalidate_instances="always")
+
+
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(_Strict):
     """The score on one dataset's test split.
 
     Attributes:
@@ -51,8 +51,6 @@ class Evaluation:
             of the target's classes do, or if the protocol leaves it out (``ood_label_space``).
         accuracy_zero_shot_own_classes: the same of the frozen backbone.
     """
-
-    __pydantic_config__ = _STRICT
 
     dataset: str
     accuracy: Percentage
@@ -83,10 +81,8 @@ def _check_counts(found: Evaluation) -> Evaluation:
 
 
 @dataclass(frozen=True)
-class Timings:
+class Timings(_Strict):
     """Wall-clock seconds: preparing the inputs, adapting, scoring."""
-
-    __pydantic_config__ = _STRICT
 
     prepare_seconds: FiniteFloat
     fit_seconds: FiniteFloat
@@ -98,22 +94,19 @@ class Timings:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class Manifest(_Strict):
     """What a result was made with and from.
 
     Attributes:
-        commit, dirty: version-control state of the project (empty if it was installed without it).
+        commit, dirty: version-control state of the project; empty if it was installed without it.
         versions: of Python and the packages that can change a number.
-        device: name of the processor or accelerator the cell ran on.
-        threads: CPU threads of the arithmetic.
+        device: the processor or accelerator, and ``threads`` the CPU threads of the arithmetic.
         artifacts: addresses of the artifacts that the cell read.
         finished_at: UTC time, ISO 8601.
         precision: number format of the towers' products: ``float32``, ``tf32`` or ``bfloat16``; empty in results of
             earlier versions, which used float32.
         cuda_graphs: training steps were captured as CUDA graphs, if the method allows it.
     """
-
-    __pydantic_config__ = _STRICT
 
     commit: str
     dirty: bool
@@ -138,10 +131,8 @@ class Manifest:
 
 
 @dataclass(frozen=True)
-class PredictionsFile:
+class PredictionsFile(_Strict):
     """The file with the predictions of a cell (:mod:`orchestrator.store.predictions`): its bytes and its checksum."""
-
-    __pydantic_config__ = _STRICT
 
     size: Count
     sha256: Checksum
@@ -161,7 +152,7 @@ def _as_cell(value: Any) -> Cell:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(_Strict):
     """One finished cell.
 
     Attributes:
@@ -170,10 +161,8 @@ class Result:
         details: what the method chose or counted (``alpha``), and ``short_classes``: how many classes had fewer
             training images than k, if any.
         support_size: number of labelled images used.
-        predictions: the file with the cell's predictions; ``None`` for a result that was written without one.
+        predictions: their file; ``None`` for a result that was written without one.
     """
-
-    __pydantic_config__ = _STRICT
 
     cell: Annotated[Cell, PlainValidator(_as_cell)]
     evaluations: tuple[Annotated[Evaluation, AfterValidator(_check_counts)], ...]
@@ -198,7 +187,7 @@ class Result:
         self.check()
         body = asdict(self)
         body["cell"] = self.cell.to_dict()
-        record = {"format": RESULT_FORMAT, "id": self.cell.id, **body, "status": "finished"}
+        record = {"format": 3, "id": self.cell.id, **body, "status": "finished"}
         text = json.dumps(record, indent=1).removesuffix("\n}")
         return f'{text}{_CHECKSUM_KEY}{_checksum(text)}"\n}}'
 
@@ -214,8 +203,8 @@ class Result:
     def from_json(cls, text: str) -> Result:
         """Read the text of a result file.
 
-        Raises ``ValueError`` if the checksum is wrong, if fields are missing or unknown, if the cell inside has another
-        id than the record, and for what :meth:`check` refuses.
+        Raises ``ValueError`` if the checksum is wrong, if fields are missing or unknown, if the id is not that of the
+        cell inside, and for what :meth:`check` refuses.
         """
         body, _, checksum = text.rpartition(_CHECKSUM_KEY)
         if checksum != f'{_checksum(body)}"\n}}':
@@ -253,21 +242,17 @@ class _Record(Result):
 
 
 @dataclass(frozen=True)
-class Failure:
+class Failure(_Strict):
     """A cell or artifact that could not be made: what happened, and where to read more.
 
     Attributes:
         id: the cell's id or the artifact's address.
         error: type and message, one line.
-        traceback: the whole of it.
         log: path or URL of the log, empty if there is none.
-        attempts: number of attempts.
         failed_at: UTC time, ISO 8601.
         again: the same command retries it, because the cell did not cause the failure: its worker died, or an artifact
             that it reads was damaged.
     """
-
-    __pydantic_config__ = _STRICT
 
     id: str
     error: str
@@ -278,7 +263,6 @@ class Failure:
     again: bool = False
 
     def to_json(self) -> str:
-        """The text of the failure file."""
         return json.dumps(asdict(self), indent=1)
 
     @classmethod

@@ -30,10 +30,7 @@ logger = logging.getLogger(__name__)
 class Snapshots:
     """The snapshot of one artifact's builder, in any store.
 
-    Args:
-        files: the store's files.
-        address: the artifact's folder.
-        identity: the artifact's identity as canonical JSON; a snapshot of another identity is ignored.
+    A snapshot of another ``identity`` (the artifact's, as canonical JSON) is ignored.
     """
 
     def __init__(self, files: Files, address: str, identity: str) -> None:

@@ -51,10 +51,7 @@ class Store:
         return found
 
     def is_intact(self, address: str, identity: Any = None) -> bool:
-        """Whether an artifact exists with the right content; a damaged one is discarded, to be built again.
-
-        Raises ``UserError`` if it has another ``identity``.
-        """
+        """Whether an intact artifact exists; a damaged one is discarded. Raises ``UserError`` as :meth:`artifact`."""
         try:
             found = self.artifact(address, identity)
             if found is not None:
@@ -82,9 +79,8 @@ class Store:
     def write_result(self, result: Result, predictions: bytes | None = None) -> None:
         """Record a finished cell; an earlier failure record of it is removed.
 
-        Args:
-            predictions: content of the file that ``result.predictions`` describes. It is written first, so that a
-                result never exists without its predictions.
+        ``predictions``, the content of the file that ``result.predictions`` describes, is written first, so that a
+        result never exists without its predictions.
         """
         if predictions is not None:
             self.files.write(f"results/{_predictions_name(result.cell.id)}", predictions)
@@ -155,11 +151,9 @@ class Store:
         return found
 
     def _check_predictions(self, result: Result, version: FileVersion) -> None:
-        """Raise ``ValueError`` if the result's predictions are missing or damaged.
+        """Raise ``ValueError`` if the result's predictions are missing or damaged. ``version``: their file as listed.
 
-        Args:
-            version: of their file as it was listed. A listing may miss a file that was written during it, so the file
-                is read before it counts as missing.
+        A listing may miss a file that was written during it, so the file is read before it counts as missing.
         """
         expected = result.predictions
         if expected is None or (not self.files.is_local and version.size == expected.size):
