@@ -84,8 +84,8 @@ class NodeCache:
     def get(self, digest: str, size: int, fetch: Callable[[Path], None]) -> Path:
         """The path of the file with this sha256 and size in bytes. If the cache does not have it, ``fetch`` writes it.
 
-        One process of the machine at a time fetches it. The path is valid as long as this process lives. Raises :class:`ChecksumMismatch` if every download has another
-        checksum, ``StoreUnavailable`` if the disk has no room for it.
+        One process of the machine at a time fetches it. The path is valid as long as this process lives. Raises
+        :class:`ChecksumMismatch` if every download has another checksum, ``StoreUnavailable`` if the disk has no room.
         """
         link = self._own / digest
         if link.exists():
