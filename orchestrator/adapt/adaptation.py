@@ -1,57 +1,24 @@
-"""What the user asked ``adapt`` for, and what came out of it."""
+"""What came out of ``adapt``: the model's method and accuracy, in lines for the terminal and on a page."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from typing import NamedTuple
 
-from bolt.model.saving import Form
 from orchestrator.adapt.choice import Choice
-from orchestrator.adapt.own_images import Options, OwnImages
+from orchestrator.adapt.own_images import OwnImages
+from orchestrator.adapt.request import Request
 from orchestrator.adapt.trials import Trial
 from orchestrator.core.intervals import wilson_interval
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.store.results import Evaluation
+from orchestrator.util.interrupt import command_line
 from orchestrator.util.units import human_duration
 
 
 @dataclass(frozen=True)
-class Request:
-    """What the user asked for; see the options of the command.
-
-    Attributes:
-        folder: the images.
-        work: the working folder.
-        model: the folder of the model, which must not exist; the page is beside it, with the suffix ``.html``.
-        sources: a domain of the catalog, or a folder of checkpoints; ``None`` for no sources.
-        methods: the candidates as text; the default ones if empty.
-    """
-
-    folder: Path
-    work: Path
-    model: Path
-    backbone: str
-    sources: str | None
-    methods: tuple[str, ...]
-    minutes: float
-    form: Form
-    images: Options
-    catalog_files: tuple[Path, ...]
-    data_root: Path | None
-    store_url: str
-    threads: int
-    device: str | None
-    command: str
-
-    @property
-    def page(self) -> Path:
-        """The file of the page."""
-        return self.model.with_name(self.model.name + ".html")
-
-
-@dataclass(frozen=True)
 class Adaptation:
-    """What came out, for the terminal and the page.
+    """What came out.
 
     Attributes:
         trials: the candidates, in the order of trust.
@@ -107,13 +74,46 @@ def summary_lines(done: Adaptation) -> list[str]:
         low, high = done.test_interval
         lines.append(f"  on the test images: {done.evaluation.accuracy:.1f} % ({low:.1f} to {high:.1f}); "
                      f"zero-shot {done.evaluation.accuracy_zero_shot:.1f} %")  # fmt: skip
-    lines.append(f"model: {_shown(request.model)}")
-    lines.append(f"page: {_shown(request.page)}")
-    lines.append(f"took {human_duration(done.seconds)}")
+    lines += [f"model: {request.model}", f"page: {request.page}", f"took {human_duration(done.seconds)}"]
     return lines
 
 
-def _shown(path: Path) -> Path:
-    """The path as a user would type it: relative if it is below the current folder."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
+class Row(NamedTuple):
+    """A candidate in the page's table; ``accuracy`` is ``None`` if it was not measured."""
+
+    text: str
+    title: str
+    accuracy: float | None
+    verdict: str
+    seconds: str
+
+
+def adapt_page(done: Adaptation) -> str:
+    """What was chosen and why, what to expect, what it cost, and how to predict: an HTML page that needs no other."""
+    from orchestrator.report.page.rendering import render
+
+    ranked = sorted(done.trials, key=lambda trial: -trial.accuracy if trial.is_measured else 1.0)
+    return render(
+        "adapt.html.j2",
+        done=done,
+        name=done.request.folder.expanduser().absolute().name,
+        rows=[_row(done, trial) for trial in ranked],
+        classes=sorted(done.held_out_per_class, key=lambda row: row[1] / row[2]),
+        images=sum(done.images.per_class),
+        model=done.request.model.name,
+        final_seconds=human_duration(done.final_seconds),
+        trial_seconds=human_duration(sum(trial.seconds for trial in done.trials)),
+        command=command_line(),
+    )
+
+
+def _row(done: Adaptation, trial: Trial) -> Row:
+    if trial is done.chosen:
+        verdict = "chosen"
+    elif not trial.is_measured:
+        verdict = f"not tried: {trial.left_out}" if trial.left_out else "not tried"
+    else:
+        verdict = "level" if trial in done.level else "behind"
+    accuracy = trial.accuracy if trial.is_measured else None
+    seconds = human_duration(trial.seconds) if trial.seconds else ""
+    return Row(trial.text, trial.candidate.method.title, accuracy, verdict, seconds)

@@ -11,12 +11,12 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from bolt.clip.preprocess import UNREADABLE, open_image, to_rgb_or_grey
 from orchestrator.catalog import DatasetEntry, excluded_file, load_catalog
+from orchestrator.core.settings import RunSettings
 from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
 from orchestrator.datasets.layouts import holds_class_folders, refuse_folder_of_datasets
 from orchestrator.datasets.opening import open_dataset
@@ -28,31 +28,21 @@ from orchestrator.util.identity import fingerprint
 _STAMP = "checked.txt"
 
 
-class Options(NamedTuple):
-    """What the user says of the images: prompts with ``{}``, whether mirrored ones keep their class, and whether
-    unreadable ones are excluded."""
-
-    templates: tuple[str, ...] = ()
-    mirrorable: bool = True
-    exclude_broken: bool = False
-
-
 @dataclass(frozen=True)
 class OwnImages:
     """The user's images as a dataset of a catalog.
 
     Attributes:
         entry: its entry.
-        catalog_files: the user's catalog files and the one in the working folder.
-        data_root: the folder with its images, and links to the images of the sources.
+        settings: the user's, with the catalog file in the working folder as the last one. The data root has its images,
+            and links to the images of the sources.
         has_test: whether the user gave test images.
         per_class: training images of each class, in label order.
         notes: what was noticed when the images were checked, now or by an earlier run.
     """
 
     entry: DatasetEntry
-    catalog_files: tuple[Path, ...]
-    data_root: Path
+    settings: RunSettings
     has_test: bool
     per_class: tuple[int, ...]
     class_names: tuple[str, ...]
@@ -62,9 +52,8 @@ class OwnImages:
 def prepare_images(
     folder: Path,
     work: Path,
-    catalog_files: tuple[Path, ...],
-    data_root: Path | None,
-    options: Options,
+    settings: RunSettings,
+    options: DatasetOptions,
     advance: Callable[[int, int], None] = lambda done, of: None,
 ) -> OwnImages:
     """Check the user's images, unless an earlier run did and no file has changed since.
@@ -72,18 +61,20 @@ def prepare_images(
     Args:
         folder: class folders, or ``train/`` and perhaps ``test/`` with class folders.
         work: the working folder.
-        catalog_files, data_root: the user's own, for backbones and sources.
+        settings: with the user's catalog files and data root, for backbones and sources.
+        options: prompts, whether mirrored images keep their class, and whether unreadable ones are excluded.
         advance: called with the number of decoded images and the total.
 
     Raises ``UserError`` for a folder without class folders, a class without images, and broken images.
     """
     train, test = image_parts(folder)
-    stamp = fingerprint([[[str(part), _listing(part)] for part in (train, test) if part], list(options)])
+    said = [options.templates, options.mirrorable, options.exclude_broken]
+    stamp = fingerprint([[[str(part), _listing(part)] for part in (train, test) if part], said])
     root, catalog_file = work / "data", work / "catalog.yaml"
     name = own_key(folder)
-    if name in load_catalog(catalog_files).datasets:
+    if name in load_catalog(settings.catalog_files).datasets:
         name = f"{name}-own"
-    files = (*catalog_files, catalog_file)
+    files = [*map(Path, settings.catalog_files), catalog_file]
     checked = work / _STAMP
     earlier = checked.read_text("utf-8").splitlines() if checked.is_file() and catalog_file.is_file() else []
     notes = tuple(earlier[1:])
@@ -92,10 +83,8 @@ def prepare_images(
         catalog_file.unlink(missing_ok=True)
         excluded_file(name, root).unlink(missing_ok=True)  # an image that was broken may be repaired
         _link_parts(root / name, train, test)
-        chosen = DatasetOptions(name, None, "own", options.templates, options.mirrorable, "own images",
-                                options.exclude_broken, tested=test is not None)  # fmt: skip
         try:
-            added = add_dataset(root / name, files, chosen, advance)
+            added = add_dataset(root / name, files, replace(options, name=name, tested=test is not None), advance)
         except UserError as error:
             where = error.where.replace(str(root / name), str(folder))
             what = error.what.replace(str(root / name), str(folder))
@@ -105,12 +94,13 @@ def prepare_images(
         notes = tuple(note for note in added.notes if "short_classes" not in note)
         with replacing(checked) as temporary:
             temporary.write_text("\n".join([stamp, *notes]), encoding="utf-8")
-    if data_root is not None:
-        for path in data_root.iterdir():
+    if settings.data_folder is not None:
+        for path in settings.data_folder.iterdir():
             _link(path, root / path.name)
     entry = load_catalog(files).datasets[name]
     raw = open_dataset(entry, root)
-    return OwnImages(entry, files, root, test is not None, tuple(raw.class_sizes("train")), raw.class_names, notes)
+    own = replace(settings, data_root=str(root), catalog_files=tuple(map(str, files)))
+    return OwnImages(entry, own, test is not None, tuple(raw.class_sizes("train")), raw.class_names, notes)
 
 
 def own_key(folder: Path) -> str:
@@ -146,8 +136,13 @@ def image_parts(folder: Path) -> tuple[Path, Path | None]:
 
 def _listing(folder: Path) -> list[tuple[str, int, int]]:
     """Name, size and time stamp of every image."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and is_image(path))
-    return [(path.relative_to(folder).as_posix(), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    found = [(path, path.stat()) for path in _images(folder)]
+    return [(path.relative_to(folder).as_posix(), state.st_size, state.st_mtime_ns) for path, state in found]
+
+
+def _images(folder: Path) -> list[Path]:
+    """The files of images in a folder and its sub-folders, in order."""
+    return sorted(path for path in folder.rglob("*") if path.is_file() and is_image(path))
 
 
 def _link_parts(target: Path, train: Path, test: Path | None) -> None:
@@ -157,7 +152,7 @@ def _link_parts(target: Path, train: Path, test: Path | None) -> None:
     for child in class_folders(train):
         _link(child, target / "train" / child.name)
         if test is None:
-            paths = sorted(path for path in child.rglob("*") if path.is_file() and is_image(path))
+            paths = _images(child)
             if not paths:
                 raise UserError(f"the class folder {child.name!r} holds no images", where=str(train))
             standing_in = next(filter(_is_readable, paths), paths[0])

@@ -9,19 +9,20 @@ more than what is left.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
+from rich.console import Console
 
-from bolt.methods.common.candidates import parse_candidate
+from bolt.methods.common.candidates import Candidate, parse_candidate
 from orchestrator.adapt.held_out_fold import HeldOutFold
 from orchestrator.adapt.own_images import OwnImages
+from orchestrator.adapt.request import Request
 from orchestrator.artifacts.images import Images
-from orchestrator.artifacts.loaded import loaded_artifacts
+from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
 from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.source_model import Source
 from orchestrator.artifacts.spec import ArtifactSpec
@@ -29,13 +30,13 @@ from orchestrator.artifacts.test_features import TestFeatures
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell, SourceRef
 from orchestrator.core.events import TaskEvent
-from orchestrator.core.settings import RunSettings
 from orchestrator.execution.backend import local_backend
 from orchestrator.execution.run import build_artifacts
 from orchestrator.grid import load_grid
 from orchestrator.planning.estimate import CORE_TFLOPS, assumed_gpu_tflops
 from orchestrator.planning.plan import source_models
 from orchestrator.store import Store
+from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_duration
 
@@ -56,18 +57,27 @@ class Trial:
     """A candidate on the held-out folds.
 
     Attributes:
-        text: the candidate as it was written.
         cell: the candidate, adapted to all training images.
         correct_N: whether each image was predicted correctly while it was held out; ``None`` if it was not measured.
         seconds: how long all folds took, without the features that candidates share.
         left_out: why it was not measured, else empty.
     """
 
-    text: str
+    candidate: Candidate
     cell: Cell
     correct_N: NDArray[np.bool_] | None = None
     seconds: float = 0.0
     left_out: str = ""
+
+    @property
+    def text(self) -> str:
+        """The candidate as it was written."""
+        return self.candidate.text
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether all folds were predicted."""
+        return self.correct_N is not None
 
     @property
     def accuracy(self) -> float:
@@ -77,24 +87,25 @@ class Trial:
 
 @dataclass
 class Trials:
-    """The candidates, and everything that measuring them needs.
+    """The candidates in the order of trust, and everything that measuring them needs.
 
     Attributes:
-        candidates: in the order of trust.
-        say: prints a line.
-        status: shows what is being done.
+        spent: seconds of the time for candidates that are used.
     """
 
     images: OwnImages
     candidates: list[Trial]
-    settings: RunSettings
     catalog: Catalog
     sources: dict[SourceRef, Source]
     minutes: float
-    say: Callable[[str], None]
-    status: Callable[[str], None]
+    console: Console
     spent: float = 0.0
-    _speed: float = field(default=0.0)
+    _speed: float = 0.0
+
+    @property
+    def loaded(self) -> LoadedArtifacts:
+        """What this process has loaded."""
+        return loaded_artifacts(self.images.settings)
 
     @property
     def folds(self) -> int:
@@ -104,35 +115,36 @@ class Trials:
 
     def run(self) -> None:
         """Measure the candidates, the cheapest first. Raises ``UserError`` if an artifact cannot be built."""
-        cells = [trial.cell for trial in self.candidates]
         width = max(28, *(len(trial.text) for trial in self.candidates))
-        for trial in sorted(self.candidates, key=lambda each: self._gflop(each, cells)):
-            needed = self._shared_artifacts(trial, cells)
+        for trial in sorted(self.candidates, key=self._gflop):
             left = 60 * self.minutes - self.spent
-            estimated = self._gflop(trial, cells) / self._gflops_per_second
+            estimated = self._gflop(trial) / self._gflops_per_second
             if self.spent and estimated > left:
                 trial.left_out = f"an estimated {human_duration(estimated)} did not fit into the time left"
             else:
-                self.build(needed, f"{trial.text}: preparing")
+                self.build(self._shared_artifacts(trial), f"{trial.text}: preparing")
                 self._measure(trial)
             if trial.left_out:
-                self.say(f"  {trial.text:<{width}} not tried: {trial.left_out}")
-            elif trial.correct_N is not None:
-                self.say(f"  {trial.text:<{width}} {trial.accuracy:5.1f} %   {human_duration(trial.seconds)}")
+                print_line(f"  {trial.text:<{width}} not tried: {trial.left_out}", self.console)
+            elif trial.is_measured:
+                outcome = f"{trial.accuracy:5.1f} %   {human_duration(trial.seconds)}"
+                print_line(f"  {trial.text:<{width}} {outcome}", self.console)
 
     def build(self, specs: Sequence[ArtifactSpec], what: str) -> None:
         """Build those that the store lacks. Raises ``UserError`` with the first that cannot be built."""
-        store = Store(self.settings.store_url)
+        settings = self.images.settings
+        store = Store(settings.store_url)
         missing = [spec for spec in specs if not store.is_intact(spec.address, spec.identity)]
         titles = {spec.address: spec.title for spec in missing}
 
         def show(event: TaskEvent) -> None:
             if event.kind == "started":
-                self.status(f"{what}, {titles[event.key]}")
+                status.update(f"{what}, {titles[event.key]}")
 
         started = time.perf_counter()
         store.remove_failures([spec.address for spec in missing])
-        failed = build_artifacts(missing, local_backend(self.settings), self.settings, store, show)
+        with self.console.status(what) as status:
+            failed = build_artifacts(missing, local_backend(settings), settings, store, show)
         seconds = time.perf_counter() - started
         self.spent += 0 if missing and isinstance(missing[0], HeldOutFold) else seconds
         gflop = sum(spec.gflops(self.catalog) for spec in missing)
@@ -144,7 +156,6 @@ class Trials:
     def _measure(self, trial: Trial) -> None:
         """Build the folds one after the other, and read them. A candidate that fails or is too slow is left out."""
         correct_N = np.zeros(sum(self.images.per_class), dtype=bool)
-        loaded = loaded_artifacts(self.settings)
         for fold in range(self.folds):
             spec = HeldOutFold(trial.cell, fold, self.folds)
             try:
@@ -152,7 +163,7 @@ class Trials:
             except UserError as error:
                 trial.left_out = str(error).splitlines()[0]
                 return
-            found = loaded.get(spec)
+            found = self.loaded.get(spec)
             correct_N[found.rows_B] = found.correct_B
             trial.seconds += found.seconds
             self.spent += found.seconds
@@ -165,22 +176,27 @@ class Trials:
         if self.folds:
             trial.correct_N = correct_N
 
-    def _shared_artifacts(self, trial: Trial, cells: Iterable[Cell]) -> list[ArtifactSpec]:
+    def test_artifacts(self, trial: Trial) -> list[ArtifactSpec]:
+        """What scoring a candidate on the test images needs, inputs first."""
+        needed = required_artifacts([trial.cell], [trial.cell], self.catalog, self.sources)
+        return [spec for spec in needed if isinstance(spec, TestFeatures | Images)]
+
+    def _shared_artifacts(self, trial: Trial) -> list[ArtifactSpec]:
         """The artifacts that a candidate reads, without what only scoring on the test part needs."""
+        cells = [each.cell for each in self.candidates]
         needed = required_artifacts([trial.cell], cells, self.catalog, self.sources)
         return [spec for spec in needed if not isinstance(spec, TestFeatures)]
 
-    def _gflop(self, trial: Trial, cells: Iterable[Cell]) -> float:
+    def _gflop(self, trial: Trial) -> float:
         """10^9 operations of a candidate on all folds and, at the end, on all images, with the artifacts it lacks."""
-        store = Store(self.settings.store_url)
-        candidate, size = parse_candidate(trial.text), sum(self.images.per_class)
-        passes = candidate.tower_passes(size)
-        method = candidate.method
+        store = Store(self.images.settings.store_url)
+        size, method = sum(self.images.per_class), trial.candidate.method
+        passes = trial.candidate.tower_passes(size)
         images = passes.forward + method.training_forwards * passes.training + size * method.changes_tower
         per_image = self.catalog.backbone(trial.cell.backbone.name).gflops_per_image
         artifacts = sum(
             spec.gflops(self.catalog)
-            for spec in self._shared_artifacts(trial, cells)
+            for spec in self._shared_artifacts(trial)
             if store.artifact(spec.address, spec.identity) is None
         )
         return images * per_image * max(1, self.folds) + artifacts
@@ -188,59 +204,57 @@ class Trials:
     @property
     def _gflops_per_second(self) -> float:
         """As measured on the artifacts built so far, else as assumed of this kind of device."""
-        on_gpu = loaded_artifacts(self.settings).device != "cpu"
-        return self._speed or 1e3 * (assumed_gpu_tflops() if on_gpu else CORE_TFLOPS * self.settings.threads)
+        on_gpu = self.loaded.device != "cpu"
+        threads = self.images.settings.threads
+        return self._speed or 1e3 * (assumed_gpu_tflops() if on_gpu else CORE_TFLOPS * threads)
 
 
-def candidate_texts(backbone: str, methods: Sequence[str], *, with_sources: bool) -> tuple[str, ...]:
-    """The candidates as text: ``methods``, or the default ones if it is empty.
+def read_candidates(request: Request) -> list[Candidate]:
+    """The candidates that the user named, or else the default ones.
 
     Raises ``UserError`` for one that cannot be read or is given twice, and for one that needs sources without any.
     """
-    if not methods:
-        texts = WITH_SOURCES if with_sources else WITHOUT_SOURCES
-        return tuple(TINY_RATES.get(text, text) for text in texts) if backbone == TINY else texts
-    for text in methods:
-        try:
-            parsed = parse_candidate(text)
-        except ValueError as error:
-            raise UserError(str(error), where="--methods") from None
-        if parsed.uses_sources and not with_sources:
-            raise UserError(
-                f"{parsed.method.name} needs source models", where="--methods", hint="give --sources DOMAIN"
-            )
-    if len(set(methods)) < len(methods):
+    texts = request.methods or (WITH_SOURCES if request.sources is not None else WITHOUT_SOURCES)
+    if request.backbone == TINY and not request.methods:
+        texts = tuple(TINY_RATES.get(text, text) for text in texts)
+    try:
+        candidates = [parse_candidate(text) for text in texts]
+    except ValueError as error:
+        raise UserError(str(error), where="--methods") from None
+    for candidate in candidates:
+        if candidate.uses_sources and request.sources is None:
+            what = f"{candidate.method.name} needs source models"
+            raise UserError(what, where="--methods", hint="give --sources DOMAIN")
+    if len(set(texts)) < len(texts):
         raise UserError("a candidate is given twice", where="--methods")
-    return tuple(methods)
+    return candidates
 
 
 def make_trials(
+    request: Request,
     images: OwnImages,
-    work: Path,
-    backbone: str,
+    candidates: Sequence[Candidate],
     sources: Mapping[str, object] | None,
-    texts: Sequence[str],
-    settings: RunSettings,
-    minutes: float,
-    say: Callable[[str], None],
-    status: Callable[[str], None],
+    console: Console,
 ) -> Trials:
-    """The candidates as cells of a grid that is written to ``work/grid.yaml``.
+    """The candidates as cells of a grid that is written to the working folder.
 
     Args:
         sources: the pool of source models, as in a grid file: ``{domain: NAME}`` or ``{datasets: [...]}``.
-        texts: the candidates, from :func:`candidate_texts`.
 
     Raises what :func:`orchestrator.grid.load_grid` raises.
     """
-    entries = [{"auto": {"candidates": [text], "as": f"{number}: {text}"}} for number, text in enumerate(texts)]
+    labels = [f"{number}: {candidate.text}" for number, candidate in enumerate(candidates)]
     block = {
         "track": "fewshot",
-        "backbones": [backbone],
+        "backbones": [request.backbone],
         "datasets": [images.entry.name],
         "shots": [max(images.per_class)],
         "seeds": [1],
-        "methods": entries,
+        "methods": [
+            {"auto": {"candidates": [candidate.text], "as": label}}
+            for candidate, label in zip(candidates, labels, strict=True)
+        ],
         **({"sources": dict(sources)} if sources else {}),
     }
     content: dict[str, object] = {
@@ -248,19 +262,12 @@ def make_trials(
         "protocol": {"name": "strict", "short_classes": "take_all"},
         "blocks": [block],
     }
-    if backbone == TINY:
+    if request.backbone == TINY:
         content["fine_tuning"] = TINY_FINE_TUNING
-    path = work / "grid.yaml"
+    path = request.work / "grid.yaml"
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-    catalog = load_catalog(images.catalog_files)
-    grid = load_grid(path, catalog, data_root=images.data_root)
+    catalog, root = load_catalog(images.settings.catalog_files), images.settings.data_folder
+    grid = load_grid(path, catalog, data_root=root)
     cells = {grid.label(cell): cell for cell in grid.cells}
-    trials = [Trial(text, cells[f"{number}: {text}"]) for number, text in enumerate(texts)]
-    models = source_models(grid, catalog, images.data_root)
-    return Trials(images, trials, settings, catalog, models, minutes, say, status)
-
-
-def test_artifacts(trials: Trials, cell: Cell) -> list[ArtifactSpec]:
-    """What scoring a cell on the test images needs, inputs first."""
-    needed = required_artifacts([cell], [cell], trials.catalog, trials.sources)
-    return [spec for spec in needed if isinstance(spec, TestFeatures | Images)]
+    trials = [Trial(candidate, cells[label]) for candidate, label in zip(candidates, labels, strict=True)]
+    return Trials(images, trials, catalog, source_models(grid, catalog, root), request.minutes, console)

@@ -10,7 +10,6 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from orchestrator.catalog import Catalog, DatasetEntry, backbone_ref, dataset_ref, load_catalog
@@ -57,7 +56,7 @@ class LoadedArtifacts:
 
         self.settings = settings
         self.store = Store(settings.store_url)
-        self.data_root = Path(settings.data_root) if settings.data_root else None
+        self.data_root = settings.data_folder
         self.device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
         self.catalog: Catalog = load_catalog(settings.catalog_files)
         torch.set_num_threads(settings.threads)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+
+from rich.console import Console
 
 from orchestrator.catalog import BackboneEntry, missing_weights
 from orchestrator.util.errors import UserError, shorten
 
 
-def fetch_weights(entry: BackboneEntry, status: Callable[[str], None], *, where: str = "", instead: str = "") -> None:
+def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", instead: str = "") -> None:
     """Fetch the pre-trained weights that open_clip lists for a backbone, unless they are in its cache.
 
     Args:
-        status: is told when the fetching begins.
+        console: shows that weights are being fetched.
         where: the option or file that names the backbone, for the error.
         instead: what the user can do without these weights, for the error.
 
@@ -28,10 +30,9 @@ def fetch_weights(entry: BackboneEntry, status: Callable[[str], None], *, where:
         return
     import open_clip
 
-    status(f"fetching the weights of {entry.name}")
     config = open_clip.get_pretrained_cfg(entry.architecture, entry.weights.pretrained)
     try:
-        with _without_hub_warnings():
+        with console.status(f"fetching the weights of {entry.name}"), _without_hub_warnings():
             open_clip.download_pretrained(config)
     except Exception as error:  # the hub, HTTP libraries and open_clip raise many kinds
         reason = shorten(" ".join(str(_first_cause(error)).split()) or type(error).__name__)

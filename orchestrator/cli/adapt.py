@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from orchestrator.cli.options import (
     DEFAULT_STORE,
-    FORMS,
     MOST_THREADS,
     CatalogFiles,
     DataRoot,
     Device,
     ExcludeBroken,
+    FormOption,
     Mirrorable,
     StoreUrl,
     Templates,
-    check_device,
-    store_url,
+    run_settings,
 )
 from orchestrator.util.console import print_line
-from orchestrator.util.errors import UserError, unknown_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
+from orchestrator.util.errors import UserError
 
 
 def adapt(
@@ -47,9 +42,7 @@ def adapt(
     methods: Annotated[
         str | None, typer.Option("--methods", metavar="A,B", help='candidates, as "linear_probe,lora(rank=4)"')
     ] = None,
-    form: Annotated[
-        str, typer.Option("--as", metavar="FORM", help=f"the form of the model: {', '.join(FORMS)}")
-    ] = "state_dict",
+    form: FormOption = "state_dict",
     template: Templates = None,
     mirrorable: Mirrorable = True,
     exclude_broken: ExcludeBroken = False,
@@ -66,60 +59,32 @@ def adapt(
     No test label is used for the choice. The same command continues a run that was stopped.
     """
     from orchestrator.adapt.adapt_folder import adapt_folder
-    from orchestrator.adapt.adaptation import Request, summary_lines
-    from orchestrator.adapt.own_images import Options, own_key
-    from orchestrator.catalog import find_data_root
-    from orchestrator.datasets.progress import show_progress
+    from orchestrator.adapt.own_images import own_key
+    from orchestrator.adapt.request import Request
+    from orchestrator.datasets.adding import DatasetOptions
     from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
     from orchestrator.util.machine import usable_processors
 
-    if form not in FORMS:
-        raise unknown_name("form", form, FORMS, where="--as")
     if "://" in store:
         raise UserError("adapt works in a folder of this machine", where="--store", hint="give a folder")
-    name, console = own_key(folder), Console()
-    root = find_data_root(data_root)
     request = Request(
         folder=folder,
-        work=Path(store_url(store)) / "adapt" / name,
-        model=(output or Path(f"{name}-model")).absolute(),
+        model=output or Path(f"{own_key(folder)}-model"),
         backbone=backbone,
         sources=sources,
         methods=split_methods(methods or ""),
         minutes=minutes,
-        form=form,  # type: ignore[arg-type]
-        images=Options(tuple(template or ()), mirrorable, exclude_broken),
-        catalog_files=tuple(path.absolute() for path in catalog or ()),
-        data_root=root.absolute() if root else None,
-        store_url=store_url(store),
-        threads=threads or usable_processors(),
-        device=check_device(device),
-        command=command_line(),
+        form=form,
+        images=DatasetOptions(templates=tuple(template or ()), mirrorable=mirrorable, exclude_broken=exclude_broken),
+        settings=run_settings(store, data_root, catalog, threads or usable_processors(), device),
     )
-
-    def say(line: str) -> None:
-        print_line(line, console)
-
-    spinner = console.status("")
-
-    def status(text: str) -> None:
-        spinner.update(text)
-        spinner.start()
-
-    def show_decoding() -> AbstractContextManager[Callable[[int, int | None], None]]:
-        spinner.stop()  # a console shows one live display at a time
-        return show_progress(f"decoding {name}", console)
-
+    console = Console()
     with two_step_interrupt(lambda: None):
         try:
-            done = adapt_folder(request, say, status, show_decoding)
+            adapt_folder(request, console)
         except KeyboardInterrupt:
-            say(f"stopped; finished steps are kept. Continue with: {command_line()}")
+            print_line(f"stopped; finished steps are kept. Continue with: {command_line()}", console)
             raise typer.Exit(EXIT_CODE) from None
-        finally:
-            spinner.stop()
-    for line in summary_lines(done):
-        say(line)
 
 
 def split_methods(text: str) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from orchestrator.cli import (
     sources,
     status,
 )
-from orchestrator.cli.project import set_defaults
+from orchestrator.cli.options import PROJECT_FILE
 
 app = typer.Typer(
     add_completion=False,
@@ -53,7 +53,10 @@ def main(
     ] = False,
 ) -> None:
     """Measure CLIP adaptation methods on a grid of backbone x dataset x k x method cells."""
-    set_defaults(context)
+    if PROJECT_FILE.is_file():
+        from orchestrator.cli.project import set_defaults
+
+        set_defaults(context)
 
 
 app.command("adapt")(adapt.adapt)

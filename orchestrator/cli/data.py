@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 
 from orchestrator.cli.options import CatalogFiles, DataRoot, ExcludeBroken, Mirrorable, Templates, table_console
-from orchestrator.cli.project import DEFAULT_CATALOG, has_all, is_same, remember
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError, unknown_name
 from orchestrator.util.units import human_bytes
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
     from orchestrator.catalog import Catalog, DatasetEntry
 
 app = typer.Typer(no_args_is_help=True, help="List, fetch, verify and add datasets.")
+
+DEFAULT_CATALOG = Path("catalog.yaml")
+"""The catalog file that ``data add`` writes where neither an option nor ``bolt.yaml`` names one."""
 
 SMALL_CLIP = "tiny-clip"
 """The backbone of the grid ``own``."""
@@ -35,17 +37,17 @@ def list_datasets(
     catalog: CatalogFiles = None,
 ) -> None:
     """List datasets: state, size, and how to get them."""
-    from orchestrator.catalog import find_data_root, load_catalog
+    from orchestrator.catalog import load_catalog
     from orchestrator.datasets.listing import fetch_lines, table_of
 
-    loaded, root = load_catalog(catalog or ()), find_data_root(data_root)
-    entries = _of_grid(grid, loaded, root) if grid else list(loaded.datasets.values())
+    loaded = load_catalog(catalog or ())
+    entries = _of_grid(grid, loaded, data_root) if grid else list(loaded.datasets.values())
     if domain is not None:
         loaded.domain(domain, "--domain")
         entries = [entry for entry in entries if entry.domain == domain]
     console = table_console()
-    console.print(table_of(entries, root))
-    print_line(fetch_lines(entries, root, catalog or ()), console)
+    console.print(table_of(entries, data_root))
+    print_line(fetch_lines(entries, data_root, catalog or ()), console)
 
 
 @app.command()
@@ -60,7 +62,7 @@ def prepare(
 
     A dataset is complete or absent; the same command continues an interrupted download.
     """
-    from orchestrator.catalog import load_catalog
+    from orchestrator.catalog import DATA_VARIABLE, load_catalog
     from orchestrator.datasets.prepare import (
         by_hand_error,
         check_space,
@@ -69,7 +71,9 @@ def prepare(
         remove_leftovers,
     )
 
-    root = _needed_root(data_root)
+    if data_root is None:
+        raise UserError("no data root is given", hint=f"pass --data-root PATH or set {DATA_VARIABLE}")
+    root = data_root.absolute()
     entries = _chosen(names, grid, load_catalog(catalog or ()), root)
     found = plan_preparation(entries, root)
     for entry in entries:
@@ -117,7 +121,7 @@ def verify(
 
     Exit code 1 if an image cannot be decoded, or if the images are not those that were added.
     """
-    from orchestrator.catalog import find_data_root, load_catalog
+    from orchestrator.catalog import load_catalog
     from orchestrator.datasets.changes import changed_data
     from orchestrator.datasets.listing import verified_view
     from orchestrator.datasets.progress import show_progress
@@ -125,28 +129,27 @@ def verify(
     from orchestrator.datasets.verify import verify_dataset
 
     console = Console()
-    root = find_data_root(data_root)
     unreadable = changed = False
     loaded = load_catalog(catalog or ())
-    for entry in _chosen(names, grid, loaded, root):
+    for entry in _chosen(names, grid, loaded, data_root):
         file = loaded.files["datasets", entry.name]
         try:
             with show_progress(f"decoding {entry.name}", console) as advance:
-                found = verify_dataset(entry, root, advance)
+                found = verify_dataset(entry, data_root, advance)
         except UserError:
-            change = changed_data(entry, root, file)
+            change = changed_data(entry, data_root, file)
             if change is None:
                 raise
             print_line(f"{change}", console, "yellow")
             changed = True
             continue
         console.print(verified_view(found), soft_wrap=True)
-        if found.broken and exclude_broken and root is not None:
-            path = leave_out(found, root)
+        if found.broken and exclude_broken and data_root is not None:
+            path = leave_out(found, data_root)
             print_line(f"excluded: {len(found.broken)}, listed in {path}")
         else:
             unreadable = unreadable or bool(found.broken)
-        if change := changed_data(entry, root, file):
+        if change := changed_data(entry, data_root, file):
             print_line(f"{change}", console, "yellow")
         changed = changed or change is not None or bool(found.differs and not entry.is_own)
     if unreadable:
@@ -176,8 +179,9 @@ def add(
     """
     from orchestrator.artifacts.text_limits import computed_text_limit
     from orchestrator.catalog import load_catalog
+    from orchestrator.cli.project import remember
     from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key
-    from orchestrator.datasets.listing import added_lines, catalog_options
+    from orchestrator.datasets.listing import added_lines
     from orchestrator.datasets.progress import show_progress
 
     files = catalog or [DEFAULT_CATALOG]
@@ -186,10 +190,7 @@ def add(
         added = add_dataset(path, files, options, advance)
     limit = computed_text_limit(load_catalog(files).backbone(SMALL_CLIP), added.entry, added.data_root)
     project = remember(files, added.data_root)
-    options_left = [] if has_all(project.catalog, files) else catalog_options(files)
-    if not is_same(project.data_root, added.data_root):
-        options_left += ["--data-root", added.data_root]
-    for line in added_lines(added, files[-1], options_left, limit):
+    for line in added_lines(added, files[-1], project.missing_options(files, added.data_root), limit):
         print_line(line)
 
 
@@ -215,15 +216,6 @@ def _of_grid(grid: str, catalog: Catalog, root: Path | None) -> list[DatasetEntr
     from orchestrator.grid import load_grid
 
     return list(load_grid(grid, catalog, data_root=root).datasets.values())
-
-
-def _needed_root(option: Path | None) -> Path:
-    from orchestrator.catalog import DATA_VARIABLE, find_data_root
-
-    root = find_data_root(option)
-    if root is None:
-        raise UserError("no data root is given", hint=f"pass --data-root PATH or set {DATA_VARIABLE}")
-    return root.absolute()
 
 
 def _confirm(yes: bool) -> None:

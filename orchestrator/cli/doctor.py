@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, StoreUrl, store_url
+from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, StoreUrl
 from orchestrator.cli.workspace import Workspace, open_workspace
 from orchestrator.util.atomic_files import nearest_existing
 from orchestrator.util.errors import UserError
@@ -83,7 +83,7 @@ def _store_line(url: str) -> str:
     from orchestrator.planning.checks import free_bytes
     from orchestrator.store import Store
 
-    store = Store(store_url(url))
+    store = Store(url)
     if store.files.is_local and not Path(store.files.root).exists():  # it is not made just to be looked at
         above = nearest_existing(Path(store.files.root))
         if not os.access(above, os.W_OK):

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli.options import (
     DEFAULT_STORE,
-    FORMS,
     CatalogFiles,
     DataRoot,
     Device,
+    FormOption,
     StoreUrl,
     Threads,
     run_settings,
 )
 from orchestrator.util.console import print_line
-from orchestrator.util.errors import UserError, unknown_name
+from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
-    from bolt.model.saving import Form
     from orchestrator.artifacts.loaded import LoadedArtifacts
     from orchestrator.models.export import RestoredModel
     from orchestrator.store.results import Result
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 def export(
     cell: Annotated[str, typer.Argument(metavar="CELL", help="a cell's id, or the beginning of one")],
-    form: Annotated[str, typer.Option("--as", help=f"the form of the model: {', '.join(FORMS)}")] = "adapter",
+    form: FormOption = "adapter",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="a new folder; by default exports/CELL.FORM")
     ] = None,
@@ -55,8 +54,6 @@ def export(
     from orchestrator.models.find_result import find_result
     from orchestrator.store import Store
 
-    if form not in FORMS:
-        raise unknown_name("form", form, FORMS, where="--as")
     if with_basis and form != "adapter":
         raise UserError(f"--with-basis is for an adapter; a {form} holds the merged tower", where="--with-basis")
     settings = run_settings(store, data_root, catalog, threads, device)
@@ -66,7 +63,7 @@ def export(
     if folder.exists():
         raise UserError(f"{folder} is there already", where="-o", hint="name a folder that is not there yet")
     made = restore_model(result, loaded)
-    difference = save_model(made, result, loaded, folder, cast("Form", form), with_basis=with_basis)
+    difference = save_model(made, result, loaded, folder, form, with_basis=with_basis)
     _print(made, difference, folder, result)
     if register is not None:
         version = _register(made, result, loaded, register)

@@ -12,7 +12,10 @@ from orchestrator.util.units import pluralize
 
 
 def merge(
-    other: Annotated[str, typer.Argument(metavar="OTHER_STORE", help="the store to take results from, read only")],
+    other: Annotated[
+        str,
+        typer.Argument(metavar="OTHER_STORE", callback=store_url, help="the store to take results from, read only"),
+    ],
     store: StoreUrl = DEFAULT_STORE,
 ) -> None:
     """Take over the results of another store.
@@ -28,7 +31,7 @@ def merge(
         if of > BATCH:
             print_line(f"{done:,} of {of:,} cells looked at", style="dim")
 
-    found = merge_stores(Store(store_url(store)), Store(store_url(other)), show)
+    found = merge_stores(Store(store), Store(other), show)
     taken, adapters = pluralize(len(found.taken), "result"), pluralize(found.adapters, "adapter")
     print_line(f"taken over: {taken}, {adapters}, {pluralize(len(found.failures), 'failure')}")
     print_line(f"already here with the same scores: {pluralize(found.same, 'result')}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, GridName, StoreUrl, store_url
+from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, GridName, StoreUrl
 from orchestrator.cli.workspace import open_workspace
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
@@ -59,10 +59,9 @@ def ui(
     from orchestrator.tracking.location import tracking_location
     from orchestrator.tracking.ui import HOST, check_port, serve_ui
 
-    url = store_url(store)
-    place = tracking_location(Store(url))
+    place = tracking_location(Store(store))
     if place.database is not None and not place.database.is_file():
-        raise UserError(f"nothing is tracked in {url} yet", hint="run a grid first: python -m orchestrator grid demo")
+        raise UserError(f"nothing is tracked in {store} yet", hint="run a grid first: python -m orchestrator grid demo")
     if place.server is not None:
         print_line(f"MLflow is served at {place.server}")
         _print_links(place.uri, grid, place.server)

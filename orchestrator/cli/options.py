@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 from rich.console import Console
 
 from orchestrator.core.settings import RunSettings
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, unknown_name
 
 DEFAULT_STORE = "runs"
 
@@ -20,19 +20,61 @@ MOST_THREADS = 1024
 PLAIN_WIDTH = 150
 """Width, in columns, of a table that is printed to a file or a pipe."""
 
-FORMS = ("adapter", "state_dict", "huggingface")
+PROJECT_FILE = Path("bolt.yaml")
+"""In the working folder; ``project.py`` reads and writes it."""
+
+Form = Literal["adapter", "state_dict", "huggingface"]
 """The forms of :mod:`bolt.model.saving`, repeated here because importing that module takes seconds."""
+
+
+def store_url(store: str) -> str:
+    """The store's URL, unchanged, or the absolute path of its folder. Raises ``UserError`` for an empty or half URL."""
+    if not store.strip():
+        raise UserError(
+            "the name of the store is empty", where="--store", hint="give a folder or a URL such as s3://BUCKET/FOLDER"
+        )
+    if half := re.match(r"([a-z][a-z0-9+]+):(?!//)/*", store):
+        raise UserError(
+            f"{store!r} is neither a folder nor a URL",
+            where="--store",
+            hint=f"did you mean {half[1]}://{store[half.end() :]}? A folder of that name is ./{store}",
+        )
+    return store if "://" in store else str(Path(store).absolute())
+
+
+def expanded(path: Path | None) -> Path | None:
+    """The path with the user's home folder in the place of ``~``."""
+    return path and path.expanduser()
+
+
+def check_device(device: str | None) -> str | None:
+    """The device, unchanged. Raises ``UserError`` if it is neither ``cpu`` nor a GPU of CUDA."""
+    if device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise UserError(f"unknown device {device!r}", where="--device", hint="give cpu or cuda")
+    return device
+
+
+def check_form(form: str) -> Any:
+    """The form of a model, unchanged. Raises ``UserError`` if there is no such form."""
+    if form not in get_args(Form):
+        raise unknown_name("form", form, get_args(Form), where="--as")
+    return form
+
 
 GridName = Annotated[str, typer.Argument(metavar="GRID", help="a grid's name (grids/NAME.yaml) or a path to one")]
 OptionalGrid = Annotated[str | None, typer.Argument(metavar="[GRID]", help="a grid's name or a path to one")]
 StoreUrl = Annotated[
     str,
     typer.Option(
-        "--store", envvar="BOLT_STORE", help="folder, or s3://BUCKET/FOLDER, that keeps artifacts and results"
+        "--store",
+        envvar="BOLT_STORE",
+        callback=store_url,
+        help="folder, or s3://BUCKET/FOLDER, that keeps artifacts and results",
     ),
 ]
 DataRoot = Annotated[
-    Path | None, typer.Option("--data-root", envvar="BOLT_DATA", help="folder that holds your image folders")
+    Path | None,
+    typer.Option("--data-root", envvar="BOLT_DATA", callback=expanded, help="folder that holds your image folders"),
 ]
 CatalogFiles = Annotated[
     list[Path] | None, typer.Option("--catalog", help="a catalog file of your own; may be repeated")
@@ -57,29 +99,13 @@ CudaGraphs = Annotated[
         help="on a GPU, capture training steps as CUDA graphs; not tried on a GPU yet, off by default",
     ),
 ]
-Device = Annotated[str | None, typer.Option("--device", help="cpu or cuda; by default cuda if there is a GPU")]
-
-
-def store_url(store: str) -> str:
-    """The store's URL, unchanged, or the absolute path of its folder. Raises ``UserError`` for an empty or half URL."""
-    if not store.strip():
-        raise UserError(
-            "the name of the store is empty", where="--store", hint="give a folder or a URL such as s3://BUCKET/FOLDER"
-        )
-    if half := re.match(r"([a-z][a-z0-9+]+):(?!//)/*", store):
-        raise UserError(
-            f"{store!r} is neither a folder nor a URL",
-            where="--store",
-            hint=f"did you mean {half[1]}://{store[half.end() :]}? A folder of that name is ./{store}",
-        )
-    return store if "://" in store else str(Path(store).absolute())
-
-
-def check_device(device: str | None) -> str | None:
-    """The device, unchanged. Raises ``UserError`` if it is neither ``cpu`` nor a GPU of CUDA."""
-    if device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-        raise UserError(f"unknown device {device!r}", where="--device", hint="give cpu or cuda")
-    return device
+Device = Annotated[
+    str | None, typer.Option("--device", callback=check_device, help="cpu or cuda; by default cuda if there is a GPU")
+]
+FormOption = Annotated[
+    Form,
+    typer.Option("--as", metavar="FORM", parser=check_form, help=f"the form of the model: {', '.join(get_args(Form))}"),
+]
 
 
 def run_settings(
@@ -91,14 +117,11 @@ def run_settings(
     cuda_graphs: bool = False,
 ) -> RunSettings:
     """The run settings for a command's options."""
-    from orchestrator.catalog import find_data_root
-
-    root = find_data_root(data_root)
     return RunSettings(
-        store_url=store_url(store),
-        data_root=str(root.absolute()) if root else None,
+        store_url=store,
+        data_root=str(data_root.absolute()) if data_root else None,
         threads=threads,
-        device=check_device(device),
+        device=device,
         catalog_files=tuple(str(path.absolute()) for path in catalog or ()),
         cuda_graphs=cuda_graphs,
     )

@@ -1,29 +1,31 @@
 """``bolt.yaml`` in the working folder: the catalog files, data root and store that every command takes by default.
 
-``data add`` writes it. An option or an environment variable of a command wins over it. ``project_file.py`` checks its
-fields, and is imported only where there is such a file: every command passes here, and pydantic takes 0.2 seconds.
+``data add`` writes it. An option or an environment variable of a command wins over it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+import yaml
+from pydantic import BeforeValidator, Field
 
+from orchestrator.catalog.location import Location
+from orchestrator.catalog.validation import StrictModel, validated
+from orchestrator.catalog.yaml_files import read_mapping
+from orchestrator.cli.options import PROJECT_FILE
 from orchestrator.util.atomic_files import replacing
-
-PROJECT_FILE = Path("bolt.yaml")
-DEFAULT_CATALOG = Path("catalog.yaml")
-"""The catalog file that ``data add`` writes where neither an option nor ``bolt.yaml`` names one."""
 
 _HEADER = "# What every command takes by default; an option of a command wins. Written by `data add`.\n"
 
+Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: value if isinstance(value, list) else (value,))]
+Text = Annotated[str, Field(min_length=1)]
 
-@dataclass(frozen=True)
-class Project:
+
+class Project(StrictModel):
     """The fields of ``bolt.yaml``.
 
     Attributes:
@@ -32,23 +34,31 @@ class Project:
         store: where artifacts and results are kept.
     """
 
-    catalog: tuple[str, ...] = ()
-    data_root: str | None = None
-    store: str | None = None
+    catalog: Names = ()
+    data_root: Text | None = None
+    store: Text | None = None
 
     @property
     def fields(self) -> dict[str, Any]:
         """The fields that have a value, in the form of the file."""
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items() if value}
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+    def missing_options(self, catalog: Sequence[Path], data_root: Path) -> list[str | Path]:
+        """The options that a command with these catalog files and this data root needs beside ``bolt.yaml``."""
+        from orchestrator.datasets.listing import catalog_options
+
+        named = {Path(file).absolute() for file in self.catalog}
+        options = [] if named.issuperset(path.absolute() for path in catalog) else catalog_options(catalog)
+        if self.data_root is None or Path(self.data_root).absolute() != data_root.absolute():
+            options += ["--data-root", data_root]
+        return options
 
 
 def read_project() -> Project:
     """The project file of the working folder; empty if there is none. Raises ``UserError`` for a wrong one."""
     if not PROJECT_FILE.is_file():
         return Project()
-    from orchestrator.cli.project_file import checked_fields
-
-    return Project(**checked_fields(PROJECT_FILE))
+    return validated(Project, read_mapping(PROJECT_FILE), Location.of(PROJECT_FILE))
 
 
 def remember(catalog: Sequence[Path], data_root: Path) -> Project:
@@ -56,11 +66,9 @@ def remember(catalog: Sequence[Path], data_root: Path) -> Project:
 
     Returns the project as it is now. A folder that cannot be written to has no project file.
     """
-    import yaml
-
     before = read_project()
     files = tuple(dict.fromkeys((*before.catalog, *map(_relative, catalog))))
-    project = replace(before, catalog=files, data_root=before.data_root or _relative(data_root))
+    project = before.model_copy(update={"catalog": files, "data_root": before.data_root or _relative(data_root)})
     try:
         if project != before:
             with replacing(PROJECT_FILE) as temporary:
@@ -74,16 +82,6 @@ def _relative(path: Path) -> str:
     """A path below the working folder relative to it, any other one absolute."""
     absolute = path.expanduser().absolute()
     return str(absolute.relative_to(Path.cwd())) if absolute.is_relative_to(Path.cwd()) else str(absolute)
-
-
-def is_same(first: str | None, second: Path) -> bool:
-    """Whether a path of the project file is the given one."""
-    return first is not None and Path(first).absolute() == second.absolute()
-
-
-def has_all(names: Sequence[str], files: Sequence[Path]) -> bool:
-    """Whether the project file names all of these catalog files."""
-    return all(any(is_same(name, file) for name in names) for file in files)
 
 
 def set_defaults(context: typer.Context) -> None:

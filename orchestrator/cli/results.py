@@ -36,9 +36,8 @@ def results(
     if format_ == "parquet" and output is None:
         raise UserError("a Parquet file is not text", where="--format", hint="name a file with -o")
     settings = run_settings(store, data_root, catalog)
-    root = Path(settings.data_root) if settings.data_root else None
-    opened = Store(settings.store_url)
-    rows = result_rows(opened, list_grid(grid, settings.catalog_files, root, store=opened))
+    opened = Store(store)
+    rows = result_rows(opened, list_grid(grid, settings.catalog_files, settings.data_folder, store=opened))
     content = FORMATS[format_](rows)
     if output is None:
         sys.stdout.buffer.write(content)

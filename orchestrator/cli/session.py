@@ -77,8 +77,7 @@ def _fetch_weights(plan: Plan, console: Console) -> None:
     """Fetch the weights of the backbones with which artifacts are built."""
     backbones = {name for spec in plan.missing for name in spec.gflops_by_backbone(plan.catalog)}
     for name in sorted(backbones):
-        with console.status("") as status:
-            fetch_weights(plan.catalog.backbone(name), status.update, where=plan.grid.name)
+        fetch_weights(plan.catalog.backbone(name), console, where=plan.grid.name)
 
 
 def _run(plan: Plan, runs: GridRuns, workspace: Workspace, options: RunOptions, console: Console) -> RunSummary:

@@ -16,7 +16,6 @@ from orchestrator.cli.options import (
     StoreUrl,
     Threads,
     run_settings,
-    store_url,
     table_console,
 )
 from orchestrator.util.console import print_line
@@ -78,7 +77,7 @@ def export(
     from orchestrator.store import Store
     from orchestrator.util.units import pluralize
 
-    written = export_sources(Store(store_url(store)), folder, backbone=backbone, cell=cell)
+    written = export_sources(Store(store), folder, backbone=backbone, cell=cell)
     for path in written:
         print_line(f"  {path}")
     print_line(f"{pluralize(len(written), 'source model')} written to {folder}; they are read by:")

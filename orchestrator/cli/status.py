@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from orchestrator.cli.options import (
-    DEFAULT_STORE,
-    CatalogFiles,
-    DataRoot,
-    OptionalGrid,
-    StoreUrl,
-    run_settings,
-    store_url,
-)
+from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, OptionalGrid, StoreUrl, run_settings
 from orchestrator.cli.workspace import earlier_runs
 from orchestrator.util.errors import UserError
 
@@ -44,12 +37,12 @@ def status(
 
     if grid is None and watch:
         raise UserError("--watch takes a grid", hint="e.g. status demo --watch")
+    opened = Store(store)
     if grid is None:
-        Console().print(store_view(Store(store_url(store))))
+        Console().print(store_view(opened))
     elif watch:
-        watch_run(Store(store_url(store)), Path(grid).stem, Console())
+        watch_run(opened, Path(grid).stem, Console())
     else:
-        opened = Store(store_url(store))
         Console().print(status_view(_grid_state(grid, opened, run_settings(store, data_root, catalog)), opened))
 
 
@@ -58,13 +51,13 @@ def _grid_state(grid: str, store: Store, settings: RunSettings) -> GridState:
     from orchestrator.progress.status_view import read_grid_state
     from orchestrator.sharing.grid_listing import list_grid
 
-    root = Path(settings.data_root) if settings.data_root else None
-    listing = list_grid(grid, settings.catalog_files, root, store=store)
+    list_it = partial(list_grid, grid, settings.catalog_files, settings.data_folder, store=store)
+    listing = list_it()
     state = read_grid_state(store, listing.name, listing.title, listing.labels)
     if state.counts.done or state.failed:
         return state
     earlier: dict[str, str] = {}
     for overrides in earlier_runs(store, listing.name):
         with suppress(UserError):  # a dataset that the catalog does not have any more
-            earlier.update(list_grid(grid, settings.catalog_files, root, store=store, overrides=overrides).labels)
+            earlier.update(list_it(overrides=overrides).labels)
     return read_grid_state(store, listing.name, listing.title, earlier) if earlier else state

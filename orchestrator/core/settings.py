@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 SMALLEST_DIFFERENCE = 1.0
 """The smallest difference that matters, in points of accuracy. Methods that differ by less are level."""
@@ -32,6 +33,11 @@ class RunSettings:
     snapshot_seconds: float = 60.0
     gpu_share: float = 1.0
     cuda_graphs: bool = False
+
+    @property
+    def data_folder(self) -> Path | None:
+        """The data root as a path."""
+        return Path(self.data_root) if self.data_root else None
 
     @property
     def data_options(self) -> tuple[str, ...]:

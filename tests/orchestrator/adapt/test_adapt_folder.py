@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
+import io
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 from safetensors.torch import save_file
 
 import bolt
 from bolt.model.model import Model
 from orchestrator.adapt.adapt_folder import adapt_folder
-from orchestrator.adapt.adaptation import Adaptation, Request, summary_lines
+from orchestrator.adapt.adaptation import Adaptation, summary_lines
 from orchestrator.adapt.held_out_fold import HeldOutFold
-from orchestrator.adapt.own_images import Options
+from orchestrator.adapt.request import Request
 from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
 from orchestrator.catalog import load_catalog
 from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.cli.adapt import split_methods
+from orchestrator.core.settings import RunSettings
+from orchestrator.datasets.adding import DatasetOptions
 from orchestrator.store import Builder
 from orchestrator.util.errors import UserError
 from tests.helpers.photographs import break_file, write_photographs
@@ -34,14 +37,11 @@ METHODS = ("linear_probe(epochs=2, search='fixed')", "gda(views=1)", "zero_shot"
 
 
 def adapt(
-    place: Path, methods: tuple[str, ...] = METHODS, said: list[str] | None = None, **changes: object
+    place: Path, methods: tuple[str, ...] = METHODS, said: io.StringIO | None = None, **changes: object
 ) -> Adaptation:
     """Run the command's work on ``place/ware``, with the store in ``place/runs``."""
-
-    @contextlib.contextmanager
-    def decoding() -> Iterator[object]:
-        yield lambda done, of: None
-
+    data_root = str(changes.pop("data_root")) if "data_root" in changes else None
+    settings = RunSettings(str(changes.pop("store_url", place / "runs")), data_root, device="cpu")
     fields: dict[str, object] = {
         "folder": place / "ware",
         "model": place / "model",
@@ -50,19 +50,11 @@ def adapt(
         "methods": methods,
         "minutes": 60.0,
         "form": "state_dict",
-        "images": Options(),
-        "catalog_files": (),
-        "data_root": None,
-        "threads": 1,
-        "device": "cpu",
-        "command": "adapt ware",
+        "images": DatasetOptions(),
+        "settings": settings,
     }
-    store = Path(str(changes.get("store_url", place / "runs")))
-    fields |= {"store_url": str(store), "work": store / "adapt" / "ware"}
-    changes.pop("store_url", None)
     request = Request(**{**fields, **changes})  # type: ignore[arg-type]
-    lines = [] if said is None else said
-    return adapt_folder(request, lines.append, lambda text: None, decoding)  # type: ignore[arg-type]
+    return adapt_folder(request, Console(file=said or io.StringIO(), width=200))
 
 
 def accuracy_of(model: Path, folder: Path) -> float:
@@ -184,10 +176,10 @@ def test_classes_that_share_a_vector_are_told_with_the_limit(tmp_path: Path) -> 
         (tmp_path / "ware" / name).mkdir(parents=True)
         for number in range(2):
             Image.new("RGB", (40, 40), (90 * number, 60, 30)).save(tmp_path / "ware" / name / f"{number}.png")
-    said: list[str] = []
+    said = io.StringIO()
     done = adapt(tmp_path, ("zero_shot",), said)
     assert done.text_limit.shared == (("airplane", "bird"),)
-    assert any("airplane = bird" in line for line in said)
+    assert "airplane = bird" in said.getvalue()
     assert done.text_limit.highest == pytest.approx(200 / 3)
     assert done.text_limit.distinct == 3 - sum(len(group) - 1 for group in done.text_limit.shared)
 
@@ -254,7 +246,7 @@ def _bomb(place: Path) -> None:
         (None, {"data_root": "nowhere"}, "--data-root: "),
         (None, {"sources": "nowhere"}, "aerial"),
         (None, {"sources": "empty"}, "no checkpoint"),
-        (None, {"images": Options(templates=("no place",))}, "--template: "),
+        (None, {"images": DatasetOptions(templates=("no place",))}, "--template: "),
         (None, {"methods": ("zero_shot", "zero_shot")}, "twice"),
         (None, {"methods": ("zero_shot(",)}, "--methods: "),
     ],
@@ -308,7 +300,7 @@ def test_a_full_disk_at_the_end_loses_no_finished_fold(
 
     with monkeypatch.context() as patch:
         if where == "page":
-            patch.setattr("orchestrator.adapt.page.adapt_page", full)
+            patch.setattr("orchestrator.adapt.adapt_folder.adapt_page", full)
         elif where == "model":
             patch.setattr(Model, "save", full)
         else:

@@ -7,22 +7,24 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from orchestrator.adapt.own_images import Options, OwnImages, prepare_images
+from orchestrator.adapt.own_images import OwnImages, prepare_images
+from orchestrator.core.settings import RunSettings
+from orchestrator.datasets.adding import DatasetOptions
 from orchestrator.util.errors import UserError
 from tests.helpers.photographs import ORIENTATION, break_file, write_photographs
 
 
-def prepare(place: Path, options: Options) -> OwnImages:
-    return prepare_images(place / "ware", place / "work", (), None, options)
+def prepare(place: Path, options: DatasetOptions) -> OwnImages:
+    return prepare_images(place / "ware", place / "work", RunSettings("runs"), options)
 
 
 def test_a_broken_first_image_once_emptied_its_class(tmp_path: Path) -> None:
     write_photographs(tmp_path / "ware", 3)
     break_file(tmp_path / "ware" / "red_mug" / "000.jpg")
-    images = prepare(tmp_path, Options(exclude_broken=True))
+    images = prepare(tmp_path, DatasetOptions(exclude_broken=True))
     assert sorted(images.per_class) == [2, 3, 3]
     assert images.notes[0] == "excluded as unreadable: 1 of 9 images"
-    again = prepare(tmp_path, Options(exclude_broken=True))
+    again = prepare(tmp_path, DatasetOptions(exclude_broken=True))
     assert again == images, "what was excluded is said again when the command continues"
 
 
@@ -31,7 +33,7 @@ def test_broken_images_are_counted_and_named_as_the_user_sees_them(tmp_path: Pat
     write_photographs(tmp_path / "ware" / part, 3)
     break_file(tmp_path / "ware" / part / "red_mug" / "000.jpg")
     with pytest.raises(UserError) as refused:
-        prepare(tmp_path, Options())
+        prepare(tmp_path, DatasetOptions())
     assert str(refused.value).startswith(f"1 of 9 images cannot be decoded:\n  {part}red_mug/000.jpg: ")
 
 
@@ -40,9 +42,9 @@ def test_a_repaired_image_is_used_again(tmp_path: Path) -> None:
     broken = tmp_path / "ware" / "red_mug" / "000.jpg"
     whole = broken.read_bytes()
     break_file(broken)
-    prepare(tmp_path, Options(exclude_broken=True))
+    prepare(tmp_path, DatasetOptions(exclude_broken=True))
     broken.write_bytes(whole)
-    images = prepare(tmp_path, Options(exclude_broken=True))
+    images = prepare(tmp_path, DatasetOptions(exclude_broken=True))
     assert images.per_class == (3, 3, 3)
     assert not any("excluded" in note for note in images.notes)
 
@@ -53,5 +55,5 @@ def test_only_the_users_images_count_in_the_notes(tmp_path: Path) -> None:
         image = Image.open(path)
         image.getexif()[ORIENTATION] = 6
         image.save(path, exif=image.getexif())
-    notes = prepare(tmp_path, Options()).notes
+    notes = prepare(tmp_path, DatasetOptions()).notes
     assert "images with an EXIF rotation: 9; they are rotated upright" in notes

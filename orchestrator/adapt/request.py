@@ -1,18 +1,55 @@
-"""What ``adapt`` checks of a request before it decodes the first image."""
+"""What the user asked ``adapt`` for, and what is checked of it before the first image is decoded."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from orchestrator.adapt.adaptation import Request
-from orchestrator.adapt.own_images import image_parts
+from bolt.model.saving import Form
+from orchestrator.adapt.own_images import image_parts, own_key
 from orchestrator.catalog import Catalog
 from orchestrator.catalog.validation import check_templates
+from orchestrator.core.settings import RunSettings
+from orchestrator.datasets.adding import DatasetOptions
 from orchestrator.util.atomic_files import nearest_existing
 from orchestrator.util.errors import UserError
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for; see the options of the command.
+
+    Attributes:
+        folder: the images.
+        model: the folder of the model, which must not exist; the page is beside it, with the suffix ``.html``.
+        sources: a domain of the catalog, or a folder of checkpoints; ``None`` for no sources.
+        methods: the candidates as text; the default ones if empty.
+        images: prompts, whether mirrored images keep their class, and whether unreadable ones are excluded.
+        settings: with the user's own catalog files and data root.
+    """
+
+    folder: Path
+    model: Path
+    backbone: str
+    sources: str | None
+    methods: tuple[str, ...]
+    minutes: float
+    form: Form
+    images: DatasetOptions
+    settings: RunSettings
+
+    @property
+    def work(self) -> Path:
+        """The working folder."""
+        return Path(self.settings.store_url, "adapt", own_key(self.folder))
+
+    @property
+    def page(self) -> Path:
+        """The file of the page."""
+        return self.model.with_name(self.model.name + ".html")
 
 
 def check_request(request: Request, catalog: Catalog) -> None:
@@ -24,15 +61,16 @@ def check_request(request: Request, catalog: Catalog) -> None:
     catalog.backbone(request.backbone, "--backbone")
     if request.images.templates:
         try:
-            check_templates(list(request.images.templates))
+            check_templates(request.images.templates)
         except ValueError as error:
             raise UserError(str(error), where="--template") from None
-    if request.device is not None and request.device != "cpu" and not torch.cuda.is_available():
+    settings = request.settings
+    if settings.device is not None and settings.device != "cpu" and not torch.cuda.is_available():
         raise UserError(
-            f"this machine has no GPU for {request.device}", where="--device", hint="leave it out, or give cpu"
+            f"this machine has no GPU for {settings.device}", where="--device", hint="leave it out, or give cpu"
         )
-    if request.data_root is not None and not request.data_root.is_dir():
-        raise UserError(f"there is no folder {request.data_root}", where="--data-root")
+    if settings.data_root is not None and not Path(settings.data_root).is_dir():
+        raise UserError(f"there is no folder {settings.data_root}", where="--data-root")
     if request.sources is not None and not Path(request.sources).is_dir() and request.sources not in catalog.domains:
         raise UserError(
             f"{request.sources!r} is neither a folder nor a domain",
@@ -44,7 +82,7 @@ def check_request(request: Request, catalog: Catalog) -> None:
     if request.page.is_dir():
         raise UserError(f"{request.page}, the file of the page, is a folder", where="-o", hint="name another model")
     parts = [part for part in image_parts(request.folder) if part is not None]
-    for option, path in (("-o", request.model), ("--store", Path(request.store_url))):
+    for option, path in (("-o", request.model), ("--store", Path(settings.store_url))):
         if any(Path(os.path.realpath(path)).is_relative_to(os.path.realpath(part)) for part in parts):
             raise UserError(
                 f"{path} lies in the images, {request.folder}",
