@@ -17,7 +17,7 @@ from typing import Any
 
 from orchestrator.analysis.rows import frame_of
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.figure_pool import FigurePool
+from orchestrator.report.figure_pool import figure_pool
 from orchestrator.report.page.rendering import render
 from orchestrator.report.page.report_page import render_page
 from orchestrator.report.paper.paper_tables import published_tables
@@ -54,7 +54,7 @@ def write_report(study: Study, folder: Path, *, inspected: Collection[str] = ())
     """
     folder.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(folder)
-    with tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as name, FigurePool(study) as pool:
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as name, figure_pool(study) as draw_figures:
         build = Path(name)
         for kind in ("tables", "figures"):
             (build / kind).mkdir()
@@ -65,7 +65,7 @@ def write_report(study: Study, folder: Path, *, inspected: Collection[str] = ())
         tables = [table for sections in of_panels.values() for own in sections.values() for table in own]
         tables += chain(*of_study.values())
         _write_tables({slug(table.name): table for table in tables}, build / "tables", FILE_FORMATS)
-        figures = pool.figures()
+        figures = draw_figures()
         for figure in chain(*(own for sections in figures.values() for own in sections.values())):
             for ending, content in (("svg", figure.svg.encode()), ("png", figure.png), ("pdf", figure.pdf)):
                 (build / "figures" / f"{slug(figure.name)}.{ending}").write_bytes(content)

@@ -42,7 +42,7 @@ SOURCES = sorted(path for room in ("bolt", "orchestrator") for path in (ROOT / r
 
 ALLOWED = {
     "orchestrator/catalog/yaml_files.py": {"yaml.load"},  # with a loader of its own, see below
-    "orchestrator/report/figure_pool.py": {"pickle.loads"},  # bytes that the parent process sent through a pipe
+    "orchestrator/report/figure_pool.py": {"pickle.loads"},  # bytes in memory that the parent process shares
 }
 """Where something that can execute what it reads is called after all, and why that is no door."""
 

@@ -15,7 +15,7 @@ from orchestrator.models.inspection import Overlap
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.analysis.variants import numeric_settings, paired_difference, variants_of
-from orchestrator.report.figure_pool import FigurePool
+from orchestrator.report.figure_pool import figure_pool
 from orchestrator.report.figures.by_dataset import accuracy_by_dataset, dataset_dots
 from orchestrator.report.figures.cell import (
     coefficient_spectra,
@@ -148,24 +148,24 @@ def two_panels(ablations: Study) -> Study:
 @pytest.fixture(scope="module")
 def drawn_here(two_panels: Study) -> dict[Panel, PanelFigures]:
     """The figures of both panels, drawn in this process."""
-    with FigurePool(two_panels, processes=1) as one:
-        return one.figures()
+    with figure_pool(two_panels, processes=1) as draw_figures:
+        return draw_figures()
 
 
 @pytest.mark.slow
 def test_figures_drawn_in_another_process_are_the_same(
     two_panels: Study, drawn_here: dict[Panel, PanelFigures]
 ) -> None:
-    with FigurePool(two_panels, processes=2) as two:
-        assert two.figures() == drawn_here
+    with figure_pool(two_panels, processes=2) as draw_figures:
+        assert draw_figures() == drawn_here
 
 
 @pytest.mark.slow
 def test_a_dead_process_of_the_pool_loses_no_figure(two_panels: Study, drawn_here: dict[Panel, PanelFigures]) -> None:
-    with FigurePool(two_panels, processes=2) as pool:
+    with figure_pool(two_panels, processes=2) as draw_figures:
         for process in multiprocessing.active_children():
             process.kill()
-        assert pool.figures() == drawn_here
+        assert draw_figures() == drawn_here
 
 
 @pytest.mark.slow
