@@ -7,6 +7,7 @@ repeats them for each format. Here, a figure is drawn once, into a recording of 
 
 from __future__ import annotations
 
+from functools import partialmethod
 from typing import Any
 
 from matplotlib.artist import Artist
@@ -37,32 +38,15 @@ class _Recorder(RendererBase):
             arguments = (context, *arguments[1:])
         self.calls.append((name, arguments, named))
 
-    def open_group(self, s: str, gid: str | None = None) -> None:
-        self._record("open_group", s, gid)
-
-    def close_group(self, s: str) -> None:
-        self._record("close_group", s)
-
-    def draw_path(self, *arguments: Any, **named: Any) -> None:
-        self._record("draw_path", *arguments, **named)
-
-    def draw_markers(self, *arguments: Any, **named: Any) -> None:
-        self._record("draw_markers", *arguments, **named)
-
-    def draw_path_collection(self, *arguments: Any, **named: Any) -> None:
-        self._record("draw_path_collection", *arguments, **named)
-
-    def draw_quad_mesh(self, *arguments: Any, **named: Any) -> None:
-        self._record("draw_quad_mesh", *arguments, **named)
-
-    def draw_text(self, *arguments: Any, **named: Any) -> None:
-        self._record("draw_text", *arguments, **named)
-
-    def start_rasterizing(self) -> None:
-        self._record("start_rasterizing")
-
-    def stop_rasterizing(self) -> None:
-        self._record("stop_rasterizing")
+    open_group = partialmethod(_record, "open_group")
+    close_group = partialmethod(_record, "close_group")
+    draw_path = partialmethod(_record, "draw_path")
+    draw_markers = partialmethod(_record, "draw_markers")
+    draw_path_collection = partialmethod(_record, "draw_path_collection")
+    draw_quad_mesh = partialmethod(_record, "draw_quad_mesh")
+    draw_text = partialmethod(_record, "draw_text")
+    start_rasterizing = partialmethod(_record, "start_rasterizing")
+    stop_rasterizing = partialmethod(_record, "stop_rasterizing")
 
     def get_text_width_height_descent(self, s: str, prop: Any, ismath: Any) -> Any:
         return text_to_path.get_text_width_height_descent(s, prop, ismath)

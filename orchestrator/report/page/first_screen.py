@@ -38,16 +38,11 @@ class AnswerView:
     selects_on_test: bool
 
 
-@dataclass(frozen=True)
-class AnswerGroup:
-    """The answers of one track, protocol and backbone: all domains together first, then each domain."""
+def answer_groups(study: Study, figures: Mapping[Panel, PanelFigures]) -> list[tuple[str, list[AnswerView]]]:
+    """The answers of each track, protocol and backbone with a title: all domains together first, then each domain.
 
-    title: str
-    answers: Sequence[AnswerView]
-
-
-def answer_groups(study: Study, figures: Mapping[Panel, PanelFigures]) -> list[AnswerGroup]:
-    """What the first screen shows, in the order of the panels. Changed protocols have tables of their own."""
+    The order is that of the panels. Changed protocols have tables of their own.
+    """
     panels = [panel for panel in study.main_panels if not panel.key.ablations]
     places = list(dict.fromkeys(_place(panel.key) for panel in panels))
     several = [len(set(values)) > 1 for values in zip(*places, strict=True)]
@@ -58,7 +53,7 @@ def answer_groups(study: Study, figures: Mapping[Panel, PanelFigures]) -> list[A
         titles = (stored_track(place[0]).title, *place[1:])
         title = " · ".join(text for text, shown in zip(titles, several, strict=True) if shown)
         if own:
-            groups.append(AnswerGroup(title, [_view(study, answer, panels, figures) for answer in own]))
+            groups.append((title, [_view(study, answer, panels, figures) for answer in own]))
     return groups
 
 
