@@ -23,12 +23,6 @@ def digits_of(images: int) -> int:
     return 1 if images < 1000 else 2
 
 
-def deviation(std: float | None, digits: int = 2) -> str:
-    """A standard deviation as ``± 0.45``; empty for none, or for one that rounds to zero."""
-    text = "" if std is None else f"{std:.{digits}f}"
-    return f"± {text}" if text and float(text) else ""
-
-
 def k_title(k: int) -> str:
     """The title of a column of one k. Methods without a support have k = 0 and the title ``accuracy``."""
     return f"k = {k}" if k else "accuracy"

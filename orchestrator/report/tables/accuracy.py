@@ -23,7 +23,6 @@ from orchestrator.report.tables.table import (
     measured,
     number,
     with_dagger,
-    without_constant_columns,
 )
 from orchestrator.tracks import stored_track
 from orchestrator.util.identity import slug
@@ -101,7 +100,7 @@ def explorer_tables(study: Study) -> Iterator[Table]:
         panels = [panel for panel in study.panels if panel.key.track == track and not panel.key.ablations]
         methods = [method for method in study.methods if any(method in panel.methods for panel in panels)]
         methods.sort(key=lambda method: not any(method in panel.fixed for panel in panels))
-        table = Table(
+        yield Table(
             name=f"explorer_{slug(track)}",
             title=f"Every dataset, {stored_track(track).title}",
             note="Accuracy in per cent, mean ± sample standard deviation over seeds; the pointer over a number shows "
@@ -112,8 +111,7 @@ def explorer_tables(study: Study) -> Iterator[Table]:
                 _explorer_row(panel, k, test, methods) for panel in panels for k in panel.ks for test in panel.tests(k)
             ),
             text_columns=4,
-        )
-        yield without_constant_columns(table, 1, 5)
+        ).without_constant_columns(1, 5)
 
 
 def _explorer_row(panel: Panel, k: int, test: str, methods: list[str]) -> tuple[Entry, ...]:

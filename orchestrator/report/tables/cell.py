@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.report.notation import signed
-from orchestrator.report.tables.table import Entry, Table, number
+from orchestrator.report.tables.table import Entry, Table, difference, number
 
 if TYPE_CHECKING:
     from orchestrator.models.inspection import SplitPredictions
@@ -30,7 +29,9 @@ def class_table(predictions: SplitPredictions, class_names: tuple[str, ...], nam
         wrong_C[i] = 0
         other = int(wrong_C.argmax())
         taken_for = Entry(f"{class_names[other]} ({wrong_C[other]})" if wrong_C[other] else "")
-        accuracy, gain = number(100 * correct / total, ".1f"), _points(100 * (correct - correct_zero_shot) / total)
+        # one decimal, because a class has few test images
+        accuracy = number(100 * correct / total, ".1f")
+        gain = difference(100 * (correct - correct_zero_shot) / total, digits=1)
         rows.append((Entry(class_name), taken_for, number(total, "d"), accuracy, gain))
     return Table(
         name=name,
@@ -47,17 +48,13 @@ def confused_table(predictions: SplitPredictions, class_names: tuple[str, ...], 
     """The pairs of classes that are confused most, those with most images first."""
     counts_CC = predictions.confusion(len(class_names))
     indices = range(len(class_names))
-    pairs = [(int(counts_CC[i, j]), i, j) for i in indices for j in indices if i != j and counts_CC[i, j]]
-    pairs.sort(key=lambda pair: (-pair[0], pair[1], pair[2]))
-    rows = [
-        (
-            Entry(class_names[i]),
-            Entry(class_names[j]),
-            number(count, "d"),
-            number(100 * count / int(counts_CC[i].sum()), ".1f"),
-        )
-        for count, i, j in pairs[:_MOST_PAIRS]
-    ]
+    pairs = [(i, j) for i in indices for j in indices if i != j and counts_CC[i, j]]
+    pairs.sort(key=lambda pair: -counts_CC[pair])
+    rows = []
+    for i, j in pairs[:_MOST_PAIRS]:
+        share = 100 * int(counts_CC[i, j]) / int(counts_CC[i].sum())
+        numbers = (number(int(counts_CC[i, j]), "d"), number(share, ".1f"))
+        rows.append((Entry(class_names[i]), Entry(class_names[j]), *numbers))
     return Table(
         name=name,
         title=f"Most confused classes, {predictions.dataset}",
@@ -66,8 +63,3 @@ def confused_table(predictions: SplitPredictions, class_names: tuple[str, ...], 
         rows=tuple(rows),
         text_columns=2,
     )
-
-
-def _points(value: float) -> Entry:
-    """A difference of accuracies. A class has few test images, so it has one decimal."""
-    return Entry(signed(value, 1), value=value)

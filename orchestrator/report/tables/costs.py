@@ -10,7 +10,7 @@ from orchestrator.analysis.rows import Row
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.notation import DASH
 from orchestrator.report.tables.common import method_entry
-from orchestrator.report.tables.table import Entry, Table, difference, number, with_dagger, without_constant_columns
+from orchestrator.report.tables.table import Entry, Table, difference, number, with_dagger
 from orchestrator.tracks import stored_track
 from orchestrator.util.identity import slug
 
@@ -46,7 +46,7 @@ def _costs_table(study: Study, track: str) -> Table:
         )
         lines.append(with_dagger(line, any(row.selects_on_test for row in own)))
     fit_titles = [f"fit s, k = {k}" for k in ks] or ["fit s"]
-    table = Table(
+    return Table(
         name=f"costs_{slug(track)}",
         title=f"Costs per cell, {stored_track(track).title}",
         note="Trained numbers (smallest and largest over datasets), median seconds to adapt and to score, largest peak "
@@ -54,8 +54,7 @@ def _costs_table(study: Study, track: str) -> Table:
         header=("method", "backbone", "protocol", "trained", *fit_titles, "score s", "peak MiB", "cells"),
         rows=tuple(lines),
         text_columns=3,
-    )
-    return without_constant_columns(table, 2, 3)
+    ).without_constant_columns(2, 3)
 
 
 def sources_table(study: Study) -> Table | None:
@@ -70,30 +69,28 @@ def sources_table(study: Study) -> Table | None:
     some_without_gain = any(source.gain <= 0 for source in study.sources)
     rows = []
     for source in study.sources:
-        limit = source.limit
-        text = [Entry(source.dataset), Entry(source.domain), Entry(source.backbone)]
-        text += [Entry("no gain" if source.gain <= 0 else "")] * some_without_gain
-        numbers = [number(source.zero_shot_accuracy), number(source.fine_tuned_accuracy), difference(source.gain)]
-        if some_limit:
-            numbers += [number(limit.highest if limit else None), number(limit.distinct if limit else None, "d")]
-        rows.append((*text, *numbers, number(source.total, "d")))
+        texts = (source.dataset, source.domain, source.backbone, "no gain" if source.gain <= 0 else "")
+        highest, distinct = (source.limit.highest, source.limit.distinct) if source.limit else (None, None)
+        numbers = (number(source.zero_shot_accuracy), number(source.fine_tuned_accuracy), difference(source.gain))
+        limits = (number(highest), number(distinct, "d"))
+        rows.append((*map(Entry, texts), *numbers, *limits, number(source.total, "d")))
+    note = (
+        "Accuracy in per cent of each source model on its own task's test split, and of the backbone before "
+        "fine-tuning."
+    )
+    if some_without_gain:
+        note += (
+            " Without gain: fine-tuning has not helped on the model's own task; sources: {min_gain: 0.1} leaves such "
+            "models out."
+        )
+    if some_limit:
+        note += " Highest: what classes with equal class vectors leave possible; distinct: how many vectors differ."
+    titles = ("dataset", "domain", "backbone", "remark")
     return Table(
         name="sources",
         title="Source models on their own task",
-        note="Accuracy in per cent of each source model on its own task's test split, and of the backbone before "
-        "fine-tuning."
-        + " Without gain: fine-tuning has not helped on the model's own task; sources: {min_gain: 0.1} leaves such "
-        "models out."
-        * some_without_gain
-        + " Highest: what classes with equal class vectors leave possible; distinct: how many vectors differ."
-        * some_limit,
-        header=(
-            *("dataset", "domain", "backbone"),
-            *("remark",) * some_without_gain,
-            *("zero-shot", "fine-tuned", "gain"),
-            *("highest", "distinct") * some_limit,
-            "test images",
-        ),
+        note=note,
+        header=(*titles, "zero-shot", "fine-tuned", "gain", "highest", "distinct", "test images"),
         rows=tuple(rows),
-        text_columns=3 + some_without_gain,
-    )
+        text_columns=len(titles),
+    ).without_columns([3] * (not some_without_gain) + [7, 8] * (not some_limit))

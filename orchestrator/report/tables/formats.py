@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 
 import jinja2
@@ -63,7 +64,7 @@ def to_markdown(table: Table) -> str:
     header = [_markdown(title) + _sup(own) for title, own in zip(table.full_header, letters, strict=True)]
     lines = [
         [
-            formats[entry.highlight].format(_markdown(entry.without_std if table.hide_std else entry.plain))
+            formats[entry.highlight].format(_markdown((replace(entry, std=None) if table.hide_std else entry).plain))
             + _sup(entry.footnotes)
             for entry in row
         ]

@@ -8,7 +8,8 @@ from orchestrator.analysis.rows import Row
 from orchestrator.core.cell import Cell
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.tables.common import method_entry
-from orchestrator.report.tables.table import Entry, Table, number, with_dagger, without_constant_columns
+from orchestrator.report.tables.table import Entry, Table, number, with_dagger
+from orchestrator.util.units import listed
 
 _LISTED = 8
 """How many cells a row of the table of missing cells names."""
@@ -50,20 +51,13 @@ def missing_table(study: Study) -> Table | None:
     for (*texts, k), cells in groups.items():
         unfinished = [cell for cell in cells if cell.id not in finished]
         if unfinished:
-            names, more = map(_short_name, unfinished[:_LISTED]), len(unfinished) - _LISTED
-            listed = ", ".join(names) + (f" and {more} more" if more > 0 else "")
             failures = sum(cell.id in failed for cell in unfinished)
             counts = (k, len(cells), len(cells) - len(unfinished), failures, len(unfinished) - failures)
-            rows.append(
-                (
-                    method_entry(study, texts[0]),
-                    *map(Entry, texts[1:]),
-                    Entry(listed),
-                    *(number(count, "d") for count in counts),
-                )
-            )
+            which = Entry(listed([_short_name(cell) for cell in unfinished], _LISTED))
+            names = (method_entry(study, texts[0]), *map(Entry, texts[1:]), which)
+            rows.append((*names, *(number(count, "d") for count in counts)))
     titles = ("method", "track", "protocol", "domain", "backbone", "which")
-    table = Table(
+    return Table(
         name="missing",
         title="Cells without a result",
         note="Only what is not complete is listed; every cell that lacks a result is in "
@@ -71,8 +65,7 @@ def missing_table(study: Study) -> Table | None:
         header=(*titles, "k", "planned", "finished", "failed", "missing"),
         rows=tuple(rows),
         text_columns=len(titles),
-    )
-    return without_constant_columns(table, 2, 3)
+    ).without_constant_columns(2, 3)
 
 
 def cells_without_result_table(study: Study) -> Table | None:

@@ -15,7 +15,6 @@ from orchestrator.report.tables.table import (
     measured,
     number,
     with_dagger,
-    without_constant_columns,
 )
 
 
@@ -41,12 +40,11 @@ def published_table(study: Study) -> Table | None:
         names = (Entry(test), method_entry(study, method), *map(Entry, others))
         rows.append(with_dagger((*names, *numbers), any(row.selects_on_test for row in own)))
     titles = ("dataset", "method", "track", "protocol", "domain", "backbone")
-    table = Table(
+    return Table(
         name="published",
         title="Measured beside published",
         note="Measured (mean ± sample standard deviation over seeds) beside the published accuracy, in per cent.",
         header=(*titles, "k", "measured", "published", "delta"),
         rows=tuple(rows),
         text_columns=len(titles),
-    )
-    return without_constant_columns(table, 2, 6)
+    ).without_constant_columns(2, 6)

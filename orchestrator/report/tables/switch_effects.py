@@ -10,7 +10,7 @@ from orchestrator.report.analysis.study import Study
 from orchestrator.report.analysis.switch_effects import SwitchEffect, switch_effects
 from orchestrator.report.notation import DASH, signed
 from orchestrator.report.tables.common import method_entry
-from orchestrator.report.tables.table import Entry, Table, number, with_dagger, without_constant_columns
+from orchestrator.report.tables.table import Entry, Table, number, with_dagger
 from orchestrator.tracks import stored_track
 
 
@@ -30,7 +30,7 @@ def effects_table(study: Study) -> Table | None:
             differences = sum((effect.differences for effect in effects), ())
             effects = [replace(effects[0], method="every method", differences=differences)]
         rows += [_row(study, effect) for effect in effects]
-    table = Table(
+    return Table(
         name="effects",
         title="Effects of single switches",
         note="Accuracy with the switch minus accuracy without it, in points: mean ± sample standard deviation over "
@@ -39,8 +39,7 @@ def effects_table(study: Study) -> Table | None:
         header=("switch", "base", "track", "method", "effect", "points", "n"),
         rows=tuple(rows),
         text_columns=5,
-    )
-    return without_constant_columns(table, 2, 3)
+    ).without_constant_columns(2, 3)
 
 
 def _row(study: Study, effect: SwitchEffect) -> tuple[Entry, ...]:

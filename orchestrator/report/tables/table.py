@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 from orchestrator.analysis.seed_means import Summary
-from orchestrator.report.notation import DASH, SELECTED, SELECTED_NOTE, deviation, signed
+from orchestrator.report.notation import DASH, SELECTED, SELECTED_NOTE, signed
 
 Highlight = Literal["", "best", "second"]
 
@@ -51,7 +51,8 @@ class Entry:
     @property
     def deviation(self) -> str:
         """``± 0.45``; empty without a deviation, or for one that rounds to zero."""
-        return deviation(self.std, self.digits)
+        text = f"{self.std or 0.0:.{self.digits}f}"
+        return f"± {text}" if float(text) else ""
 
     @property
     def plain(self) -> str:
@@ -60,11 +61,6 @@ class Entry:
         gain = f"({signed(self.gain, self.digits)})" if self.gain is not None else ""
         remark = f"[{self.remark}]" if self.remark else ""
         return " ".join(filter(None, (self.text + dagger, self.deviation, gain, remark)))
-
-    @property
-    def without_std(self) -> str:
-        """The same as ``plain`` without the deviation."""
-        return replace(self, std=None).plain
 
 
 @dataclass(frozen=True)
@@ -124,15 +120,30 @@ class Table:
             filter(None, (self.note, self.dash_note if dashes else "", SELECTED_NOTE if self.selected else ""))
         )
 
+    def without_columns(self, left_out: Collection[int]) -> Table:
+        """The table without the columns with these numbers."""
+        keep = [i for i in range(len(self.header)) if i not in left_out]
+        return replace(
+            self,
+            header=tuple(self.header[i] for i in keep),
+            header_codes=tuple(self.header_codes[i] for i in keep) if self.header_codes else (),
+            rows=tuple(tuple(row[i] for i in keep) for row in self.rows),
+            text_columns=sum(i < self.text_columns for i in keep),
+        )
+
+    def without_constant_columns(self, start: int, stop: int) -> Table:
+        """The table without those of the columns ``start`` to ``stop - 1`` that have the same text in every row."""
+        return self.without_columns({i for i in range(start, stop) if len({row[i].text for row in self.rows}) <= 1})
+
 
 def number(value: float | None, form: str = ".2f", *, tooltip: str = "") -> Entry:
     """An entry of one number; a dash for ``None``."""
     return Entry(DASH, tooltip=tooltip) if value is None else Entry(format(value, form), value=value, tooltip=tooltip)
 
 
-def difference(value: float | None) -> Entry:
+def difference(value: float | None, digits: int = 2) -> Entry:
     """An entry of one difference, with its sign; a dash for ``None``."""
-    return Entry(DASH) if value is None else Entry(signed(value), value=value)
+    return Entry(DASH) if value is None else Entry(signed(value, digits), value=value)
 
 
 def measured(
@@ -193,16 +204,3 @@ def highlighted_columns(rows: Sequence[Sequence[Entry]], text_columns: int = 1) 
 def with_dagger(row: Sequence[Entry], selected: bool) -> tuple[Entry, ...]:
     """The row with a dagger at its first entry if test labels may have chosen its numbers."""
     return (replace(row[0], selected=True), *row[1:]) if selected else tuple(row)
-
-
-def without_constant_columns(table: Table, start: int, stop: int) -> Table:
-    """The table without those of the columns ``start`` to ``stop - 1`` that have the same text in every row."""
-    constant = {i for i in range(start, stop) if len({row[i].text for row in table.rows}) <= 1}
-    keep = [i for i in range(len(table.header)) if i not in constant]
-    return replace(
-        table,
-        header=tuple(table.header[i] for i in keep),
-        header_codes=tuple(table.header_codes[i] for i in keep) if table.header_codes else (),
-        rows=tuple(tuple(row[i] for i in keep) for row in table.rows),
-        text_columns=sum(i < table.text_columns for i in keep),
-    )
