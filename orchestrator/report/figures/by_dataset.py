@@ -1,4 +1,4 @@
-"""Accuracy by dataset at one k: dots, or a map of gains for many methods."""
+"""Accuracy by dataset at one k: dots, a map of gains for many methods, and a radar as in the paper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from orchestrator.analysis.seed_means import summarize
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.figures.drawing import FAINT, FigureFile, canvas, heat_map, panel_figure
+from orchestrator.report.figures.drawing import FAINT, FigureFile, canvas, heat_map, legend_below, panel_figure
 from orchestrator.report.notation import DASH, signed
 from orchestrator.report.styles import NEUTRAL
 
@@ -22,6 +22,8 @@ _PER_LINE = 6
 """Datasets side by side."""
 MOST_DOTTED = 12
 """With more methods, a map of gains is drawn instead."""
+MOST_SPOKES = 40
+"""With more test splits, the names around a radar overlap."""
 _WIDTH, _RIGHT, _BETWEEN = 9.0, 0.135, 0.14
 """Inches: width of the dots' figure, its right margin, and the distance between two plots side by side."""
 _METHOD, _TITLE, _TICKS = 0.17, 0.36, 0.24
@@ -135,6 +137,8 @@ def _draw_dataset(
     axes: Any, plot: _Plot, study: Study, panel: Panel, k: int, test: str, methods: Sequence[str]
 ) -> None:
     """Draw the plot of one dataset: a dot for each method's mean, and a line from its lowest to its highest seed."""
+    from matplotlib.ticker import MaxNLocator
+
     seeds = {
         y: [row.accuracy for row in panel.rows_by_seed(method, k, test).values()]
         for y, method in enumerate(methods)
@@ -150,7 +154,7 @@ def _draw_dataset(
         return [plot.left + plot.width * (accuracy - low) / (high - low) for accuracy in accuracies]
 
     bottom = plot.top + plot.height
-    ticks = [tick for tick in _few_ticks(low, high) if low <= tick <= high]
+    ticks = [float(tick) for tick in MaxNLocator(3, integer=True).tick_values(low, high) if low <= tick <= high]
     axes.vlines(place(ticks), plot.top, bottom, color=FAINT, linewidth=0.6, zorder=0)
     axes.hlines([bottom], plot.left, plot.left + plot.width, color=FAINT, linewidth=0.8, zorder=0)
     for x, tick in zip(place(ticks), ticks, strict=True):
@@ -163,18 +167,52 @@ def _draw_dataset(
     axes.hlines(heights, lowest, highest, color=colours, linewidth=1.6, alpha=0.6)
     means = place(math.fsum(values) / len(values) for values in seeds.values())
     axes.scatter(means, heights, s=26, c=colours, linewidths=0, zorder=3)
-    title = on_two_lines(test, 14)
+    title = _on_two_lines(test, 14)
     axes.text(plot.left + plot.width / 2, plot.top - 0.06, title, ha="center", va="bottom", fontsize=8)
 
 
-def _few_ticks(low: float, high: float) -> list[float]:
-    """At most four round numbers from ``low`` to ``high``."""
-    from matplotlib.ticker import MaxNLocator
+def accuracy_radar(study: Study, panel: Panel, k: int) -> FigureFile | None:
+    """Accuracy per dataset at one k, one scale for all spokes, as the paper draws it.
 
-    return [float(tick) for tick in MaxNLocator(3, integer=True).tick_values(low, high)]
+    ``None`` for fewer than three test splits, and where the paper prints no number of the panel.
+    """
+    tests = panel.tests(k)
+    if all(row.published is None for row in panel.rows) or not 3 <= len(tests) <= MOST_SPOKES:
+        return None
+    scores = {method: [panel.score(method, k, test) for test in tests] for method in panel.methods}
+    known = [score.mean for own in scores.values() for score in own if score]
+    if not known:
+        return None
+    low, high = max(0.0, 10 * math.floor((min(known) - 2) / 10)), 10 * math.ceil(max(known) / 10)
+    angles = [2 * math.pi * i / len(tests) for i in range(len(tests))]
+    with canvas(5.6, 5.4 + 0.17 * -(-len(panel.methods) // 3)) as figure:
+        axes = figure.add_subplot(projection="polar")
+        axes.set_theta_zero_location("N")
+        axes.set_theta_direction(-1)
+        for method, own in scores.items():
+            means = [score.mean if score else float("nan") for score in own]
+            style = study.styles[method]
+            axes.plot(
+                [*angles, angles[0]], [*means, means[0]], color=style.colour, linestyle=style.line,
+                marker=style.marker or None, markersize=3.5, linewidth=1.5, label=study.display_names[method],
+                zorder=2 if method in panel.fixed else 3,
+            )  # fmt: skip
+        axes.set_ylim(low, high)
+        axes.set_yticks([*range(int(low), int(high) + 1, 10)][1:])
+        axes.tick_params(axis="y", labelsize=7)
+        axes.set_rlabel_position(180 / len(tests))
+        axes.set_xticks(angles, [_on_two_lines(test, 12) for test in tests])
+        axes.tick_params(axis="x", labelsize=7.5, pad=6)
+        axes.spines["polar"].set_visible(False)
+        legend_below(figure, axes, columns=3)
+        caption = (
+            f"Accuracy in per cent, means over seeds ({panel.seeds_text}); the centre is {low:.0f}, all "
+            "spokes have one scale, and areas mean nothing. A line is open where a dataset is missing."
+        )
+        return panel_figure(figure, panel, "radar", "Accuracy by dataset as a radar", caption, k=k, table="datasets")
 
 
-def on_two_lines(name: str, width: int = 16) -> str:
+def _on_two_lines(name: str, width: int = 16) -> str:
     """A dataset's name, broken into two lines if it is longer than ``width``."""
     if len(name) <= width:
         return name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.analysis.seed_means import Summary
@@ -23,8 +23,8 @@ def accuracy_against_k(study: Study, panel: Panel) -> FigureFile | None:
         for method in panel.methods:
             means = [panel.mean(method, k).accuracy for k in panel.ks]
             zorder = 2 if method in panel.fixed else 3
-            _plot_method(axes, study, panel, method, panel.ks, means, markersize=4.5, linewidth=1.8, zorder=zorder)
-            labels += _end_label(study, method, panel.ks, means)
+            line = {"markersize": 4.5, "linewidth": 1.8, "zorder": zorder}
+            labels += _plot_method(axes, study, panel, method, panel.ks, means, **line)
         axes.set_xticks(panel.ks, [str(k) for k in panel.ks])
         axes.minorticks_off()
         axes.grid(axis="y")
@@ -55,8 +55,8 @@ def accuracy_after_epochs(study: Study, panel: Panel, k: int) -> FigureFile | No
             if not any(means):
                 continue
             every = max(1, last // 10)
-            _plot_method(axes, study, panel, method, epochs, means, markersize=4.0, markevery=every, linewidth=1.6)
-            labels += _end_label(study, method, epochs, means)
+            line = {"markersize": 4.0, "linewidth": 1.6, "markevery": every}
+            labels += _plot_method(axes, study, panel, method, epochs, means, **line)
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlim(0.7, last + 0.4 * last)
         axes.grid(axis="y")
@@ -70,21 +70,17 @@ def accuracy_after_epochs(study: Study, panel: Panel, k: int) -> FigureFile | No
 
 def _plot_method(
     axes: Any, study: Study, panel: Panel, method: str, xs: Sequence[int], means: Sequence[Summary | None], **line: Any
-) -> None:
-    """Draw the means of one method in its style, with a band unless the method is fixed."""
+) -> list[PointLabel]:
+    """Draw the means of one method in its style, with a band unless the method is fixed.
+
+    Gives the method's name at the last point of its line, if it has any.
+    """
     style, band = study.styles[method], 0.0 if method in panel.fixed else band_opacity(panel)
     plot_means(
-        axes, xs, means, band=band, colour=style.colour, linestyle=style.line, marker=style.marker or None,
-        **line,
-    )  # fmt: skip
-
-
-def _end_label(study: Study, method: str, xs: Sequence[int], means: Sequence[Summary | None]) -> Iterator[PointLabel]:
-    """The method's name at the last point of its line, if it has any."""
-    known = [(x, mean) for x, mean in zip(xs, means, strict=True) if mean is not None]
-    if known:
-        x, mean = known[-1]
-        yield PointLabel(study.display_names[method], x, mean.mean, study.styles[method].colour)
+        axes, xs, means, band=band, colour=style.colour, linestyle=style.line, marker=style.marker or None, **line
+    )
+    points = [(x, mean.mean) for x, mean in zip(xs, means, strict=True) if mean is not None]
+    return [PointLabel(study.display_names[method], *point, style.colour) for point in points[-1:]]
 
 
 def _missing_points(panel: Panel) -> str:

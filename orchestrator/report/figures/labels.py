@@ -46,8 +46,8 @@ def label_points(axes: Any, labels: Sequence[PointLabel], *, only_right: bool = 
         for label in labels
     ]  # fmt: skip
     sizes = [(extent.width, extent.height) for extent in (text.get_window_extent(renderer) for text in texts)]
-    place = _stacked if only_right else _nearest
-    boxes = place(points, sizes, _GAP * scale, figure.bbox.width)
+    gap = _GAP * scale
+    boxes = _stacked(points, sizes, gap) if only_right else _nearest(points, sizes, gap, figure.bbox.width)
     for label, (x, y), text, box in zip(labels, points, texts, boxes, strict=True):
         middle = (box.low + box.high) / 2
         text.set_position(((box.left - x) / scale, (middle - y) / scale))
@@ -91,7 +91,7 @@ def _nearest(points: _Points, sizes: _Points, gap: float, width: float) -> list[
     return [boxes[i] for i in range(len(points))]
 
 
-def _stacked(points: _Points, sizes: _Points, gap: float, width: float) -> list[_Box]:
+def _stacked(points: _Points, sizes: _Points, gap: float) -> list[_Box]:
     """Places to the right of the points, in the order of their heights, moved apart until none covers another."""
     order = sorted(range(len(points)), key=lambda i: points[i][1])
     middles = [points[i][1] for i in order]

@@ -93,4 +93,4 @@ def sources_table(study: Study) -> Table | None:
         header=(*titles, "zero-shot", "fine-tuned", "gain", "highest", "distinct", "test images"),
         rows=tuple(rows),
         text_columns=len(titles),
-    ).without_columns([3] * (not some_without_gain) + [7, 8] * (not some_limit))
+    ).without_columns([*([] if some_without_gain else [3]), *([] if some_limit else [7, 8])])

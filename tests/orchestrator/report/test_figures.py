@@ -16,7 +16,7 @@ from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.analysis.variants import numeric_settings, paired_difference, variants_of
 from orchestrator.report.figure_pool import figure_pool
-from orchestrator.report.figures.by_dataset import accuracy_by_dataset, dataset_dots
+from orchestrator.report.figures.by_dataset import accuracy_by_dataset, accuracy_radar, dataset_dots
 from orchestrator.report.figures.cell import (
     coefficient_spectra,
     confusion_matrix,
@@ -28,7 +28,6 @@ from orchestrator.report.figures.costs import accuracy_against_costs, power_of_t
 from orchestrator.report.figures.curves import accuracy_against_k
 from orchestrator.report.figures.drawing import canvas, finished, inline_svg
 from orchestrator.report.figures.labels import PointLabel, label_points
-from orchestrator.report.figures.radar import accuracy_radar
 from orchestrator.report.figures.variants import accuracy_against_settings, effects_of_variants
 from orchestrator.report.registry import PanelFigures
 from tests.helpers.small_results import grid, study

@@ -1,12 +1,14 @@
-"""Accuracy under distribution shift: methods x test sets, among all classes of the target and among fewer classes."""
+"""Accuracy on every test split of a target: under distribution shift, and on base and new classes."""
 
 from __future__ import annotations
 
+from orchestrator.analysis.rows import test_name
 from orchestrator.analysis.seed_means import Summary, summarize_seeds
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.tables.common import method_entry, panel_table, score_entry, with_warnings
 from orchestrator.report.tables.table import Entry, Table, highlighted_columns, measured
+from orchestrator.tracks.base_to_new import BASE_CLASSES, HARMONIC_MEAN, NEW_CLASSES
 
 
 def shift_table(study: Study, panel: Panel, k: int) -> Table:
@@ -19,7 +21,7 @@ def shift_table(study: Study, panel: Panel, k: int) -> Table:
     for test in tests:
         name = _test_title(panel, test)
         header += [name, f"{name}, own classes"] if test in partial else [name]
-    rows = [[method_entry(study, method), *_entries(panel, k, method)] for method in panel.methods]
+    rows = [[method_entry(study, method), *_shift_entries(panel, k, method)] for method in panel.methods]
     averaged = len(panel.tests(k, averaged=True))
     note = (
         f"Accuracy in per cent, mean ± sample standard deviation over seeds ({panel.seeds_text}). The mean is over "
@@ -37,7 +39,7 @@ def shift_table(study: Study, panel: Panel, k: int) -> Table:
     )
 
 
-def _entries(panel: Panel, k: int, method: str) -> list[Entry]:
+def _shift_entries(panel: Panel, k: int, method: str) -> list[Entry]:
     """The numbers of one method: the means, then the accuracy on each test set."""
     seeds, digits, partial = panel.expected_seeds(method), panel.digits, _partial_tests(panel, k)
     mean = panel.mean(method, k)
@@ -83,3 +85,38 @@ def _test_title(panel: Panel, test: str) -> str:
         return test
     name = test.rpartition(" → ")[2]
     return f"{name} (target)" if name in targets else name
+
+
+def base_to_new_table(study: Study, panel: Panel, k: int) -> Table | None:
+    """Methods x (base, new, harmonic mean, all classes) at one k, averaged over datasets; ``None`` on other tracks."""
+    if panel.track.base_classes is None:
+        return None
+    rows = [[method_entry(study, method), *_class_group_entries(panel, k, method)] for method in panel.methods]
+    note = (
+        f"Accuracy in per cent, mean ± sample standard deviation over seeds ({panel.seeds_text}), averaged over "
+        "datasets. Methods are adapted to the base classes. Base and new: predictions among the classes of that group "
+        "alone. The harmonic mean of the two is taken for each dataset and seed. All: every test image, predicted "
+        "among all classes."
+    )
+    note = with_warnings(note, panel, study.display_names)
+    header = ["method", "base", "new", "harmonic mean", "all"]
+    title = "Accuracy on base and new classes"
+    return panel_table(panel, "base_to_new", title, note, header, highlighted_columns(rows), k=k)
+
+
+def _class_group_entries(panel: Panel, k: int, method: str) -> list[Entry]:
+    """The four numbers of one method."""
+    datasets, seeds = sorted({row.dataset for row in panel.rows}), panel.expected_seeds(method)
+    tests = [
+        [test_name(dataset, group) for dataset in datasets] for group in (BASE_CLASSES, NEW_CLASSES, HARMONIC_MEAN)
+    ]
+    means = [
+        summarize_seeds({test: _accuracies(panel, k, method, test) for test in of_group}, of_group)
+        for of_group in (*tests, datasets)
+    ]
+    return [measured(mean, seeds=seeds, digits=panel.digits) for mean in means]
+
+
+def _accuracies(panel: Panel, k: int, method: str, test: str) -> dict[int, float]:
+    """Accuracy of one method on one test split, by seed."""
+    return {seed: row.accuracy for seed, row in panel.rows_by_seed(method, k, test).items()}
