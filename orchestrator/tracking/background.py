@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from types import TracebackType
 
 from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_when_event_set, wait_exponential
 
@@ -32,7 +31,6 @@ class BackgroundTracker:
     Args:
         open_tracker: makes the tracker; called in the thread, because importing MLflow and creating a database take
             seconds.
-        describe: labels of a cell's run.
         read: the result of a finished cell, by its id.
         say: receives one line when the store becomes unreachable, and one when it is back.
         pauses: seconds of the first pause and of the longest.
@@ -89,9 +87,7 @@ class BackgroundTracker:
     def __enter__(self) -> BackgroundTracker:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self.close(CLOSE_SECONDS if kind is None else 10.0)
 
     def _work(self) -> None:

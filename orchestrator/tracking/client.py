@@ -73,19 +73,14 @@ def _create_database(path: Path, lock: int) -> None:
     """Create an empty tracking database unless the file exists. Raises ``OSError`` when MLflow cannot.
 
     A child process does it, so that this process keeps no connection to the temporary name. The child inherits the
-    lock: if only this process is killed, the next one waits until the child has ended.
-
-    Args:
-        lock: file descriptor of the lock.
+    lock's file descriptor: if only this process is killed, the next one waits until the child has ended.
     """
     if path.exists():
         return
     for leftover in path.parent.glob(f".{path.name}.part*"):  # of processes that were killed
         leftover.unlink()
     part = path.with_name(f".{path.name}.part")
-    script = (
-        "import sys; from mlflow.tracking import MlflowClient as C; C(sys.argv[1]).search_experiments(max_results=1)"
-    )
+    script = "import sys, mlflow; mlflow.MlflowClient(sys.argv[1]).search_experiments(max_results=1)"
     command = [sys.executable, "-c", script, f"sqlite:///{part}"]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, pass_fds=[lock])
     if done.returncode:
@@ -135,11 +130,9 @@ def move_aside(path: Path) -> Path | None:
 
 
 def attach_folder(client: MlflowClient, info: Any, folder: Path, name: str, destination: str | None) -> None:
-    """Store a small folder as artifacts of a run. On a local disk it is copied: MLflow's own call takes 30 ms.
+    """Store a small folder as artifacts of a run, under a name. A local one is copied: MLflow's own call takes 30 ms.
 
     Args:
-        info: the run's.
-        name: the artifact path to store it under.
         destination: ``--artifacts-destination`` of the tracking server whose database the client writes to directly;
             the files are written there. ``None`` sends them to the server, or to wherever the run's URI points.
     """

@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 def open_experiment(client: MlflowClient, name: str, artifact_root: str | None, tags: Mapping[str, str]) -> str:
     """The id of the active experiment called ``name``, created or restored where necessary, with ``tags`` set.
 
-    Args:
-        artifact_root: folder or URL below which a new experiment keeps its artifacts; ``None`` leaves it to the store.
-
-    Raises what MLflow raises, unless another process did the same in the meantime.
+    A new one keeps its artifacts below the folder or URL ``artifact_root``; ``None`` leaves that to the store. Raises
+    what MLflow raises, unless another process did the same in the meantime.
     """
     found = client.get_experiment_by_name(name)
     if found is None:
@@ -36,7 +34,7 @@ def open_experiment(client: MlflowClient, name: str, artifact_root: str | None, 
 def set_tags(client: MlflowClient, experiment_id: str, tags: Mapping[str, str]) -> None:
     """Set those tags of an experiment that are missing or differ; other tags stay.
 
-    Raises what MLflow raises, unless another process did the same in the meantime.
+    Raises as :func:`open_experiment`.
     """
     present = client.get_experiment(experiment_id).tags
     for tag, value in tags.items():
@@ -51,7 +49,7 @@ def _set_tag(client: MlflowClient, experiment_id: str, tag: str, value: str) -> 
 
 @contextlib.contextmanager
 def _ignoring_errors_if(done: Callable[[], bool]) -> Iterator[None]:
-    """Ignore an error of the block when its goal is reached afterwards, because another process reached it.
+    """Ignore an error of the block if its goal is reached afterwards.
 
     MLflow checks before it writes, outside of a transaction. So of two processes that do the same at once, the second
     gets an error.

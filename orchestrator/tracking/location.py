@@ -27,7 +27,7 @@ class TrackingLocation:
     Attributes:
         uri: ``sqlite:///...``, ``postgresql+psycopg2://...`` or ``http(s)://...``.
         artifacts: folder or URL where new experiments keep their artifacts; ``None`` where the server decides.
-        server: the address of its web interface, if a server is known.
+        server: the address of its web interface, if known.
     """
 
     uri: str

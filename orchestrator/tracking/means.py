@@ -11,7 +11,6 @@ from orchestrator.core.cell import Cell
 from orchestrator.store.results import Result
 from orchestrator.tracking.runs import (
     Labels,
-    Metric,
     TrackedRun,
     grouping,
     rounded,
@@ -61,17 +60,17 @@ def mean_runs(
                 continue
             cell, label = group[0].cell, labels[group[0].cell.id]
             where = {"domain": domain or ALL_DOMAINS, "k": str(k)} | ({"dataset": dataset} if dataset else {})
-            metrics: list[Metric] = [("accuracy_mean", rounded(score.mean), 0), ("n", float(score.n), 0)]
-            if score.difference is not None:
-                metrics.append(("difference", rounded(score.difference), 0))
-            if score.interval is not None:
-                metrics += [
-                    (f"difference_{end}", rounded(value), 0)
-                    for end, value in zip(("low", "high"), score.interval, strict=True)
-                ]
-            if (cost := verdict.costs.get(score.method)) is not None:
-                known = {"trainable_parameters": cost.numbers, "fit_seconds": cost.seconds}
-                metrics += [(name, rounded(value), 0) for name, value in known.items() if value is not None]
+            low, high = score.interval or (None, None)
+            cost = verdict.costs.get(score.method)
+            numbers = {
+                "accuracy_mean": score.mean,
+                "n": float(score.n),
+                "difference": score.difference,
+                "difference_low": low,
+                "difference_high": high,
+                "trainable_parameters": cost.numbers if cost else None,
+                "fit_seconds": cost.seconds if cost else None,
+            }
             average = f"mean of {pluralize(score.n, 'seed' if dataset else 'dataset')}"
             yield summary_run(
                 "mean",
@@ -79,10 +78,14 @@ def mean_runs(
                 run_name(cell, label, dataset or domain or "all domains", k, average),
                 tags=tags_of(cell, label, grid)
                 | where
-                | {"domain_title": label.domain if domain else "all domains"}
-                | verdict_tags(verdict, score.method, names),
+                | {
+                    "domain_title": label.domain if domain else "all domains",
+                    "in_best_set": _yes_no(score.method in verdict.comparison.best_set),
+                    "recommended": _yes_no(score.method == verdict.recommended),
+                    "verdict": verdict.statement(names),
+                },
                 params=grouping(cell, label) | where | {"place": _place_text(cell, dataset or domain, k)},
-                metrics=tuple(metrics),
+                metrics=tuple((name, rounded(value), 0) for name, value in numbers.items() if value is not None),
                 group=group,
             )
 
@@ -97,15 +100,6 @@ def _place_text(cell: Cell, about: str, k: int) -> str:
     track = stored_track(cell.track).title
     parts = (f"k {k}" if k else "", about or "all domains", track, cell.backbone.name, cell.protocol.name)
     return " · ".join(filter(None, parts))
-
-
-def verdict_tags(verdict: Verdict, method: str, display_names: Mapping[str, str]) -> dict[str, str]:
-    """Whether the verdict has the method in its best set, whether it recommends it, and what it says in words."""
-    return {
-        "in_best_set": _yes_no(method in verdict.comparison.best_set),
-        "recommended": _yes_no(method == verdict.recommended),
-        "verdict": verdict.statement(display_names),
-    }
 
 
 def curve_tags(cell: Cell, method: str, verdicts: Mapping[Place, Verdict]) -> dict[str, str]:

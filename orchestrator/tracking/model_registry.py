@@ -33,7 +33,6 @@ def register_model(
     """Register a saved model as the next version of ``name``; returns the version.
 
     Args:
-        uri: of the tracking store.
         cell_id: the model is attached to the newest finished run of this cell.
         folder: a model in the form ``state_dict``.
         example: the bytes of an image file, for MLflow's input example.

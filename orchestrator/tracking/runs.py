@@ -148,30 +148,29 @@ def cell_run(result: Result, labels: Labels, grid: str) -> TrackedRun:
         for e in result.evaluations
         if e.accuracy_own_classes is not None
     }
-    shifted = shifted_accuracy(result)
-    if shifted is not None:
+    if (shifted := shifted_accuracy(result)) is not None:
         metrics["accuracy_shifted"] = shifted
     chosen = {safe_name(name): value for name, value in result.details.items()}
     metrics |= {f"detail/{name}": float(value) for name, value in chosen.items() if not isinstance(value, str)}
-    curves = [
-        (curve_name(name), float(value), epoch)
+    curves = [  # the accuracy after each epoch needs another name than that of the finished cell
+        ("accuracy_by_epoch" if name == "accuracy" else safe_name(name), float(value), epoch)
         for name, values in sorted(result.curves.items())
         for epoch, value in enumerate(values, start=1)
     ]
-    params = grouping(cell, labels) | {"dataset": cell.dataset.name, "k": str(cell.shots), "seed": str(cell.seed)}
+    where = {"dataset": cell.dataset.name, "k": str(cell.shots), "seed": str(cell.seed)}
+    params = grouping(cell, labels) | where
     for name, value in cell.method.settings:
         params[f"setting_{name}" if name in params else safe_name(name)] = str(value)
     if result.manifest.precision:
         params["precision"] = result.manifest.precision
     params |= {f"detail_{name}": value for name, value in chosen.items() if isinstance(value, str)}
+    commit = {"commit": result.manifest.commit} if result.manifest.commit else {}
     end = milliseconds(result.manifest.finished_at)
     return TrackedRun(
         key=cell.id,
         kind="cell",
         name=run_name(cell, labels, cell.dataset.name, cell.shots, f"seed {cell.seed}" if cell.seed else ""),
-        tags=tags_of(cell, labels, grid)
-        | {"cell": cell.id, "dataset": cell.dataset.name, "k": str(cell.shots), "seed": str(cell.seed)}
-        | ({"commit": result.manifest.commit} if result.manifest.commit else {}),
+        tags=tags_of(cell, labels, grid) | where | {"cell": cell.id} | commit,
         params=params,
         metrics=(*((name, value, 0) for name, value in metrics.items()), *curves),
         start=end - round(1000 * result.timings.total),
@@ -207,25 +206,16 @@ def summary_run(
     )
 
 
-def curve_name(name: str) -> str:
-    """The metric of a curve. Accuracy after each epoch needs another name than the accuracy of the finished cell."""
-    return "accuracy_by_epoch" if name == "accuracy" else safe_name(name)
-
-
 def tags_of(cell: Cell, labels: Labels, grid: str) -> dict[str, str]:
     """The tags that runs are searched by."""
-    selects = str(cell.protocol.selects_on_test).lower()
-    colour = {"mlflow.runColor": labels.colour} if labels.colour else {}
-    titles = {"method_title": labels.title or labels.method, "domain_title": labels.domain}
-    ablation = str(labels.ablation).lower()
-    return {
+    tags = {
         "grid": grid,
-        **grouping(cell, labels),
-        **titles,
-        "selects_on_test": selects,
-        "ablation": ablation,
-        **colour,
+        "method_title": labels.title or labels.method,
+        "domain_title": labels.domain,
+        "selects_on_test": str(cell.protocol.selects_on_test).lower(),
+        "ablation": str(labels.ablation).lower(),
     }
+    return grouping(cell, labels) | tags | ({"mlflow.runColor": labels.colour} if labels.colour else {})
 
 
 def run_name(cell: Cell, labels: Labels, place: str, shots: int = 0, repeats: str = "") -> str:

@@ -43,8 +43,7 @@ def summary_runs(
 
     Args:
         results: every finished cell of the grid.
-        describe: labels of a cell's run.
-        grid: the grid's name.
+        describe: gives the labels of a cell's run.
         report: folder to attach to the grid's own run.
         answers: the grid's verdicts; their methods are the labels that ``describe`` gives.
     """

@@ -54,7 +54,7 @@ class Tracker:
         uri: ``sqlite:///...``, ``postgresql://...`` or the URL of a tracking server.
         artifact_root: folder or URL for artifacts; ``None`` leaves it to the store. For PostgreSQL it is the
             ``--artifacts-destination`` of the tracking server on that database, and runs refer to that server.
-        experiment: the experiment's name; the grid's.
+        experiment: the grid's name.
         adapter_of: returns the folder of a finished cell's adapter by the cell's id; it is attached to the cell's run.
     """
 
@@ -65,20 +65,18 @@ class Tracker:
         experiment: str,
         adapter_of: Callable[[str], Path | None] = lambda cell_id: None,
     ) -> None:
-        self._client = open_client(uri)
-        self.experiment = experiment
-        self._adapter_of = adapter_of
-        self._destination = artifact_root
+        self._client, self._experiment = open_client(uri), experiment
+        self._destination, self._adapter_of = artifact_root, adapter_of
         has_server = is_postgres(with_driver(uri))
         root = None if artifact_root is None else f"{PROXY_SCHEME}:/grids" if has_server else as_url(artifact_root)
         self.experiment_id = open_experiment(self._client, experiment, root, experiment_tags())
 
     def log_result(self, result: Result, labels: Labels) -> None:
         """Write the run of one finished cell."""
-        self._write(cell_run(result, labels, self.experiment))
+        self._write(cell_run(result, labels, self._experiment))
 
     def existing(self, on_progress: OnProgress = lambda done, total: None) -> dict[str, list[ExistingRun]]:
-        """The experiment's runs by key; runs that this project did not write are left out."""
+        """The experiment's runs by key, without those that this project did not write."""
         found: dict[str, list[ExistingRun]] = defaultdict(list)
         for count, run in enumerate(self._search("")):
             if count % PAGE == 0:
@@ -101,16 +99,13 @@ class Tracker:
         """Bring the experiment in line with ``results``; idempotent, and cheap if nothing has changed.
 
         Args:
-            results: every finished cell of the grid.
-            describe: labels of a cell's run.
-            answers: the grid's verdicts.
-            report: folder to attach to the grid's own run.
+            results, describe, answers, report: see :func:`~orchestrator.tracking.summaries.summary_runs`.
             verify: compare every run, even if the grid's own run, which is written last and has a fingerprint of all
                 others, says that nothing has changed.
             on_progress: called while runs are listed and while they are written.
         """
-        wanted = [cell_run(result, describe(result), self.experiment) for result in results]
-        wanted += summary_runs(results, describe, self.experiment, report, answers)
+        wanted = [cell_run(result, describe(result), self._experiment) for result in results]
+        wanted += summary_runs(results, describe, self._experiment, report, answers)
         if wanted:
             wanted[-1] = with_inputs(wanted[-1], wanted[:-1])
             if not verify and self._has(wanted[-1]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator.tracking.client import open_client
@@ -32,6 +32,11 @@ _COMMON: dict[str, Any] = {
 }
 
 
+def _columns(kind: str, *names: str) -> list[str]:
+    """Columns of a table; ``kind`` is ``metrics``, ``params`` or ``tags``."""
+    return [f"{kind}.`{name}`" for name in names]
+
+
 def _section(name: str, *, columns: int, height: int) -> dict[str, Any]:
     """A section with ``columns`` charts side by side, ``height`` pixels high."""
     flags = {"display": True, "isReordered": False, "deleted": False, "isGenerated": False}
@@ -45,15 +50,12 @@ def _bar_chart(section: str, metric: str) -> dict[str, Any]:
 
 
 def _line_chart(section: str, metric: str) -> dict[str, Any]:
-    """One metric over its steps; MLflow uses the metric's name as the title."""
+    """One metric over its steps."""
     return {
-        "uuid": metric,
+        **_bar_chart(section, metric),
         "type": "LINE",
-        "metricSectionId": section,
-        "metricKey": metric,
         "selectedMetricKeys": [metric],
         "displayPoints": True,
-        "runsCountToCompare": 100,
         "xAxisKey": "step",
         "xAxisScaleType": "linear",
         "scaleType": "linear",
@@ -61,8 +63,6 @@ def _line_chart(section: str, metric: str) -> dict[str, Any]:
         "range": {},
         "useGlobalXaxisKey": True,
         "useGlobalLineSmoothing": True,
-        "deleted": False,
-        "isGenerated": False,
     }
 
 
@@ -73,32 +73,24 @@ _VIEWS: dict[str, dict[str, Any]] = {
         "searchFilter": "tags.kind = 'mean' and tags.in_best_set = 'yes' and tags.ablation = 'false'",
         "orderByKey": "metrics.`accuracy_mean`",
         "orderByAsc": False,
-        "selectedColumns": [
-            *("metrics.`accuracy_mean`", "metrics.`n`", "params.`domain`", "params.`k`", "params.`method`"),
-            *("params.`track`", "tags.`recommended`"),
-        ],
-        "groupBy": {
-            "aggregateFunction": "max",
-            "groupByKeys": [{"mode": "param", "groupByData": "place"}],
-        },
+        "selectedColumns": _columns("metrics", "accuracy_mean", "n")
+        + _columns("params", "domain", "k", "method", "track")
+        + _columns("tags", "recommended"),
+        "groupBy": {"aggregateFunction": "max", "groupByKeys": [{"mode": "param", "groupByData": "place"}]},
     },
     "means": {
         "searchFilter": "tags.kind = 'aggregate'",
         "orderByKey": "params.`dataset`",
         "orderByAsc": True,
-        "selectedColumns": [
-            *("metrics.`accuracy_mean`", "metrics.`accuracy_std`", "metrics.`n`"),
-            *("params.`dataset`", "params.`k`", "params.`method`", "params.`track`"),
-        ],
+        "selectedColumns": _columns("metrics", "accuracy_mean", "accuracy_std", "n")
+        + _columns("params", "dataset", "k", "method", "track"),
     },
     "cells": {
         "searchFilter": "tags.kind = 'cell'",
         "orderByKey": "attributes.start_time",
         "orderByAsc": False,
-        "selectedColumns": [
-            *("metrics.`accuracy`", "metrics.`gain_over_zero_shot`"),
-            *("params.`dataset`", "params.`k`", "params.`method`", "params.`seed`", "params.`track`"),
-        ],
+        "selectedColumns": _columns("metrics", "accuracy", "gain_over_zero_shot")
+        + _columns("params", "dataset", "k", "method", "seed", "track"),
     },
 }
 
@@ -122,7 +114,7 @@ class Panel:
     @classmethod
     def of(cls, params: Mapping[str, str]) -> Panel:
         """The panel of a run with these parameters."""
-        return cls(*(params[name] for name in ("track", "protocol", "backbone", "domain")))
+        return cls(params["track"], params["protocol"], params["backbone"], params["domain"])
 
     @property
     def view(self) -> str:
@@ -132,25 +124,19 @@ class Panel:
     @property
     def order(self) -> tuple[int, str, str, str]:
         """Sorts panels by track, in the order of the tracks, and then by name."""
-        tracks = list(TRACKS)
-        place = tracks.index(self.track) if self.track in tracks else len(tracks)
-        return place, self.protocol, self.backbone, self.domain
+        tracks = [*TRACKS, self.track]  # a track that a later version has comes last
+        return tracks.index(self.track), self.protocol, self.backbone, self.domain
 
     def state(self, shots: Iterable[int]) -> dict[str, Any]:
         """The view of the panel: its methods by accuracy, as a table, lines over k and bars for each k."""
-        conditions = {"track": self.track, "domain": self.domain, "backbone": self.backbone, "protocol": self.protocol}
+        conditions = asdict(self)
         at_k = [f"mean_at_k/{k:02d}" for k in sorted(shots)]
         lines, bars, deviation = "Accuracy against k (step = k)", "Accuracy at each k", "Standard deviation, epochs"
         return {
-            "searchFilter": " and ".join(
-                [CURVES, *(f"params.{name} = '{value}'" for name, value in conditions.items())]
-            ),
+            "searchFilter": " and ".join([CURVES, *(f"params.{key} = '{value}'" for key, value in conditions.items())]),
             "orderByKey": "metrics.`accuracy_by_shots`",
             "orderByAsc": False,
-            "selectedColumns": [
-                *(f"metrics.`{name}`" for name in at_k),
-                *("tags.`in_best_set`", "tags.`recommended`"),
-            ],
+            "selectedColumns": _columns("metrics", *at_k) + _columns("tags", "in_best_set", "recommended"),
             "compareRunSections": [
                 _section(lines, columns=1, height=480),
                 _section(bars, columns=min(3, len(at_k)), height=360),
@@ -180,7 +166,7 @@ def experiment_tags(panels: Mapping[Panel, Iterable[int]] | None = None) -> dict
     """The tags of an experiment: its kind, its views, and a view for each of its panels with the panel's k."""
     panels = panels or {}
     several = [name for name in ("protocol", "backbone") if len({getattr(panel, name) for panel in panels}) > 1]
-    added = [f"params.`{name}`" for name in several]
+    added = _columns("params", *several)
     views = {name: {**view, "selectedColumns": view["selectedColumns"] + added} for name, view in _VIEWS.items()}
     views |= {panel.view: panel.state(shots) for panel, shots in panels.items()}
     tags = {f"{VIEW_TAG}{name}": json.dumps({**_COMMON, **view}) for name, view in views.items()}
