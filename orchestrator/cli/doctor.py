@@ -43,7 +43,7 @@ def needs_view(workspace: Workspace) -> tuple[RenderableType, bool]:
     from orchestrator.catalog import missing_checkpoint, missing_data, missing_weights
     from orchestrator.planning.checks import bytes_to_build, free_bytes
 
-    grid, root = workspace.grid, workspace.data_root
+    grid, root = workspace.grid, workspace.settings.data_folder
     problems = {f"backbone {name}": missing_weights(entry) for name, entry in sorted(grid.backbones.items())}
     problems |= {f"dataset {name}": missing_data(entry, root) for name, entry in sorted(grid.datasets.items())}
     for entry in grid.adopted_checkpoints:

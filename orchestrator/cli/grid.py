@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,15 +33,22 @@ Set = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="only the first N cells")]
 DiskBudget = Annotated[
-    str | None, typer.Option("--disk-budget", metavar="SIZE", help="what the artifacts may take, e.g. 200GB")
+    int | None,
+    typer.Option(
+        "--disk-budget",
+        metavar="SIZE",
+        parser=partial(parse_bytes, where="--disk-budget"),
+        help="what the artifacts may take, e.g. 200GB",
+    ),
 ]
 GpuMemory = Annotated[
-    str | None,
-    typer.Option("--gpu-memory", metavar="SIZE", help="show how GPUs of that size would be packed, e.g. 40GiB"),
-]
-GpuName = Annotated[
-    str | None,
-    typer.Option("--gpu", metavar="KIND", help="show the hours on one GPU of that kind, e.g. h200, a100, 4090"),
+    int | None,
+    typer.Option(
+        "--gpu-memory",
+        metavar="SIZE",
+        parser=partial(parse_bytes, where="--gpu-memory"),
+        help="show how GPUs of that size would be packed, e.g. 40GiB",
+    ),
 ]
 Retry = Annotated[bool, typer.Option("--retry-failed", help="run the cells again that are recorded as failed")]
 
@@ -59,10 +67,11 @@ def grid(
     retry_failed: Retry = False,
     disk_budget: DiskBudget = None,
     cell_limit: Annotated[
-        str | None,
+        float | None,
         typer.Option(
             "--cell-limit",
             metavar="DURATION",
+            parser=partial(parse_duration, where="--cell-limit"),
             help="end a cell that runs longer, e.g. 90min; 0: no limit; by default 6h",
         ),
     ] = None,
@@ -81,10 +90,8 @@ def grid(
 
     if local and address:
         raise UserError("--local and --address exclude each other", hint="give one of them")
-    if local and cell_limit:
+    if local and cell_limit is not None:
         raise UserError("--local cannot end a cell, so it takes no --cell-limit", hint="give one of them")
-    budget = parse_bytes(disk_budget, "--disk-budget") if disk_budget else None
-    longest = parse_duration(cell_limit, "--cell-limit") if cell_limit else CELL_LIMIT_SECONDS
     workspace = open_workspace(
         grid,
         store,
@@ -98,11 +105,13 @@ def grid(
         cuda_graphs=cuda_graphs,
     )
     if plan:
-        _print_plan(workspace, retry_failed, budget, gpu_memory)
+        _print_plan(workspace, retry_failed, disk_budget, gpu_memory)
         return
     if not (only or set_ or limit):
-        cache_listing(grid, workspace.grid, workspace.catalog, workspace.settings.catalog_files, workspace.data_root)
-    options = RunOptions(local, address, retry_failed, budget, longest)
+        settings = workspace.settings
+        cache_listing(grid, workspace.grid, workspace.catalog, settings.catalog_files, settings.data_folder)
+    longest = CELL_LIMIT_SECONDS if cell_limit is None else cell_limit
+    options = RunOptions(local, address, retry_failed, disk_budget, longest)
     raise typer.Exit(run_session(workspace, options, Console()))
 
 
@@ -117,7 +126,10 @@ def plan(
     retry_failed: Retry = False,
     disk_budget: DiskBudget = None,
     gpu_memory: GpuMemory = None,
-    gpu: GpuName = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", metavar="KIND", help="show the hours on one GPU of that kind, e.g. h200, a100, 4090"),
+    ] = None,
 ) -> None:
     """Show what a grid holds and what it would take.
 
@@ -127,19 +139,13 @@ def plan(
 
     kind = find_gpu(gpu) if gpu is not None else None
     workspace = open_workspace(grid, store, data_root, catalog, only=only, overrides=set_, limit=limit)
-    budget = parse_bytes(disk_budget, "--disk-budget") if disk_budget else None
-    _print_plan(workspace, retry_failed, budget, gpu_memory, kind)
+    _print_plan(workspace, retry_failed, disk_budget, gpu_memory, kind)
 
 
 def _print_plan(
-    workspace: Workspace,
-    retry_failed: bool,
-    disk_budget: int | None,
-    gpu_memory: str | None,
-    kind: GpuKind | None = None,
+    workspace: Workspace, retry_failed: bool, disk_budget: int | None, gpu: int | None, kind: GpuKind | None = None
 ) -> None:
     from orchestrator.planning.plan_view import plan_view
 
-    size = parse_bytes(gpu_memory, "--gpu-memory") if gpu_memory else None
     made = workspace.plan(retry_failed=retry_failed)
-    Console().print(plan_view(made, workspace.store, disk_budget, size, kind))
+    Console().print(plan_view(made, workspace.store, disk_budget, gpu, kind))

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from orchestrator.analysis.comparable import Ablation, ablations_of, base_protocol
+from orchestrator.analysis.comparable import ablations_of, base_protocol
 from orchestrator.analysis.display_names import display_names
 from orchestrator.analysis.verdict import answers_of_results
+from orchestrator.report.grid_report import published_names
 from orchestrator.report.paper.published import published_accuracy
+from orchestrator.report.styles import styles_of
 from orchestrator.tracking.background import BackgroundTracker
 from orchestrator.tracking.errors import classify_tracking_error
 from orchestrator.tracking.location import tracking_location
 from orchestrator.tracking.retry import retry_sync
-from orchestrator.tracking.runs import Labels
+from orchestrator.tracking.runs import Describe, Labels
 from orchestrator.tracking.tracker import SyncReport, Tracker
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from orchestrator.grid import Grid
     from orchestrator.report import ReportFiles
     from orchestrator.report.analysis.study import Study
-    from orchestrator.report.styles import Style
     from orchestrator.store import Store
     from orchestrator.store.results import Result
 
@@ -55,43 +56,29 @@ class GridRuns:
         """Open a tracker for the grid's MLflow experiment. The first one in a process takes seconds."""
         return Tracker(self.location.uri, self.location.artifacts, self._grid.name, self._store.adapter_folder)
 
-    def label(self, result: Result) -> Labels:
-        """The grid's label, the domain's title, the paper's accuracy and the colour of a result's run."""
-        cell = result.cell
-        published = published_accuracy(
-            cell.track,
-            self._catalog.backbone(cell.backbone.name).published_as,
-            cell.domain,
-            cell.shots,
-            cell.method.name,
-            self._catalog.dataset(cell.dataset.name).published_as,
-        )
-        name = self._grid.label(cell)
-        styles, titles, ablations = self._method_display
-        place = (cell.track, cell.protocol.name, cell.backbone.name, cell.domain, name)
-        return Labels(
-            name,
-            self._catalog.domain(cell.domain).title,
-            published,
-            styles[name].colour,
-            titles[name],
-            ablation=place in ablations or base_protocol(cell.protocol.name, self._protocols) is not None,
-        )
-
     @cached_property
-    def _protocols(self) -> frozenset[str]:
-        return frozenset(cell.protocol.name for cell in self._grid.all_cells)
+    def label(self) -> Describe:
+        """Gives the grid's label, the domain's title, the paper's accuracy and the colour of a result's run."""
+        grid, names_of = self._grid, published_names(self._catalog)
+        methods = {grid.label(cell): cell.method.name for cell in grid.all_cells}
+        styles, titles = styles_of(methods), display_names(methods)
+        ablations = ablations_of(grid.all_cells, {cell.id: grid.label(cell) for cell in grid.all_cells})
+        protocols = frozenset(cell.protocol.name for cell in grid.all_cells)
 
-    @cached_property
-    def _method_display(self) -> tuple[Mapping[str, Style], Mapping[str, str], frozenset[Ablation]]:
-        """The colours and display names of the grid's labels, and which of them are ablations."""
-        # The report's packages take seconds to import.
-        from orchestrator.report.styles import styles_of
+        def label(result: Result) -> Labels:
+            cell, name = result.cell, grid.label(result.cell)
+            backbone, dataset = names_of(cell.backbone.name, cell.dataset.name)
+            place = (cell.track, cell.protocol.name, cell.backbone.name, cell.domain, name)
+            return Labels(
+                name,
+                self._catalog.domain(cell.domain).title,
+                published_accuracy(cell.track, backbone, cell.domain, cell.shots, cell.method.name, dataset),
+                styles[name].colour,
+                titles[name],
+                ablation=place in ablations or base_protocol(cell.protocol.name, protocols) is not None,
+            )
 
-        cells = self._grid.all_cells
-        methods = {self._grid.label(cell): cell.method.name for cell in cells}
-        ablations = ablations_of(cells, {cell.id: self._grid.label(cell) for cell in cells})
-        return styles_of(methods), display_names(methods), ablations
+        return label
 
     def track_in_background(self, console: Console) -> BackgroundTracker:
         """A queue of finished cells, and the thread that writes their runs. The console shows what goes wrong."""
@@ -128,13 +115,9 @@ class GridRuns:
             )
 
         def attempt(on_progress: Callable[[int, int], None]) -> SyncReport:
-            return self.open_tracker().sync(
-                results,
-                self.label,
-                answers=answers,
-                report=report.page.parent,
-                verify=verify,
-                on_progress=on_progress,
+            folder, tracker = report.page.parent, self.open_tracker()
+            return tracker.sync(
+                results, self.label, answers=answers, report=folder, verify=verify, on_progress=on_progress
             )
 
         try:
@@ -146,6 +129,5 @@ class GridRuns:
         except Exception as error:  # a tracking server that is away is no reason to lose the report
             message = classify_tracking_error(error).message
             return SyncOutcome(f"MLflow could not be written to: {message}; {later}", False)
-        return SyncOutcome(
-            f"MLflow: {pluralize(done.added, 'run')} added, {done.kept} unchanged, {done.removed} removed", True
-        )
+        changed = f"{pluralize(done.added, 'run')} added, {done.kept} unchanged, {done.removed} removed"
+        return SyncOutcome(f"MLflow: {changed}", True)

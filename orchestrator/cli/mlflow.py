@@ -37,7 +37,7 @@ def sync(
     workspace = open_workspace(grid, store, data_root, catalog)
     runs = GridRuns(workspace.whole, workspace.catalog, workspace.store)
     with grid_lease(workspace.store, workspace.grid.name, partial(print_line, style="yellow")):
-        study = grid_study(workspace.whole_plan(), workspace.store)
+        study = grid_study(workspace.plan(whole=True), workspace.store)
         report = write_grid_report(study, workspace.store)
         if rebuild:
             _set_database_aside(runs.location)

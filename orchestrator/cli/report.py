@@ -42,6 +42,6 @@ def report(
         from orchestrator.report.grid_report import grid_study, report_location, write_grid_report
 
         workspace = open_workspace(grid, store, data_root, catalog)
-        files = write_grid_report(grid_study(workspace.whole_plan(), workspace.store), workspace.store)
+        files = write_grid_report(grid_study(workspace.plan(whole=True), workspace.store), workspace.store)
         written = f"report: {report_location(files, workspace.store)}"
     print_line(written)

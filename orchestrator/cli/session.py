@@ -65,7 +65,7 @@ def run_session(workspace: Workspace, options: RunOptions, console: Console) -> 
         except KeyboardInterrupt:  # the progress view has printed how to continue
             return EXIT_CODE
         finished = plan.updated(workspace.store)
-        whole = finished if workspace.earlier is None else workspace.whole_plan()
+        whole = finished if workspace.whole is workspace.grid else workspace.plan(whole=True)
         study = grid_study(whole, workspace.store)
         report = write_grid_report(study, workspace.store)
         tracked = runs.sync(study, report, console)

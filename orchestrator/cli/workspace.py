@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,35 +30,24 @@ class Workspace:
         catalog: every dataset, domain and backbone that the grid may name.
         store: where artifacts and results are kept.
         settings: where things are and what to compute with; nothing in it changes a number.
-        data_root: folder of the datasets, ``None`` where none was given.
         overrides: the values of ``--set``.
-        earlier: the same grid as it was run on other datasets (``--set datasets=``) before, if it was.
+        whole: the grid with the cells of earlier runs on other datasets (``--set datasets=``), which its report and
+            its runs in MLflow are about.
     """
 
     grid: Grid
     catalog: Catalog
     store: Store
     settings: RunSettings
-    data_root: Path | None
-    overrides: tuple[str, ...] = ()
-    earlier: Grid | None = None
+    overrides: tuple[str, ...]
+    whole: Grid
 
-    @property
-    def whole(self) -> Grid:
-        """The grid with the cells of earlier runs: what its report and its runs in MLflow are about."""
-        return self.grid if self.earlier is None else self.grid.including(self.earlier)
-
-    def whole_plan(self) -> Plan:
-        """Compare the grid and the cells of earlier runs with the store."""
+    def plan(self, *, whole: bool = False, retry_failed: bool = False) -> Plan:
+        """Compare the grid, or the whole one, with the store as it is now. Failed cells count as open if retried."""
         from orchestrator.planning.plan import make_plan
 
-        return make_plan(self.whole, self.catalog, self.store, self.data_root)
-
-    def plan(self, *, retry_failed: bool = False) -> Plan:
-        """Compare the grid with the store as it is now. With ``retry_failed``, failed cells count as open."""
-        from orchestrator.planning.plan import make_plan
-
-        return make_plan(self.grid, self.catalog, self.store, self.data_root, retry_failed=retry_failed)
+        grid = self.whole if whole else self.grid
+        return make_plan(grid, self.catalog, self.store, self.settings.data_folder, retry_failed=retry_failed)
 
 
 def open_workspace(
@@ -83,22 +73,15 @@ def open_workspace(
     from orchestrator.store import Store
 
     settings = run_settings(store, data_root, catalog, threads, device, cuda_graphs)
-    root = Path(settings.data_root) if settings.data_root else None
-    loaded = load_catalog(catalog or ())
-    opened = Store(settings.store_url)
-    parsed = load_grid(
-        grid,
-        loaded,
-        only=only or (),
-        set_=overrides or (),
-        limit=limit,
-        data_root=root,
-        gain_of=partial(source_gain, opened),
-    )
-    _check_store_place(parsed, opened, root)
-    given = tuple(overrides or ())
-    earlier = _earlier_grid(grid, loaded, root, earlier_runs(opened, parsed.name, given))
-    return Workspace(parsed, loaded, opened, settings, root, given, earlier)
+    loaded, opened, given = load_catalog(catalog or ()), Store(store), tuple(overrides or ())
+    load = partial(load_grid, grid, loaded, data_root=settings.data_folder)
+    parsed = load(only=only or (), set_=given, limit=limit, gain_of=partial(source_gain, opened))
+    _check_store_place(parsed, opened, settings.data_folder)
+    whole = parsed
+    for earlier in earlier_runs(opened, parsed.name, given):
+        with suppress(UserError):  # a dataset that the catalog does not have any more
+            whole = whole.including(load(set_=earlier))
+    return Workspace(parsed, loaded, opened, settings, given, whole)
 
 
 def _check_store_place(grid: Grid, store: Store, root: Path | None) -> None:
@@ -118,12 +101,8 @@ def _check_store_place(grid: Grid, store: Store, root: Path | None) -> None:
 def remember_run(store: Store, grid: str, overrides: Sequence[str]) -> None:
     """Note in the store on which datasets a grid was run, if ``--set datasets=`` or ``--set domains=`` names them."""
     if _chosen_data(overrides):
-        earlier = earlier_runs(store, grid, overrides)
-        store.files.write(_runs_file(grid), json.dumps([*earlier, list(overrides)], indent=1).encode())
-
-
-def _runs_file(grid: str) -> str:
-    return f"grids/{grid}.json"
+        runs = [*earlier_runs(store, grid, overrides), list(overrides)]
+        store.files.write(f"grids/{grid}.json", json.dumps(runs, indent=1).encode())
 
 
 def _chosen_data(overrides: Sequence[str]) -> list[str]:
@@ -134,22 +113,8 @@ def _chosen_data(overrides: Sequence[str]) -> list[str]:
 def earlier_runs(store: Store, grid: str, overrides: Sequence[str] = ()) -> list[list[str]]:
     """The values of ``--set`` of earlier runs of a grid on other datasets than those of ``overrides``."""
     try:
-        stored = json.loads(store.files.read(_runs_file(grid)))
+        stored = json.loads(store.files.read(f"grids/{grid}.json"))
         runs = [[str(option) for option in run] for run in stored]
     except (FileNotFoundError, ValueError, TypeError):
         return []
     return [run for run in runs if _chosen_data(run) != _chosen_data(overrides)]
-
-
-def _earlier_grid(name: str, catalog: Catalog, root: Path | None, runs: Sequence[Sequence[str]]) -> Grid | None:
-    """The cells of earlier runs in one grid; without those of datasets that the catalog does not have any more."""
-    from orchestrator.grid import load_grid
-
-    found: Grid | None = None
-    for overrides in runs:
-        try:
-            one = load_grid(name, catalog, set_=overrides, data_root=root)
-        except UserError:
-            continue
-        found = one if found is None else one.including(found)
-    return found
