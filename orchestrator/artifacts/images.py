@@ -106,7 +106,7 @@ class Images(ArtifactSpec):
             images=len(part),
             excluded=len(excluded_images(entry, loaded.data_root)),  # of both splits
             smallest_class=int(np.bincount(part.labels, minlength=len(raw.class_names)).min()),
-            split=manifest.as_dict(),
+            split=manifest.model_dump(),
             differs=manifest.differs(entry),
         )
 

@@ -96,9 +96,9 @@ def prepare(
         if record is None:
             print_line(f"{job.entry.name} is there: another command prepared it meanwhile")
             continue
-        counts = ", ".join(f"{count} {part}" for part, count in record.manifest["counts"].items())
+        counts = ", ".join(f"{count} {part}" for part, count in record.manifest.counts.items())
         size = human_bytes(record.bytes)
-        print_line(f"{job.entry.name} is there: {record.manifest['classes']} classes, {counts}, {size}")
+        print_line(f"{job.entry.name} is there: {record.manifest.classes} classes, {counts}, {size}")
         for line in record.differs:
             print_line(f"  differs from the catalog: {line}")
     if found.by_hand:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from orchestrator.catalog import DatasetEntry, load_catalog
 from orchestrator.catalog.edit import add_entries, replace_section
@@ -32,12 +32,10 @@ class DatasetOptions:
     """What the user says about the dataset. Everything else is read from the images.
 
     Attributes:
-        name: its key; ``None`` takes the folder's name.
-        title: its name in tables; ``None`` takes the folder's name.
+        name, title: its key, and its name in tables; ``None`` takes the folder's name.
         domain: the domain it belongs to; added to the catalog if it is new.
         templates: prompts with ``{}``; the set ``plain`` if empty.
         mirrorable: whether a mirrored image keeps its class.
-        licence: the licence of the images.
         exclude_broken: list unreadable images as excluded and use the rest.
         replace: the dataset is in the user's catalog file already; its images are accepted as they are now.
         tested: whether the test images are the user's. If not, they are copies of training images, and only the
@@ -55,15 +53,8 @@ class DatasetOptions:
     tested: bool = True
 
 
-@dataclass(frozen=True)
-class Added:
-    """What ``data add`` added.
-
-    Attributes:
-        entry: the new entry of the catalog file.
-        data_root: the folder to pass as ``--data-root``.
-        notes: remarks for the user.
-    """
+class Added(NamedTuple):
+    """What ``data add`` added: the entry, the folder to pass as ``--data-root``, and remarks for the user."""
 
     entry: DatasetEntry
     data_root: Path
@@ -76,16 +67,12 @@ def add_dataset(
     options: DatasetOptions,
     advance: Callable[[int, int], None] = lambda done, of: None,
 ) -> Added:
-    """Check a folder or table of images and add its entry to the catalog file.
+    """Check a folder or table of images and add its entry to the last catalog file, which may be new.
 
-    Args:
-        path: a folder of images, or a table of them.
-        catalog_files: the user's catalog files; the entry goes into the last one, which may be new.
-        advance: called with the number of decoded images and the total.
+    ``advance`` is called with the number of decoded images and the total.
 
-    Raises:
-        UserError: the layout, the names or the images are unusable. Nothing is written then, except the list of
-            excluded images if the user asked for it.
+    Raises ``UserError`` if the layout, the names or the images are unusable. Nothing is written then, except the list
+    of excluded images if the user asked for it.
     """
     layout = find_layout(path)
     words = class_words(layout.names)

@@ -9,9 +9,10 @@ import contextlib
 import hashlib
 import json
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,10 +53,8 @@ def record_checksums(entry: DatasetEntry, data_root: Path) -> None:
 def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str) -> UserError | None:
     """``None`` if a folder or table of images is as it was added, or is not here; else an error that names changes.
 
-    Without a record, the numbers of classes and images are compared with the catalog entry.
-
-    Args:
-        catalog_file: the file of the entry, for the command that the error gives.
+    Without a record, the numbers of classes and images are compared with the catalog entry. The error gives a command
+    with ``catalog_file``, the file of the entry.
     """
     if not entry.is_own or missing_data(entry, data_root) is not None:
         return None
@@ -66,18 +65,15 @@ def changed_data(entry: DatasetEntry, data_root: Path | None, catalog_file: str)
     if not found:
         return None
     lines = "\n  ".join(found)
-    words = ["data", "add", str(added_path(entry, data_root)), "--name", entry.name, "--catalog", catalog_file]
+    path = dataset_folder(entry, data_root)
+    if isinstance(entry.route, ManifestRoute):
+        path /= entry.route.file
+    words = ["data", "add", str(path), "--name", entry.name, "--catalog", catalog_file]
     words += ["--replace", *(["--exclude-broken"] if _UNDECODABLE in lines else [])]
     return UserError(
         f"the images of dataset {entry.name} are not those of its catalog entry:\n  {lines}",
         hint=f"put the images back, or accept them as they are: {shlex.join(['python', '-m', 'orchestrator', *words])}",
     )
-
-
-def added_path(entry: DatasetEntry, data_root: Path | None) -> Path:
-    """The folder or table that ``data add`` was given for a dataset."""
-    folder = dataset_folder(entry, data_root)
-    return folder / entry.route.file if isinstance(entry.route, ManifestRoute) else folder
 
 
 def changes(entry: DatasetEntry, data_root: Path | None) -> list[str]:
@@ -145,22 +141,21 @@ def _digest(path: Path) -> str:
 def _class_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile]) -> list[str]:
     """Classes that were removed, added or renamed; a renamed class has the same image files."""
     old, new = _digests_by_class(before), _digests_by_class(now)
-    gone, added = [name for name in old if name not in new], [name for name in new if name not in old]
+    gone = {name: digests for name, digests in old.items() if name not in new}
+    added = {name: digests for name, digests in new.items() if name not in old}
     lines = []
-    for name in list(gone):
-        other = next((other for other in added if new[other] == old[name]), None)
-        if other is not None:
+    for name, other in product(list(gone), list(added)):
+        if name in gone and other in added and gone[name] == added[other]:
             lines.append(f"class {name!r} is called {other!r} now")
-            gone.remove(name)
-            added.remove(other)
-    lines += [f"class {name!r} is not there any more ({sum(old[name].values())} images)" for name in gone]
-    return lines + [f"class {name!r} was added ({sum(new[name].values())} images)" for name in added]
+            del gone[name], added[other]
+    lines += [f"class {name!r} is not there any more ({digests.total()} images)" for name, digests in gone.items()]
+    return lines + [f"class {name!r} was added ({digests.total()} images)" for name, digests in added.items()]
 
 
 def _digests_by_class(images: Mapping[str, ImageFile]) -> dict[str, Counter[str]]:
-    found: dict[str, Counter[str]] = {}
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for image in images.values():
-        found.setdefault(image.label, Counter())[image.digest] += 1
+        found[image.label][image.digest] += 1
     return found
 
 
@@ -185,13 +180,13 @@ def _file_changes(before: Mapping[str, ImageFile], now: Mapping[str, ImageFile],
 def _unreadable(raw: RawDataset, paths: set[str]) -> list[str]:
     """The images among ``paths`` that cannot be decoded, and why."""
     lines = []
-    for part in raw.parts.values():
-        for index in range(len(part)):
-            if part.origin(index) in paths:
-                try:
-                    to_rgb_or_grey(part.read(index))
-                except UNREADABLE as error:
-                    lines.append(f"{part.origin(index)} {_UNDECODABLE}: {why_unreadable(error)}")
+    images = ((part, index) for part in raw.parts.values() for index in range(len(part)))
+    for part, index in images:
+        if part.origin(index) in paths:
+            try:
+                to_rgb_or_grey(part.read(index))
+            except UNREADABLE as error:
+                lines.append(f"{part.origin(index)} {_UNDECODABLE}: {why_unreadable(error)}")
     return lines
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -43,13 +43,10 @@ class Part:
         )
 
 
-@dataclass(frozen=True)
-class RouteContents:
-    """What a route's reader returns.
+class RouteContents(NamedTuple):
+    """What a route's reader returns: the data's own class names in label order, and the parts by name.
 
-    Attributes:
-        names: class names in the data, in label order (folder names, or a list in a file).
-        parts: ``train`` and ``test``, or one part ``all`` that a split recipe divides.
+    The parts are ``train`` and ``test``, or one part ``all`` that a split recipe divides.
     """
 
     names: Sequence[str]

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -38,13 +39,7 @@ NOT_WRITABLE = {
 
 @dataclass(frozen=True)
 class FetchJob:
-    """A dataset that is to be fetched.
-
-    Attributes:
-        entry: its catalog entry.
-        size: bytes to fetch, ``None`` if unknown.
-        begun: bytes that an earlier attempt has fetched.
-    """
+    """A dataset to fetch: the bytes to fetch, if known, and those that an earlier attempt has fetched."""
 
     entry: DatasetEntry
     size: int | None
@@ -57,18 +52,16 @@ class FetchJob:
 
     @property
     def line(self) -> str:
-        """One line: the size, the origin and the licence."""
+        """The size, the origin and the licence."""
         size = human_bytes(self.size) if self.size is not None else "size unknown"
         begun = f" ({human_bytes(self.begun)} already fetched)" if self.begun else ""
         gated = f"\n  before that: {self.entry.gated}" if self.entry.gated else ""
-        return (
-            f"{self.entry.name}: {size}{begun} from {image_origin(self.entry)}\n  licence: {self.entry.licence}{gated}"
-        )
+        found = f"{self.entry.name}: {size}{begun} from {image_origin(self.entry)}"
+        return f"{found}\n  licence: {self.entry.licence}{gated}"
 
 
-@dataclass(frozen=True)
-class Preparation:
-    """The datasets of a ``prepare`` command: those that are there, to fetch, and to fetch by hand."""
+class Preparation(NamedTuple):
+    """The datasets of a ``prepare`` command: a line for each one that is there, those to fetch, and by hand."""
 
     there: tuple[str, ...]
     jobs: tuple[FetchJob, ...]
@@ -120,9 +113,8 @@ def check_space(jobs: Sequence[FetchJob], data_root: Path) -> str:
 def prepare_one(entry: DatasetEntry, data_root: Path, console: Console) -> Record | None:
     """Fetch, open, count and rename one dataset; ``None`` if another process prepared it meanwhile.
 
-    Raises:
-        UserError: another process is preparing it, its files cannot be fetched or read, or the data root cannot be
-            written to.
+    Raises ``UserError`` if another process is preparing it, its files cannot be fetched or read, or the data root
+    cannot be written to.
     """
     try:
         with dataset_lock(entry.name, data_root):
@@ -159,7 +151,7 @@ def _fill(entry: DatasetEntry, data_root: Path, console: Console) -> Record:
         revision=filled.revision,
         files=dict(sorted(filled.files.items())),
         bytes=bytes_in(staging.folder),
-        manifest=manifest.as_dict(),
+        manifest=manifest,
         differs=tuple(manifest.differs(entry)),
     )
     (staging.folder / RECORD).write_text(record.model_dump_json(indent=1), encoding="utf-8")

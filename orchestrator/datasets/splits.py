@@ -12,10 +12,11 @@ Shape legend: N images of a dataset.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from orchestrator.catalog.validation import StrictModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,16 +27,10 @@ if TYPE_CHECKING:
 PUBLISHED_VALIDATION_CAP = 5000
 
 
-@dataclass(frozen=True)
-class SplitManifest:
-    """The parts of a dataset, with counts and checksums.
+class SplitManifest(StrictModel):
+    """The parts of a dataset: its classes, and the images and the checksum of each part.
 
-    Attributes:
-        dataset: key in the catalog.
-        recipe: what made the parts.
-        classes: how many classes the data has.
-        counts: images per part.
-        sha256: per part, the checksum of its images' positions and labels: equal checksums mean equal splits.
+    A checksum is that of the images' positions and labels: equal checksums mean equal splits.
     """
 
     dataset: str
@@ -43,10 +38,6 @@ class SplitManifest:
     classes: int
     counts: dict[str, int]
     sha256: dict[str, str]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The manifest as plain JSON types."""
-        return asdict(self)
 
     def differs(self, entry: DatasetEntry) -> list[str]:
         """Differences in class count and sizes from the catalog entry; empty if they agree."""
@@ -58,11 +49,11 @@ class SplitManifest:
 def split_manifest(entry: DatasetEntry, raw: RawDataset) -> SplitManifest:
     """The manifest of an opened dataset."""
     return SplitManifest(
-        entry.name,
-        entry.splits.recipe,
-        len(raw.class_names),
-        {name: len(part) for name, part in raw.parts.items()},
-        {name: _checksum(part.indices, part.labels) for name, part in raw.parts.items()},
+        dataset=entry.name,
+        recipe=entry.splits.recipe,
+        classes=len(raw.class_names),
+        counts={name: len(part) for name, part in raw.parts.items()},
+        sha256={name: _checksum(part.indices, part.labels) for name, part in raw.parts.items()},
     )
 
 

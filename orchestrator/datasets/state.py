@@ -6,10 +6,11 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from orchestrator.catalog import DatasetEntry, dataset_folder, missing_data, partial_folder
 from orchestrator.catalog.validation import StrictModel
+from orchestrator.datasets.splits import SplitManifest
 from orchestrator.util.errors import UserError, one_line
 from orchestrator.util.locks import LockHeld, file_lock
 
@@ -26,13 +27,10 @@ class Record(StrictModel):
     """What ``data prepare`` records about a dataset.
 
     Attributes:
-        dataset: its key.
         date: when it was fetched, ISO 8601 in UTC.
-        origin: where its files came from.
         revision: the commit of a repository, else ``None``.
         files: name of each fetched file -> its checksum.
         bytes: on disk.
-        manifest: classes, counts and checksums of the parts (:class:`SplitManifest`).
         differs: differences from the catalog.
     """
 
@@ -42,7 +40,7 @@ class Record(StrictModel):
     revision: str | None
     files: dict[str, str]
     bytes: int
-    manifest: dict[str, Any]
+    manifest: SplitManifest
     differs: tuple[str, ...]
 
 

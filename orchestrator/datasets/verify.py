@@ -35,8 +35,7 @@ class ImageCheck(NamedTuple):
     rotated: bool = False
 
 
-@dataclass(frozen=True)
-class Broken:
+class Broken(NamedTuple):
     """An image that cannot be decoded: its part, its location, its class, and the reason."""
 
     part: str
@@ -50,8 +49,6 @@ class Verified:
     """What ``data verify`` found in a dataset.
 
     Attributes:
-        entry: its catalog entry.
-        raw: the opened dataset.
         broken: images that cannot be decoded.
         duplicates: test images with the same pixels as a training image: (test origin, train origin).
         rotated: images whose EXIF orientation asks for a rotation.
@@ -94,11 +91,9 @@ def verify_dataset(
     *,
     parts: Sequence[str] = ("train", "test"),
 ) -> Verified:
-    """Open a dataset and decode its images.
+    """Open a dataset and decode the images of its ``parts``.
 
-    Args:
-        advance: called with the number of decoded images and the total.
-        parts: the parts to decode.
+    ``advance`` is called with the number of decoded images and the total.
 
     Raises ``UserError`` when it is missing or cannot be opened.
     """

@@ -45,28 +45,6 @@ class _Member(tarfile.TarInfo):
             raise tarfile.ReadError(f"it ends early ({error})") from None
 
 
-class _Budget:
-    """Limits the unpacked bytes by the archive's size and by the free disk space."""
-
-    def __init__(self, archive: Path, folder: Path) -> None:
-        self._archive, self._folder = archive, folder
-        self._left = max(MAX_GROWTH * archive.stat().st_size, ALWAYS_ALLOWED)
-
-    def spend(self, size: int, member: str) -> None:
-        """Count ``size`` more bytes. Raises ``UserError`` when they are too many."""
-        self._left -= size
-        if self._left < 0:
-            why = f"it unpacks to more than {MAX_GROWTH} times its size, as a zip bomb does"
-            raise _refused(self._archive, member, why)
-        free = shutil.disk_usage(self._folder).free
-        if size + SPACE_KEPT > free:
-            raise UserError(
-                f"the disk has {human_bytes(free)} left, too little for {member} ({human_bytes(size)})",
-                where=str(self._folder),
-                hint="free some space and run the same command again; what was downloaded is kept",
-            )
-
-
 def unpack(archive: Path, folder: Path) -> None:
     """Unpack ``archive`` into ``folder``, which is created.
 
@@ -75,9 +53,12 @@ def unpack(archive: Path, folder: Path) -> None:
             says. Files written before that stay in ``folder``; the caller removes them.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    unpacking = _Unpacking(archive, folder)
     try:
-        unpack_kind = _unpack_zip if zipfile.is_zipfile(archive) else _unpack_tar
-        unpack_kind(archive, folder, _Budget(archive, folder))
+        if zipfile.is_zipfile(archive):
+            unpacking.unpack_zip()
+        else:
+            unpacking.unpack_tar()
     except DAMAGED as error:
         raise UserError(
             f"{archive.name} is damaged, truncated or no archive: {error}",
@@ -86,51 +67,63 @@ def unpack(archive: Path, folder: Path) -> None:
         ) from None
 
 
-def _unpack_tar(archive: Path, folder: Path, budget: _Budget) -> None:
-    """One pass over the stream, so that a compressed archive is decompressed once."""
-    with tarfile.open(archive, "r|*", tarinfo=_Member) as stream:
-        for member in stream:
-            _check_path(archive, folder, member.name)
-            budget.spend(member.size if member.isreg() else 0, member.name)
-            try:
-                stream.extract(member, folder, filter="data")
-            except tarfile.FilterError as error:
-                raise _refused(archive, member.name, str(error)) from None
+class _Unpacking:
+    """One archive, the folder that it is unpacked into, and the bytes that it may still take there."""
 
+    def __init__(self, archive: Path, folder: Path) -> None:
+        self.archive, self.folder = archive, folder
+        self.left = max(MAX_GROWTH * archive.stat().st_size, ALWAYS_ALLOWED)
 
-def _unpack_zip(archive: Path, folder: Path, budget: _Budget) -> None:
-    with zipfile.ZipFile(archive) as opened:
-        for member in opened.infolist():
-            kind = stat.S_IFMT(member.external_attr >> 16)
-            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise _refused(archive, member.filename, "it is a link or a device")
-            if member.flag_bits & 1:
-                raise _refused(archive, member.filename, "it is encrypted")
-            target = _check_path(archive, folder, member.filename)
-            if member.is_dir():
-                target.mkdir(parents=True, exist_ok=True)
-                continue
-            budget.spend(member.file_size, member.filename)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with opened.open(member) as source, open(target, "wb") as sink:  # never more than file_size bytes
-                shutil.copyfileobj(source, sink, CHUNK)
+    def unpack_tar(self) -> None:
+        """One pass over the stream, so that a compressed archive is decompressed once."""
+        with tarfile.open(self.archive, "r|*", tarinfo=_Member) as stream:
+            for member in stream:
+                self.place(member.name, member.size if member.isreg() else 0)
+                try:
+                    stream.extract(member, self.folder, filter="data")
+                except tarfile.FilterError as error:
+                    raise self.refused(member.name, str(error)) from None
 
+    def unpack_zip(self) -> None:
+        """Every file of a zip archive."""
+        with zipfile.ZipFile(self.archive) as opened:
+            for member in opened.infolist():
+                if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                    raise self.refused(member.filename, "it is a link or a device")
+                if member.flag_bits & 1:
+                    raise self.refused(member.filename, "it is encrypted")
+                target = self.place(member.filename, member.file_size)
+                if member.is_dir():
+                    target.mkdir(parents=True, exist_ok=True)
+                    continue
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with opened.open(member) as source, open(target, "wb") as sink:  # never more than file_size bytes
+                    shutil.copyfileobj(source, sink, CHUNK)
 
-def _check_path(archive: Path, folder: Path, name: str) -> Path:
-    """Where a member goes. Raises ``UserError`` for a path that leaves ``folder`` or passes through a link."""
-    plain = name.replace("\\", "/")
-    path = PurePosixPath(plain)
-    if path.is_absolute() or ".." in path.parts or (plain[1:2] == ":" and plain[:1].isalpha()):
-        raise _refused(archive, name, "its path leaves the folder")
-    target = folder / path
-    if any(step.is_symlink() for step in (target, *target.parents) if step.is_relative_to(folder) and step != folder):
-        raise _refused(archive, name, "its path passes through a link")
-    return target
+    def place(self, name: str, size: int) -> Path:
+        """Where a member of ``size`` bytes goes. Raises ``UserError`` for an unsafe path, and for too many bytes."""
+        plain = name.replace("\\", "/")
+        path = PurePosixPath(plain)
+        if path.is_absolute() or ".." in path.parts or (plain[1:2] == ":" and plain[:1].isalpha()):
+            raise self.refused(name, "its path leaves the folder")
+        if any((self.folder / step).is_symlink() for step in (path, *path.parents[:-1])):
+            raise self.refused(name, "its path passes through a link")
+        self.left -= size
+        if self.left < 0:
+            raise self.refused(name, f"it unpacks to more than {MAX_GROWTH} times its size, as a zip bomb does")
+        free = shutil.disk_usage(self.folder).free
+        if size + SPACE_KEPT > free:
+            raise UserError(
+                f"the disk has {human_bytes(free)} left, too little for {name} ({human_bytes(size)})",
+                where=str(self.folder),
+                hint="free some space and run the same command again; what was downloaded is kept",
+            )
+        return self.folder / path
 
-
-def _refused(archive: Path, member: str, why: str) -> UserError:
-    return UserError(
-        f"{archive.name} is refused because of its member {member!r}: {why}",
-        where=str(archive),
-        hint="nothing of it is used; get the archive from a source you trust",
-    )
+    def refused(self, member: str, why: str) -> UserError:
+        """The error that an archive is not unpacked because of one member."""
+        return UserError(
+            f"{self.archive.name} is refused because of its member {member!r}: {why}",
+            where=str(self.archive),
+            hint="nothing of it is used; get the archive from a source you trust",
+        )

@@ -70,7 +70,7 @@ def test_an_archive_becomes_a_dataset_with_a_record(tmp_path: Path, pack: Any) -
     assert record == read_record(entry, tmp_path)
     assert record is not None
     assert record.files == {"pets.archive": f"sha256:{hashlib.sha256(body).hexdigest()}"}
-    assert record.manifest["counts"] == {"train": 8, "test": 2}
+    assert record.manifest.counts == {"train": 8, "test": 2}
     assert record.differs == ()
     (line,) = plan_preparation([entry], tmp_path).there
     assert "pets is there" in line
@@ -341,7 +341,7 @@ def test_datasets_of_torchvision_resume_and_keep_complete_files(
         record = prepare_one(entry, tmp_path, QUIET)
         assert sum(server.sent) == sum(sizes)
     assert record is not None
-    assert record.manifest["counts"] == {"train": 20, "test": 20}
+    assert record.manifest.counts == {"train": 20, "test": 20}
     assert len(record.files) == 4
     assert open_dataset(entry, tmp_path).test.read(3).size == (28, 28)
 

@@ -60,7 +60,7 @@ def test_different_splits_have_different_manifests(tmp_path: Path) -> None:
     assert (manifest.dataset, manifest.recipe, manifest.classes) == ("rsscn7", "published", 7)
     assert manifest.counts == {"train": 26, "test": 7}
     assert manifest == split_manifest(entry, open_dataset(entry, tmp_path))
-    assert manifest.as_dict()["sha256"] == manifest.sha256
+    assert manifest.model_dump()["sha256"] == manifest.sha256
     assert manifest.differs(entry) == ["train: catalog 2016, data 26", "test: catalog 560, data 7"]
 
     other = entry.model_copy(update={"splits": entry.splits.model_copy(update={"recipe": "eighty_twenty"})})
