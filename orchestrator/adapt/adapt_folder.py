@@ -30,8 +30,8 @@ from orchestrator.artifacts.required import configured_method
 from orchestrator.artifacts.text_limits import text_limit
 from orchestrator.catalog import load_catalog
 from orchestrator.catalog.edit import replace_section
+from orchestrator.catalog.load_backbone import fetch_weights
 from orchestrator.catalog.location import display_path
-from orchestrator.catalog.weights import fetch_weights
 from orchestrator.cells.evaluation import evaluate
 from orchestrator.cells.task import make_task
 from orchestrator.core.text_limit import TextLimit

@@ -48,10 +48,8 @@ def _missing_folders(entry: DatasetEntry, route: FolderRoute, folder: Path) -> U
     """What a folder dataset lacks: ``train/`` and ``test/`` or, for other recipes, ``all/`` or class folders."""
     official = entry.splits.recipe == "official"
     wanted = ("train", "test") if official else ("all",)
-    if folder.is_dir():
-        absent = [name for name in wanted if not (folder / name).is_dir()]
-        if not absent or (not official and _holds_class_folders(folder)):
-            return None
+    if all((folder / name).is_dir() for name in wanted) or (not official and _holds_class_folders(folder)):
+        return None
     needed = " and ".join(f"{folder / name}/" for name in wanted)
     hint = f"point --data-root (or {DATA_VARIABLE}) to the folder that holds {route.folder}/"
     if entry.source:
@@ -61,8 +59,8 @@ def _missing_folders(entry: DatasetEntry, route: FolderRoute, folder: Path) -> U
 
 def _holds_class_folders(folder: Path) -> bool:
     """Whether a folder has sub-folders that can be classes: neither hidden nor named like a split."""
-    splits = ("train", "test", "all")
-    return any(p.is_dir() and not p.name.startswith(".") and p.name not in splits for p in folder.iterdir())
+    found = folder.iterdir() if folder.is_dir() else ()
+    return any(path.is_dir() and path.name[0] != "." and path.name not in ("train", "test", "all") for path in found)
 
 
 def missing_weights(entry: BackboneEntry) -> UserError | None:

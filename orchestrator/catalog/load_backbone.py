@@ -1,4 +1,7 @@
-"""Loads a catalog entry as a frozen CLIP, from files on this machine only, and checks its activation and sizes."""
+"""Fetches the pre-trained weights of a backbone before any work, and loads a backbone as a frozen CLIP.
+
+Loading checks the activation and the sizes. It reads files on this machine only: cells never use the network.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,48 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
 from orchestrator.catalog import BackboneEntry, missing_weights
 from orchestrator.catalog.references import architecture_path, weights_path
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, shorten
 
 if TYPE_CHECKING:
     from bolt.clip.backbone import Backbone
     from bolt.clip.tower_shape import TowerShape
+
+
+def fetch_weights(entry: BackboneEntry, console: Console, *, where: str = "", instead: str = "") -> None:
+    """Fetch the pre-trained weights that open_clip lists for a backbone, unless they are in its cache.
+
+    Args:
+        console: shows that weights are being fetched.
+        where: the option or file that names the backbone, for the error.
+        instead: what the user can do without these weights, for the error.
+
+    Raises ``UserError`` with what to do if they cannot be fetched, or if a file of the catalog's entry does not exist.
+    """
+    if absent := missing_weights(entry):
+        raise absent
+    if entry.weights.pretrained is None:
+        return
+    import open_clip
+
+    config = open_clip.get_pretrained_cfg(entry.architecture, entry.weights.pretrained)
+    try:
+        # the hub warns of each of its twelve attempts on a machine without a network
+        with console.status(f"fetching the weights of {entry.name}"), _log_level("huggingface_hub", logging.ERROR):
+            open_clip.download_pretrained(config)
+    except Exception as error:  # the hub, HTTP libraries and open_clip raise many kinds
+        reason = shorten(" ".join(str(_first_cause(error)).split()) or type(error).__name__)
+        offline = "; HF_HUB_OFFLINE is set" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
+        raise UserError(
+            f"the weights {entry.weights.pretrained} of backbone {entry.name} cannot be fetched: {reason}{offline}",
+            where=where,
+            hint="run the command once where the network reaches huggingface.co, or copy the cache of another machine "
+            "(~/.cache/huggingface, ~/.cache/clip)\n"
+            "  or add a file of weights: python -m orchestrator backbones add --help" + instead,
+        ) from None
 
 
 def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False) -> Backbone:
@@ -31,8 +69,7 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False) -
             the model's, or if its activation is neither that of the built model nor the one that open_clip lists for
             the weights. OpenAI's weights run with plain GELU without any error, several points worse.
     """
-    absent = missing_weights(entry)
-    if absent is not None:
+    if absent := missing_weights(entry):
         raise absent
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # cells fetch nothing: fail at once instead of waiting
     import open_clip
@@ -47,7 +84,8 @@ def load_backbone(entry: BackboneEntry, device: str, *, swapped: bool = False) -
         _check_tag(entry, architecture, entry.weights.pretrained)
     weights = str(weights_path(entry) or entry.weights.pretrained)
     try:
-        with _without_warnings():
+        # open_clip warns of random initialisation before it loads a local file; errors are raised as well
+        with _log_level(None, logging.CRITICAL), warnings.catch_warnings(action="ignore"):
             model = open_clip.create_model(
                 architecture, pretrained=weights, force_quick_gelu=entry.quick_gelu, device="cpu"
             )
@@ -111,13 +149,19 @@ def _loading_error(entry: BackboneEntry, architecture: str, reason: str) -> User
 
 
 @contextlib.contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Silence open_clip, which warns of random initialisation before it loads a local file."""
-    root = logging.getLogger()
-    level = root.level
-    root.setLevel(logging.CRITICAL)  # errors are raised as well
+def _log_level(logger: str | None, level: int) -> Iterator[None]:
+    """Keep a logger (``None``: the root) quiet below ``level`` during the block."""
+    found = logging.getLogger(logger)
+    before = found.level
+    found.setLevel(level)
     try:
-        with warnings.catch_warnings(action="ignore"):
-            yield
+        yield
     finally:
-        root.setLevel(level)
+        found.setLevel(before)
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """The error that the others were raised for: the connection's, not the hub's sentence about it."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from orchestrator.catalog.weights import fetch_weights
+from orchestrator.catalog.load_backbone import fetch_weights
 from orchestrator.cli.grid_runs import GridRuns
 from orchestrator.cli.workspace import Workspace, remember_run
 from orchestrator.core.events import CellEvent

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from orchestrator.datasets.opening import check_distinct
-from orchestrator.datasets.routes.class_folders import class_folders, is_image
+from orchestrator.datasets.routes.class_folders import class_folders, is_image, refuse_untested
 from orchestrator.datasets.routes.manifest import paths_and_labels, read_table
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import pluralize
@@ -24,13 +24,16 @@ COLUMNS = {
 }
 """Accepted column names of a table; the first that exists is used."""
 
+_FOREIGN_BYTES = re.compile("[\ud800-\udfff]")
+"""Lone surrogates, by which Python represents the bytes of a file name that are not UTF-8."""
+
 
 class Layout(NamedTuple):
     """The layout of a folder or table of images.
 
     Attributes:
         data_root: the folder to pass as ``--data-root``.
-        route, recipe: the route and the split recipe of the catalog entry.
+        route, recipe: of the catalog entry.
         names: class names in the data.
         notes: remarks about files that are not used.
     """
@@ -45,9 +48,8 @@ class Layout(NamedTuple):
 def find_layout(path: Path) -> Layout:
     """Find out how a folder of images, or a table of them, is laid out.
 
-    Raises:
-        UserError: the path does not exist, it has no class folders, a part is missing, a class folder is empty, or
-            there are fewer than two classes.
+    Raises ``UserError`` if the path does not exist, it has no class folders, a part is missing, a class folder is
+    empty, or there are fewer than two classes.
     """
     path = path.expanduser().absolute()
     if path.is_file():
@@ -56,10 +58,8 @@ def find_layout(path: Path) -> Layout:
         layout = _of_folder(path)
     else:
         raise UserError(f"there is no {path}", hint="give a folder of images, or a .csv or .parquet table of them")
-    if unreadable := [name for name in layout.names if not _is_text(name)]:
-        raise UserError(
-            f"the name of the class folder {unreadable[0]!a} is not UTF-8", where=str(path), hint="rename it"
-        )
+    if foreign := next(filter(_FOREIGN_BYTES.search, layout.names), None):
+        raise UserError(f"the name of the class folder {foreign!a} is not UTF-8", where=str(path), hint="rename it")
     if len(layout.names) < 2:
         raise UserError(
             f"there is only one class, {layout.names[0]!r}; classification needs at least two",
@@ -69,23 +69,13 @@ def find_layout(path: Path) -> Layout:
     return layout
 
 
-def _is_text(name: str) -> bool:
-    """Whether a file name is UTF-8. Python represents other bytes by lone surrogates."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def refuse_folder_of_datasets(folder: Path, command: str = "data add") -> None:
     """Raises ``UserError`` if the folders in a folder are datasets with ``train/`` or ``test/``, not classes.
 
     ``command``: what the error advises for each dataset.
     """
-    datasets = [
-        path for path in class_folders(folder) if any(holds_class_folders(path / part) for part in ("train", "test"))
-    ]
+    inner = class_folders(folder)
+    datasets = [path for path in inner if holds_class_folders(path / "train") or holds_class_folders(path / "test")]
     if datasets:
         raise UserError(
             f"{datasets[0].name}/ has train/ or test/ in it: this looks like a folder of datasets, not of classes",
@@ -117,12 +107,7 @@ def _of_folder(folder: Path) -> Layout:
         loose = sum(is_image(path) for path in folder.iterdir() if path.is_file())
         found = f"it holds {loose} images and no class folders" if loose else "it holds no class folders"
         raise UserError(found, where=str(folder), hint="put the images of each class into a folder of its own")
-    if lacking := sorted(set(names[0]) - set(names[-1])):
-        raise UserError(
-            f"class folder {lacking[0]!r} is in train/ but not in test/",
-            where=str(folder),
-            hint="every class needs images to learn from and images to be tested on",
-        )
+    refuse_untested(names[0], names[-1], folder)
     nested = [path for path in class_folders(roots[0]) if len(class_folders(path)) > 1 and not any(_images_in(path))]
     unused = [path.name for path in class_folders(folder) if used and path.name not in used]
     notes = [f"{name}/ is not used" for name in unused]

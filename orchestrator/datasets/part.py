@@ -13,6 +13,8 @@ from PIL import Image
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from orchestrator.catalog import DatasetEntry
+
 
 @dataclass(frozen=True)
 class Part:
@@ -70,6 +72,11 @@ class RawDataset:
         """The number of images of each class in a part, in label order."""
         sizes: list[int] = np.bincount(self.parts[part].labels, minlength=len(self.class_names)).tolist()
         return sizes
+
+
+def again(entry: DatasetEntry) -> str:
+    """The hint that damaged files can be fetched again."""
+    return f"get it again: python -m orchestrator data prepare {entry.name}"
 
 
 def make_part(labels: Sequence[int] | NDArray[np.int64], read: Callable[[int], Image.Image],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -57,9 +57,18 @@ def read_class_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
     if entry.splits.recipe != "official":
         return _contents({"all": find_class_folders(folder)}, folder)
     found = {split: find_class_folders(folder / split) for split in ("train", "test")}
-    if lacking := sorted(found["train"].keys() - found["test"].keys()):
-        raise UserError(f"class folder {lacking[0]!r} is in train/ but not in test/", where=str(folder))
+    refuse_untested(found["train"], found["test"], folder)
     return _contents(found, folder)
+
+
+def refuse_untested(train: Collection[str], test: Collection[str], folder: Path) -> None:
+    """Raise ``UserError`` if a class of the training part is not in the test part."""
+    if lacking := sorted(set(train) - set(test)):
+        raise UserError(
+            f"class folder {lacking[0]!r} is in train/ but not in test/",
+            where=str(folder),
+            hint="every class needs images to learn from and images to be tested on",
+        )
 
 
 def _contents(found: Mapping[str, ImagesOfClass], folder: Path) -> RouteContents:
@@ -80,8 +89,7 @@ def read_wnid_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
     """Folders named by WordNet ids, of all or some of ImageNet's 1,000 classes: one part ``test``, labels in 0..999."""
     index = {wnid: label for label, wnid in enumerate(wnids())}
     classes = find_class_folders(folder, re.compile(r"n\d{8}"))
-    unknown = [name for name in classes if name not in index]
-    if unknown:
+    if unknown := [name for name in classes if name not in index]:
         raise UserError(f"the folder {unknown[0]} is none of the 1,000 classes of ImageNet", where=str(folder))
     return RouteContents(list(index), {"test": _labelled(classes, index.__getitem__, folder)})
 
@@ -101,8 +109,7 @@ def wnids() -> tuple[str, ...]:
 def read_numbered_folders(entry: DatasetEntry, folder: Path) -> RouteContents:
     """Folders ``0``, ``1``, ... ``999``, whose number is the label: one part ``test``."""
     classes = find_class_folders(folder, re.compile(r"\d+"))
-    beyond = [name for name in classes if int(name) >= entry.classes]
-    if beyond:
+    if beyond := [name for name in classes if int(name) >= entry.classes]:
         raise UserError(f"the folder {beyond[0]} is no class; folders are 0 to {entry.classes - 1}", where=str(folder))
     ordered = {name: classes[name] for name in sorted(classes, key=int)}
     return RouteContents([str(label) for label in range(entry.classes)], {"test": _labelled(ordered, int, folder)})
@@ -123,8 +130,7 @@ def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> Image
         here = Path(place)
         if here == root or (name is not None and not name.fullmatch(here.name)):
             continue
-        held = sorted(here / file for file in files if is_image(Path(file)))
-        if held:
+        if held := sorted(here / file for file in files if is_image(Path(file))):
             images[here] = held
         elif not folders:
             empty.append(here)
@@ -132,23 +138,16 @@ def find_class_folders(root: Path, name: re.Pattern[str] | None = None) -> Image
         raise UserError("there are no class folders of images", where=str(root))
     some = next(iter(images))
     depth = len(some.parts)
-    for other in images:
-        if len(other.parts) != depth:
-            raise UserError(
-                f"{some.relative_to(root)} and {other.relative_to(root)} hold images; class folders need equal depth",
-                where=str(root),
-            )
-    without_images = [path for path in empty if len(path.parts) == depth]
-    if without_images:
+    if other := next((path for path in images if len(path.parts) != depth), None):
+        what = f"{some.relative_to(root)} and {other.relative_to(root)} hold images; class folders need equal depth"
+        raise UserError(what, where=str(root))
+    if without_images := [path for path in empty if len(path.parts) == depth]:
         raise UserError("the class folder holds no images", where=str(without_images[0]))
     ordered = sorted(images, key=lambda path: path.name)
     for first, second in pairwise(ordered):
         if first.name == second.name:
-            raise UserError(
-                f"{first.relative_to(root)} and {second.relative_to(root)} would be one class {first.name!r}",
-                where=str(root),
-                hint="rename one of them",
-            )
+            what = f"{first.relative_to(root)} and {second.relative_to(root)} would be one class {first.name!r}"
+            raise UserError(what, where=str(root), hint="rename one of them")
     return {path.name: images[path] for path in ordered}
 
 

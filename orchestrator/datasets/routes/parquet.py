@@ -21,7 +21,7 @@ from PIL import Image
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute, PartName
-from orchestrator.datasets.part import Part, RouteContents, make_part
+from orchestrator.datasets.part import Part, RouteContents, again, make_part
 from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _SHARD = re.compile(r"-(?P<number>\d+)-of-(?P<count>\d+)")
+
+COLUMNS = {"image": "image", "label": "label"}
+"""Names of the columns that a route does not name."""
 
 KEPT_BYTES = 256 * 1024**2
 """Encoded images kept per part; a row group is 100 to 1,000 of them."""
@@ -47,11 +50,9 @@ def read_parquet(entry: DatasetEntry, folder: Path) -> RouteContents:
     shards = {}
     for part in route.splits:
         try:
-            shards[part] = _Shards(
-                folder, shards_of(paths, route, part), route.columns["image"], route.columns["label"]
-            )
+            shards[part] = _Shards(folder, shards_of(paths, route, part), **{**COLUMNS, **route.columns})
         except UserError as error:
-            raise UserError(error.what, where=error.where or str(folder), hint=error.hint or _again(entry)) from None
+            raise UserError(error.what, where=error.where or str(folder), hint=error.hint or again(entry)) from None
     names = _class_names(entry, list(shards.values()), folder)
     return RouteContents(names, {part: found.part(names) for part, found in shards.items()})
 
@@ -61,10 +62,7 @@ def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> 
 
     A split's files are ``data/train-00000-of-00004.parquet`` or ``train.parquet``, with the configuration as a folder
     above where there are several, and ``<config>/train/0000.parquet`` on the branch that Hugging Face converts itself.
-    A route's ``files`` overrules this.
-
-    Raises:
-        UserError: there is none, or a numbered shard is missing.
+    A route's ``files`` overrules this. Raises ``UserError`` if there is none, or a numbered shard is missing.
     """
     given = route.files.get(part)
     split = route.splits[part]
@@ -76,24 +74,17 @@ def shards_of(paths: Iterable[str], route: HuggingFaceRoute, part: PartName) -> 
     )
     if not found:
         raise UserError(f"there is no parquet file of the split {split!r}" + (f" ({given})" if given else ""))
-    counted = [match for match in map(_SHARD.search, found) if match]
-    if counted:
+    if counted := [match for match in map(_SHARD.search, found) if match]:
         there = {int(match["number"]) for match in counted}
-        absent = sorted(set(range(max(int(match["count"]) for match in counted))) - there)
-        if absent:
-            raise UserError(
-                f"shard {absent[0]} of the split {split!r} is missing ({len(found)} of {counted[0]['count']} are there)"
-            )
+        if absent := sorted(set(range(max(int(match["count"]) for match in counted))) - there):
+            count = f"{len(found)} of {counted[0]['count']} are there"
+            raise UserError(f"shard {absent[0]} of the split {split!r} is missing ({count})")
     return found
 
 
 def _in_config(path: str, config: str | None) -> bool:
     """Whether a file belongs to the configuration: it is in a folder of that name, or no configuration is given."""
     return config is None or config in path.split("/")[:-1]
-
-
-def _again(entry: DatasetEntry) -> str:
-    return f"get it again: python -m orchestrator data prepare {entry.name}"
 
 
 def _class_names(entry: DatasetEntry, parts: Sequence[_Shards], folder: Path) -> list[str]:
@@ -128,12 +119,9 @@ class _Shards:
         for path in paths:
             try:
                 file = pq.ParquetFile(folder / path, memory_map=True)
-                absent = {image, label} - set(file.schema_arrow.names)
-                if absent:
-                    raise UserError(
-                        f"has no column {min(absent)!r}, only {', '.join(file.schema_arrow.names)}",
-                        where=str(folder / path),
-                    )
+                if absent := {image, label} - set(file.schema_arrow.names):
+                    what = f"has no column {min(absent)!r}, only {', '.join(file.schema_arrow.names)}"
+                    raise UserError(what, where=str(folder / path))
                 labels += file.read(columns=[label], use_threads=False).column(label).to_pylist()
             except (pa.ArrowException, OSError) as error:
                 raise UserError(f"cannot be read as parquet: {error}", where=str(folder / path)) from None
@@ -156,8 +144,7 @@ class _Shards:
         """The labelled images. Raises ``UserError`` for a label that has no name."""
         number = {name: label for label, name in enumerate(names)}
         labels = [number.get(value, -1) if isinstance(value, str) else int(value) for value in self.values]
-        beyond = [label for label in labels if not 0 <= label < len(names)]
-        if beyond:
+        if beyond := [label for label in labels if not 0 <= label < len(names)]:
             raise UserError(f"the label {beyond[0]} is outside 0 to {len(names) - 1}", where=self.paths[0])
         return make_part(labels, self.read, self.origin)
 

@@ -17,7 +17,7 @@ from PIL import Image
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import TorchvisionRoute
-from orchestrator.datasets.part import Part, RouteContents, concatenated, make_part
+from orchestrator.datasets.part import Part, RouteContents, again, concatenated, make_part
 from orchestrator.util.errors import UserError
 
 CHECKSUM = re.compile(r"[0-9a-f]{32}")
@@ -46,11 +46,8 @@ def read_torchvision(entry: DatasetEntry, folder: Path) -> RouteContents:
             try:
                 dataset = _open(reader, folder, arguments)
             except Exception as error:  # parsers raise many types for damaged files
-                raise UserError(
-                    f"torchvision's {route.dataset}({_shown(arguments)}) cannot be read: {error}",
-                    where=str(folder),
-                    hint=f"get it again: python -m orchestrator data prepare {entry.name}",
-                ) from error
+                what = f"torchvision's {route.dataset}({_shown(arguments)}) cannot be read: {error}"
+                raise UserError(what, where=str(folder), hint=again(entry)) from error
             found = _class_names(dataset)
             if found is not None and names not in (None, found):
                 raise UserError("its parts do not name the same classes", where=str(folder))
@@ -59,8 +56,7 @@ def read_torchvision(entry: DatasetEntry, folder: Path) -> RouteContents:
         parts[name] = concatenated(pieces)
     if names is None:
         if entry.class_names is None:
-            raise UserError("nothing in its files names the classes", where=str(folder),
-                            hint=f"get it again: python -m orchestrator data prepare {entry.name}")  # fmt: skip
+            raise UserError("nothing in its files names the classes", where=str(folder), hint=again(entry))
         names = [str(label) for label in range(1 + max(int(part.labels.max(initial=-1)) for part in parts.values()))]
     return RouteContents(names, parts)
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.catalog import load_catalog
-from orchestrator.catalog.weights import fetch_weights
+from orchestrator.catalog.load_backbone import fetch_weights
 from orchestrator.util.errors import UserError
 
 
