@@ -88,8 +88,10 @@ class Images(ArtifactSpec):
 
         entry = loaded.dataset_entry(self.dataset)
         raw = open_dataset(entry, loaded.data_root)
-        pixels_of = evaluation_pixels if self.split == "test" else decoded.training_pixels
-        transform = partial(pixels_of, size=self.image_size, exif_rotation=entry.exif_rotation)
+        transform = partial(evaluation_pixels, size=self.image_size, exif_rotation=entry.exif_rotation)
+        if self.split != "test":
+            cap = decoded.SHORT_SIDE_CAP * self.image_size
+            transform = partial(decoded.capped_pixels, short_side=cap, exif_rotation=entry.exif_rotation)
         part = raw.parts["train" if self.split == "train" else "test"]
         decoded.write_images(
             part,

@@ -45,11 +45,6 @@ SHORT_SIDE_CAP = 2
 """Largest shortest side of a stored training image, in multiples of the tower's image size."""
 
 
-def training_pixels(image: Image.Image, size: int, *, exif_rotation: bool = False) -> NDArray[np.uint8]:
-    """uint8 (3, H, W): the image in RGB with its shortest side at most ``SHORT_SIDE_CAP * size``."""
-    return capped_pixels(image, SHORT_SIDE_CAP * size, exif_rotation=exif_rotation)
-
-
 def capped_pixels(image: Image.Image, short_side: int | None, *, exif_rotation: bool = False) -> NDArray[np.uint8]:
     """uint8 (3, H, W): the image in RGB, resized (bicubic) if its shortest side exceeds ``short_side`` pixels."""
     image = to_rgb_or_grey(image, exif_rotation)
@@ -146,7 +141,6 @@ def write_images(
     Args:
         part: the images; its ``read`` is called from several threads.
         transform: image -> uint8 (3, H, W).
-        folder: where the files go.
         dataset, options: the dataset's key, and where it is, for the command in the hint of an error.
         progress: called with the number of decoded images and the total.
 

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 _SHARD = re.compile(r"-(?P<number>\d+)-of-(?P<count>\d+)")
 
-COLUMNS = {"image": "image", "label": "label"}
-"""Names of the columns that a route does not name."""
-
 KEPT_BYTES = 256 * 1024**2
 """Encoded images kept per part; a row group is 100 to 1,000 of them."""
 
@@ -50,7 +47,7 @@ def read_parquet(entry: DatasetEntry, folder: Path) -> RouteContents:
     shards = {}
     for part in route.splits:
         try:
-            shards[part] = _Shards(folder, shards_of(paths, route, part), **{**COLUMNS, **route.columns})
+            shards[part] = _Shards(folder, shards_of(paths, route, part), **route.columns)
         except UserError as error:
             raise UserError(error.what, where=error.where or str(folder), hint=error.hint or again(entry)) from None
     names = _class_names(entry, list(shards.values()), folder)
@@ -107,7 +104,7 @@ def _class_names(entry: DatasetEntry, parts: Sequence[_Shards], folder: Path) ->
 class _Shards:
     """The parquet files of one part. Thread-safe: one file is read at a time, images are decoded in parallel."""
 
-    def __init__(self, folder: Path, paths: Sequence[str], image: str, label: str) -> None:
+    def __init__(self, folder: Path, paths: Sequence[str], image: str = "image", label: str = "label") -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 

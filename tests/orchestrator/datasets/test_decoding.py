@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from bolt.clip.preprocess import UNREADABLE, evaluation_pixels, rgb_pixels, to_rgb_or_grey
-from orchestrator.datasets.images import training_pixels
+from orchestrator.datasets.images import capped_pixels
 
 SHAPES = [(100, 75), (75, 100), (31, 90), (32, 32), (28, 28), (33, 47), (1, 5), (227, 401), (640, 224), (337, 336)]
 ORIENTATION = 0x0112
@@ -152,7 +152,7 @@ def test_an_exif_rotation_is_applied_only_on_request(kind: str) -> None:
     assert turned.shape == (3, 40, 20)
     assert turned[:, 2].min() > 200
     assert turned[:, 30].max() < 50
-    assert training_pixels(read, 5, exif_rotation=True).shape == (3, 20, 10)
+    assert capped_pixels(read, 10, exif_rotation=True).shape == (3, 20, 10)
     upright = image.rotate(-90, expand=True)
     if kind == "PNG":
         assert np.array_equal(evaluation_pixels(read, 8, exif_rotation=True), evaluation_pixels(upright, 8))
@@ -185,9 +185,9 @@ def test_the_first_of_several_frames_is_used(kind: str) -> None:
     assert rgb_pixels(read)[:, 5, 5].tolist() == [255, 0, 0]
 
 
-def test_training_pixels_keep_the_shape_and_cap_the_short_side() -> None:
-    assert training_pixels(noise(60, 50).convert("L"), 32).shape == (3, 50, 60)
-    assert training_pixels(noise(400, 200), 32).shape == (3, 64, 128)
+def test_capped_pixels_keep_the_shape_and_cap_the_short_side() -> None:
+    assert capped_pixels(noise(60, 50).convert("L"), 64).shape == (3, 50, 60)
+    assert capped_pixels(noise(400, 200), 64).shape == (3, 64, 128)
 
 
 def test_rgb_and_grey_images_are_not_converted() -> None:

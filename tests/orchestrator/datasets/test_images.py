@@ -19,7 +19,7 @@ from PIL import Image
 
 from bolt.clip.preprocess import evaluation_pixels
 from orchestrator.catalog import DatasetEntry
-from orchestrator.datasets.images import read_images, training_pixels, write_images
+from orchestrator.datasets.images import capped_pixels, read_images, write_images
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.part import Part
 from orchestrator.datasets.splits import split_indices
@@ -108,11 +108,11 @@ def test_splits_are_disjoint_and_repeatable(recipe: str) -> None:
 def test_stored_images_equal_decoded_images(tmp_path: Path) -> None:
     write_folder(tmp_path / "shapes", ("train", "test"), n=3)
     part = open_dataset(folder_entry(), tmp_path).train
-    write_images(part, lambda image: training_pixels(image, SIZE), tmp_path)
+    write_images(part, lambda image: capped_pixels(image, 2 * SIZE), tmp_path)
     images = read_images(lambda name: tmp_path / name)
     assert len(images) == 6
     for index in range(6):
-        assert np.array_equal(images.image(index).numpy(), training_pixels(part.read(index), SIZE))
+        assert np.array_equal(images.image(index).numpy(), capped_pixels(part.read(index), 2 * SIZE))
     write_images(part, lambda image: evaluation_pixels(image, SIZE), tmp_path)
     batch = read_images(lambda name: tmp_path / name).batch(2, 5)
     assert batch.shape == (3, 3, SIZE, SIZE)

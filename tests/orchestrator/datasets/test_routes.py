@@ -105,6 +105,8 @@ def test_other_columns_and_plain_bytes(tmp_path: Path) -> None:
     assert raw.train.read(0).size == (16, 16)
     message = refusal(entry_with(PARQUET), tmp_path)
     assert "train.parquet: has no column 'image', only webp, cls" in message
+    message = refusal(entry_with({**PARQUET, "columns": {"image": "webp"}}), tmp_path)
+    assert "train.parquet: has no column 'label', only webp, cls" in message
 
 
 def test_an_invalid_parquet_file_is_refused(tmp_path: Path) -> None:
