@@ -63,8 +63,19 @@ def restore_model(result: Result, loaded: LoadedArtifacts) -> RestoredModel:
     Raises ``UserError`` when an artifact of the cell is missing, its classifier cannot be saved, or the accuracy
     differs from the recorded one on the same device and package versions.
     """
+    cell = result.cell
     with readable_inputs(result, loaded):
-        model, evaluations, how = _restore(result, loaded)
+        model, how = load_adapter(cell, loaded), "kept"
+        if model is not None:
+            adapted = Adapted(model.classifier, None if model.tower is model.frozen else model.tower)
+            evaluations = tuple(scored.evaluation for scored in evaluate_cell(cell, adapted, loaded))
+        else:
+            measured, how = measure(cell, loaded), "again"
+            evaluations = measured.result.evaluations
+            try:
+                model = model_of(result, measured.adapted, loaded)
+            except UnknownClassifier as error:
+                raise UserError(f"what {cell.method.name} made cannot be exported: {error}") from None
     warnings = _compare(result, evaluations, loaded)
     return RestoredModel(model, how, accuracies(replace(result, evaluations=evaluations))[0], warnings)
 
@@ -134,21 +145,6 @@ def example_image(result: Result, loaded: LoadedArtifacts) -> bytes:
     stream = io.BytesIO()
     Image.fromarray(pixels_3SS.permute(1, 2, 0).numpy()).save(stream, "PNG")
     return stream.getvalue()
-
-
-def _restore(result: Result, loaded: LoadedArtifacts) -> tuple[Model, tuple[Evaluation, ...], str]:
-    """The model, its scores on the cell's test splits, and ``kept`` or ``again``."""
-    cell = result.cell
-    kept = load_adapter(cell, loaded)
-    if kept is None:
-        measured = measure(cell, loaded)
-        try:
-            model = model_of(result, measured.adapted, loaded)
-        except UnknownClassifier as error:
-            raise UserError(f"what {cell.method.name} made cannot be exported: {error}") from None
-        return model, measured.result.evaluations, "again"
-    adapted = Adapted(kept.classifier, None if kept.tower is kept.frozen else kept.tower)
-    return kept, tuple(scored.evaluation for scored in evaluate_cell(cell, adapted, loaded)), "kept"
 
 
 def load_adapter(cell: Cell, loaded: LoadedArtifacts) -> Model | None:

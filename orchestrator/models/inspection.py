@@ -3,23 +3,21 @@
 The predictions are those that the store keeps with the result. Older results have none; then the cell's model is
 restored (:mod:`orchestrator.models.export`) and predicts again.
 
-Shape legend: N test images, B batch, C classes, S sources, r coefficients, m, n a weight matrix's rows and columns.
+Shape legend: N test images, C classes, S sources, r coefficients, m, n a weight matrix's rows and columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from bolt.clip.tensor_names import matrix_names
 from bolt.model.model import Model
 from bolt.spectral.sources import Sources, build_basis
-from bolt.task.scoring import SCORING_BATCH, predict_classes
+from bolt.task.scoring import predict_classes
 from bolt.task.task import cosine_classifier
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images, class_names
@@ -161,7 +159,7 @@ def _split(
     loaded: LoadedArtifacts,
 ) -> SplitPredictions:
     """The predictions on one test split: stored, or those of ``model`` for all of its images."""
-    size = loaded.image_size(cell.backbone)
+    size, backbone = loaded.image_size(cell.backbone), loaded.backbone(cell.backbone)
     labels_N = target_labels(cell.dataset, dataset, size, loaded).numpy()
     own = stored.get(cell.id)
     if own is not None:
@@ -169,13 +167,14 @@ def _split(
         predicted, confidence = own.predicted.astype(np.int64), own.probability / FULL_PROBABILITY
     else:
         assert model is not None, "a cell without stored predictions was restored"
-        rows = np.arange(len(labels_N))
-        predicted, confidence = _predict(model, loaded.get(Images(dataset, "test", size)).batch, len(rows))
-    frozen = loaded.get(TestFeatures(cell.backbone, dataset, size))
-    head = cosine_classifier(
-        loaded.get(Head(cell.backbone, cell.dataset, size)), loaded.backbone(cell.backbone).logit_scale
-    )
-    zero_shot = predict_classes(len(labels_N), lambda start, stop: frozen[start:stop].to(loaded.device), head)
+        rows, tower, images = np.arange(len(labels_N)), model.tower, loaded.get(Images(dataset, "test", size))
+        found = predict_classes(
+            len(rows), lambda start, stop: backbone.encode_images(images.batch(start, stop), tower), model.classifier
+        )
+        predicted, confidence = found.all_classes.numpy(), found.probability.double().numpy()
+    frozen_ND = loaded.get(TestFeatures(cell.backbone, dataset, size))
+    head = cosine_classifier(loaded.get(Head(cell.backbone, cell.dataset, size)), backbone.logit_scale)
+    zero_shot = predict_classes(len(labels_N), lambda start, stop: frozen_ND[start:stop].to(loaded.device), head)
     return SplitPredictions(
         dataset.name,
         rows,
@@ -204,17 +203,6 @@ def _predicted_at(rows: Classes, stored: StoredPredictions) -> Classes | None:
     order = np.argsort(theirs)
     found: Classes = stored.predicted[order[np.searchsorted(theirs, rows, sorter=order)]].astype(np.int64)
     return found
-
-
-def _predict(model: Model, batch: Callable[[int, int], Tensor], total: int) -> tuple[Classes, NDArray[np.float64]]:
-    """Predicted classes and their probabilities, (N,), of the images ``batch(start, stop)``."""
-    predicted, confidence = [], []
-    for start in range(0, total, SCORING_BATCH):
-        logits_BC = model.logits(batch(start, min(start + SCORING_BATCH, total)))
-        top_B = logits_BC.double().softmax(-1).cpu().max(-1)
-        predicted.append(top_B.indices)
-        confidence.append(top_B.values)
-    return torch.cat(predicted).numpy(), torch.cat(confidence).numpy()
 
 
 def _coefficients(
@@ -255,14 +243,8 @@ def source_overlap(sources: Sources, matrices: Sequence[str], top_k: int) -> Ove
     for matrix in matrices:
         found = sources.directions(matrix, top_k)
         for spans in ([directions.u.double() for directions in found], [directions.v.double() for directions in found]):
-            total_SS += _overlap_of(spans)
-            random += spans[0].shape[1] / spans[0].shape[0]
-    count = 2 * max(len(matrices), 1)
+            m, k = spans[0].shape
+            total_SS += np.array([[float((a.mT @ b).square().sum()) for b in spans] for a in spans]) / k
+            random += k / m
+    count = 2 * len(matrices)
     return Overlap(sources.names, total_SS / count, random / count, top_k)
-
-
-def _overlap_of(spans: Sequence[Tensor]) -> NDArray[np.float64]:
-    """(S, S) of orthonormal columns (m, k)."""
-    sums_SS = np.array([[float((a.mT @ b).square().sum()) for b in spans] for a in spans])
-    least_SS = np.array([[max(min(a.shape[1], b.shape[1]), 1) for b in spans] for a in spans])
-    return np.asarray(sums_SS / least_SS)

@@ -23,16 +23,14 @@ _BASE_MODELS = {
 """open_clip's architecture and tag -> the same weights in the hub."""
 
 
-def write_card(result: Result, catalog: Catalog, folder: Path, form: Form) -> Path:
-    """Write the model card of a saved model into its folder; returns its path.
+def write_card(result: Result, catalog: Catalog, folder: Path, form: Form) -> None:
+    """Write the model card of a saved model into its folder.
 
     Args:
         result: of the cell that made the model.
         folder: as :meth:`bolt.model.model.Model.save` wrote it, in this form.
     """
-    path = folder / CARD
-    path.write_text("\n".join(_lines(result, catalog, folder, form)) + "\n", encoding="utf-8")
-    return path
+    (folder / CARD).write_text("\n".join(_lines(result, catalog, folder, form)) + "\n", encoding="utf-8")
 
 
 def accuracy_interval(scored: Evaluation) -> tuple[float, float]:
@@ -64,7 +62,7 @@ def _lines(result: Result, catalog: Catalog, folder: Path, form: Form) -> Iterat
         yield "Under this protocol, test labels may have chosen a setting."
     yield f"\n## Method\n\n{method.title} ({method.paper or 'no paper'}), version {cell.method.version}.\n"
     yield f"- trained values: {result.trainable_parameters:,}"
-    yield from (f"- `{name}`: {_value(value)}" for name, value in cell.method.settings)
+    yield from (f"- `{name}`: {json.dumps(value, ensure_ascii=False)}" for name, value in cell.method.settings)
     yield "\n## Data\n"
     yield from _data(result, dataset, catalog)
     yield f"\n## How to load\n\n{_loading(cell.id, backbone, folder, form)}"
@@ -129,28 +127,18 @@ def _data(result: Result, dataset: DatasetEntry, catalog: Catalog) -> Iterator[s
 
 def _loading(cell: str, backbone: BackboneEntry, folder: Path, form: Form) -> str:
     """Code that loads the model from its folder."""
-    if form != "adapter":
-        lines = ["import bolt", "", 'model = bolt.load_model(".")  # the folder of this file']
-    else:
+    lines, given = ["import bolt", ""], '"."'
+    if form == "adapter":
         weights = backbone.weights.pretrained or backbone.weights.file
-        basis = json.loads((folder / INDEX).read_text(encoding="utf-8")).get("basis")
-        needs_sources = basis is not None and not basis["included"]
         activation = ", quick_gelu=True" if backbone.weights.file and backbone.quick_gelu else ""
-        lines = ["import bolt", ""]
         lines.append(f"backbone = bolt.load_backbone({backbone.architecture!r}, {weights!r}{activation})")
-        if needs_sources:
-            lines.append(
-                f"# the source models listed above: python -m orchestrator sources export sources --cell {cell}"
-            )
-            lines.append('sources = bolt.load_sources("sources", backbone)')
-        given = "backbone, sources" if needs_sources else "backbone"
-        lines.append(f'model = bolt.load_model(".", {given})  # the folder of this file')
+        given += ", backbone"
+        basis = json.loads((folder / INDEX).read_text(encoding="utf-8")).get("basis")
+        if basis is not None and not basis["included"]:
+            where = f"python -m orchestrator sources export sources --cell {cell}"
+            lines += [f"# the source models listed above: {where}", 'sources = bolt.load_sources("sources", backbone)']
+            given += ", sources"
+    lines.append(f"model = bolt.load_model({given})  # the folder of this file")
     lines += ['(prediction,) = model.predict(["photo.jpg"])', "print(prediction.label, prediction.score)"]
-    code = "\n".join(lines)
-    return (
-        f"```python\n{code}\n```\n\n`bolt.json` has the class names in the order of the logits, and the preprocessing."
-    )
-
-
-def _value(value: object) -> str:
-    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+    lines += ["```", "", "`bolt.json` has the class names in the order of the logits, and the preprocessing."]
+    return "\n".join(["```python", *lines])

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections import Counter
 from pathlib import Path
 
 from orchestrator.artifacts.source_model import TOWER_FILE, source_address
 from orchestrator.models.find_result import find_result
-from orchestrator.store import Artifact, CorruptArtifact, Store
+from orchestrator.models.source_table import source_artifacts
+from orchestrator.store import Artifact, Store
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.errors import UserError, unknown_name
-
-KINDS = ("SourceModel", "AdoptedSource")
 
 
 def export_sources(store: Store, folder: Path, *, backbone: str | None = None, cell: str | None = None) -> list[Path]:
@@ -32,8 +30,7 @@ def export_sources(store: Store, folder: Path, *, backbone: str | None = None, c
     datasets = Counter(artifact.meta["dataset"] for artifact in found)
     targets = []
     for artifact in found:
-        name = artifact.meta["dataset"]
-        digest = artifact.files[TOWER_FILE][2]
+        name, digest = artifact.meta["dataset"], artifact.files[TOWER_FILE][2]
         targets.append(folder / f"{name if datasets[name] == 1 else f'{name}--{digest[:8]}'}.safetensors")
     if there := [path for path in targets if path.exists()]:
         raise UserError(f"{there[0]} is there already", where="FOLDER", hint="name another folder, or remove the file")
@@ -66,11 +63,8 @@ def _of_cell(store: Store, wanted: str) -> list[Artifact]:
 def _of_backbone(store: Store, backbone: str | None) -> list[Artifact]:
     """All source models of a store that were fine-tuned from one backbone."""
     found: dict[str, list[Artifact]] = {}
-    for address in store.addresses("sources"):
-        with contextlib.suppress(CorruptArtifact):  # a grid that needs it builds it again
-            artifact = store.artifact(address)
-            if artifact is not None and artifact.identity["kind"] in KINDS:
-                found.setdefault(artifact.identity["backbone"]["name"], []).append(artifact)
+    for artifact in source_artifacts(store, "SourceModel", "AdoptedSource"):
+        found.setdefault(artifact.identity["backbone"]["name"], []).append(artifact)
     if not found:
         raise UserError("the store has no source models", where=store.url, hint="a grid with sources builds them")
     if backbone is None and len(found) > 1:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -73,12 +74,16 @@ def _text_limit(model: Artifact, entry: BackboneEntry, store: Store) -> TextLimi
 def _fine_tuned(store: Store) -> dict[tuple[str, str], list[Artifact]]:
     """The models fine-tuned in a store, by the backbone's digest and the dataset."""
     found: dict[tuple[str, str], list[Artifact]] = {}
-    for address in store.addresses("sources"):
-        try:
-            artifact = store.artifact(address)
-        except CorruptArtifact:
-            continue  # a grid that needs it moves it aside and builds it again
-        if artifact is not None and artifact.identity["kind"] == "SourceModel":
-            key = artifact.identity["backbone"]["digest"], artifact.identity["dataset"]["name"]
-            found.setdefault(key, []).append(artifact)
+    for artifact in source_artifacts(store, "SourceModel"):
+        key = artifact.identity["backbone"]["digest"], artifact.identity["dataset"]["name"]
+        found.setdefault(key, []).append(artifact)
     return found
+
+
+def source_artifacts(store: Store, *kinds: str) -> Iterator[Artifact]:
+    """The source models of a store that are of these kinds. A grid that needs a damaged one builds it again."""
+    for address in store.addresses("sources"):
+        with suppress(CorruptArtifact):
+            artifact = store.artifact(address)
+            if artifact is not None and artifact.identity["kind"] in kinds:
+                yield artifact
