@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files, config_file
+from bolt.clip.checkpoint_files import FOLDER_WEIGHTS, UnreadableCheckpoint, checkpoint_files, config_file
 from orchestrator.artifacts.adopted_source import check_digest, examine_checkpoint
 from orchestrator.artifacts.loaded import loaded_artifacts
 from orchestrator.artifacts.source_model import accuracy_inputs, source_accuracy
@@ -28,9 +28,12 @@ from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.catalog.location import display_path
 from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.core.settings import RunSettings
-from orchestrator.models.hub import HUB, fetch_checkpoint
 from orchestrator.util.errors import UserError
+from orchestrator.util.hub_errors import explain_hub_error
 from orchestrator.util.units import listed
+
+HUB = "hf:"
+"""Prefix of an address on the Hugging Face hub: ``hf:owner/name[@revision]``."""
 
 GENERIC_NAMES = frozenset(
     {"model", "pytorch_model", "open_clip_model", "open_clip_pytorch_model", "finetuned", "checkpoint"}
@@ -68,8 +71,8 @@ def adopt_checkpoints(
         say: prints one line for the user.
 
     Raises:
-        UserError: a name is unknown, the dataset cannot be guessed, the checkpoint does not fit the backbone, or
-            another catalog file has a checkpoint for the same backbone and dataset. Nothing is written then.
+        UserError: a name is unknown, the dataset cannot be guessed, a checkpoint cannot be fetched or does not fit the
+            backbone, or another catalog file has one for the same backbone and dataset. Nothing is written then.
     """
     target = catalogs[-1]
     catalog = load_catalog(path for path in catalogs if path != target or path.exists())
@@ -90,12 +93,12 @@ def adopt_checkpoints(
             say(f"  {line}")
 
     section: dict[str, Any] = dict(read_mapping(target).get("checkpoints") or {}) if target.exists() else {}
-    section[backbone] = dict(section.get(backbone) or {})
+    entries = section[backbone] = dict(section.get(backbone) or {})
     for candidate in candidates:
         fields = {"file": _stated_path(candidate, backbone, target, copy), "sha256": checkpoint_digest(candidate.path)}
-        if candidate.dataset in section[backbone]:
-            say(f"{candidate.dataset}: replaces {section[backbone][candidate.dataset]['file']}")
-        section[backbone][candidate.dataset] = fields | ({"note": candidate.note} if candidate.note else {})
+        if candidate.dataset in entries:
+            say(f"{candidate.dataset}: replaces {entries[candidate.dataset]['file']}")
+        entries[candidate.dataset] = fields | ({"note": candidate.note} if candidate.note else {})
     replace_section(target, "checkpoints", section)
     say(f"written to {display_path(target)}; use them with: --catalog {target}")
 
@@ -143,24 +146,59 @@ def guess_dataset(path: Path, names: Iterable[str]) -> list[str]:
 
 def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path, note: str) -> Candidate:
     """The checkpoint that one path of the command names; a checkpoint on the hub is fetched now."""
-    name = Path(text.removeprefix(HUB).partition("@")[0]) if text.startswith(HUB) else Path(text).expanduser()
+    on_hub, address = text.startswith(HUB), text.removeprefix(HUB)
+    path = Path(address.partition("@")[0]) if on_hub else Path(text).expanduser().absolute()
     if dataset is None:
-        if not text.startswith(HUB):
-            name = name.absolute()
-        fitting = guess_dataset(name, catalog.datasets)
+        fitting = guess_dataset(path, catalog.datasets)
         if len(fitting) != 1:
             what = f"could be {' or '.join(fitting)}" if fitting else "names no dataset of the catalog"
-            raise UserError(f"{name.name} {what}", where=text, hint="say what it was fine-tuned on: --dataset NAME")
+            raise UserError(f"{path.name} {what}", where=text, hint="say what it was fine-tuned on: --dataset NAME")
         dataset = fitting[0]
-    if text.startswith(HUB):
-        path, origin = fetch_checkpoint(text.removeprefix(HUB), target.absolute().parent / "checkpoints")
-        return Candidate(path, dataset, note or origin)
+    if on_hub:
+        path, origin = _fetch(address, target.absolute().parent / "checkpoints")
+        note = note or origin
     try:
-        files = checkpoint_files(name)
+        files = checkpoint_files(path)
     except UnreadableCheckpoint as error:
-        raise UserError(str(error)) from None
+        raise UserError(str(error), where=text if on_hub else "") from None
     # One file: the file itself. Several parts: their folder, which also holds their index.
-    return Candidate((files[0] if len(files) == 1 else name).absolute(), dataset, note)
+    return Candidate(files[0] if len(files) == 1 else path, dataset, note)
+
+
+def _fetch(address: str, folder: Path) -> tuple[Path, str]:
+    """Fetch a repository's weights and configuration from the hub. A call after an interruption continues.
+
+    Args:
+        address: ``owner/name``, or ``owner/name@revision``.
+        folder: parent of the repository's own folder.
+
+    Returns the repository's own folder, and its address ``hf:owner/name@commit``. Raises ``UserError`` if the
+    repository does not exist, is gated, holds no weights, or cannot be reached.
+    """
+    from huggingface_hub import HfApi, hf_hub_download
+
+    repo, _, revision = address.partition("@")
+    where = f"{HUB}{address}"
+    try:
+        info = HfApi().model_info(repo, revision=revision or None)
+        names = [sibling.rfilename for sibling in info.siblings or ()]
+        # One folder per commit, so that adopting a new commit does not change what was adopted before.
+        home = folder / f"{repo.replace('/', '--')}-{(info.sha or 'main')[:8]}"
+        for name in _wanted(names, where):
+            hf_hub_download(repo, name, revision=info.sha, local_dir=home)
+    except Exception as error:
+        raise explain_hub_error(error, where) from None
+    return home, f"{HUB}{repo}@{info.sha}"
+
+
+def _wanted(names: Sequence[str], where: str) -> list[str]:
+    """The files to fetch: one set of weights, safetensors if there are any, and the configuration."""
+    first = next((name for name in FOLDER_WEIGHTS if name in names), None)
+    if first is None:
+        raise UserError(f"the repository holds none of {', '.join(FOLDER_WEIGHTS)}", where=where)
+    stem = first.removesuffix(".index.json").partition(".")[0]
+    parts = [name for name in names if name.startswith(f"{stem}-") and "/" not in name] if "index" in first else []
+    return [first, *parts, *(["config.json"] if "config.json" in names else [])]
 
 
 def _check_duplicates(candidates: Sequence[Candidate], backbone: str, catalog: Catalog, target: Path) -> None:
