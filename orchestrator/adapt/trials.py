@@ -21,12 +21,12 @@ from bolt.methods.common.candidates import Candidate, parse_candidate
 from orchestrator.adapt.held_out_fold import HeldOutFold
 from orchestrator.adapt.own_images import OwnImages
 from orchestrator.adapt.request import Request
+from orchestrator.artifacts.features import TestFeatures
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
 from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.source_model import Source
 from orchestrator.artifacts.spec import ArtifactSpec
-from orchestrator.artifacts.test_features import TestFeatures
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.core.cell import Cell, SourceRef
 from orchestrator.core.events import TaskEvent

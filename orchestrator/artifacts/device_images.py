@@ -22,7 +22,6 @@ from orchestrator.datasets.images import Images
 KEPT_BYTES = 2 * 2**30
 """Pixels that one set of images keeps on its GPU. Those of 16 photographs of each of 200 classes take 1.8 GB."""
 
-
 ImageViews: TypeAlias = "Images | DeviceImages"
 """Images whose views are made on the host, or on a GPU."""
 
@@ -30,22 +29,14 @@ ImageViews: TypeAlias = "Images | DeviceImages"
 class DeviceImages:
     """A decoded split whose views are made on a GPU. Its views equal those of :class:`Images` bit for bit.
 
-    An image is copied to the GPU when it is first read. It stays there while ``kept_bytes`` has room; otherwise it is
-    copied each time. Views without augmentation are made on the host, once per image.
-
-    Args:
-        images: the decoded split.
-        device: where the views are made.
-        kept_bytes: pixels that stay there.
+    An image is copied to the GPU when it is first read. It stays there while ``kept_bytes`` has room for its pixels;
+    otherwise it is copied each time. Views without augmentation are made on the host, once per image.
     """
 
     def __init__(self, images: Images, device: torch.device | str, kept_bytes: int = KEPT_BYTES) -> None:
         self._images, self._device = images, torch.device(device)
         self._left = kept_bytes
         self._kept: dict[tuple[int, int], Tensor] = {}
-
-    def __len__(self) -> int:
-        return len(self._images)
 
     @property
     def shapes(self) -> NDArray[np.int32]:

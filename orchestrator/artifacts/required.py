@@ -8,15 +8,14 @@ from functools import lru_cache
 from typing import Any
 
 from bolt.methods import METHODS, Method
+from orchestrator.artifacts.features import SupportFeatures, TestFeatures
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.meta_start import MetaStart
 from orchestrator.artifacts.source_model import Source, source_address
 from orchestrator.artifacts.spec import ArtifactSpec, round_up, with_inputs
 from orchestrator.artifacts.spectra import DIRECTIONS_STEP, DomainTotal, SourceDirections
-from orchestrator.artifacts.support_features import SupportFeatures
 from orchestrator.artifacts.support_images import SupportImages, Views
-from orchestrator.artifacts.test_features import TestFeatures
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.datasets.images import SHORT_SIDE_CAP

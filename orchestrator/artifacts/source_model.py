@@ -22,13 +22,13 @@ from bolt.task.task import cosine_classifier
 from bolt.training.finetune import finetune_source
 from bolt.training.loop import TrainingRecipe
 from orchestrator.artifacts.device_images import KEPT_BYTES, place_images
+from orchestrator.artifacts.features import TestFeatures
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.host_work import HostWork, launches, views_on_device
 from orchestrator.artifacts.images import Images, typical_pixels
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, TRAINING_FACTOR, ArtifactSpec
 from orchestrator.artifacts.support_images import Views
-from orchestrator.artifacts.test_features import TestFeatures
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, DatasetRef, SourceRef
 from orchestrator.core.gpu_memory import CONTEXT_MIB

@@ -17,11 +17,11 @@ from bolt.methods import METHODS
 from bolt.task.scoring import Predictions, accuracy, predict_classes, scoring_batches
 from bolt.task.support import validation_tenth
 from bolt.task.task import Adapted, cosine_classifier
+from orchestrator.artifacts.features import TestFeatures
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images, class_names
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import scored_on_validation, support_images
-from orchestrator.artifacts.test_features import TestFeatures
 from orchestrator.core.cell import Cell, DatasetRef
 from orchestrator.store.predictions import FULL_PROBABILITY, MAX_CLASSES, StoredPredictions
 from orchestrator.store.results import Evaluation

@@ -17,12 +17,12 @@ from bolt.seeds import torch_generator
 from bolt.task.support import batch_order, draw_support
 from bolt.task.task import EVALUATION_VIEW, Adapted, ClassText, Support, Task, Unlabelled
 from orchestrator.artifacts.device_images import place_images
+from orchestrator.artifacts.features import TestFeatures
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import CellArtifacts, cell_artifacts, configured_method
 from orchestrator.artifacts.stored_sources import StoredSources
 from orchestrator.artifacts.support_images import support_pool
-from orchestrator.artifacts.test_features import TestFeatures
 from orchestrator.cells.base_to_new import adapted_classes
 from orchestrator.cells.evaluation import evaluate
 from orchestrator.core.cell import Cell

@@ -19,11 +19,11 @@ from bolt.model.model import Model
 from bolt.spectral.sources import Sources, build_basis
 from bolt.task.scoring import predict_classes
 from bolt.task.task import cosine_classifier
+from orchestrator.artifacts.features import TestFeatures
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images, class_names
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import scored_on_validation
-from orchestrator.artifacts.test_features import TestFeatures
 from orchestrator.cells.evaluation import target_labels
 from orchestrator.cells.task import cell_sources
 from orchestrator.core.cell import Cell, DatasetRef

@@ -1,0 +1,135 @@
+"""Kinds ``TestFeatures`` and ``SupportFeatures``: the frozen tower's features of test splits and of supports.
+
+Shape legend: V augmented views, N images, D embedding width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from bolt.clip.tensor_files import save_tensors
+from bolt.clip.transfer import ReadAhead
+from bolt.task.scoring import SCORING_BATCH, scoring_batches
+from bolt.task.task import EVALUATION_VIEW
+from orchestrator.artifacts.host_work import HostWork, launches, test_images_read, views_on_device
+from orchestrator.artifacts.images import Images
+from orchestrator.artifacts.loaded import LoadedArtifacts
+from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
+from orchestrator.artifacts.support_images import SupportImages, Views, support_pool
+from orchestrator.catalog import Catalog
+from orchestrator.core.cell import BackboneRef, DatasetRef
+from orchestrator.store import Artifact, Builder
+
+FILE = "features.safetensors"
+
+
+@dataclass(frozen=True)
+class TestFeatures(ArtifactSpec):
+    """The frozen tower's features of the test split, (N, D) float32, not normalised."""
+
+    kind = "features"
+    title = "test features"
+    shrink_hint = "fewer backbones or datasets"
+    gpu_share = 0.5
+    kept = 8
+
+    backbone: BackboneRef
+    dataset: DatasetRef
+    image_size: int
+
+    @property
+    def name_parts(self) -> tuple[str | int, ...]:
+        return self.backbone.name, self.dataset.name, "test"
+
+    @property
+    def inputs(self) -> tuple[ArtifactSpec, ...]:
+        return (Images(self.dataset, "test", self.image_size),)
+
+    def size_bytes(self, catalog: Catalog) -> int:
+        images = catalog.dataset(self.dataset.name).sizes.test
+        return FLOAT_BYTES * images * catalog.backbone(self.backbone.name).embed_dim
+
+    def gflops(self, catalog: Catalog) -> float:
+        images = catalog.dataset(self.dataset.name).sizes.test
+        return images * catalog.backbone(self.backbone.name).gflops_per_image
+
+    def host_work(self, catalog: Catalog) -> HostWork:
+        images, layers = catalog.dataset(self.dataset.name).sizes.test, catalog.backbone(self.backbone.name).layers
+        return test_images_read(images) + launches(layers, 0, images / SCORING_BATCH)
+
+    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+        """Encode the test images."""
+        images = loaded.get(Images(self.dataset, "test", self.image_size))
+        backbone = loaded.backbone(self.backbone)
+        batches = scoring_batches(len(images))
+        with ReadAhead(lambda batch: images.batch(*batch), batches, loaded.device) as pixels:
+            features_ND = torch.cat([backbone.encode_images(pixels(batch)).cpu() for batch in batches])
+        save_tensors({"features": features_ND}, builder.folder / FILE)
+        builder.meta.update(images=len(images))
+
+    def load(self, artifact: Artifact, device: str) -> Tensor:
+        """The features (N, D) on the CPU; a split can be too large for the device."""
+        return load_file(artifact.path(FILE))["features"]
+
+
+@dataclass(frozen=True)
+class SupportFeatures(ArtifactSpec):
+    """The frozen tower's features of the largest support and its augmented views; every smaller k reads a part of it.
+
+    Attributes:
+        family: which family of augmented views.
+        views: how many augmented views, V, beside the un-augmented one.
+    """
+
+    version = 2
+    kind = "features"
+    title = "support features"
+    shrink_hint = "fewer seeds or backbones, or fewer epochs of methods on frozen features"
+    gpu_share = 0.5
+    kept = 4
+
+    backbone: BackboneRef
+    support: SupportImages
+    image_size: int
+    family: Views
+    views: int
+
+    @property
+    def name_parts(self) -> tuple[str | int, ...]:
+        return self.backbone.name, self.support.dataset.name, "support", f"s{self.support.seed}"
+
+    @property
+    def inputs(self) -> tuple[ArtifactSpec, ...]:
+        return (self.support,)
+
+    def size_bytes(self, catalog: Catalog) -> int:
+        return FLOAT_BYTES * self._encoded_images(catalog) * catalog.backbone(self.backbone.name).embed_dim
+
+    def gflops(self, catalog: Catalog) -> float:
+        return self._encoded_images(catalog) * catalog.backbone(self.backbone.name).gflops_per_image
+
+    def host_work(self, catalog: Catalog) -> HostWork:
+        return views_on_device(self._encoded_images(catalog))
+
+    def _encoded_images(self, catalog: Catalog) -> int:
+        return catalog.dataset(self.support.dataset.name).classes * self.support.shots * (self.views + 1)
+
+    def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
+        """Encode every view: ``features_VND`` (V + 1, N, D), and ``indices_N``, the images' positions in the split."""
+        pool = support_pool(self.support, loaded)
+        backbone = loaded.backbone(self.backbone)
+        features = []
+        for view in range(EVALUATION_VIEW, self.views + 1):
+            pixels = pool.pixels(view, pool.indices, self.image_size, self.family)
+            features.append(backbone.encode_images(pixels).cpu())
+        tensors = {"features_VND": torch.stack(features), "indices_N": torch.from_numpy(pool.indices)}
+        save_tensors(tensors, builder.folder / FILE)
+        builder.meta.update(images=len(pool.indices), views=self.views)
+
+    def load(self, artifact: Artifact, device: str) -> dict[str, Tensor]:
+        """``features_VND`` and ``indices_N``, on the CPU."""
+        return load_file(artifact.path(FILE))
