@@ -60,12 +60,12 @@ class Head(ArtifactSpec):
         save_tensors({"head": head_CD}, builder.folder / "head.safetensors")
         builder.meta.update(class_names=list(names), prompts=list(prompts))
 
-    @staticmethod
-    def words(artifact: Artifact) -> ClassText:
-        """The class names and prompts that a built head was made of."""
+    def words(self, loaded: LoadedArtifacts) -> ClassText:
+        """The class names and prompts that the head was made of."""
         from bolt.task.task import ClassText
 
-        return ClassText(tuple(artifact.meta["class_names"]), tuple(artifact.meta["prompts"]))
+        meta = loaded.artifact(self.address).meta
+        return ClassText(tuple(meta["class_names"]), tuple(meta["prompts"]))
 
     def load(self, artifact: Artifact, device: str) -> Tensor:
         """The head (C, D) on the device."""

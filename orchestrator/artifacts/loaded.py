@@ -1,7 +1,7 @@
 """The artifacts and backbones that a process has loaded.
 
-Loading a backbone, opening a dataset's images or orthogonalising a basis takes longer than many a cell. Cells arrive
-sorted, so it is enough to keep the last few of each.
+Loading a backbone or opening a dataset's images takes longer than many a cell. Cells arrive sorted, so it is enough to
+keep the last few of each.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ class LoadedArtifacts:
     """The artifacts and backbones of one store that this process has loaded, and what is needed to load more.
 
     Attributes:
-        settings: how this process runs.
         store, data_root, catalog: where artifacts, image folders and entries come from.
         device: the torch device that this process computes on.
     """
@@ -67,10 +66,9 @@ class LoadedArtifacts:
         """A built artifact: its files and the facts noted with it. Raises ``FileNotFoundError`` if it is not built."""
 
         def find() -> Artifact:
-            found = self.store.artifact(address)
-            if found is None:
-                raise FileNotFoundError(f"{address} is not built in {self.store.url}")
-            return found
+            if found := self.store.artifact(address):
+                return found
+            raise FileNotFoundError(f"{address} is not built in {self.store.url}")
 
         return self.cached(Artifact, address, find, keep=KEPT_MANIFESTS)
 

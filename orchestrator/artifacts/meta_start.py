@@ -62,7 +62,8 @@ class MetaStart(ArtifactSpec):
 
     def gflops(self, catalog: Catalog) -> float:
         passes = 2 if self.recipe.variant == "maml" else 1
-        images = TRAINING_FACTOR * passes * self._episodes * self._images_per_episode
+        of_episode = self.recipe.support * self.recipe.inner_steps + self.recipe.query
+        images = TRAINING_FACTOR * passes * self._episodes * of_episode
         return images * catalog.backbone(self.backbone.name).gflops_per_image
 
     def host_work(self, catalog: Catalog) -> HostWork:
@@ -76,10 +77,6 @@ class MetaStart(ArtifactSpec):
     @property
     def _episodes(self) -> int:
         return self.recipe.steps * self.recipe.tasks_per_step
-
-    @property
-    def _images_per_episode(self) -> int:
-        return self.recipe.support * self.recipe.inner_steps + self.recipe.query
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Meta-learn the tower into ``tower.safetensors``.

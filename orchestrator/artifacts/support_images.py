@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bolt.clip.augment import SOURCE_CROP, SUPPORT_CROP, view_box
 from bolt.task.support import SupportDraw, draw_support
 from bolt.task.task import EVALUATION_VIEW
 from orchestrator.artifacts.device_images import ImageViews, place_images
@@ -55,8 +56,6 @@ class Views:
 
         ``indices`` are the images' positions in their split, which key the crops; by default they are the rows.
         """
-        from bolt.clip.augment import SOURCE_CROP, SUPPORT_CROP, view_box
-
         crop = SOURCE_CROP if self.light else SUPPORT_CROP
         crop = crop if self.mirror else replace(crop, flip=0.0)
         keys = rows if indices is None else indices
@@ -101,8 +100,7 @@ class SupportImages(ArtifactSpec):
         return 3 * self._count(catalog) * typical_pixels(catalog.dataset(self.dataset.name), self.short_side)
 
     def host_work(self, catalog: Catalog) -> HostWork:
-        pixels = typical_pixels(catalog.dataset(self.dataset.name))
-        return decoding(self._count(catalog), pixels)
+        return decoding(self._count(catalog), typical_pixels(catalog.dataset(self.dataset.name)))
 
     def _count(self, catalog: Catalog) -> int:
         """How many images at most: a class can have fewer than it is to give."""

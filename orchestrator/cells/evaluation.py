@@ -1,4 +1,4 @@
-"""Scores an adapted classifier on a test split: the only place where test labels meet predictions.
+"""Scores what a method made on the test splits of its cell: the only place where test labels meet predictions.
 
 Shape legend: N images of a split, B batch, C classes, D embedding width, S image side.
 """
@@ -6,7 +6,7 @@ Shape legend: N images of a split, B batch, C classes, D embedding width, S imag
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bolt.clip.transfer import ReadAhead
 from bolt.methods import METHODS
+from bolt.task.classifiers import Classifier, NoNewClasses
 from bolt.task.scoring import Predictions, accuracy, predict_classes, scoring_batches
 from bolt.task.support import validation_tenth
 from bolt.task.task import Adapted, cosine_classifier
@@ -26,6 +27,7 @@ from orchestrator.core.cell import Cell, DatasetRef
 from orchestrator.store.predictions import FULL_PROBABILITY, MAX_CLASSES, StoredPredictions
 from orchestrator.store.results import Evaluation
 from orchestrator.tracks import TRACKS
+from orchestrator.tracks.base_to_new import BASE_CLASSES, NEW_CLASSES
 from orchestrator.util.errors import UserError
 
 KEPT_PREDICTIONS = 64
@@ -57,6 +59,53 @@ class Scored:
     predictions: StoredPredictions
 
 
+def evaluate_cell(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts) -> tuple[Scored, ...]:
+    """Score a cell on its test splits. ``adapted`` is what :func:`name_new_classes` returned.
+
+    With base and new classes, the target's test split comes first, among all classes. The images of the base classes
+    follow, predicted among the base classes, and those of the new classes, predicted among the new ones.
+    """
+    if TRACKS[cell.track].base_classes is None:
+        return tuple(evaluate(cell, dataset, adapted, loaded) for dataset in cell.evaluate_on)
+    classes = len(loaded.get(target_head(cell, loaded)))
+    base = adapted_classes(cell, classes)
+    return (
+        evaluate(cell, cell.dataset, adapted, loaded),
+        evaluate(cell, cell.dataset, adapted, loaded, range(base), BASE_CLASSES),
+        evaluate(cell, cell.dataset, adapted, loaded, range(base, classes), NEW_CLASSES),
+    )
+
+
+def name_new_classes(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts) -> Adapted:
+    """What the method made, with the target's new classes behind the base classes; as it is without new classes.
+
+    A new class is its embedding of the zero-shot head or, if the method changed the text side, the embedding that the
+    method gives its name. Raises :class:`bolt.task.classifiers.NoNewClasses` if the classifier cannot take them.
+    """
+    head = target_head(cell, loaded)
+    head_CD = loaded.get(head)
+    base = adapted_classes(cell, len(head_CD))
+    if base == len(head_CD):
+        return adapted
+    new_CD = head_CD[base:]
+    if adapted.embed_classes is not None:
+        new_CD = adapted.embed_classes(head.words(loaded).class_names[base:])
+    if not isinstance(adapted.classify, Classifier):
+        raise NoNewClasses(f"{cell.method.name} made a function, which cannot classify new classes")
+    return replace(adapted, classify=adapted.classify.add_classes(new_CD))
+
+
+def adapted_classes(cell: Cell, classes: int) -> int:
+    """How many of the target's classes the cell's method is adapted to: all, or the base classes."""
+    base_classes = TRACKS[cell.track].base_classes
+    return classes if base_classes is None else base_classes(classes)
+
+
+def target_head(cell: Cell, loaded: LoadedArtifacts) -> Head:
+    """The zero-shot head of all classes of the target, (C, D)."""
+    return Head(cell.backbone, cell.dataset, loaded.image_size(cell.backbone))
+
+
 def evaluate(
     cell: Cell,
     dataset: DatasetRef,
@@ -79,7 +128,7 @@ def evaluate(
     ``MAX_CLASSES`` classes, and ``FileNotFoundError`` for an artifact that is not built.
     """
     backbone = loaded.backbone(cell.backbone)
-    head_CD = loaded.get(Head(cell.backbone, cell.dataset, loaded.image_size(cell.backbone)))
+    head_CD = loaded.get(target_head(cell, loaded))
     validation = scored_on_validation(cell)
     split = _validation_split(cell, loaded) if validation else _test_split(cell, dataset, group, loaded)
     classes = range(len(head_CD)) if group is None else group

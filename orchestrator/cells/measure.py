@@ -18,17 +18,17 @@ from bolt.task.task import Adapted, Task
 from orchestrator.artifacts.images import class_names
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import cell_artifacts, configured_method
-from orchestrator.cells.base_to_new import evaluate_cell, group_details, name_new_classes
-from orchestrator.cells.evaluation import evaluate
+from orchestrator.cells.evaluation import evaluate, evaluate_cell, name_new_classes
 from orchestrator.cells.manifest import make_manifest
 from orchestrator.cells.memory import peak_memory_mib, reset_peak_memory
 from orchestrator.cells.task import make_task, sources_cache
 from orchestrator.core.cell import Cell
 from orchestrator.core.gpu_memory import RESERVED_MEMORY
 from orchestrator.store.predictions import predictions_content, predictions_file
-from orchestrator.store.results import Result, Timings
+from orchestrator.store.results import Evaluation, Result, Timings
 from orchestrator.tracking.runs import accuracies
 from orchestrator.tracks import TRACKS
+from orchestrator.tracks.base_to_new import BASE_CLASSES, NEW_CLASSES, harmonic_mean
 
 KEPT_BYTES = 2**20
 """Adapters up to this size are stored. A larger one is made again by running its cell once more."""
@@ -76,7 +76,7 @@ def measure(cell: Cell, loaded: LoadedArtifacts) -> Measurement:
         details={
             **adapted.details,
             **_short_classes(cell, task),
-            **group_details(evaluations),
+            **_group_details(evaluations),
             **({RESERVED_MEMORY: reserved} if reserved else {}),
         },
         predictions=predictions_file(predictions),
@@ -111,6 +111,14 @@ class CurveRecorder:
         score = evaluate(self._cell, self._cell.dataset, make(), self._loaded).evaluation.accuracy
         self.report(epoch, {"accuracy": score})
         self.scoring_seconds += time.perf_counter() - started
+
+
+def _group_details(evaluations: tuple[Evaluation, ...]) -> dict[str, float]:
+    """``harmonic_mean`` of the accuracies on base and on new classes, per cent; nothing without such groups."""
+    accuracy = {found.dataset: found.accuracy for found in evaluations}
+    if NEW_CLASSES not in accuracy:
+        return {}
+    return {"harmonic_mean": harmonic_mean(accuracy[BASE_CLASSES], accuracy[NEW_CLASSES])}
 
 
 def _short_classes(cell: Cell, task: Task) -> dict[str, int]:

@@ -23,8 +23,7 @@ from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import CellArtifacts, cell_artifacts, configured_method
 from orchestrator.artifacts.stored_sources import StoredSources
 from orchestrator.artifacts.support_images import support_pool
-from orchestrator.cells.base_to_new import adapted_classes
-from orchestrator.cells.evaluation import evaluate
+from orchestrator.cells.evaluation import adapted_classes, evaluate
 from orchestrator.core.cell import Cell
 from orchestrator.tracks import TRACKS
 
@@ -71,7 +70,7 @@ def make_task(cell: Cell, loaded: LoadedArtifacts) -> Task:
 
 def _class_text(reads: CellArtifacts, loaded: LoadedArtifacts, class_count: int) -> ClassText:
     """The names of the target's first ``class_count`` classes, and its prompts."""
-    words = reads.head.words(loaded.artifact(reads.head.address))
+    words = reads.head.words(loaded)
     return replace(words, class_names=words.class_names[:class_count])
 
 

@@ -24,7 +24,7 @@ from bolt.task.classifiers import UnknownClassifier
 from bolt.task.task import Adapted
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.cells.base_to_new import evaluate_cell
+from orchestrator.cells.evaluation import evaluate_cell
 from orchestrator.cells.manifest import make_manifest
 from orchestrator.cells.measure import measure, model_of
 from orchestrator.cells.task import cell_sources
@@ -32,6 +32,7 @@ from orchestrator.core.cell import Cell
 from orchestrator.models.model_card import write_card
 from orchestrator.store.results import Evaluation, Result
 from orchestrator.tracking.runs import accuracies
+from orchestrator.util.atomic_files import writing
 from orchestrator.util.errors import UserError
 
 COMPARED_IMAGES = 16
@@ -111,15 +112,12 @@ def save_model(
     Returns the largest difference of the logits of :data:`COMPARED_IMAGES` test images. Checksums guarantee equal
     weights; the last bit of a product can still depend on where in memory they lie.
 
-    Raises ``UserError`` when the folder exists, and when the logits differ by more than ``LOGIT_TOLERANCE``.
+    Raises ``UserError`` when the folder cannot be written or is not empty, and when the logits differ by more than
+    ``LOGIT_TOLERANCE``.
     """
-    try:
+    with writing("the model", f"-o {folder}"):
         made.model.save(folder, form, with_basis=with_basis)
         write_card(result, loaded.catalog, folder, form)
-    except FileExistsError:
-        raise UserError(f"{folder} is there already", where="-o", hint="name a folder that is not there yet") from None
-    except OSError as error:
-        raise UserError(f"the model cannot be written: {error.strerror or error}", where=f"-o {folder}") from None
     return compare_saved(made.model, folder, result.cell, loaded, _some_images(result, loaded, COMPARED_IMAGES))
 
 

@@ -20,11 +20,10 @@ from bolt.spectral.sources import Sources, build_basis
 from bolt.task.scoring import predict_classes
 from bolt.task.task import cosine_classifier
 from orchestrator.artifacts.features import TestFeatures
-from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.images import Images, class_names
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import scored_on_validation
-from orchestrator.cells.evaluation import target_labels
+from orchestrator.cells.evaluation import target_head, target_labels
 from orchestrator.cells.task import cell_sources
 from orchestrator.core.cell import Cell, DatasetRef
 from orchestrator.models.export import load_adapter, readable_inputs, restore_model
@@ -173,7 +172,7 @@ def _split(
         )
         predicted, confidence = found.all_classes.numpy(), found.probability.double().numpy()
     frozen_ND = loaded.get(TestFeatures(cell.backbone, dataset, size))
-    head = cosine_classifier(loaded.get(Head(cell.backbone, cell.dataset, size)), backbone.logit_scale)
+    head = cosine_classifier(loaded.get(target_head(cell, loaded)), backbone.logit_scale)
     zero_shot = predict_classes(len(labels_N), lambda start, stop: frozen_ND[start:stop].to(loaded.device), head)
     return SplitPredictions(
         dataset.name,

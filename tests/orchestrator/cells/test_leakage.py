@@ -21,7 +21,7 @@ from orchestrator.artifacts.source_model import SourceModel
 from orchestrator.artifacts.spec import ArtifactSpec, build, with_inputs
 from orchestrator.artifacts.spectra import DomainTotal
 from orchestrator.artifacts.stored_sources import StoredSources
-from orchestrator.cells.base_to_new import evaluate_cell, name_new_classes
+from orchestrator.cells.evaluation import evaluate_cell, name_new_classes
 from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell
 from orchestrator.core.settings import RunSettings
