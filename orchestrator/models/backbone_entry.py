@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -168,16 +169,14 @@ def _weights(wanted: BackboneOptions, architecture: str) -> tuple[dict[str, str]
 def _stated_beside(file: Path) -> tuple[bool | None, str]:
     """What a configuration beside the file says about QuickGELU, and the path of that configuration.
 
-    ``None`` and an empty path if there is no such configuration.
+    ``None`` and an empty path without a configuration of a CLIP.
     """
     ours, theirs = file.parent / "open_clip_config.json", file.parent / "config.json"
-    try:
+    with suppress(OSError, ValueError, KeyError, AttributeError, TypeError):
         if ours.is_file():
             model = json.loads(ours.read_text(encoding="utf-8"))["model_cfg"]
             return bool(model.get("quick_gelu", False)), str(ours)
         if theirs.is_file():
             shape = shape_from_config(json.loads(theirs.read_text(encoding="utf-8")))
             return shape.activation == "quick_gelu", str(theirs)
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return None, ""  # a configuration of another kind of model
     return None, ""

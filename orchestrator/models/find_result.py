@@ -18,24 +18,21 @@ NEAREST = 3
 def find_result(store: Store, wanted: str) -> Result:
     """The result of a finished cell, found by its id or by a prefix that only one id has.
 
-    Raises ``UserError`` for an unknown id (naming the nearest three), an ambiguous prefix, a cell that has failed, and
-    an unreadable result.
+    Raises ``UserError`` for an unknown id (naming the nearest), an ambiguous prefix, a failed cell and an unreadable
+    result.
     """
     ids = sorted(store.result_ids())
     found = [wanted] if wanted in ids else [name for name in ids if name.startswith(wanted)]
     if not found:
         if failure := store.read_failure(wanted):
             raise UserError(f"{wanted} has no result, because it failed: {one_line(failure.error)}", where=store.url)
-        lines = "\n  ".join(nearest_ids(wanted, ids))
-        hint = f"the nearest are\n  {lines}" if lines else "the store has no results"
-        what = f"unknown cell {short_repr(wanted)}"
-        raise UserError(what, where=store.url, hint=f"{hint}\n  `cells GRID` lists the cells of a grid")
+        near = "\n  ".join(nearest_ids(wanted, ids))
+        hint = f"the nearest are\n  {near}" if near else "the store has no results"
+        hint += "\n  `cells GRID` lists the cells of a grid"
+        raise UserError(f"unknown cell {short_repr(wanted)}", where=store.url, hint=hint)
     if len(found) > 1:
-        raise UserError(
-            f"{len(found)} cells begin with {wanted!r}",
-            where=store.url,
-            hint="give more of the id:\n  " + listed(found, 8, "\n  "),
-        )
+        hint = "give more of the id:\n  " + listed(found, 8, "\n  ")
+        raise UserError(f"{len(found)} cells begin with {wanted!r}", where=store.url, hint=hint)
     try:
         return store.read_result(found[0])
     except ValueError as error:
@@ -47,17 +44,16 @@ def nearest_ids(wanted: str, ids: Iterable[str]) -> list[str]:
 
     Ids that share most of its words (``bolt``, ``k16``, a dataset) come first; among these, the most similar text does.
     """
-    words = set(_words(shorten(wanted)))
+    wanted = shorten(wanted)
+    words = set(_words(wanted))
     shared = {name: len(words.intersection(_words(name))) for name in ids}
     least = min(sorted(shared.values())[-NEAREST:], default=0)
-    matcher = difflib.SequenceMatcher(b=shorten(wanted))
-
-    def similarity(name: str) -> float:
-        matcher.set_seq1(name)
-        return matcher.ratio()
-
-    near = (name for name, count in shared.items() if count >= least)
-    return sorted(near, key=lambda name: (-shared[name], -similarity(name), name))[:NEAREST]
+    matcher, near = difflib.SequenceMatcher(b=wanted), {}
+    for name, count in shared.items():
+        if count >= least:
+            matcher.set_seq1(name)
+            near[name] = matcher.ratio()
+    return sorted(near, key=lambda name: (-shared[name], -near[name], name))[:NEAREST]
 
 
 def _words(name: str) -> list[str]:

@@ -9,6 +9,7 @@ Shape legend: N test images, C classes, S sources, r coefficients, m, n a weight
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +20,7 @@ from bolt.model.model import Model
 from bolt.spectral.sources import Sources, build_basis
 from bolt.task.scoring import predict_classes
 from bolt.task.task import cosine_classifier
+from orchestrator.analysis.rows import labels_of
 from orchestrator.artifacts.features import TestFeatures
 from orchestrator.artifacts.images import Images, class_names
 from orchestrator.artifacts.loaded import LoadedArtifacts
@@ -26,8 +28,9 @@ from orchestrator.artifacts.required import scored_on_validation
 from orchestrator.cells.evaluation import target_head, target_labels
 from orchestrator.cells.task import cell_sources
 from orchestrator.core.cell import Cell, DatasetRef
+from orchestrator.grid.labels import method_labels
 from orchestrator.models.export import load_adapter, readable_inputs, restore_model
-from orchestrator.models.rivals import find_rivals, labels_in_place
+from orchestrator.store import Store
 from orchestrator.store.predictions import FULL_PROBABILITY, StoredPredictions
 from orchestrator.store.results import Result
 
@@ -65,10 +68,8 @@ class SplitPredictions:
 
     def right_alone(self, others: Sequence[str]) -> list[int]:
         """Indices of the images that the cell classifies correctly and none of the rivals ``others`` does."""
-        alone_N = self.predicted == self.labels
-        for name in others:
-            alone_N = alone_N & (self.rivals[name] != self.labels)
-        return self._by_confidence(alone_N)
+        others_right = [self.rivals[name] == self.labels for name in others]
+        return self._by_confidence((self.predicted == self.labels) & ~np.any(others_right, axis=0))
 
     def only_one_right(self, rival: str) -> tuple[int, int]:
         """Numbers of images that this cell alone, and that the rival alone, of these two classifies correctly."""
@@ -77,7 +78,7 @@ class SplitPredictions:
 
     def _by_confidence(self, chosen_N: NDArray[np.bool_]) -> list[int]:
         chosen = np.flatnonzero(chosen_N)
-        return [int(i) for i in chosen[np.lexsort((chosen, -self.confidence[chosen]))]]
+        return [int(i) for i in chosen[np.argsort(-self.confidence[chosen], kind="stable")]]
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,10 @@ def inspect_cell(result: Result, loaded: LoadedArtifacts) -> CellInspection:
     """Collect a cell's predictions, rivals, coefficients and sources. Raises as ``restore_model``."""
     cell = result.cell
     rivals = find_rivals(result, loaded.store)
+    compared = [result, *rivals]
+    labels = method_labels(each.cell.method for each in compared)
     # A cell that was scored on a part of its training split is shown on its test split.
-    scored = [] if scored_on_validation(cell) else [result, *rivals]
-    stored = loaded.store.read_predictions(scored)
+    stored = loaded.store.read_predictions([] if scored_on_validation(cell) else compared)
     with readable_inputs(result, loaded):
         restored = None if cell.id in stored else restore_model(result, loaded)
         model = restored.model if restored else load_adapter(cell, loaded)
@@ -144,10 +146,45 @@ def inspect_cell(result: Result, loaded: LoadedArtifacts) -> CellInspection:
                 for i, dataset in enumerate(cell.evaluate_on)
             ),
             rivals=tuple(rivals),
-            labels=labels_in_place([result, *rivals]),
+            labels=labels_of((each.cell for each in compared), lambda cell: labels[cell.method]),
             coefficients=_coefficients(model, loaded, result) if model is not None else {},
             overlap=_overlap(loaded, result),
         )
+
+
+def find_rivals(result: Result, store: Store) -> list[Result]:
+    """The results of all other methods in the cell's place: same track, protocol, backbone, dataset, k and seed.
+
+    Methods without a support are in every place. Damaged results are left out. The most accurate come first.
+    """
+    cell = result.cell
+    rivals = []
+    for name in store.result_ids() - {cell.id}:
+        if _may_compete(name, cell):
+            with suppress(FileNotFoundError, ValueError):
+                rivals.append(store.read_result(name))
+    rivals = [rival for rival in rivals if _competes(rival.cell, cell)]
+    return sorted(rivals, key=lambda rival: (-rival.evaluations[0].accuracy, rival.cell.id))
+
+
+def _may_compete(name: str, cell: Cell) -> bool:
+    """Whether the readable part of an id allows that its cell competes; saves reading most results."""
+    ours, theirs = (text.partition("--")[0].split(".") for text in (cell.id, name))
+    return (
+        len(theirs) == len(ours)
+        and theirs[:3] == ours[:3]
+        and theirs[3] in (ours[3], "k0")
+        and theirs[5] in (ours[5], "s0")
+    )
+
+
+def _competes(rival: Cell, cell: Cell) -> bool:
+    return (
+        (rival.track, rival.protocol, rival.backbone, rival.domain, rival.dataset, rival.evaluate_on)
+        == (cell.track, cell.protocol, cell.backbone, cell.domain, cell.dataset, cell.evaluate_on)
+        and rival.shots in (cell.shots, 0)
+        and rival.seed in (cell.seed, 0)
+    )
 
 
 def _split(

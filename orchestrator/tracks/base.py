@@ -21,7 +21,7 @@ def support_passes(method: Method, settings: Any, support_size: int, test_size: 
 
 @dataclass(frozen=True)
 class GroupMean:
-    """The one accuracy of a target that means over datasets and verdicts use, made of those of its class groups.
+    """The mean of the accuracies of a target's class groups.
 
     Attributes:
         name: its name in tables, beside the names of the class groups.
@@ -39,25 +39,21 @@ class Track:
     Attributes:
         name: the value of ``track`` in grid files, cells and results.
         title: the name for people.
-        method_track: the name that a method must have among its ``tracks`` to be measured on this track. The method's
-            ``track_defaults`` of that name apply too. Empty for the track's own name. A variation of few-shot
-            adaptation says ``fewshot`` here, and every few-shot method can be measured on it.
+        method_track: a method can be measured on this track if it has this name among its ``tracks``; its
+            ``track_defaults`` of that name apply. Empty for the track's own name.
         gives_support: true if a method gets a labelled support, k images a class. False if it gets the target's test
             images without labels; such a track has seeds, but no k.
         support_split: ``support_split(protocol)`` is the split of the target that supports are drawn from.
-        support_draw: ``support_draw(protocol)`` is the way in which supports are drawn, see
-            :func:`bolt.task.support.draw_support`.
+        support_draw: ``support_draw(protocol)``, as ``draw`` of :func:`bolt.task.support.draw_support`.
         base_classes: ``base_classes(C)`` is how many of the target's C classes, from the first on, a method is adapted
-            to. The others are new: the method gets none of their images and has to classify them by their names.
-            ``None``: it is adapted to all classes.
+            to. It has to classify the others by their names. ``None``: it is adapted to all classes.
         class_groups: names of the groups of the target's classes that are scored one by one, after the datasets.
-        group_mean: how the accuracies of the class groups become one accuracy of the target. Means over datasets and
-            verdicts use only that one, so a dataset counts once.
+        group_mean: how their accuracies become the one accuracy that means over datasets and verdicts use.
         scores_variants: whether a block may say in ``evaluate_on`` which datasets are scored instead of the target.
         averages_target: whether a mean over test sets counts the target itself. False for a mean over shifted ones.
         scored_after_epochs: whether the classifier is scored after every epoch of training too.
-        tower_passes: ``tower_passes(method, settings, support_size, test_size)`` -> images through the tower
-            in one cell. Plans estimate their hours from it.
+        tower_passes: ``tower_passes(method, settings, support_size, test_size)`` -> images through the tower in one
+            cell, from which plans estimate hours.
         published_shots: ``published_shots(k)`` is the k under which the paper prints a cell's accuracy, if under any.
         lead_tables, lead_figures: what the report shows first, by the names in the report's registry.
         named_in_titles: whether titles name the track even where all of a report is on this one track.

@@ -14,9 +14,7 @@ from orchestrator.tracks.base import GroupMean, Track, support_passes
 if TYPE_CHECKING:
     from bolt.methods import Method, TowerPasses
 
-
-BASE_CLASSES = "base classes"
-NEW_CLASSES = "new classes"
+BASE_CLASSES, NEW_CLASSES = "base classes", "new classes"
 """Names of the two groups of classes as test splits of a result."""
 HARMONIC_MEAN = "harmonic mean"
 """Name of the two groups' harmonic mean in tables."""
@@ -27,21 +25,20 @@ def harmonic_mean(base: float, new: float) -> float:
     return 2 * base * new / (base + new) if base + new else 0.0
 
 
-def _base_classes(classes: int) -> int:
-    """The number of base classes: the larger half."""
-    return (classes + 1) // 2
+def _larger_half(whole: int) -> int:
+    return (whole + 1) // 2
 
 
 def _tower_passes(method: Method, settings: Any, support_size: int, test_size: int) -> TowerPasses:
     """The images that a method takes through the tower; the support has half of the classes."""
-    return support_passes(method, settings, _base_classes(support_size), test_size)
+    return support_passes(method, settings, _larger_half(support_size), test_size)
 
 
 BASE_TO_NEW = Track(
     name="base_to_new",
     title="base to new classes",
     method_track="fewshot",
-    base_classes=_base_classes,
+    base_classes=_larger_half,
     class_groups=(BASE_CLASSES, NEW_CLASSES),
     group_mean=GroupMean(HARMONIC_MEAN, harmonic_mean),
     tower_passes=_tower_passes,

@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from bolt.protocol import PUBLISHED
-from orchestrator.models.rivals import find_rivals, labels_in_place
+from orchestrator.analysis.rows import labels_of
+from orchestrator.grid.labels import method_labels
+from orchestrator.models.inspection import find_rivals
 from orchestrator.store import Store
 from tests.helpers.small_results import cell, result
 
@@ -46,7 +48,9 @@ def test_a_damaged_rival_is_left_out(tmp_path: Path) -> None:
 def test_cells_of_one_method_are_labelled_by_what_differs() -> None:
     three, five = (cell("bolt", k=4, seed=1, settings=(("alpha", 1.0), ("top_k", k))) for k in (3, 5))
     other = replace(three, sources_rule="leave_group_out")
-    found = labels_in_place([result(one, 60.0) for one in (three, five, other, cell("lora"))])
+    cells = [three, five, other, cell("lora")]
+    labels = method_labels(one.method for one in cells)
+    found = labels_of(cells, lambda one: labels[one.method])
     assert found[five.id] == "bolt[top_k=5]"
     assert found[cell("lora").id] == "lora"
     assert len(set(found.values())) == 4
