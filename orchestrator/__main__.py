@@ -35,11 +35,8 @@ def main() -> None:
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             raise
-        print(f"error: {error}", file=sys.stderr)
-        print(
-            "  the store cannot be written to; finished work is kept. Fix that and run the command again.",
-            file=sys.stderr,
-        )
+        hint = "the store cannot be written to; finished work is kept. Fix that and run the command again."
+        print(f"error: {error}\n  {hint}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("\nstopped; finished work is kept. The same command continues.", file=sys.stderr)

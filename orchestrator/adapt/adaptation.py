@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from orchestrator.adapt.choice import Choice
 from orchestrator.adapt.own_images import OwnImages
@@ -78,16 +77,6 @@ def summary_lines(done: Adaptation) -> list[str]:
     return lines
 
 
-class Row(NamedTuple):
-    """A candidate in the page's table; ``accuracy`` is ``None`` if it was not measured."""
-
-    text: str
-    title: str
-    accuracy: float | None
-    verdict: str
-    seconds: str
-
-
 def adapt_page(done: Adaptation) -> str:
     """What was chosen and why, what to expect, what it cost, and how to predict: an HTML page that needs no other."""
     from orchestrator.report.page.rendering import render
@@ -97,23 +86,20 @@ def adapt_page(done: Adaptation) -> str:
         "adapt.html.j2",
         done=done,
         name=done.request.folder.expanduser().absolute().name,
-        rows=[_row(done, trial) for trial in ranked],
+        rows=[(trial, _verdict(done, trial)) for trial in ranked],
         classes=sorted(done.held_out_per_class, key=lambda row: row[1] / row[2]),
         images=sum(done.images.per_class),
         model=done.request.model.name,
-        final_seconds=human_duration(done.final_seconds),
-        trial_seconds=human_duration(sum(trial.seconds for trial in done.trials)),
+        trial_seconds=sum(trial.seconds for trial in done.trials),
+        duration=human_duration,
         command=command_line(),
     )
 
 
-def _row(done: Adaptation, trial: Trial) -> Row:
+def _verdict(done: Adaptation, trial: Trial) -> str:
+    """What the page says of a candidate."""
     if trial is done.chosen:
-        verdict = "chosen"
-    elif not trial.is_measured:
-        verdict = f"not tried: {trial.left_out}" if trial.left_out else "not tried"
-    else:
-        verdict = "level" if trial in done.level else "behind"
-    accuracy = trial.accuracy if trial.is_measured else None
-    seconds = human_duration(trial.seconds) if trial.seconds else ""
-    return Row(trial.text, trial.candidate.method.title, accuracy, verdict, seconds)
+        return "chosen"
+    if not trial.is_measured:
+        return f"not tried: {trial.left_out}" if trial.left_out else "not tried"
+    return "level" if trial in done.level else "behind"

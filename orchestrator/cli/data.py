@@ -84,13 +84,16 @@ def prepare(
         for job in found.jobs:
             print_line(job.line)
         print_line(check_space(found.jobs, root))
-        _confirm(yes)
-    failures = []
+        if not yes and not Console().is_terminal:
+            raise UserError("nothing was fetched: there is no terminal to ask on", hint="--yes answers yes")
+        if not yes:
+            typer.confirm("fetch them, under these licences?", abort=True)
+    failures = 0
     for job in found.jobs:
         try:
             record = prepare_one(job.entry, root, Console())
         except UserError as error:
-            failures.append(error)
+            failures += 1
             print_line(f"error: {error}")
             continue
         if record is None:
@@ -103,10 +106,10 @@ def prepare(
             print_line(f"  differs from the catalog: {line}")
     if found.by_hand:
         raise by_hand_error(found.by_hand, root)
-    if len(failures) == 1 == len(found.jobs):
+    if failures == 1 == len(found.jobs):
         raise typer.Exit(2)
     if failures:
-        raise UserError(f"{len(failures)} of {len(found.jobs)} could not be prepared; see above")
+        raise UserError(f"{failures} of {len(found.jobs)} could not be prepared; see above")
 
 
 @app.command()
@@ -216,12 +219,3 @@ def _of_grid(grid: str, catalog: Catalog, root: Path | None) -> list[DatasetEntr
     from orchestrator.grid import load_grid
 
     return list(load_grid(grid, catalog, data_root=root).datasets.values())
-
-
-def _confirm(yes: bool) -> None:
-    """Ask on the terminal before fetching. Raises ``UserError`` without a terminal and ``--yes``."""
-    if yes:
-        return
-    if not Console().is_terminal:
-        raise UserError("nothing was fetched: there is no terminal to ask on", hint="--yes answers yes")
-    typer.confirm("fetch them, under these licences?", abort=True)

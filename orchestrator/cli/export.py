@@ -52,13 +52,11 @@ def export(
     from orchestrator.artifacts.loaded import LoadedArtifacts
     from orchestrator.models.export import restore_model, save_model
     from orchestrator.models.find_result import find_result
-    from orchestrator.store import Store
 
     if with_basis and form != "adapter":
         raise UserError(f"--with-basis is for an adapter; a {form} holds the merged tower", where="--with-basis")
-    settings = run_settings(store, data_root, catalog, threads, device)
-    result = find_result(Store(settings.store_url), cell)
-    loaded = LoadedArtifacts(settings)
+    loaded = LoadedArtifacts(run_settings(store, data_root, catalog, threads, device))
+    result = find_result(loaded.store, cell)
     folder = output or Path("exports", f"{result.cell.id}.{form}")
     if folder.exists():
         raise UserError(f"{folder} is there already", where="-o", hint="name a folder that is not there yet")

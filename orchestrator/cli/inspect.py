@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from orchestrator.report.page.cell_page import PageLinks
-    from orchestrator.store import Store
+    from orchestrator.store.files import Files
 
 CELL_PAGES = "reports/cells"
 """Folder of the pages in the store."""
@@ -44,13 +44,10 @@ def inspect(
     from orchestrator.models.find_result import find_result
     from orchestrator.models.inspection import inspect_cell
     from orchestrator.report.page.cell_page import render_cell_page
-    from orchestrator.store import Store
     from orchestrator.store.local_mirror import local_folder
 
-    settings = run_settings(store, data_root, catalog, threads, device)
-    opened = Store(settings.store_url)
-    result = find_result(opened, cell)
-    loaded = LoadedArtifacts(settings)
+    loaded = LoadedArtifacts(run_settings(store, data_root, catalog, threads, device))
+    result, files = find_result(loaded.store, cell), loaded.store.files
     refs = {dataset.name: dataset for dataset in result.cell.evaluate_on}
 
     def image_of(dataset: str, row: int) -> NDArray[np.uint8]:
@@ -58,35 +55,35 @@ def inspect(
         return loaded.get(images).image(row).numpy()
 
     found = inspect_cell(result, loaded)
-    links = _links(opened, result.cell.id, [rival.cell.id for rival in found.rivals], output)
+    links = _links(files, result.cell.id, [rival.cell.id for rival in found.rivals], output)
     page = render_cell_page(found, image_of, links).encode()
     name, where = f"{CELL_PAGES}/{result.cell.id}.html", ""
-    path = output or local_folder(opened.files, name)
+    path = output or local_folder(files, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(page)
-    if output is None and not opened.files.is_local:
-        opened.files.write(name, page)
-        where = f", and in the store {opened.files.location(name)}"
+    if output is None and not files.is_local:
+        files.write(name, page)
+        where = f", and in the store {files.location(name)}"
     print_line(f"page: {path}{where}")
 
 
-def _links(store: Store, cell_id: str, rivals: list[str], output: Path | None) -> PageLinks:
+def _links(files: Files, cell_id: str, rivals: list[str], output: Path | None) -> PageLinks:
     """Where the page leads: the reports that have the cell, and the pages of its rivals.
 
     A page outside the store links to pages of a store on this machine only.
     """
     from orchestrator.report.page.cell_page import PageLinks
 
-    if output is not None and not store.files.is_local:
+    if output is not None and not files.is_local:
         return PageLinks()
     start = CELL_PAGES if output is None else str(output.parent.absolute())
 
     def href(name: str) -> str:
-        return Path(os.path.relpath(name if output is None else store.files.local_path(name), start)).as_posix()
+        return Path(os.path.relpath(name if output is None else files.local_path(name), start)).as_posix()
 
-    grids = [name for name in store.files.names("reports") if f"reports/{name}" != CELL_PAGES]
-    contents = store.files.read_many([f"reports/{grid}/rows.csv" for grid in grids])
-    pages = set(store.files.names(CELL_PAGES))
+    grids = [name for name in files.names("reports") if f"reports/{name}" != CELL_PAGES]
+    contents = files.read_many([f"reports/{grid}/rows.csv" for grid in grids])
+    pages = set(files.names(CELL_PAGES))
     return PageLinks(
         reports={
             grid: href(f"reports/{grid}/index.html")
