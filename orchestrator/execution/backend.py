@@ -7,8 +7,8 @@ import pkgutil
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from orchestrator.cells.outcome import CellOutcome
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, TaskEvent
 from orchestrator.core.settings import RunSettings
@@ -16,9 +16,6 @@ from orchestrator.execution.task_graph import GraphTask, run_graph_locally, run_
 from orchestrator.planning.packing import Packing
 from orchestrator.store.failure_kind import RunStopped
 from orchestrator.util.errors import one_line
-
-if TYPE_CHECKING:
-    from orchestrator.cells.outcome import CellOutcome
 
 RUNNER = "orchestrator.cells.trial:run_and_record"
 """The function that runs one cell and records its outcome. A worker resolves the name: the driver does not have to
@@ -83,12 +80,9 @@ def run_cells_locally(
 
 @contextlib.contextmanager
 def ray_backend(settings: RunSettings, address: str | None, packing: Packing, cell_limit: float) -> Iterator[Backend]:
-    """Execute on Ray, connected for the block.
+    """Execute on Ray, connected for the block; see :class:`~orchestrator.execution.run.RunOptions`.
 
-    Args:
-        address: see :func:`orchestrator.execution.cluster.connect`.
-        packing: computes what a cell requests; learns of cells that ran out of GPU memory.
-        cell_limit: seconds after which a cell's worker is ended; 0 for no limit.
+    ``packing`` computes what a cell requests, and learns of cells that ran out of GPU memory.
     """
     from orchestrator.execution.cluster import connect
     from orchestrator.execution.tune.capacity import ClusterCapacity

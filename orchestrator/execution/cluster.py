@@ -96,29 +96,21 @@ def _start_instance(folder: Path, cpus: int | None, gpus: int | None, worker_env
 
 
 def _shut_down() -> None:
-    """End the connection, and the instance if this process has started it."""
+    """End the connection, and the instance if this process has started it.
+
+    Python's garbage collector is disabled meanwhile, for good if the shutdown hangs. For a moment Ray's native part is
+    gone, and its Python part does not know it yet. Tune leaves reference cycles that hold object references. If one of
+    them is collected at that moment, this process ends at once with exit code 1.
+    """
     import ray
 
     shutdown = threading.Thread(target=ray.shutdown, name="ray-shutdown", daemon=True)
-    with delay_interrupt(), _no_garbage_collection(shutdown):
+    with delay_interrupt():
+        gc.collect()
+        gc.disable()
         shutdown.start()
         shutdown.join(SHUTDOWN_SECONDS)
         if shutdown.is_alive():
             ray_private.abandon()
-
-
-@contextlib.contextmanager
-def _no_garbage_collection(shutdown: threading.Thread) -> Iterator[None]:
-    """Disable Python's garbage collector in all threads while Ray shuts down; for good if the shutdown hangs.
-
-    For a moment Ray's native part is gone, and its Python part does not know it yet. Tune leaves reference cycles that
-    hold object references. If one of them is collected at that moment, this process ends at once with exit code 1.
-    """
-    gc.collect()
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled and not shutdown.is_alive():
+        else:
             gc.enable()

@@ -42,8 +42,8 @@ class RunOptions:
         address: a running Ray cluster to join; ``None`` starts an instance on this machine.
         retry_failed: run cells again that have a failure on record.
         disk_budget: bytes that the artifacts to build may take; ``None`` for what is free.
-        cell_limit: seconds after which a cell's worker is ended and the cell counts as failed; 0 for no limit. With
-            ``local`` there is no limit.
+        cell_limit: seconds after which a cell's worker is ended and the cell counts as failed, if not ``local``; 0 for
+            no limit.
     """
 
     local: bool = False
@@ -134,10 +134,7 @@ def build_artifacts(
     on_task: Callable[[TaskEvent], None],
     share_of: Callable[[ArtifactSpec], float] = lambda spec: spec.gpu_share,
 ) -> dict[str, TaskEvent]:
-    """Build artifacts, each after its inputs. Returns how those ended that could not be built, by address.
-
-    ``share_of`` gives the share of a GPU that each build asks for.
-    """
+    """Build artifacts, each after its inputs. Returns how those ended that could not be built, by address."""
     addresses = {spec.address for spec in specs}
     on_cpu = replace(settings, device="cpu")
     tasks = {

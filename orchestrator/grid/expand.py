@@ -13,9 +13,8 @@ from orchestrator.catalog import Catalog
 from orchestrator.catalog.location import Location
 from orchestrator.core.cell import Cell, SourceRef
 from orchestrator.core.recipes import SourceRecipe
-from orchestrator.grid.methods import resolve_method
 from orchestrator.grid.overrides import FieldLocations, Overrides
-from orchestrator.grid.protocols import resolve_protocol
+from orchestrator.grid.resolve import resolve_method, resolve_protocol
 from orchestrator.grid.schema import Block, GridFile
 from orchestrator.grid.sources import GainOf, References, SourceResolver, SourceTraining, draw_sources, unknown_gain
 from orchestrator.grid.targets import check_supports, find_scored, find_targets

@@ -34,13 +34,11 @@ def select_cells(
     beside the methods that they are compared with.
 
     Args:
-        cells: what to select from.
         options: ``key=value,value``, one for each option given.
         label: a cell's label in the grid.
         option: what stands before the key on the command line; errors begin with it.
 
-    Raises:
-        UserError: for an unknown key, for a value that no cell has, or if no cell matches.
+    Raises ``UserError`` for an unknown key, for a value that no cell has, or if no cell matches.
     """
     wanted: dict[str, list[str]] = {}
     for text in options:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -18,10 +19,10 @@ def cell_labels(planned: Mapping[Cell, PlannedCell]) -> dict[Cell, str]:
     """
     defaults = _default_labels(planned)
     labels: dict[Cell, str] = {}
-    methods: dict[str, set[MethodRef]] = {}
+    methods: dict[str, set[MethodRef]] = defaultdict(set)
     for cell, one in planned.items():
         labels[cell] = defaults[cell.track, _with_precision(cell)] if one.label is None else one.label
-        methods.setdefault(labels[cell], set()).add(_with_precision(cell))
+        methods[labels[cell]].add(_with_precision(cell))
     rows: dict[tuple[Any, ...], PlannedCell] = {}
     for cell, label in labels.items():
         if len(methods[label]) > 1:
@@ -34,10 +35,10 @@ def cell_labels(planned: Mapping[Cell, PlannedCell]) -> dict[Cell, str]:
 
 def _default_labels(planned: Mapping[Cell, PlannedCell]) -> dict[tuple[str, MethodRef], str]:
     """(track, method) -> label of the cells that the grid gives no label."""
-    methods: dict[str, list[MethodRef]] = {}
+    methods: dict[str, list[MethodRef]] = defaultdict(list)
     for one in planned.values():
         if one.label is None:
-            methods.setdefault(one.cell.track, []).append(_with_precision(one.cell))
+            methods[one.cell.track].append(_with_precision(one.cell))
     return {(track, ref): label for track, refs in methods.items() for ref, label in method_labels(refs).items()}
 
 
@@ -54,18 +55,17 @@ def _with_precision(cell: Cell) -> MethodRef:
     return _method_at(cell.method, cell.backbone.precision or "default")
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)  # all cells of a method in a large grid ask
 def _method_at(method: MethodRef, precision: str) -> MethodRef:
-    """The method with one more setting; cached, because all cells of a method in a large grid ask."""
     settings = {**method.settings_dict(), "precision": precision}
     return replace(method, settings=tuple(settings.items()))
 
 
 def method_labels(methods: Iterable[MethodRef]) -> dict[MethodRef, str]:
     """The name of each method; of methods with one name, ``name[setting=value]`` with the settings that differ."""
-    variants: dict[str, dict[MethodRef, dict[str, Any]]] = {}
+    variants: dict[str, dict[MethodRef, dict[str, Any]]] = defaultdict(dict)
     for method in methods:
-        variants.setdefault(method.name, {})[method] = method.settings_dict()
+        variants[method.name][method] = method.settings_dict()
     labels = {}
     for name, settings_of in variants.items():
         some = next(iter(settings_of.values()))

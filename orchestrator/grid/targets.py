@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from bolt.protocol import Protocol
 from orchestrator.catalog import Catalog, DatasetEntry
-from orchestrator.grid.methods import ResolvedMethod
 from orchestrator.grid.overrides import FieldLocations
+from orchestrator.grid.resolve import ResolvedMethod
 from orchestrator.grid.schema import Block
 from orchestrator.tracks import TRACKS, Track
 
@@ -93,19 +93,17 @@ def check_supports(
         raise at("shots").error(f"this field is needed: {name} learns from a support")
     if track.support_split(protocol) == "test":
         return  # the catalog knows how many images a class has in the training split only
+    largest = max(block.shots)
     for entry in targets:
         if not entry.has_training_images:
             raise at.block.error(f"{entry.name} has no training images; it can only be evaluated on")
         if protocol.short_classes == "refuse" and track.support_draw(protocol) == "imbalanced":
-            if max(block.shots) * entry.classes > entry.sizes.train:
-                raise at("shots").error(
-                    f"k is {max(block.shots)} for {entry.classes} classes, "
-                    f"but {entry.name} has {entry.sizes.train} training images in all"
-                )
-        elif protocol.short_classes == "refuse" and max(block.shots) > entry.max_shots:
+            if largest * entry.classes > entry.sizes.train:
+                had = f"{entry.name} has {entry.sizes.train} training images in all"
+                raise at("shots").error(f"k is {largest} for {entry.classes} classes, but {had}")
+        elif protocol.short_classes == "refuse" and largest > entry.max_shots:
             raise at("shots").error(
-                f"k is {max(block.shots)}, but the smallest class of {entry.name} has at most "
-                f"{entry.max_shots} training images",
+                f"k is {largest}, but the smallest class of {entry.name} has at most {entry.max_shots} training images",
                 f"use shots up to {entry.max_shots}, or give the dataset a block of its own with "
                 f"protocol: {{name: {protocol.name.partition('+')[0]}, short_classes: take_all}}",
             )

@@ -33,19 +33,17 @@ def missing_inputs(plan: Plan) -> dict[str, UserError]:
     A dataset that is not here counts only while artifacts that are made from its images are still to be built. A
     folder or table of images whose content has changed always counts: its results would be of other images.
     """
-    catalog = plan.catalog
-    backbones = {cell.backbone.name for cell in plan.todo}
-    datasets = {spec.dataset.name for spec in plan.missing if isinstance(spec, Images | SupportImages)}
-    found = {name: missing_weights(catalog.backbone(name)) for name in sorted(backbones)}
-    found |= {name: missing_data(catalog.dataset(name), plan.data_root) for name in sorted(datasets)}
+    catalog, root = plan.catalog, plan.data_root
+    backbones = sorted({cell.backbone.name for cell in plan.todo})
+    datasets = sorted({spec.dataset.name for spec in plan.missing if isinstance(spec, Images | SupportImages)})
+    found = {name: missing_weights(catalog.backbone(name)) for name in backbones}
+    found |= {name: missing_data(catalog.dataset(name), root) for name in datasets}
     found |= {
-        name: changed_data(entry, plan.data_root, catalog.files["datasets", name])
+        name: changed_data(entry, root, catalog.files["datasets", name])
         for name, entry in plan.grid.datasets.items()
         if not found.get(name)
     }
-    found |= {
-        name: other_data(catalog.dataset(name), plan.data_root) for name in sorted(datasets) if not found.get(name)
-    }
+    found |= {name: other_data(catalog.dataset(name), root) for name in datasets if not found.get(name)}
     for spec in plan.missing:
         if isinstance(spec, AdoptedSource):
             entry = catalog.checkpoints[spec.backbone.name, spec.dataset]
@@ -73,7 +71,7 @@ def _has_common_remedy(plan: Plan, name: str) -> bool:
 
 
 def _missing_datasets(plan: Plan, names: Sequence[str]) -> UserError:
-    """One error for several datasets that are missing: the cause, their names, and one command that fetches them."""
+    """One error for several missing datasets: the cause, their names, and one command that fetches them."""
     root, fetched = plan.data_root, [name for name in names if not plan.catalog.dataset(name).is_own]
     cause = f"are not in {root}" if root else "are missing because no data root is given"
     shipped = (grids_folder() / f"{plan.grid.name}.yaml").is_file()
@@ -107,10 +105,7 @@ def disk_line(plan: Plan, store: Store) -> str:
 
 
 def check_disk_space(plan: Plan, store: Store, budget: int | None = None) -> None:
-    """Raise ``UserError`` when the artifacts to build take more bytes than are free, or than ``budget``.
-
-    The error lists the kinds of artifacts that take most, and what would make them smaller.
-    """
+    """Raise ``UserError`` when the artifacts to build take more bytes than are free, or than ``budget``."""
     needed, free = bytes_to_build(plan), free_bytes(store)
     if budget is not None and needed > budget:
         limit, where = f"more than the budget of {human_bytes(budget)}", "--disk-budget"

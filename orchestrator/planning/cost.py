@@ -35,8 +35,7 @@ from orchestrator.store.results import Result
 from orchestrator.tracks import TRACKS
 
 WINDOW = 20
-"""The mean duration of a group follows about this many of the last measurements, so that it notices a machine that
-became slower, or another machine."""
+"""The mean duration of a group follows about this many of the last measurements, as machines change."""
 
 T = TypeVar("T")
 
@@ -45,7 +44,7 @@ class Work(NamedTuple):
     """A piece of work whose duration the model learns or predicts.
 
     Attributes:
-        groups: the groups of similar work that it belongs to, the narrowest first.
+        groups: of similar work, the narrowest first.
         shots: k of a cell, 0 for other work.
         gflop: 10^9 operations, 0 where next to none are counted. Work with and without operations is never compared.
     """
@@ -163,16 +162,14 @@ def _memory_groups(cell: Cell) -> tuple[Hashable, ...]:
 @lru_cache(maxsize=4096)
 def _time_groups(track: str, backbone: str, method: str, counts_operations: bool) -> tuple[Hashable, ...]:
     """Groups 3 to 7."""
-    return tuple(
-        (*group, counts_operations)
-        for group in (
-            ("track, backbone, method", track, backbone, method),
-            ("backbone, method", backbone, method),
-            ("method", method),
-            ("backbone", backbone),
-            ("cells",),
-        )
-    )
+    groups = [
+        ("track, backbone, method", track, backbone, method),
+        ("backbone, method", backbone, method),
+        ("method", method),
+        ("backbone", backbone),
+        ("cells",),
+    ]
+    return tuple((*group, counts_operations) for group in groups)
 
 
 def _nearest(table: Mapping[Hashable, Mapping[int, T]], groups: Iterable[Hashable], shots: int) -> T | None:

@@ -109,8 +109,8 @@ def smallest_share(mebibytes: float, gpu_mib: float) -> float:
 def assumed_share(cell: Cell, catalog: Catalog, gpu_mib: float | None) -> float:
     """The share of a cell that is unlike any measured one, or on GPUs of unknown size.
 
-    A cell that trains no image tower needs at least the tower, the features it may read of its target and of one test
-    split at a time, and CUDA's context. A cell that trains on the text side also needs the text tower, and what the
+    A cell that trains no image tower needs at least the tower, the features that it may read of its target and of one
+    test split at a time, and CUDA's context; one that trains on the text side also the text tower, and what the
     backward pass keeps of the prompts that pass it together.
     """
     method, settings = configured_method(cell)

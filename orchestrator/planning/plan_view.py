@@ -100,9 +100,8 @@ def _artifact_table(plan: Plan) -> Table:
 def packing_view(plan: Plan, gpu_bytes: int | None = None) -> RenderableType:
     """How many of the cells to do one GPU holds at a time, by method and backbone, and from which memory."""
     size, note = _gpu(gpu_bytes)
-    packing = Packing(plan.catalog, plan.costs, size)
+    packing, label_of = Packing(plan.catalog, plan.costs, size), plan.grid.label
     demands: dict[tuple[str, str], Demand] = {}
-    label_of = plan.grid.label
     one_seed = {(label_of(cell), same_but_seed(cell), cell.evaluate_on): cell for cell in plan.todo}
     for cell in one_seed.values():
         key = label_of(cell), cell.backbone.name

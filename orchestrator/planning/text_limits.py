@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 
 from bolt.methods import METHODS
@@ -23,19 +24,19 @@ def text_limits(plan: Plan, store: Store) -> tuple[TextLimit, ...]:
     Stored heads are read. Of heads that are not built, those of small backbones are computed for images that are here;
     drawn datasets are left out then, because the small CLIP has learned their words.
     """
-    methods: dict[Place, set[str]] = {}
     heads: dict[Place, tuple[BackboneRef, DatasetRef]] = {}
+    methods: dict[Place, set[str]] = defaultdict(set)
     for cell in plan.grid.cells:
-        for dataset in dict.fromkeys((cell.dataset, *cell.evaluate_on)):
+        for dataset in (cell.dataset, *cell.evaluate_on):
             place = cell.backbone.name, dataset.name
             heads.setdefault(place, (cell.backbone, dataset))
-            if METHODS[cell.method.name].names_new_classes:
-                methods.setdefault(place, set()).add(cell.method.name)
+            methods[place].add(cell.method.name)
     limits = []
     for place, (backbone, dataset) in heads.items():
         limit = _limit(plan, store, backbone, dataset)
         if limit is not None and limit.shared:
-            titles = tuple(METHODS[method].title for method in METHODS if method in methods.get(place, ()))
+            limited = [method for name, method in METHODS.items() if name in methods[place]]
+            titles = tuple(method.title for method in limited if method.names_new_classes)
             limits.append(replace(limit, methods=titles))
     return tuple(limits)
 

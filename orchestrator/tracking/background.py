@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_when_event_set, wait_exponential
-
 from orchestrator.store.results import Result
 from orchestrator.tracking.errors import TrackingProblem, classify_tracking_error
 from orchestrator.tracking.runs import Describe
@@ -50,14 +48,7 @@ class BackgroundTracker:
         self._queue: SimpleQueue[str | None] = SimpleQueue()
         self._problem: TrackingProblem | None = None
         self._unwritten = 0
-        self._closing = threading.Event()
-        self._retrying = Retrying(
-            retry=retry_if_exception(lambda error: classify_tracking_error(error).kind == "unreachable"),
-            wait=wait_exponential(multiplier=pauses[0], max=pauses[1]),
-            stop=stop_when_event_set(self._closing),
-            sleep=sleep_using_event(self._closing),
-            reraise=True,
-        )
+        self._closing, self._pauses = threading.Event(), pauses
         self._thread = threading.Thread(target=self._work, name="tracker", daemon=True)
         self._thread.start()
 
@@ -92,12 +83,7 @@ class BackgroundTracker:
 
     def _work(self) -> None:
         while (cell_id := self._queue.get()) is not None:
-            if self._is_left_to_sync():
-                self._unwritten += 1
-                continue
-            try:
-                self._retrying(self._write, cell_id)
-            except Exception:  # self._write has noted the problem
+            if self._is_left_to_sync() or not self._write(cell_id):
                 self._unwritten += 1
 
     def _is_left_to_sync(self) -> bool:
@@ -105,19 +91,26 @@ class BackgroundTracker:
         refused = self._problem is not None and self._problem.kind == "refused"
         return refused or (self._closing.is_set() and (self._problem is not None or self.pending > LEFT_TO_SYNC))
 
-    def _write(self, cell_id: str) -> None:
-        """Write one run. Raises what reading the result or MLflow raises."""
-        before = self._problem
-        try:
-            self._tracker = self._tracker or self._open_tracker()
-            result = self._read(cell_id)
-            self._tracker.log_result(result, self._describe(result))
-        except Exception as error:
-            self._tracker = None
-            self._problem = classify_tracking_error(error)
-            if (before is None or before.kind != self._problem.kind) and not self._closing.is_set():
-                self._say(f"{self._problem.message}; the grid goes on")
-            raise
-        self._problem = None
-        if before is not None and before.kind == "unreachable":
-            self._say(f"the tracking store can be written to again; {self.pending} runs are queued")
+    def _write(self, cell_id: str) -> bool:
+        """Write one run, again and again while the store is unreachable; returns whether it was written."""
+        pause, longest = self._pauses
+        while True:
+            before = self._problem
+            try:
+                self._tracker = self._tracker or self._open_tracker()
+                result = self._read(cell_id)
+                self._tracker.log_result(result, self._describe(result))
+            except Exception as error:
+                self._tracker = None
+                self._problem = classify_tracking_error(error)
+                if (before is None or before.kind != self._problem.kind) and not self._closing.is_set():
+                    self._say(f"{self._problem.message}; the grid goes on")
+                if self._problem.kind != "unreachable" or self._closing.is_set():
+                    return False
+                self._closing.wait(pause)
+                pause = min(2 * pause, longest)
+            else:
+                self._problem = None
+                if before is not None and before.kind == "unreachable":
+                    self._say(f"the tracking store can be written to again; {self.pending} runs are queued")
+                return True

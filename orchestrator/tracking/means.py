@@ -9,15 +9,7 @@ from orchestrator.analysis.rows import test_name
 from orchestrator.analysis.verdict import Answer
 from orchestrator.core.cell import Cell
 from orchestrator.store.results import Result
-from orchestrator.tracking.runs import (
-    Labels,
-    TrackedRun,
-    grouping,
-    rounded,
-    run_name,
-    summary_run,
-    tags_of,
-)
+from orchestrator.tracking.runs import Labels, TrackedRun, grouping, rounded, run_name, summary_run, tags_of
 from orchestrator.tracks import stored_track
 from orchestrator.util.units import pluralize
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from rich.console import Console
 from rich.status import Status
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, wait_exponential
 
 from orchestrator.tracking.errors import NoAnswer, classify_tracking_error
 from orchestrator.tracking.tracker import OnProgress, SyncReport
@@ -46,36 +45,25 @@ def retry_sync(
     ``attempt`` runs in a thread, so that Ctrl-C ends the waiting even while the store does not answer. An attempt that
     wrote some runs before it failed starts the pauses and ``policy.total`` anew: its runs are not written twice.
 
-    Raises the last error of ``attempt`` when waiting does not help or has not helped, and ``KeyboardInterrupt``.
+    Raises the last error of ``attempt`` when waiting does not help or has not helped.
     """
     with console.status("MLflow: connecting") as status:
-        progress, problem = _Progress(console, status), ""
-
-        def restart_after_progress(state: RetryCallState) -> None:
-            if progress.advanced:
-                state.start_time, state.attempt_number = time.monotonic(), 1
-
-        def wait(seconds: float) -> None:
-            until = time.monotonic() + seconds
+        progress = _Progress(console, status)
+        began, pause = time.monotonic(), policy.first
+        while True:
+            try:
+                return _run_attempt(attempt, progress, policy.silence)
+            except Exception as error:
+                problem, now = classify_tracking_error(error), time.monotonic()
+                if progress.advanced:
+                    began, pause = now, policy.first
+                if problem.kind != "unreachable" or now + pause - began >= policy.total:
+                    raise
+            until = now + pause
             while (left := until - time.monotonic()) > 0:
-                progress.show(f"MLflow: {problem}; next try in {left:.0f} s (Ctrl-C: stop trying)")
+                progress.show(f"MLflow: {problem.message}; next try in {left:.0f} s (Ctrl-C: stop trying)")
                 time.sleep(min(left, _POLL_SECONDS))
-
-        def may_pass(error: BaseException) -> bool:
-            nonlocal problem
-            found = classify_tracking_error(error)
-            problem = found.message
-            return found.kind == "unreachable"
-
-        retrying = Retrying(
-            retry=retry_if_exception(may_pass),
-            after=restart_after_progress,
-            wait=wait_exponential(multiplier=policy.first, max=policy.longest),
-            stop=stop_before_delay(policy.total),
-            sleep=wait,
-            reraise=True,
-        )
-        return retrying(_run_attempt, attempt, progress, policy.silence)
+            pause = min(2 * pause, policy.longest)
 
 
 class _Progress:

@@ -6,19 +6,16 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import Resources
+from orchestrator.core.settings import RunSettings
 from orchestrator.execution.autoscaler import AutoscalerLimits
 from orchestrator.execution.join import HEAD_RESOURCE
 from orchestrator.planning.packing import Packing, uses_gpus
-
-if TYPE_CHECKING:
-    from orchestrator.core.settings import RunSettings
 
 ANSWER_SECONDS = 30.0
 """How long the nodes may take to answer. The memory of a node that has not answered by then counts as unknown."""

@@ -48,10 +48,7 @@ class CellQueue:
     """
 
     def __init__(
-        self,
-        count: int,
-        request_of: Callable[[int], Resources],
-        capacity: Callable[[], tuple[float, float]],
+        self, count: int, request_of: Callable[[int], Resources], capacity: Callable[[], tuple[float, float]]
     ) -> None:
         self._count, self._request_of, self._capacity = count, request_of, capacity
         self._window: OrderedDict[int, None] = OrderedDict()

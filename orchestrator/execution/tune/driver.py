@@ -1,4 +1,4 @@
-"""Run Tune in a thread of its own, pass its events on, and stop it."""
+"""Runs Tune in a thread of its own, passes its events on, and stops it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from queue import Empty
-from typing import TYPE_CHECKING
 
 from ray import tune
 from ray.tune.experiment import Trial
 
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, Resources
+from orchestrator.core.settings import RunSettings
 from orchestrator.execution.health import HEALTH_CHECK_SECONDS, ClusterLost, check_alive
 from orchestrator.execution.process import environment_variables
 from orchestrator.execution.tune.callback import TuneCallback
@@ -22,9 +22,6 @@ from orchestrator.execution.tune.cell_queue import CellQueue
 from orchestrator.execution.tune.searcher import CellSearcher, LifoScheduler, SilentReporter, StopOnEvent
 from orchestrator.execution.tune.worker import make_trainable
 from orchestrator.util.scratch import ScratchFolder
-
-if TYPE_CHECKING:
-    from orchestrator.core.settings import RunSettings
 
 STOP_SECONDS = 60.0
 """How long Tune may take to stop before this process leaves without it."""

@@ -42,10 +42,10 @@ class CellSearcher(Searcher):  # type: ignore[misc]
 class LifoScheduler(FIFOScheduler):  # type: ignore[misc]
     """Gives a free worker the trial that was added last, and keeps Tune's controller fast as the grid grows.
 
-    The first-in-first-out scheduler gives it the oldest waiting trial. For that trial, a replacement of a dead worker
-    may be starting. Tune then cancels that start, again and again, and the slot stays empty for the rest of the run.
-    That scheduler also scans every trial there ever was at every step. As the searcher adds a trial only when a slot
-    becomes free, the newest trial is the next cell in order.
+    The first-in-first-out scheduler scans every trial there ever was at every step, and gives a free worker the oldest
+    waiting one. For that trial, a replacement of a dead worker may be starting. Tune then cancels that start, again and
+    again, and the slot stays empty for the rest of the run. As the searcher adds a trial only when a slot becomes free,
+    the newest trial is the next cell in order.
 
     With ``reuse_actors``, Tune's controller keeps the worker of a finished trial only if another trial already waits
     for one with the same request, or if no trial waits at all. Here trials come one at a time. So while any worker was

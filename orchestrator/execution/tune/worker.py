@@ -11,11 +11,11 @@ import ray
 from ray import tune
 
 from orchestrator.core.cell import Cell
+from orchestrator.core.settings import RunSettings
 from orchestrator.execution.process import worker_log
 
 if TYPE_CHECKING:
     from orchestrator.cells.outcome import CellOutcome
-    from orchestrator.core.settings import RunSettings
 
 CHUNK = 128
 """Cells are sent to workers in chunks of this size. A worker fetches a chunk when it runs the first cell of it."""

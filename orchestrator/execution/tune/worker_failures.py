@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,11 +40,9 @@ def out_of_memory(text: str, kernel_killed: bool) -> bool:
 
 def oom_kill_count() -> int:
     """How many processes this machine's kernel has killed for lack of memory since the machine was started."""
-    with suppress(OSError, ValueError):
-        for line in _VMSTAT.read_text().splitlines():
-            name, _, count = line.partition(" ")
-            if name == "oom_kill":
-                return int(count)
+    with suppress(OSError):
+        if found := re.search(r"^oom_kill (\d+)$", _VMSTAT.read_text(), re.MULTILINE):
+            return int(found[1])
     return 0
 
 

@@ -20,7 +20,7 @@ from orchestrator.catalog.load_backbone import swap_activation
 from orchestrator.cells.measure import measure
 from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell
-from orchestrator.grid.protocols import resolve_protocol
+from orchestrator.grid.resolve import resolve_protocol
 from orchestrator.store.predictions import parse_predictions
 from orchestrator.store.results import Result
 from tests.orchestrator.conftest import World

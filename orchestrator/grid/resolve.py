@@ -1,20 +1,21 @@
-"""The methods of a block, with their settings complete and checked."""
+"""The methods and the protocol of a block, complete and checked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast, get_args
+from functools import cache
+from typing import Any, cast, get_args, get_type_hints
 
 from bolt.methods import METHODS, Method, UnknownName
-from bolt.protocol import Precision
+from bolt.protocol import PROTOCOLS, SWITCHES, Precision, Protocol
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.location import Location
 from orchestrator.core.cell import MethodRef
 from orchestrator.grid.overrides import Overrides
 from orchestrator.grid.schema import MethodChoice
 from orchestrator.tracks import Track
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, short_repr
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,7 @@ class ResolvedMethod:
     Attributes:
         ref: its identity, with the value of every setting.
         uses_sources: whether it reads source datasets with these settings.
-        label: the label that the grid gives it, if it gives one.
-        precision: the number format of the towers that its entry gives, if it gives one.
-        location: where it stands.
+        label, precision: the label and the number format of the towers that the entry gives, if it gives any.
     """
 
     method: Method
@@ -68,8 +67,7 @@ def resolve_method(choice: MethodChoice, track: Track, overrides: Overrides, loc
             f"{method.name} cannot be measured on the {track.name} track{reason}",
             f"methods that can: {', '.join(able) or 'none yet'}",
         )
-    settings = _configure(method, choice.settings, track, location)
-    precision = choice.precision
+    settings, precision = _configure(method, choice.settings, track, location), choice.precision
     changes = dict(overrides.methods.get(method.name, {}))
     if "precision" in changes:
         precision = _precision(changes.pop("precision"), overrides.location(f"{method.name}.precision"))
@@ -95,3 +93,33 @@ def _configure(method: Method, changes: Mapping[str, Any], track: Track, locatio
         raise location.unknown_name(f"{kind} of {method.name}", error.name, error.known) from None
     except (ValueError, TypeError) as error:
         raise UserError(str(error), where=str(location)) from None
+
+
+def resolve_protocol(value: Any, location: Location) -> Protocol:
+    """The protocol that a name, or ``{name: ..., switch: value}``, describes.
+
+    Raises ``UserError`` for an unknown protocol or switch, and for a value that a switch does not take.
+    """
+    if isinstance(value, str):
+        value = {"name": value}
+    if not isinstance(value, Mapping) or "name" not in value:
+        hint = "write its name, or {name: strict, switch: value}"
+        raise location.error(f"{short_repr(value)} is not a protocol", hint)
+    if not isinstance(value["name"], str) or value["name"] not in PROTOCOLS:
+        raise location.unknown_name("protocol", value["name"], PROTOCOLS)
+    switches = {str(key): item for key, item in value.items() if key != "name"}
+    for switch, chosen in switches.items():
+        if switch not in SWITCHES:
+            raise location.unknown_name("switch", switch, SWITCHES)
+        choices = _choices()[switch]
+        if not any(chosen == choice and type(chosen) is type(choice) for choice in choices):
+            spelled = " or ".join("true" if c is True else "false" if c is False else repr(c) for c in choices)
+            raise (location / switch).error(f"{switch} is {spelled}, not {short_repr(chosen)}")
+    return PROTOCOLS[value["name"]].with_switches(**switches)
+
+
+@cache
+def _choices() -> dict[str, tuple[Any, ...]]:
+    """The values that each switch takes."""
+    hints = get_type_hints(Protocol)
+    return {name: (False, True) if hints[name] is bool else get_args(hints[name]) for name in SWITCHES}
