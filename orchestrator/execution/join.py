@@ -40,8 +40,9 @@ def use_token() -> None:
 def find_address(address: str) -> str:
     """The address that ``auto`` or ``host:port`` stands for. Raises ``UserError`` when nothing listens there."""
     found = ray_private.find_running_instance() if address == "auto" else address
-    if not found:
-        raise _cannot_join(address, "")
+    if found is None:
+        hint = "start one with `ray start --head`, or leave the option out for a local instance"
+        raise UserError("no running Ray cluster was found on this machine", where="--address auto", hint=hint)
     if "://" in found:
         return found
     host, separator, port = found.rpartition(":")
@@ -117,11 +118,5 @@ def _autoscaler_limits() -> AutoscalerLimits:
 
 
 def _cannot_join(address: str, reason: str) -> UserError:
-    if address == "auto":
-        return UserError(
-            "no running Ray cluster was found on this machine",
-            where="--address auto",
-            hint="start one with `ray start --head`, or leave the option out for a local instance",
-        )
     hint = "is it running (`ray status`), is the port open, is ~/.ray/auth_token the cluster's?"
     return UserError(f"no Ray cluster answers ({reason})", where=f"--address {address}", hint=hint)

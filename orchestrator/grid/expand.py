@@ -16,7 +16,7 @@ from orchestrator.core.recipes import SourceRecipe
 from orchestrator.grid.overrides import FieldLocations, Overrides
 from orchestrator.grid.resolve import resolve_method, resolve_protocol
 from orchestrator.grid.schema import Block, GridFile
-from orchestrator.grid.sources import GainOf, References, SourceResolver, SourceTraining, draw_sources, unknown_gain
+from orchestrator.grid.sources import GainOf, References, SourceResolver, SourceTraining, draw_sources
 from orchestrator.grid.targets import check_supports, find_scored, find_targets
 from orchestrator.tracks import TRACKS
 
@@ -38,11 +38,8 @@ class PlannedCell:
 class Expander:
     """Expands the blocks of a grid against one catalog; ``sources`` knows how each source model is made."""
 
-    def __init__(
-        self, catalog: Catalog, data_root: Path | None, overrides: Overrides, gain_of: GainOf = unknown_gain
-    ) -> None:
-        self.overrides = overrides
-        self._catalog = catalog
+    def __init__(self, catalog: Catalog, data_root: Path | None, overrides: Overrides, gain_of: GainOf) -> None:
+        self.overrides, self._catalog = overrides, catalog
         self._references = References(catalog, data_root)
         self.sources = SourceResolver(catalog, self._references, gain_of)
 

@@ -87,7 +87,7 @@ class SourceResolver:
         plans: every source model that was referred to so far, and how it is made.
     """
 
-    def __init__(self, catalog: Catalog, references: References, gain_of: GainOf = unknown_gain) -> None:
+    def __init__(self, catalog: Catalog, references: References, gain_of: GainOf) -> None:
         self._catalog, self._references, self._gain_of = catalog, references, gain_of
         self.plans: dict[SourceRef, SourcePlan] = {}
         self._pools: dict[Any, Pool] = {}

@@ -10,9 +10,9 @@ The tag ``kind`` distinguishes five kinds of runs; ``summaries.py`` and ``means.
     one method of a verdict: its mean over datasets, or over seeds if the verdict is about one dataset, and whether the
     method may be the best. ``domain`` is ``all`` for all domains together.
 ``curve``
-    one (backbone, domain, method): ``accuracy_by_shots`` with step = k, so that MLflow's comparison draws accuracy
-    against k; the same numbers as ``mean_at_k/04`` and ``std_at_k/04``, so that the table below the chart has every
-    k; on the ``meta`` track also ``accuracy_by_epoch`` with step = epoch.
+    one (backbone, domain, method): ``accuracy_by_shots`` with step = k, which MLflow's comparison draws against k; the
+    same numbers as ``mean_at_k/04`` and ``std_at_k/04`` for the table below the chart; on the ``meta`` track also
+    ``accuracy_by_epoch`` with step = epoch.
 ``grid``
     the whole grid: main numbers, and the report as artifacts.
 """
@@ -48,10 +48,9 @@ class Labels:
         method: the method's label in this grid; two settings of one method have different labels.
         domain: the domain's title.
         published: the paper's accuracy, per cent, if it prints one.
-        colour: the method's colour in the grid's report, as ``#rrggbb``; empty leaves it to MLflow.
+        colour: the method's colour in the report, as ``#rrggbb``; empty leaves it to MLflow.
         title: the method's name for people, such as ``LP++``; empty for the same as ``method``.
-        ablation: whether the cell takes no part in verdicts: a variant that is measured on some datasets only, or a
-            changed protocol.
+        ablation: whether the cell takes no part in verdicts: a variant measured on few datasets, or a changed protocol.
     """
 
     method: str

@@ -52,17 +52,16 @@ def summary_runs(
     labels = {result.cell.id: describe(result) for result in results}
     seeds: dict[tuple[str, ...], list[Result]] = defaultdict(list)
     lines: dict[tuple[str, ...], list[Result]] = defaultdict(list)
+    shots: dict[tuple[str, ...], set[int]] = defaultdict(set)
     for result in results:
         cell, label = result.cell, labels[result.cell.id]
         line = (cell.track, cell.protocol.name, cell.sources_rule, cell.backbone.name, cell.domain, label.method)
         lines[line].append(result)
         seeds[(*line, cell.dataset.name, str(cell.shots))].append(result)
+        shots[_panel(cell)].add(cell.shots)
     runs = [_aggregate(key, group, labels[group[0].cell.id], grid) for key, group in sorted(seeds.items())]
     verdicts = verdicts_by_place(answers)
     runs += mean_runs(results, labels, verdicts, grid)
-    shots: dict[tuple[str, ...], set[int]] = defaultdict(set)
-    for result in results:
-        shots[_panel(result.cell)].add(result.cell.shots)
     runs += [
         _curve(key, group, labels[group[0].cell.id], grid, sorted(shots[_panel(group[0].cell)] - {0}), verdicts)
         for key, group in sorted(lines.items())
@@ -82,9 +81,8 @@ def _aggregate(key: tuple[str, ...], group: Sequence[Result], labels: Labels, gr
     }
     if labels.published is not None:
         metrics |= {"accuracy_published": labels.published, "delta_published": rounded(mean - labels.published)}
-    if stored_track(cell.track).scores_variants:
-        shifted = [value for result in group if (value := shifted_accuracy(result)) is not None]
-        metrics |= {f"accuracy_shifted_{name}": value for name, value in _mean_and_std(shifted).items()}
+    shifted = [value for result in group if (value := shifted_accuracy(result)) is not None]
+    metrics |= {f"accuracy_shifted_{name}": value for name, value in _mean_and_std(shifted).items()}
     where = {"dataset": cell.dataset.name, "k": str(cell.shots)}
     return summary_run(
         "aggregate",
