@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from orchestrator.core.cell import Cell
 from orchestrator.core.events import CellEvent, TaskEvent
@@ -62,8 +63,9 @@ class ProgressCounter:
         self._running: dict[str, float] = {}
         self._building: dict[str, float] = {}
         self._reported: dict[str, str] = {}
-        self._built: Counter[str] = Counter()
-        self._failed_builds: Counter[str] = Counter()
+        self._stages = {
+            name: Stage(name, 0, 0, count) for name, count in Counter(map(_folder, self._artifacts)).items()
+        }
         self._finished_before = finished_before
         self._finished = self._failed = 0
         self._ends: deque[float] = deque()
@@ -75,13 +77,11 @@ class ProgressCounter:
 
     def set_slots(self, slots: int) -> None:
         """Set how many cells can run at a time, once that is known."""
-        with self._lock:
-            self._slots = max(1, slots)
+        self._slots = max(1, slots)
 
     def set_phase(self, phase: str) -> None:
         """Set what the run waits for now. It counts until a cell starts or an artifact ends."""
-        with self._lock:
-            self._phase = phase
+        self._phase = phase
 
     def on_event(self, event: CellEvent) -> None:
         """Count what happened to a cell."""
@@ -111,12 +111,12 @@ class ProgressCounter:
                 return
             self._phase = ""
             self._building.pop(event.key, None)
-            work = self._unbuilt.pop(event.key)
+            work, stage = self._unbuilt.pop(event.key), self._stages[_folder(event.key)]
             if event.kind == "finished":
-                self._built[_folder(event.key)] += 1
+                self._stages[stage.name] = replace(stage, built=stage.built + 1)
                 self._costs.learn_seconds(work, event.seconds)
             else:
-                self._failed_builds[_folder(event.key)] += 1
+                self._stages[stage.name] = replace(stage, failed=stage.failed + 1)
             if event.kind == "failed":
                 self._fail(event.key, event.error, event.log)
 
@@ -138,13 +138,10 @@ class ProgressCounter:
         with self._lock:
             reported = {address: self._reported.get(address, "") for address in self._building}
             remaining = self._eta(now, reported)
-            totals = Counter(map(_folder, self._artifacts))
             running = sorted(self._running.items(), key=lambda item: item[1])
             return Snapshot(
                 elapsed=now - self._start,
-                stages=tuple(
-                    Stage(name, self._built[name], self._failed_builds[name], total) for name, total in totals.items()
-                ),
+                stages=tuple(self._stages.values()),
                 building=tuple(
                     InProgress(address, now - start, told=reported[address])
                     for address, start in self._building.items()

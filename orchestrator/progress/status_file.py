@@ -125,14 +125,11 @@ def read_status(files: Files, grid: str) -> Status | None:
         return None
     if status.grid != grid:
         return None
-    return status.model_copy(update={"state": _current_state(status)}) if status.is_running else status
-
-
-def _current_state(status: Status) -> State:
-    """What has become of a run that wrote that it is running."""
-    if status.host == socket.gethostname() and has_ended(status.pid, status.started):
-        return "died"
-    return "silent" if time.time() - status.at > STALE_SECONDS else "running"
+    if status.is_running and status.host == socket.gethostname() and has_ended(status.pid, status.started):
+        return status.model_copy(update={"state": "died"})
+    if status.is_running and time.time() - status.at > STALE_SECONDS:
+        return status.model_copy(update={"state": "silent"})
+    return status
 
 
 def read_statuses(files: Files) -> list[Status]:

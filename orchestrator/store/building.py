@@ -115,7 +115,11 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
                 name: (f"{address}/{attempt}/{name}", path.stat().st_size, file_digest(path))
                 for name, path in built.items()
             }
-            tags = {} if store.is_local else _upload(store, built, f"{address}/{attempt}")
+            tags = {}
+            if not store.is_local:
+                store.map(lambda path: store.upload(path, f"{address}/{attempt}/{path.name}"), built.values())
+                uploaded = store.versions(f"{address}/{attempt}")
+                tags = {name: version.tag for name, version in uploaded.items() if version.tag}
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
             if isinstance(error, OSError) and (reason := DISK_ERRORS.get(error.errno or 0)):
@@ -143,12 +147,6 @@ def _create_folder(folder: Path) -> None:
         raise UserError(
             f"the store cannot be written to: {error}", where=str(folder.parent.parent), hint=hint
         ) from None
-
-
-def _upload(store: Files, built: dict[str, Path], folder: str) -> dict[str, str]:
-    """Upload the files into a folder of a remote store; returns the store's tags of them by name."""
-    store.map(lambda path: store.upload(path, f"{folder}/{path.name}"), built.values())
-    return {name: found.tag for name, found in store.versions(folder).items() if name in built and found.tag}
 
 
 def _remove_abandoned(store: Files, address: str, finished: str) -> None:

@@ -28,7 +28,6 @@ FULL_PROBABILITY = 255
 """The stored value that stands for a probability of 1."""
 
 _TYPES = {"labels": "uint16", "predicted": "uint16", "probability": "uint8", "rows": "uint32"}
-_OPTIONAL = "rows"
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +100,7 @@ def _of_split(arrays: Mapping[str, NDArray[Any]], scored: Evaluation) -> StoredP
     found = {}
     for name, kind in _TYPES.items():
         key = f"{scored.dataset}/{name}"
-        if name == _OPTIONAL and key not in arrays:
+        if name == "rows" and key not in arrays:
             continue
         array = found[name] = arrays[key]
         if array.dtype != kind or array.shape != (scored.total,):

@@ -118,14 +118,9 @@ class Manifest(_Strict):
     precision: str = ""
     cuda_graphs: bool = False
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """What can change the last bits of a number: the device, the threads and the packages' versions."""
-        return {"device": self.device, "threads": str(self.threads), **self.versions}
-
     def differences(self, now: Manifest) -> dict[str, tuple[str, str]]:
-        """What of the environment differs: name -> (in this manifest, in the other one)."""
-        ours, theirs = self.environment, now.environment
+        """What can change the last bits of a number and differs: name -> (in this manifest, in the other one)."""
+        ours, theirs = ({"device": of.device, "threads": str(of.threads), **of.versions} for of in (self, now))
         names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
         return {name: (ours.get(name, "none"), theirs.get(name, "none")) for name in names}
 

@@ -18,9 +18,8 @@ from orchestrator.store.results import Failure, Result
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import canonical_json
 
-Versions = tuple[FileVersion, FileVersion]
-"""The versions of a cell's result and of its predictions; ``NO_FILE`` for a file that does not exist."""
-NO_FILE = FileVersion(0, "", 0.0)
+Versions = tuple[FileVersion, FileVersion | None]
+"""The versions of a cell's result and of its predictions, if it has some."""
 
 BATCH = 1000
 """Number of result files that are read before they are parsed."""
@@ -107,7 +106,11 @@ class Store:
     def read_results_by_id(self, cell_ids: Iterable[str]) -> tuple[list[Result], list[str]]:
         """The same as :meth:`read_results` for cells that are known by their ids."""
         listed = self.files.versions("results")
-        wanted = {cell_id: _versions(cell_id, listed) for cell_id in cell_ids if f"{cell_id}.json" in listed}
+        wanted = {
+            cell_id: (listed[f"{cell_id}.json"], listed.get(_predictions_name(cell_id)))
+            for cell_id in cell_ids
+            if f"{cell_id}.json" in listed
+        }
         found = {}
         for name, versions in wanted.items():
             read = self._results.get(name)
@@ -117,7 +120,7 @@ class Store:
         damaged = []
         for start in range(0, len(unread), BATCH):
             batch = unread[start : start + BATCH]
-            contents = read_small_files(self.files, "results", {f"{name}.json": wanted[name][0] for name in batch})
+            contents = read_small_files(self.files, "results", {f"{name}.json": wanted[name][0].tag for name in batch})
             for name in batch:
                 content = contents[f"{name}.json"]
                 if content is None:  # removed in the meantime
@@ -140,8 +143,9 @@ class Store:
         """
         by_id = {result.cell.id: result for result in results if result.predictions}
         listed = {} if self.files.is_local else self.files.versions("results")
-        names = {_predictions_name(cell_id): _versions(cell_id, listed)[1] for cell_id in by_id}
-        contents = read_small_files(self.files, "results", names)
+        names = map(_predictions_name, by_id)
+        tags = {name: listed[name].tag if name in listed else "" for name in names}
+        contents = read_small_files(self.files, "results", tags)
         found = {}
         for cell_id, result in by_id.items():
             try:
@@ -150,13 +154,13 @@ class Store:
                 self._set_aside(cell_id)
         return found
 
-    def _check_predictions(self, result: Result, version: FileVersion) -> None:
+    def _check_predictions(self, result: Result, version: FileVersion | None) -> None:
         """Raise ``ValueError`` if the result's predictions are missing or damaged. ``version``: their file as listed.
 
         A listing may miss a file that was written during it, so the file is read before it counts as missing.
         """
         expected = result.predictions
-        if expected is None or (not self.files.is_local and version.size == expected.size):
+        if expected is None or (not self.files.is_local and version and version.size == expected.size):
             return
         (content,) = self.files.read_many([f"results/{_predictions_name(result.cell.id)}"])
         if content is None or predictions_file(content) != expected:
@@ -225,7 +229,3 @@ def _failure_file(failure_id: str) -> str:
 def _predictions_name(cell_id: str) -> str:
     """The name of a cell's predictions file in the folder of results."""
     return f"{cell_id}.npz"
-
-
-def _versions(cell_id: str, listed: Mapping[str, FileVersion]) -> Versions:
-    return listed.get(f"{cell_id}.json", NO_FILE), listed.get(_predictions_name(cell_id), NO_FILE)
