@@ -55,9 +55,10 @@ def create(
     from orchestrator.sharing.bundle import make_bundle
 
     workspace = open_workspace(grid, store, data_root, catalog)
-    made = make_bundle(workspace.plan(), grid_files(grid), workspace.store, output)
-    counts = f"{made.results} of {pluralize(made.cells, 'cell')}, {pluralize(made.failures, 'failure')}"
-    print_line(f"{output}: {counts}, {human_bytes(made.size)}")
+    plan = workspace.plan()
+    results, failures = make_bundle(plan, grid_files(grid), workspace.store, output)
+    counts = f"{results} of {pluralize(len(plan.grid.cells), 'cell')}, {pluralize(failures, 'failure')}"
+    print_line(f"{output}: {counts}, {human_bytes(output.stat().st_size)}")
 
 
 @app.command()

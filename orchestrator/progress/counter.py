@@ -32,7 +32,6 @@ class ProgressCounter:
         cells: the cells that will run, in that order.
         artifacts: address -> 10^9 operations of the artifacts that will be built, in that order.
         costs: predicts durations; it learns from every finished cell and artifact.
-        finished_before: how many cells of the grid earlier runs have finished.
         slots: how many cells can run at a time, as far as known.
         gflops: 10^9 operations a second assumed for work that is unlike anything measured.
         build_progress: address of an artifact under way -> what its builder reported last (``3 of 8``), or nothing.

@@ -1,24 +1,14 @@
-"""A bundle of a grid: everything a reader needs to believe its tables, in one file.
+"""A bundle of a grid: everything a reader needs to believe its tables, in one file. docs/results.md lists its files.
 
-``manifest.json``
-    versions of the project and of what measured the cells, and the size and checksum of every other file;
-``grid/``, ``catalog.json``
-    the grid's files as text, and the catalog's entries of its datasets, domains, backbones and checkpoints;
-``text_limits.json``
-    the datasets whose class words the text tower cannot tell apart;
-``cells.json``
-    every cell of the grid with its label, and how each source model is made;
-``results/``, ``failures/``
-    the stored records and predictions, unchanged;
-``rows.csv``, ``tables/``, ``verdict.json``
-    what :func:`derived_files` computes from these. ``verify`` computes it again.
+Results and failures are the stored records, unchanged. The rows, tables and verdicts are computed from them alone, so
+that a check can compute them again.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -47,20 +37,11 @@ from orchestrator.util.identity import slug
 CELLS, TEXT_LIMITS = "cells.json", "text_limits.json"
 
 
-@dataclass(frozen=True)
-class BundleSummary:
-    """What a bundle holds: numbers of cells of the grid, of results and of failures, and its size in bytes."""
+def make_bundle(plan: Plan, files: Iterable[Path], store: Store, path: Path) -> tuple[int, int]:
+    """Write the bundle of a grid to ``path``; returns how many results and how many failures it has.
 
-    cells: int
-    results: int
-    failures: int
-    size: int
-
-
-def make_bundle(plan: Plan, files: Iterable[Path], store: Store, path: Path) -> BundleSummary:
-    """Write the bundle of a grid to ``path``. ``files``: the grid's file, and those that it includes.
-
-    Raises ``UserError`` if no cell has finished, or if the file cannot be written.
+    ``files``: the grid's file, and those that it includes. Raises ``UserError`` if no cell has finished, or if the
+    bundle cannot be written.
     """
     grid = plan.grid
     labels = labels_of(grid.cells, grid.label)
@@ -78,7 +59,7 @@ def make_bundle(plan: Plan, files: Iterable[Path], store: Store, path: Path) -> 
     content[TEXT_LIMITS] = _json([asdict(limit) for limit in limits])
     content |= derived_files(grid.cells, labels, results, predictions, limits, grid.smallest_difference)
     write_bundle(path, _manifest(grid, results), content)
-    return BundleSummary(len(grid.cells), len(results), len(failures), path.stat().st_size)
+    return len(results), len(failures)
 
 
 def derived_files(

@@ -55,7 +55,7 @@ def list_grid(
     catalog_files: Sequence[str] = (),
     data_root: Path | None = None,
     *,
-    store: Store | None = None,
+    store: Store,
     overrides: Sequence[str] = (),
 ) -> GridListing:
     """The cells of a grid, from the cache if nothing has changed, otherwise by expanding the grid.
@@ -77,11 +77,9 @@ def list_grid(
             return GridListing(record["name"], record["title"], record["labels"])
     from orchestrator.artifacts.source_model import source_gain
     from orchestrator.grid import load_grid
-    from orchestrator.grid.sources import unknown_gain
 
     catalog = load_catalog(catalog_files)
-    gain_of = unknown_gain if store is None else partial(source_gain, store)
-    loaded = load_grid(grid, catalog, set_=overrides, data_root=data_root, gain_of=gain_of)
+    loaded = load_grid(grid, catalog, set_=overrides, data_root=data_root, gain_of=partial(source_gain, store))
     return cache_listing(grid, loaded, catalog, catalog_files, data_root, overrides)
 
 

@@ -107,7 +107,11 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
             folder = stack.enter_context(node_cache().scratch())
         builder = Builder(folder, {}, progress.write, Snapshots(store, address, canonical_json(encode(identity))))
         try:
-            _create_folder(folder)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except (PermissionError, NotADirectoryError) as error:
+                hint = "check the folder's permissions, or choose another with --store"
+                raise UserError(f"the store cannot be written to: {error}", where=store.url, hint=hint) from None
             (folder / OWNER_FILE).write_bytes(LeaseOwner().to_json())
             yield builder
             built = {path.name: path for path in sorted(folder.iterdir()) if path.is_file() and path.name != OWNER_FILE}
@@ -137,16 +141,6 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
                     node_cache().put(path, files[name][2])
     builder.snapshots.remove()
     _remove_abandoned(store, address, attempt)
-
-
-def _create_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (PermissionError, NotADirectoryError) as error:
-        hint = "check the folder's permissions, or choose another with --store"
-        raise UserError(
-            f"the store cannot be written to: {error}", where=str(folder.parent.parent), hint=hint
-        ) from None
 
 
 def _remove_abandoned(store: Files, address: str, finished: str) -> None:

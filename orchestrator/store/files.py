@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from orchestrator.store.remote import StoreUnavailable, open_filesystem, store_unavailable, translate_errors
 from orchestrator.util.atomic_files import placing, replacing
-from orchestrator.util.errors import UserError
+from orchestrator.util.errors import UserError, short_repr
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -76,13 +76,11 @@ class Files:
         """The full path of ``name``; raises ``ValueError`` for a name that would leave the root."""
         parts = name.split("/")
         if (
-            name.startswith("/")
-            or any(part in ("", ".", "..") or len(os.fsencode(part)) > MAX_PART for part in parts)
+            any(part in ("", ".", "..") or len(os.fsencode(part)) > MAX_PART for part in parts)
             or any(letter in name for letter in "\\\0\n\r")
             or len(os.fsencode(name)) > MAX_NAME
         ):
-            shown = repr(name if len(name) < 200 else name[:200] + "...")
-            raise ValueError(f"{shown} is not a plain name inside the store")
+            raise ValueError(f"{short_repr(name)} is not a plain name inside the store")
         return f"{self.root}/{name}"
 
     def location(self, name: str) -> str:
@@ -260,7 +258,7 @@ def _check_name(url: str, root: str) -> None:
     try:
         os.stat(root)
     except ValueError as error:
-        raise UserError(f"cannot use {url[:200]!r} as a store: {error}", where="--store") from None
+        raise UserError(f"cannot use {short_repr(url)} as a store: {error}", where="--store") from None
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
-            raise UserError(f"cannot use {url[:200]!r} as a store: {error.strerror}", where="--store") from None
+            raise UserError(f"cannot use {short_repr(url)} as a store: {error.strerror}", where="--store") from None

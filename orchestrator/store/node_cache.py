@@ -134,9 +134,8 @@ class NodeCache:
         for _ in range(FETCH_ATTEMPTS):
             with self.scratch() as folder:
                 part = folder / digest
-                if self._limit is not None:
-                    excess = sum(used for _, used, _ in self._contents()) + size - self._limit
-                    self.evict(excess)  # files in use stay, so it may free less
+                if self._limit is not None:  # files in use stay, so it may free less
+                    self.evict(sum(used for _, used, _ in self._contents()) + size - self._limit)
                 self._fetch(part, size, fetch)
                 if _is_intact(part, size, digest):
                     _move_into_cache(part, path)
@@ -152,7 +151,7 @@ class NodeCache:
                 raise
             part.unlink(missing_ok=True)
             if not self.evict(size):
-                raise self._disk_error(error) from error
+                raise
             fetch(part)
 
     def _contents(self) -> Iterator[tuple[float, int, Path]]:
@@ -172,16 +171,11 @@ class NodeCache:
         except OSError as error:
             if isinstance(error, StoreUnavailable) and error.errno not in _FULL:
                 raise
-            raise self._disk_error(error) from error
-
-    def _disk_error(self, error: OSError) -> StoreUnavailable:
-        reason = DISK_ERRORS.get(error.errno or 0) or one_line(error)
-        used = human_bytes(sum(size for _, size, _ in self._contents()))
-        return StoreUnavailable(
-            f"this machine's cache cannot store another file: {reason}",
-            where=str(self._root),
-            hint=f"it holds {used}; files that running processes use stay. {FOLDER} names a folder on a larger disk",
-        )
+            reason = DISK_ERRORS.get(error.errno or 0) or one_line(error)
+            used = human_bytes(sum(size for _, size, _ in self._contents()))
+            what = f"this machine's cache cannot store another file: {reason}"
+            hint = f"it holds {used}; files that running processes use stay. {FOLDER} names a folder on a larger disk"
+            raise StoreUnavailable(what, where=str(self._root), hint=hint) from error
 
 
 def _lock_of(path: Path) -> Path:
@@ -192,22 +186,20 @@ def _link(path: Path, link: Path) -> Path:
     """A link to a cached file, or the file itself where the file system has no links: then it may be removed."""
     try:
         os.link(path, link)
-    except FileExistsError:  # another thread has made it
-        return link
     except OSError as error:
-        if error.errno not in NO_LINKS:
+        if error.errno in NO_LINKS:
+            return path
+        if error.errno != errno.EEXIST:  # another thread has made it
             raise
-        return path
     return link
 
 
 def _is_intact(path: Path, size: int, digest: str) -> bool:
     """Whether the file exists with this content. It is read unless it is unchanged since it was verified."""
-    try:
+    with contextlib.suppress(FileNotFoundError):
         found = path.stat()
-    except FileNotFoundError:
-        return False
-    return found.st_size == size and (found.st_mtime == _VERIFIED or file_digest(path) == digest)
+        return found.st_size == size and (found.st_mtime == _VERIFIED or file_digest(path) == digest)
+    return False
 
 
 def _mark_verified(path: Path) -> None:

@@ -35,11 +35,8 @@ class Snapshots:
 
     def __init__(self, files: Files, address: str, identity: str) -> None:
         self._files, self._address, self._identity = files, address, identity
+        self._name = f"{address}/{SNAPSHOT_FILE}"
         self._saved = time.monotonic()
-
-    @property
-    def _name(self) -> str:
-        return f"{self._address}/{SNAPSHOT_FILE}"
 
     def save_if_due(self, state: Callable[[], Any], seconds: float) -> None:
         """Write a snapshot unless the last one, or the start, is less than ``seconds`` ago.

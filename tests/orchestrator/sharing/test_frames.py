@@ -167,7 +167,7 @@ def test_a_kept_listing_is_dropped_when_a_file_has_changed(
     extra.write_text("prompts: {mine: ['a {}']}\n")
 
     def listed() -> int:
-        return len(list_grid(str(grid), [str(extra)]).labels)
+        return len(list_grid(str(grid), [str(extra)], store=Store(tmp_path / "runs")).labels)
 
     expanded: list[str] = []
     original = grid_listing.cache_listing
@@ -223,18 +223,19 @@ def own(tmp_path: Path) -> tuple[str, list[str], Path]:
 
 
 def test_a_kept_listing_is_dropped_when_a_folder_has_another_image(
-    own: tuple[str, list[str], Path], monkeypatch: pytest.MonkeyPatch
+    own: tuple[str, list[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = list_grid(*own)
+    store = Store(tmp_path / "runs")
+    first = list_grid(*own, store=store)
     with monkeypatch.context() as forbidding:
         forbidding.setattr(grid_listing, "cache_listing", None)  # it expands no grid
-        assert list_grid(*own) == first
+        assert list_grid(*own, store=store) == first
     (own[2] / "cars" / "a" / "2.png").write_bytes(b"x")
-    second = list_grid(*own)
+    second = list_grid(*own, store=store)
     assert len(first.labels) == len(second.labels) == 2
     assert not set(first.labels) & set(second.labels)
-    assert len(list_grid(*own, overrides=["datasets=[pets]"]).labels) == 1
-    assert list_grid(*own) == second
+    assert len(list_grid(*own, store=store, overrides=["datasets=[pets]"]).labels) == 1
+    assert list_grid(*own, store=store) == second
 
 
 def test_a_grid_that_leaves_out_source_models_is_listed_from_the_store(
