@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.store.failure_kind import FailureKind
+from orchestrator.store.errors import FailureKind
 
 
 @dataclass(frozen=True)

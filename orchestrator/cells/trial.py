@@ -14,7 +14,7 @@ from orchestrator.core.cell import Cell
 from orchestrator.core.gpu_memory import RESERVED_MEMORY
 from orchestrator.core.settings import RunSettings
 from orchestrator.store import Store
-from orchestrator.store.failure_kind import classify_error, retry_store, store_error
+from orchestrator.store.errors import classify_error, retry_store, store_error
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
 

@@ -24,7 +24,7 @@ from orchestrator.datasets.fetching.staging import StagingArea
 from orchestrator.datasets.opening import open_dataset
 from orchestrator.datasets.splits import split_manifest
 from orchestrator.datasets.state import RECORD, Record, bytes_in, dataset_lock, other_data, read_record
-from orchestrator.store.remote import DISK_ERRORS
+from orchestrator.store.errors import DISK_ERRORS
 from orchestrator.util.atomic_files import nearest_existing
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import human_bytes

@@ -14,7 +14,7 @@ from orchestrator.core.events import CellEvent, TaskEvent
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.task_graph import GraphTask, run_graph_locally, run_graph_on_ray
 from orchestrator.planning.packing import Packing
-from orchestrator.store.failure_kind import RunStopped
+from orchestrator.store.errors import RunStopped
 from orchestrator.util.errors import one_line
 
 RUNNER = "orchestrator.cells.trial:run_and_record"

@@ -22,7 +22,7 @@ from orchestrator.execution.task_graph import GraphTask
 from orchestrator.planning.packing import Packing, uses_gpus
 from orchestrator.planning.plan import Plan
 from orchestrator.store import Store
-from orchestrator.store.failure_kind import RunStopped, retry_store, store_error
+from orchestrator.store.errors import RunStopped, retry_store, store_error
 from orchestrator.util.errors import UserError
 from orchestrator.util.machine import local_gpus
 
@@ -79,7 +79,7 @@ def execute(
         on_slots: called with the number of cells that can run at a time, before the first one starts.
         on_phase: called with what Ray is waited for, such as ``starting Ray workers``.
 
-    Raises ``UserError`` as :func:`check_precisions`, and :class:`~orchestrator.store.failure_kind.RunStopped` when the
+    Raises ``UserError`` as :func:`check_precisions`, and :class:`~orchestrator.store.errors.RunStopped` when the
     store cannot be used any more. Nothing is recorded as failed for that reason.
     """
     store = Store(settings.store_url)

@@ -18,7 +18,7 @@ from orchestrator.core.events import TaskEvent
 from orchestrator.execution.health import HEALTH_CHECK_SECONDS, check_alive
 from orchestrator.execution.process import worker_log
 from orchestrator.store import CorruptArtifact
-from orchestrator.store.failure_kind import classify_error, store_error
+from orchestrator.store.errors import classify_error, store_error
 from orchestrator.util.errors import one_line
 
 TASK_RETRIES = 3

@@ -71,8 +71,9 @@ def eta(
     remaining = [one.remaining(predict(one.work)) for one in running]
     pieces = [*lengths, *remaining]
     total = sum(piece.seconds for piece in pieces)
-    share = sum(piece.seconds * piece.measured for piece in pieces) / total if total else 1.0
-    if not total and pieces:  # work without counted operations and without measurements
-        share = min(piece.measured for piece in pieces)
+    if total:
+        share = sum(piece.seconds * piece.measured for piece in pieces) / total
+    else:  # no work, or work without counted operations and without measurements
+        share = min((piece.measured for piece in pieces), default=1.0)
     end = schedule((piece.seconds for piece in remaining), (piece.seconds for piece in lengths), slots)
     return Prediction(overhead * end, share)

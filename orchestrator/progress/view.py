@@ -68,7 +68,8 @@ class LiveView:
         yield counts
         if shot.left:
             rate = f"{shot.rate_text}, " if shot.rate else ""
-            until = f", until {_time_text(self.now + shot.eta, self.now)}" if shot.has_estimate else ""
+            clock = "%H:%M" if shot.eta < 24 * 3600 else "%a %d %b, %H:%M"
+            until = time.strftime(f", until {clock}", time.localtime(self.now + shot.eta)) if shot.has_estimate else ""
             yield Text(f"{rate}{shot.phase or shot.eta_text + until}")
         if shot.memory is not None:
             yield Text(f"memory {shot.memory.summary}", style="dim")
@@ -99,8 +100,3 @@ def in_progress_table(items: tuple[InProgress, ...], lines: int) -> RenderableTy
     if len(shown) < len(items):
         table.add_row(f"  and {len(items) - len(shown)} more", "")
     return table
-
-
-def _time_text(then: float, now: float) -> str:
-    """The time of day, with the date when it is more than a day away."""
-    return time.strftime("%H:%M" if then - now < 24 * 3600 else "%a %d %b, %H:%M", time.localtime(then))

@@ -101,8 +101,7 @@ def derived_files(
 def _manifest(grid: Grid, results: Iterable[Result]) -> dict[str, Any]:
     """Everything of the manifest but the list of files."""
     made_with = dict.fromkeys(
-        json.dumps({name: value for name, value in asdict(result.manifest).items() if name in _MADE_WITH})
-        for result in results
+        json.dumps({name: getattr(result.manifest, name) for name in _MADE_WITH}) for result in results
     )
     return {
         "grid": grid.name,

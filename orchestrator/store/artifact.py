@@ -24,8 +24,6 @@ from orchestrator.util.identity import canonical_json, encode, file_digest
 HASHED_BYTES = 256 * 2**20
 """Verification checks the content of files up to this size, and only the size of larger ones."""
 
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-
 
 class CorruptArtifact(Exception):
     """The files of an artifact are not what its manifest says."""
@@ -68,14 +66,8 @@ class Artifact:
 
     def manifest(self) -> bytes:
         """The content of ``manifest.json``. It is written last: an artifact without it does not count as built."""
-        body = {
-            "address": self.address,
-            "identity": encode(self.identity),
-            "meta": self.meta,
-            "files": self.files,
-            "tags": self.tags,
-        }
-        return json.dumps(body, indent=1).encode()
+        built = {"address": self.address, "identity": encode(self.identity), "meta": self.meta}
+        return json.dumps({**built, "files": self.files, "tags": self.tags}, indent=1).encode()
 
     def path(self, name: str) -> Path:
         """The path of a file of the artifact on this machine's disk; a remote file is downloaded once per machine.
@@ -147,6 +139,6 @@ def _valid_entry(address: str, name: str, entry: Any, files: Files) -> tuple[str
     files.path(stored)
     if not stored.startswith(f"{address}/") or stored.rpartition("/")[2] != name:
         raise ValueError(f"{name!r} is not in the artifact's own folder")
-    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+    if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
         raise ValueError(f"{name!r} has no checksum")
     return stored, size, digest

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.store.artifact import Artifact
+from orchestrator.store.errors import DISK_ERRORS
 from orchestrator.store.files import Files
 from orchestrator.store.lease_owner import LeaseOwner
 from orchestrator.store.node_cache import node_cache
-from orchestrator.store.remote import DISK_ERRORS
 from orchestrator.store.snapshots import Snapshots
 from orchestrator.util.errors import UserError
 from orchestrator.util.identity import canonical_json, encode, file_digest
@@ -72,10 +72,9 @@ class BuildProgress:
 
     def read(self) -> str:
         """The progress that the builder reported last, such as ``1,500 of 3,000``; empty if there is none."""
-        try:
+        with suppress(OSError):
             return self._files.read(self._name).decode("utf-8", "replace")
-        except OSError:
-            return ""
+        return ""
 
 
 def fraction_done(progress: str) -> float | None:

@@ -1,4 +1,8 @@
-"""Files under one root, a local folder or any fsspec URL; every write is atomic."""
+"""Files under one root, a local folder or any fsspec URL; every write is atomic.
+
+The driver of ``s3://`` (s3fs) reads endpoint, credentials and options from ``AWS_*`` variables, ``~/.aws``, the
+machine's role, or ``FSSPEC_S3_*``.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +16,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orchestrator.store.remote import StoreUnavailable, open_filesystem, store_unavailable, translate_errors
+import fsspec
+
+from orchestrator.store.errors import StoreUnavailable, store_unavailable, translate_errors
 from orchestrator.util.atomic_files import placing, replacing
-from orchestrator.util.errors import UserError, short_repr
+from orchestrator.util.errors import UserError, one_line, short_repr
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 MAX_REQUESTS = 32
 """Largest number of concurrent requests to a remote store."""
+
+CONNECTIONS = 64
+"""Largest number of concurrent requests of the driver; botocore's default is ten."""
 
 MAX_NAME = 900
 MAX_PART = 240
@@ -54,13 +63,11 @@ class Files:
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
         self.url = os.fspath(url)
-        self._filesystem, self.root = open_filesystem(self.url)
+        self._filesystem, self.root = _open_filesystem(self.url)
         self._process = os.getpid()
         protocol = self._filesystem.protocol
         protocols = protocol if isinstance(protocol, tuple) else (protocol,)
         self.is_local = "file" in protocols
-        if self.is_local:
-            _check_name(self.url, self.root)
         # Without this, s3fs asks for a file's size before it reads it, to read parts of a large file concurrently.
         self._reading = {"max_concurrency": 1} if "s3" in protocols else {}
 
@@ -68,7 +75,7 @@ class Files:
     def _fs(self) -> Any:
         """The driver. It holds connections of its process, so a forked process opens its own."""
         if self._process != os.getpid():
-            self._filesystem, _ = open_filesystem(self.url)
+            self._filesystem, _ = _open_filesystem(self.url)
             self._process = os.getpid()
         return self._filesystem
 
@@ -103,12 +110,10 @@ class Files:
 
     def names(self, folder: str) -> list[str]:
         """Names of the files and folders directly inside ``folder``, sorted; empty if there is no such folder."""
-        try:
-            with translate_errors(self.url):
-                paths = self._fs.ls(self.path(folder), detail=False, refresh=True)
-        except FileNotFoundError:
-            return []
-        return sorted({path.rstrip("/").rsplit("/", 1)[-1] for path in paths} - {"", ".", ".."})
+        with contextlib.suppress(FileNotFoundError), translate_errors(self.url):
+            paths = self._fs.ls(self.path(folder), detail=False, refresh=True)
+            return sorted({path.rstrip("/").rsplit("/", 1)[-1] for path in paths} - {"", ".", ".."})
+        return []
 
     def records(self, folder: str) -> list[str]:
         """Names, without their ending, of the JSON files directly inside ``folder``; temporary files are hidden."""
@@ -117,12 +122,10 @@ class Files:
     def versions(self, folder: str) -> dict[str, FileVersion]:
         """The files in ``folder`` and its sub-folders, by their path in it; empty if there is no such folder."""
         path = self.path(folder)
-        try:
-            with translate_errors(self.url):
-                found = dict(_scan(path)) if self.is_local else self._find(path)
-        except FileNotFoundError:
-            return {}
-        return {name[len(path) + 1 :]: version for name, version in found.items()}
+        with contextlib.suppress(FileNotFoundError), translate_errors(self.url):
+            found = dict(_scan(path)) if self.is_local else self._find(path)
+            return {name[len(path) + 1 :]: version for name, version in found.items()}
+        return {}
 
     def _find(self, path: str) -> dict[str, FileVersion]:
         found = {}
@@ -143,10 +146,9 @@ class Files:
         """The bytes of many files, in their order; ``None`` for those that do not exist."""
 
         def read_or_none(name: str) -> bytes | None:
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 return self.read(name)
-            except FileNotFoundError:
-                return None
+            return None
 
         return self.map(read_or_none, names)
 
@@ -230,6 +232,30 @@ class Files:
             self._fs.get_file(self.path(name), str(temporary))
 
 
+def _open_filesystem(url: str) -> tuple[Any, str]:
+    """The driver for a URL, and the root path in it. Raises ``UserError`` for a URL that no installed driver opens."""
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme in ("s3", "s3a") and not rest.strip("/"):
+        raise UserError("the URL names no bucket", where=url, hint="s3://BUCKET/FOLDER")
+    # Other processes write into the store, so listings must not be cached.
+    options: dict[str, Any] = {"use_listings_cache": False} if separator else {}
+    if scheme in ("s3", "s3a") and not {"config_kwargs", "config"} & set(fsspec.config.conf.get("s3", {})):
+        options["config_kwargs"] = {"max_pool_connections": CONNECTIONS}
+    try:
+        filesystem, root = fsspec.core.url_to_fs(url, **options)
+        if "file" in filesystem.protocol:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+                os.stat(root)  # raises an error for a name that no file system allows
+    except (ValueError, ImportError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) else one_line(error)
+        raise UserError(
+            f"cannot use {short_repr(url)} as a store: {reason}",
+            hint="give a folder, or a URL whose driver is installed (s3:// needs s3fs: pip install "
+            "'bolt-orchestrator[cluster]')",
+        ) from None
+    return filesystem, str(root).rstrip("/")
+
+
 def _scan(folder: str) -> Iterator[tuple[str, FileVersion]]:
     """(path, version) of the files in a local folder and its sub-folders."""
     with os.scandir(folder) as entries:
@@ -251,14 +277,3 @@ def _link(source: Path, target: Path) -> None:
             raise
         os.close(os.open(target, os.O_CREAT | os.O_EXCL, 0o644))  # reserves the name; the file is empty for a moment
         os.replace(source, target)
-
-
-def _check_name(url: str, root: str) -> None:
-    """Raise ``UserError`` for a folder name that no file system allows. The folder need not exist."""
-    try:
-        os.stat(root)
-    except ValueError as error:
-        raise UserError(f"cannot use {short_repr(url)} as a store: {error}", where="--store") from None
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
-            raise UserError(f"cannot use {short_repr(url)} as a store: {error.strerror}", where="--store") from None

@@ -18,9 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.store import Store
+from orchestrator.store.errors import store_unavailable
 from orchestrator.store.files import Files
 from orchestrator.store.lease_owner import STALE_SECONDS, LeaseOwner
-from orchestrator.store.remote import store_unavailable
 from orchestrator.util.errors import UserError
 from orchestrator.util.locks import LockHeld, file_lock
 from orchestrator.util.units import human_duration

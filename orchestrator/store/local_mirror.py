@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator.store.files import Files
+from orchestrator.store.files import Files, FileVersion
 from orchestrator.store.node_cache import cache_folder
 
 
@@ -41,27 +41,28 @@ def upload_folder(files: Files, folder: str, last: str) -> None:
     files.map(lambda name: files.remove(f"{folder}/{name}"), files.versions(folder).keys() - here)
 
 
-def read_small_files(files: Files, folder: str, tags: Mapping[str, str]) -> dict[str, bytes | None]:
-    """The contents of many small files of a folder, named with their tags; ``None`` for those that are gone.
+def read_small_files(
+    files: Files, folder: str, names: Sequence[str], listed: Mapping[str, FileVersion]
+) -> dict[str, bytes | None]:
+    """The contents of many small files of a folder, which was ``listed``; ``None`` for those that are gone.
 
-    From a remote store each is downloaded once per machine. The mirrored copy is used while its MD5 equals the store's
+    From a remote store each is downloaded once per machine. The mirrored copy is used while its MD5 equals the listed
     tag; in S3 it does for an object written in one piece and not encrypted with the user's own key.
     """
     if files.is_local:
-        return dict(zip(tags, files.read_many([f"{folder}/{name}" for name in tags]), strict=True))
+        return dict(zip(names, files.read_many([f"{folder}/{name}" for name in names]), strict=True))
     local = local_folder(files, folder)
     found: dict[str, bytes | None] = {}
-    for name, tag in tags.items():
+    for name in listed.keys() & names:
         with contextlib.suppress(OSError):
             content = (local / name).read_bytes()
-            if hashlib.md5(content, usedforsecurity=False).hexdigest() == tag:
+            if hashlib.md5(content, usedforsecurity=False).hexdigest() == listed[name].tag:
                 found[name] = content
-    missing = [name for name in tags if name not in found]
+    missing = [name for name in names if name not in found]
+    read = dict(zip(missing, files.read_many([f"{folder}/{name}" for name in missing]), strict=True))
     with contextlib.suppress(OSError):  # a full disk gets no mirrored copies
         local.mkdir(parents=True, exist_ok=True)
-    for name, content_now in zip(missing, files.read_many([f"{folder}/{name}" for name in missing]), strict=True):
-        found[name] = content_now
-        if content_now is not None:
-            with contextlib.suppress(OSError):
-                (local / name).write_bytes(content_now)
-    return found
+        for name, now in read.items():
+            if now is not None:
+                (local / name).write_bytes(now)
+    return found | read

@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from orchestrator.store.errors import DISK_ERRORS, StoreUnavailable
 from orchestrator.store.files import NO_LINKS
-from orchestrator.store.remote import DISK_ERRORS, StoreUnavailable
 from orchestrator.util.errors import one_line
 from orchestrator.util.identity import file_digest
 from orchestrator.util.locks import LockHeld, file_lock

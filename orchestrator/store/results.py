@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, PlainValidator, TypeAdapter, ValidationError
 
@@ -172,10 +173,8 @@ class Result(_Strict):
 
     def check(self) -> None:
         """Raise ``ValueError``, naming the field, unless scoring a cell can have given this result."""
-        try:
+        with _field_named():
             _validator(_CHECKED_RESULT).validate_python(self)
-        except ValidationError as error:
-            raise _named(error) from None
 
     def to_json(self) -> str:
         """The text of the result file, its checksum last. Raises ``ValueError`` for what :meth:`check` refuses."""
@@ -188,30 +187,21 @@ class Result(_Strict):
 
     @classmethod
     def of_cell(cls, cell_id: str, content: bytes) -> Result:
-        """The result in a cell's file. Raises ``ValueError`` as :meth:`from_json`, and if it is of another cell."""
-        result = cls.from_json(content.decode("utf-8", "replace"))
-        if result.cell.id != cell_id:
-            raise ValueError(f"the file called {cell_id} holds {result.cell.id}")
-        return result
+        """The result in the file of a cell.
 
-    @classmethod
-    def from_json(cls, text: str) -> Result:
-        """Read the text of a result file.
-
-        Raises ``ValueError`` if the checksum is wrong, if fields are missing or unknown, if the id is not that of the
-        cell inside, and for what :meth:`check` refuses.
+        Raises ``ValueError`` if the checksum is wrong, if fields are missing or unknown, if it is of another cell, and
+        for what :meth:`check` refuses.
         """
+        text = content.decode("utf-8", "replace")
         body, _, checksum = text.rpartition(_CHECKSUM_KEY)
         if checksum != f'{_checksum(body)}"\n}}':
             raise ValueError("sha256: the checksum differs, so this is not the text that was written")
         if text.startswith(_FORMAT_2) and _PREDICTIONS_KEY not in text:
             text = text.replace(_FORMAT_2, f"{_FORMAT_3}{_PREDICTIONS_KEY}null,", 1)
-        try:
+        with _field_named():
             record: _Record = _validator(_CHECKED_RECORD).validate_json(text)
-        except ValidationError as error:
-            raise _named(error) from None
-        if record.cell.id != record.id:
-            raise ValueError(f"id: the cell inside has the id {record.cell.id}, the record says {record.id}")
+        if not cell_id == record.id == record.cell.id:
+            raise ValueError(f"id: the file of {cell_id} says {record.id}, and the cell inside is {record.cell.id}")
         return cls(**{each.name: getattr(record, each.name) for each in fields(cls)})
 
 
@@ -263,10 +253,9 @@ class Failure(_Strict):
     @classmethod
     def from_json(cls, content: bytes) -> Failure:
         """Read the content of a failure file. Raises ``ValueError``, naming the field, for anything else."""
-        try:
-            return cast(Failure, _validator(Failure).validate_json(content))
-        except ValidationError as error:
-            raise _named(error) from None
+        with _field_named():
+            failure: Failure = _validator(Failure).validate_json(content)
+        return failure
 
 
 _CHECKED_RESULT = Annotated[Result, AfterValidator(_check_scored)]
@@ -283,8 +272,12 @@ def _checksum(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _named(error: ValidationError) -> ValueError:
-    """The first problem that validation found, with the path of its field."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    path = ".".join(map(str, first["loc"]))
-    return ValueError(f"{path}: {first['msg']}" if path else first["msg"])
+@contextmanager
+def _field_named() -> Iterator[None]:
+    """Raise the first problem that validation finds as a ``ValueError`` with the path of its field."""
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        path = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{path}: {first['msg']}" if path else first["msg"]) from None

@@ -82,7 +82,7 @@ class Store:
         result never exists without its predictions.
         """
         if predictions is not None:
-            self.files.write(f"results/{_predictions_name(result.cell.id)}", predictions)
+            self.files.write(f"results/{result.cell.id}.npz", predictions)
         self.files.write(f"results/{result.cell.id}.json", result.to_json().encode())
         self.files.remove(f"failures/{result.cell.id}.json")
 
@@ -107,7 +107,7 @@ class Store:
         """The same as :meth:`read_results` for cells that are known by their ids."""
         listed = self.files.versions("results")
         wanted = {
-            cell_id: (listed[f"{cell_id}.json"], listed.get(_predictions_name(cell_id)))
+            cell_id: (listed[f"{cell_id}.json"], listed.get(f"{cell_id}.npz"))
             for cell_id in cell_ids
             if f"{cell_id}.json" in listed
         }
@@ -120,7 +120,7 @@ class Store:
         damaged = []
         for start in range(0, len(unread), BATCH):
             batch = unread[start : start + BATCH]
-            contents = read_small_files(self.files, "results", {f"{name}.json": wanted[name][0].tag for name in batch})
+            contents = read_small_files(self.files, "results", [f"{name}.json" for name in batch], listed)
             for name in batch:
                 content = contents[f"{name}.json"]
                 if content is None:  # removed in the meantime
@@ -143,13 +143,11 @@ class Store:
         """
         by_id = {result.cell.id: result for result in results if result.predictions}
         listed = {} if self.files.is_local else self.files.versions("results")
-        names = map(_predictions_name, by_id)
-        tags = {name: listed[name].tag if name in listed else "" for name in names}
-        contents = read_small_files(self.files, "results", tags)
+        contents = read_small_files(self.files, "results", [f"{cell_id}.npz" for cell_id in by_id], listed)
         found = {}
         for cell_id, result in by_id.items():
             try:
-                found[cell_id] = checked_predictions(contents[_predictions_name(cell_id)], result)
+                found[cell_id] = checked_predictions(contents[f"{cell_id}.npz"], result)
             except ValueError:
                 self._set_aside(cell_id)
         return found
@@ -162,7 +160,7 @@ class Store:
         expected = result.predictions
         if expected is None or (not self.files.is_local and version and version.size == expected.size):
             return
-        (content,) = self.files.read_many([f"results/{_predictions_name(result.cell.id)}"])
+        (content,) = self.files.read_many([f"results/{result.cell.id}.npz"])
         if content is None or predictions_file(content) != expected:
             raise ValueError("the predictions are missing, or their checksum differs")
 
@@ -224,8 +222,3 @@ class Store:
 def _failure_file(failure_id: str) -> str:
     """The file of a failure; the address of an artifact has a slash."""
     return f"failures/{failure_id.replace('/', '.')}.json"
-
-
-def _predictions_name(cell_id: str) -> str:
-    """The name of a cell's predictions file in the folder of results."""
-    return f"{cell_id}.npz"

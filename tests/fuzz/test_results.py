@@ -63,7 +63,7 @@ def test_a_changed_byte_of_a_result_is_detected(store: Store, content: bytes) ->
 @pytest.mark.parametrize("keep", range(0, len(WRITTEN), 29))
 def test_a_truncated_result_is_an_error(keep: int) -> None:
     with pytest.raises(ValueError, match=r"."):
-        Result.from_json(WRITTEN[:keep])
+        Result.of_cell(CELL.id, WRITTEN[:keep].encode())
 
 
 @cases(300)
@@ -116,7 +116,7 @@ def test_an_impossible_score_is_an_error(case: str) -> None:
     key, value = IMPOSSIBLE[case]
     data["evaluations"][0][key] = value
     with pytest.raises(ValueError, match=r"evaluations"):
-        Result.from_json(sealed(data))
+        Result.of_cell(CELL.id, sealed(data).encode())
 
 
 @pytest.mark.parametrize(

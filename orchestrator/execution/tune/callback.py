@@ -20,7 +20,7 @@ from orchestrator.core.events import CellEvent, Resources
 from orchestrator.execution import ray_private
 from orchestrator.execution.tune import worker_failures
 from orchestrator.execution.tune.cell_queue import CellQueue
-from orchestrator.store.failure_kind import RunStopped
+from orchestrator.store.errors import RunStopped
 from orchestrator.util.errors import one_line
 from orchestrator.util.units import human_duration
 

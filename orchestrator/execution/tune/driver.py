@@ -68,7 +68,7 @@ def run_cells(
 
     On ``KeyboardInterrupt``, the workers are stopped and it is raised on; finished cells are in the store. Raises
     :class:`~orchestrator.execution.health.ClusterLost` when the cluster is lost;
-    :class:`~orchestrator.store.failure_kind.RunStopped` when the store cannot be used, after the running cells have
+    :class:`~orchestrator.store.errors.RunStopped` when the store cannot be used, after the running cells have
     ended; and whatever ``on_event`` raises.
     """
     if not cells:

@@ -18,7 +18,7 @@ from orchestrator.core.events import CellEvent, Resources
 from orchestrator.core.settings import RunSettings
 from orchestrator.execution.autoscaler import AutoscalerLimits
 from orchestrator.planning.packing import Packing
-from orchestrator.store.failure_kind import RunStopped
+from orchestrator.store.errors import RunStopped
 from tests.helpers import cells as samples
 from tests.helpers.waiting import wait_for
 

@@ -13,10 +13,10 @@ import pytest
 
 from orchestrator.store import Store, lease_owner
 from orchestrator.store import lease as leases
+from orchestrator.store.errors import StoreUnavailable
 from orchestrator.store.files import Files
 from orchestrator.store.lease import Lease, grid_lease
 from orchestrator.store.lease_owner import LeaseOwner
-from orchestrator.store.remote import StoreUnavailable
 from orchestrator.util.errors import UserError
 from tests.helpers.waiting import TIMEOUT, wait_for
 

@@ -121,7 +121,7 @@ def test_a_result_of_format_3_has_every_field(field: str) -> None:
     del data[field], data["sha256"]
     body = json.dumps(data, indent=1).removesuffix("\n}")
     with pytest.raises(ValueError, match=field):
-        Result.from_json(f'{body},\n "sha256": "{sha256(body.encode()).hexdigest()}"\n}}')
+        Result.of_cell(CELL.id, f'{body},\n "sha256": "{sha256(body.encode()).hexdigest()}"\n}}'.encode())
 
 
 def spoil(**changes: object) -> bytes:

@@ -1,22 +1,23 @@
-"""Opens a store's fsspec driver, and turns the driver's errors into messages that say what to do.
-
-The driver of ``s3://`` (s3fs) reads endpoint, credentials and options from ``AWS_*`` variables, ``~/.aws``, the
-machine's role, or ``FSSPEC_S3_*``.
-"""
+"""Errors of a store and of its disk: what to tell people, whether a cell failed because of one, which to wait out."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterator
-from typing import Any
-
-import fsspec
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Literal, TypeVar
 
 from orchestrator.util.errors import UserError, one_line
 
-CONNECTIONS = 64
-"""Largest number of concurrent requests; botocore's default is ten."""
+T = TypeVar("T")
+
+FailureKind = Literal["", "gpu_memory", "main_memory", "store"]
+"""What caused a failure: the cell itself (empty), too little memory, or a store that cannot be used."""
+
+PAUSES = (1.0, 5.0, 20.0)
+"""Seconds before each new attempt on a remote store. The store's client library has retried several times by then."""
 
 DISK_ERRORS = {
     errno.ENOSPC: "the disk is full",
@@ -56,6 +57,8 @@ _LOCAL_EXPLANATIONS: dict[type[BaseException], tuple[str, str]] = {
 
 _DRIVER_MODULES = ("botocore", "aiobotocore", "aiohttp", "s3fs", "fsspec", "gcsfs", "adlfs")
 
+_PREFIX = "the store cannot be used"
+
 
 class StoreUnavailable(UserError, OSError):
     """A store, or the disk it is on, cannot be read or written.
@@ -64,24 +67,16 @@ class StoreUnavailable(UserError, OSError):
     """
 
 
-def open_filesystem(url: str) -> tuple[Any, str]:
-    """The driver for a URL, and the root path in it. Raises ``UserError`` for a URL that no installed driver opens."""
-    scheme, separator, rest = url.partition("://")
-    if separator and scheme in ("s3", "s3a") and not rest.strip("/"):
-        raise UserError("the URL names no bucket", where=url, hint="s3://BUCKET/FOLDER")
-    # Other processes write into the store, so listings must not be cached.
-    options: dict[str, Any] = {"use_listings_cache": False} if separator else {}
-    if scheme in ("s3", "s3a") and not {"config_kwargs", "config"} & set(fsspec.config.conf.get("s3", {})):
-        options["config_kwargs"] = {"max_pool_connections": CONNECTIONS}
-    try:
-        filesystem, root = fsspec.core.url_to_fs(url, **options)
-    except (ValueError, ImportError) as error:
-        raise UserError(
-            f"cannot use {url!r} as a store: {one_line(error)}",
-            hint="give a folder, or a URL whose driver is installed (s3:// needs s3fs: pip install "
-            "'bolt-orchestrator[cluster]')",
-        ) from None
-    return filesystem, str(root).rstrip("/")
+class RunStopped(UserError):
+    """The store cannot be used, so the run was stopped. Finished cells are kept; the same command continues."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(
+            reason if reason.startswith(_PREFIX) else f"{_PREFIX} ({reason}), so the run was stopped",
+            where=url,
+            hint="what has finished is kept and nothing was recorded as failed; repair the store and run the same "
+            "command again",
+        )
 
 
 @contextlib.contextmanager
@@ -91,12 +86,10 @@ def translate_errors(url: str) -> Iterator[None]:
         yield
     except StoreUnavailable:
         raise
-    except (OSError, TimeoutError) as error:
-        if _code(error) not in _EXPLANATIONS and isinstance(error, FileNotFoundError | FileExistsError):
-            raise
-        raise store_unavailable(error, url) from error
     except Exception as error:
-        if not type(error).__module__.startswith(_DRIVER_MODULES):
+        if isinstance(error, FileNotFoundError | FileExistsError) and _code(error) not in _EXPLANATIONS:
+            raise
+        if not isinstance(error, OSError) and not type(error).__module__.startswith(_DRIVER_MODULES):
             raise
         raise store_unavailable(error, url) from error
 
@@ -110,7 +103,7 @@ def store_unavailable(error: BaseException, url: str) -> StoreUnavailable:
         what, hint = _EXPLANATIONS["AccessDenied"]
     if not what and "://" not in url:
         what, hint = _LOCAL_EXPLANATIONS.get(type(error), ("", ""))
-    found = StoreUnavailable(f"the store cannot be used: {what or one_line(error)}", where=url, hint=hint)
+    found = StoreUnavailable(f"{_PREFIX}: {what or one_line(error)}", where=url, hint=hint)
     found.errno = error.errno if isinstance(error, OSError) else None
     return found
 
@@ -122,3 +115,54 @@ def _code(error: BaseException) -> str:
         if isinstance(response, dict) and isinstance(code := response.get("Error", {}).get("Code"), str):
             return code
     return type(error).__name__
+
+
+def classify_error(error: BaseException) -> FailureKind:
+    """The cause of an error that a cell or a builder raised; the errors it was raised from count as well."""
+    for cause in _causes(error):
+        if isinstance(cause, StoreUnavailable) or (isinstance(cause, OSError) and cause.errno in DISK_ERRORS):
+            return "store"
+        if isinstance(cause, MemoryError):
+            return "main_memory"
+        if _is_gpu_memory(cause):
+            return "gpu_memory"
+    return ""
+
+
+def store_error(error: BaseException) -> str:
+    """Why the store cannot be used, in one line."""
+    for cause in _causes(error):
+        if isinstance(cause, OSError) and cause.errno in DISK_ERRORS:
+            return DISK_ERRORS[cause.errno]
+    return one_line(error.what if isinstance(error, UserError) else error)
+
+
+def retry_store(store_is_local: bool, action: Callable[[], T]) -> T:
+    """Call ``action``. While a remote store is unavailable, call it again after each of :data:`PAUSES`.
+
+    A full disk or refused credentials are not retried. A local store is never retried.
+    """
+    for pause in () if store_is_local else PAUSES:
+        try:
+            return action()
+        except StoreUnavailable as error:
+            if error.errno in DISK_ERRORS or isinstance(error.__cause__, PermissionError):
+                raise
+            time.sleep(pause)
+    return action()
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, the error it was raised from, and so on."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _is_gpu_memory(error: BaseException) -> bool:
+    torch = sys.modules.get("torch")  # a process that has not imported torch has no error of its
+    if torch is None or not isinstance(error, RuntimeError):
+        return False
+    message = str(error).lower()  # cuBLAS and cuDNN raise a plain RuntimeError
+    of_cuda = "out of memory" in message and ("cuda" in message or "cublas" in message)
+    return of_cuda or isinstance(error, torch.OutOfMemoryError)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from orchestrator.store.failure_kind import classify_error, retry_store
-from orchestrator.store.remote import StoreUnavailable
+from orchestrator.store.errors import StoreUnavailable, classify_error, retry_store
 
 
 def test_a_full_disk_or_an_unavailable_store_is_a_failure_of_the_store() -> None:
@@ -24,7 +23,7 @@ def test_lack_of_memory_is_told_from_other_errors() -> None:
 
 
 def test_only_a_remote_store_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.store.failure_kind.PAUSES", (0.0, 0.0))
+    monkeypatch.setattr("orchestrator.store.errors.PAUSES", (0.0, 0.0))
     attempts = []
 
     def read() -> str:
@@ -41,7 +40,7 @@ def test_only_a_remote_store_is_retried(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_remote_store_with_a_full_disk_is_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.store.failure_kind.PAUSES", (0.0, 0.0))
+    monkeypatch.setattr("orchestrator.store.errors.PAUSES", (0.0, 0.0))
     full = StoreUnavailable("the disk is full")
     full.errno = 28
     attempts = []
