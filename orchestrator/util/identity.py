@@ -41,10 +41,10 @@ def encode(value: Any) -> Any:
         if not math.isfinite(value):
             raise ValueError(f"{value} has no identity: it does not equal itself or has no JSON form")
         return value
-    if (names := _field_names(kind)) is not None:
-        encoded = {name: encode(getattr(value, name)) for name in names}
-        for name, default in _added_later(kind):
-            if encoded[name] == default:
+    if (members := _members(kind)) is not None:
+        encoded = {name: encode(getattr(value, name)) for name, _, _ in members}
+        for name, _, left_out in members:
+            if left_out and encoded[name] in left_out:
                 del encoded[name]
         return encoded
     if isinstance(value, Mapping):
@@ -59,43 +59,29 @@ def encode(value: Any) -> Any:
 
 
 @cache
-def _field_names(kind: Any) -> tuple[str, ...] | None:
-    """The field names of a dataclass, or ``None`` for any other type; cached, because every value asks."""
-    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else None
-
-
-@cache
-def _added_later(kind: Any) -> tuple[tuple[str, Any], ...]:
-    """Name and default of the fields that are left out while they have their default."""
-    return tuple((field.name, field.default) for field in dataclasses.fields(kind) if field.metadata == ADDED_LATER)
+def _members(kind: Any) -> tuple[tuple[str, str, tuple[Any, ...]], ...] | None:
+    """Name, JSON key and omitted values of each field of a dataclass; ``None`` for any other type."""
+    if not dataclasses.is_dataclass(kind):
+        return None
+    return tuple(
+        (field.name, f"{_text(field.name)}:", (field.default,) if field.metadata == ADDED_LATER else ())
+        for field in dataclasses.fields(kind)
+    )
 
 
 def canonical_json(value: Any) -> str:
     """The canonical JSON text of ``value``: keys sorted, no spaces, floats with the fewest digits that are exact."""
-    kind: Any = type(value)
-    if _field_names(kind) is None:
+    if (members := _members(type(value))) is None:
         return _text(encode(value))
-    members = []
-    for name, key, default in _members(kind):
+    texts = []
+    for name, key, left_out in members:
         field = getattr(value, name)
-        if default is None or encode(field) != default[0]:
-            members.append(key + _member_text(field))
-    return f"{{{','.join(members)}}}"
+        if not left_out or encode(field) not in left_out:
+            texts.append(key + _member_text(field))
+    return f"{{{','.join(sorted(texts))}}}"
 
 
-@cache
-def _members(kind: Any) -> tuple[tuple[str, str, tuple[Any] | None], ...]:
-    """The fields of a dataclass in the order of their JSON keys: name, key, and a default that is left out."""
-    default_of = {name: (default,) for name, default in _added_later(kind)}
-    names = _field_names(kind) or ()
-    return tuple((name, f"{_text(name)}:", default_of.get(name)) for name in sorted(names))
-
-
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-
-
-def _text(encoded: Any) -> str:
-    return _ENCODER.encode(encoded)
+_text = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
 
 
 def _member_text(field: Any) -> str:
@@ -134,13 +120,9 @@ def _frozen_text(field: _Same) -> str | None:
 
 def _is_frozen(value: Any) -> bool:
     """Whether a value is a frozen dataclass, or a tuple of them: its text cannot change."""
-    kind: Any = type(value)
-    return all(map(_is_frozen, value)) if isinstance(value, tuple) else _is_frozen_kind(kind)
-
-
-@cache
-def _is_frozen_kind(kind: Any) -> bool:
-    parameters = getattr(kind, "__dataclass_params__", None)
+    if isinstance(value, tuple):
+        return all(map(_is_frozen, value))
+    parameters = getattr(type(value), "__dataclass_params__", None)
     return parameters is not None and bool(parameters.frozen)
 
 
