@@ -233,6 +233,4 @@ def _row(result: Result, evaluation: Evaluation, label: str, published_of: Publi
         selects_on_test=cell.protocol.selects_on_test,
     )
     published = published_of(row) if published_of else None
-    if published is None:
-        return row
-    return replace(row, published=published, delta=row.accuracy - published)
+    return row if published is None else replace(row, published=published, delta=row.accuracy - published)

@@ -32,9 +32,9 @@ LONGEST = 200
 """The most characters of a user's value that a message shows."""
 
 
-def shorten(text: str) -> str:
-    """Cut a user's text to ``LONGEST`` characters for a message."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+def shorten(text: str, limit: int = LONGEST) -> str:
+    """Cut a text to ``limit`` characters for a message."""
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 def short_repr(value: object) -> str:
@@ -45,11 +45,8 @@ def short_repr(value: object) -> str:
 def one_line(error: BaseException | str, limit: int = 300) -> str:
     """Type and message of an error as one line of bounded length."""
     if isinstance(error, BaseException):
-        message = " ".join(str(error).split())
-        text = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    else:
-        text = " ".join(error.split())
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+        error = f"{type(error).__name__}: {error}" if str(error).strip() else type(error).__name__
+    return shorten(" ".join(error.split()), limit)
 
 
 def _natural(name: str) -> tuple[int, str]:

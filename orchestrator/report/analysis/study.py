@@ -206,18 +206,16 @@ def _panels(
     by_key: dict[PanelKey, list[Row]] = {}
     for cell in cells:
         by_key.setdefault(PanelKey(cell.track, cell.protocol.name, cell.backbone.name, cell.domain), [])
-    covered: dict[PanelKey, set[tuple[str, str, int, int]]] = {}
     for row in rows:
-        key = PanelKey(row.track, row.protocol, row.backbone, row.domain)
-        if is_ablation(row, ablations):
-            ablation_key = replace(key, ablations=True)
-            by_key.setdefault(ablation_key, []).append(row)
-            covered.setdefault(ablation_key, set()).add((row.method_name, row.test, row.k, row.seed))
-        else:
-            by_key[key].append(row)
-    for ablation_key, positions in covered.items():
-        whole = by_key[replace(ablation_key, ablations=False)]
-        by_key[ablation_key] += [row for row in whole if (row.method_name, row.test, row.k, row.seed) in positions]
+        key = PanelKey(row.track, row.protocol, row.backbone, row.domain, is_ablation(row, ablations))
+        by_key.setdefault(key, []).append(row)
+
+    def position(row: Row) -> tuple[str, str, int, int]:
+        return row.method_name, row.test, row.k, row.seed
+
+    for key in [key for key in by_key if key.ablations]:
+        covered = {position(row) for row in by_key[key]}
+        by_key[key] += [row for row in by_key[replace(key, ablations=False)] if position(row) in covered]
     by_key = {key: own for key, own in by_key.items() if own}
     tracks = list(TRACKS)
     keys = sorted(by_key, key=lambda key: tracks.index(key.track) if key.track in tracks else len(tracks))
