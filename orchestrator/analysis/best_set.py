@@ -58,7 +58,6 @@ def best_set(
             domains may stand together if their names differ.
         without_seeds: methods that draw nothing at random. Their one score on a dataset is compared with every seed of
             the other methods.
-        smallest_difference: the smallest difference that matters, in points.
     """
     methods = [method for method, own in scores.items() if any(math.isfinite(score) for score in own.values())]
     scores_MDS = _score_array([scores[method] for method in methods])
@@ -122,7 +121,6 @@ def more_datasets(
     Args:
         effect: observed size of the difference in standard deviations of one dataset's difference.
         interval: the 95 % interval of the difference in points, in either direction; NaN if there is none.
-        n: number of datasets so far.
         significance: one-sided p at which a method is excluded.
 
     Returns:

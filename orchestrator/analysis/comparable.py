@@ -12,11 +12,9 @@ Ablation = tuple[str, str, str, str, str]
 
 
 def ablations_of(cells: Iterable[Cell], labels: Mapping[str, str]) -> frozenset[Ablation]:
-    """The labels that are planned on fewer datasets of a domain than another label of the same method.
+    """The labels that are planned on fewer datasets of a domain than another label of their method.
 
-    Args:
-        cells: every planned or measured cell.
-        labels: their labels by cell id.
+    ``labels``: the label of every cell, by its id.
     """
     datasets: dict[tuple[str, str, str, str, str], dict[str, set[str]]] = {}
     for cell in cells:

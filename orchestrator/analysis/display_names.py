@@ -11,12 +11,9 @@ _SHORT_SETTINGS = {"top_k": "rank"}
 
 
 def display_names(method_names: Mapping[str, str]) -> dict[str, str]:
-    """The display name of every label: the method's title, with what distinguishes a variant in brackets.
+    """The display name of every label: its method's title, with what distinguishes a variant in brackets.
 
     Different labels have different display names. Labels of methods that are not registered stay as they are.
-
-    Args:
-        method_names: label -> name of the method.
     """
     names = {label: _display_name(label, method) for label, method in method_names.items()}
     counts = Counter(names.values())
@@ -27,11 +24,8 @@ def summaries(method_names: Mapping[str, str]) -> dict[str, str]:
     """One line on every label's method: what it does. Methods that are not registered have none."""
     from bolt.methods import METHODS  # imports torch
 
-    return {
-        label: METHODS[method].summary
-        for label, method in method_names.items()
-        if method in METHODS and METHODS[method].summary
-    }
+    registered = {label: METHODS[method] for label, method in method_names.items() if method in METHODS}
+    return {label: method.summary for label, method in registered.items() if method.summary}
 
 
 def title_of(method: str) -> str:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,7 +164,6 @@ def best_set_on_dataset(
     Args:
         correct: for each method and seed whether each test image was predicted correctly, in the same order of images.
         without_seeds: methods that draw nothing at random. Their one entry is compared with every seed of the others.
-        smallest_difference: the smallest difference that matters, in points.
 
     Raises:
         ValueError: methods were measured on different numbers of images, or on fewer than two.
@@ -171,19 +171,17 @@ def best_set_on_dataset(
     methods = [method for method, own in correct.items() if own]
     seeds = [set() if method in without_seeds else set(correct[method]) for method in methods]
     parts: list[VarianceParts | None] = []
-    seeded_P: list[bool] = []
-    for i, j in zip(*np.triu_indices(len(methods), 1), strict=True):
-        a, b = correct[methods[i]], correct[methods[j]]
-        shared = sorted(seeds[i] & seeds[j] if seeds[i] and seeds[j] else seeds[i] | seeds[j])
-        if seeds[i] and seeds[j] and not shared:
-            parts.append(None)
-        else:
-            parts.append(variance_parts(_table(a, shared), _table(b, shared)))
-        seeded_P.append(bool(seeds[i] or seeds[j]))
+    seeded: list[bool] = []
+    for i, j in combinations(range(len(methods)), 2):
+        drawn = [own for own in (seeds[i], seeds[j]) if own]
+        shared = sorted(set.intersection(*drawn)) if drawn else []
+        tables = (_table(correct[methods[place]], shared) for place in (i, j))
+        parts.append(variance_parts(*tables) if shared or not drawn else None)
+        seeded.append(bool(drawn))
     tests = _tests(parts)
-    seeded = np.array(seeded_P, dtype=bool)
-    about_draw = bool(seeded.any()) and int(tests.n[seeded].max()) < 2
-    usable_P = (tests.n > 1) | ((tests.n == 1) & (~seeded | about_draw))
+    seeded_P = np.array(seeded, dtype=bool)
+    about_draw = bool(seeded_P.any()) and int(tests.n[seeded_P].max()) < 2
+    usable_P = (tests.n > 1) | ((tests.n == 1) & (~seeded_P | about_draw))
 
     def more(place: int) -> int | None:
         """About how many more seeds would settle a pair."""

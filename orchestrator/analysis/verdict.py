@@ -102,7 +102,6 @@ def answers_of(
         rows: the rows to compare; :func:`comparable_rows` leaves out those that take no part.
         results: of the rows' cells.
         read_predictions: reads the predictions of results; without it there is no answer about single datasets.
-        smallest_difference: the smallest difference that matters, in points.
     """
     places: dict[tuple[str, str, str], dict[str, list[Row]]] = {}
     for row in rows:
@@ -137,7 +136,7 @@ def answers_of_results(
         results: one for each finished cell.
         planned: the grid's cells.
         label_of: gives the name of a cell's method with its settings.
-        read_predictions, smallest_difference: as in :func:`answers_of`.
+        read_predictions: as in :func:`answers_of`.
     """
     cells, ordered = in_planned_order(results, planned)
     labels = labels_of(cells.values(), label_of)

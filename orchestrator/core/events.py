@@ -35,8 +35,6 @@ class CellEvent:
     cell whose worker crashed or that ran out of memory.
 
     Attributes:
-        cell: the cell.
-        kind: what happened.
         seconds: wall-clock seconds the cell took in the worker; 0 when unknown.
         error: one line; empty unless the cell failed.
         traceback: the traceback, if the driver has it.
@@ -65,7 +63,6 @@ class TaskEvent:
     """A task started, finished, failed or was skipped; each ends in exactly one of the last three.
 
     Attributes:
-        key: the task's key.
         kind: ``started`` when a worker gets the task; ``skipped`` when a task that it depends on failed.
         error: one line, if it failed or was skipped.
         traceback: the traceback, if it failed.

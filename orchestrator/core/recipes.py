@@ -62,12 +62,7 @@ class SourceRecipe:
             raise UserError(f"{problem['loc'][0]} is {problem['input']!r}: {problem['msg']}", where=where) from None
 
     def resolve(self, fine_tune_epochs: int | None, train_images: int) -> SourceRecipe:
-        """This recipe with the number of epochs set for one dataset.
-
-        Args:
-            fine_tune_epochs: the catalog's number for the dataset, if it has one.
-            train_images: size of the training split.
-        """
+        """This recipe with its epochs for one dataset: its own number, the catalog's, or about ``DEFAULT_STEPS``."""
         if self.epochs is not None:
             return self
         epochs = fine_tune_epochs or -(-DEFAULT_STEPS * self.batch_size // max(train_images, 1))

@@ -44,9 +44,7 @@ def placing(target: Path, put: Callable[[Path, Path], None] = os.replace) -> Ite
 def writing(what: str, where: str, hint: str = "") -> Iterator[None]:
     """Raise ``UserError`` in place of an ``OSError`` of the block: a full disk, a folder that cannot be written to.
 
-    Args:
-        what: what is written, such as ``the table``.
-        where: the option or the folder that the error names.
+    ``what`` is written, such as ``the table``; ``where``: the option or the folder that the error names.
     """
     try:
         yield

@@ -71,13 +71,15 @@ def _members(kind: Any) -> tuple[tuple[str, str, tuple[Any, ...]], ...] | None:
 
 def canonical_json(value: Any) -> str:
     """The canonical JSON text of ``value``: keys sorted, no spaces, floats with the fewest digits that are exact."""
-    if (members := _members(type(value))) is None:
+    kind: Any = type(value)
+    if (members := _members(kind)) is None:
         return _text(encode(value))
     texts = []
     for name, key, left_out in members:
         field = getattr(value, name)
         if not left_out or encode(field) not in left_out:
             texts.append(key + _member_text(field))
+    # Sorted by key: the quote that ends a key sorts before every character that a longer key can have there.
     return f"{{{','.join(sorted(texts))}}}"
 
 

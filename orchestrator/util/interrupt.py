@@ -26,8 +26,7 @@ _SHOW_CURSOR = b"\x1b[?25h"
 def two_step_interrupt(on_first: Callable[[], None]) -> Iterator[None]:
     """In the block, the first Ctrl-C calls ``on_first`` and raises ``KeyboardInterrupt``; the second ends the process.
 
-    Args:
-        on_first: reports that stopping has begun. It is called in a signal handler, so it must not wait for a lock.
+    ``on_first`` reports that stopping has begun. It is called in a signal handler, so it must not wait for a lock.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -110,11 +110,9 @@ def parse_nvidia_smi(output: str) -> tuple[Gpu, ...]:
 
 
 def has_ended(pid: int, started: float) -> bool:
-    """Whether a process of this machine has ended.
+    """Whether a process of this machine has ended; the system may have given its id to another process since.
 
-    Args:
-        pid: the id of the process. The system may have given it to another process since.
-        started: when the process was started, in seconds since the epoch, from :func:`process_start_time`.
+    ``started``: what :func:`process_start_time` said in that process.
     """
     try:
         return bool(abs(psutil.Process(pid).create_time() - started) > 2.0)

@@ -7,9 +7,6 @@ from collections.abc import Sequence
 
 from orchestrator.util.errors import UserError, short_repr
 
-UNITS = {"": 1, **{prefix: 1000**power for power, prefix in enumerate("KMGT", 1)},
-         **{f"{prefix}I": 1024**power for power, prefix in enumerate("KMGT", 1)}}  # fmt: skip
-
 
 def pluralize(count: int | str, what: str) -> str:
     """A count with its noun in the singular or plural: ``1 dataset``, ``8 datasets``, ``3 / 4 test sets``."""
@@ -51,10 +48,11 @@ def human_duration(seconds: float | None) -> str:
 
 def parse_bytes(text: str, where: str) -> int:
     """Bytes of ``200GB`` (10^9), ``1.5TiB`` (2^40) and the like. Raises ``UserError`` that names ``where``."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?)?B?\s*", text.upper())
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(I?))?B?\s*", text.upper())
     if found is None or not 0 < float(found[1]) < 1e15:
         raise UserError(f"{short_repr(text)} is not a size", where=where, hint="for example 200GB, 1.5TB or 500GiB")
-    return int(float(found[1]) * UNITS[found[2] or ""])
+    base, power = 1024 if found[3] else 1000, "BKMGT".index(found[2] or "B")
+    return int(float(found[1]) * base**power)
 
 
 def parse_duration(text: str, where: str) -> float:

@@ -151,8 +151,7 @@ def study_of(
 ) -> Study:
     """Arrange results and failures in the order of the plan. If a cell has several results, the last one counts.
 
-    ``read_predictions``: reads the predictions of results, which answers about single datasets need.
-    ``smallest_difference``: the smallest difference in accuracy that matters, in points.
+    Answers about single datasets need ``read_predictions``.
     """
     cells, ordered = in_planned_order(results, planned)
     labels = labels_of(cells.values(), label_of)

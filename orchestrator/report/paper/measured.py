@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache
 from itertools import product
 
 from orchestrator.analysis.comparable import base_protocol
@@ -29,6 +29,8 @@ class Measured:
         labels: for each (track, domain), labels and their methods' names, in the study's order. A method with several
             labels is in it by the label that is its name, if there is one; variants have tables of their own.
         fixed: (track, label) of methods that draw nothing.
+        seeds: the largest number of seeds of any position.
+        domains: the (track, domain) pairs with any measurement.
         substitutes: ids of the cells that were measured under a changed protocol.
         selects_on_test: whether test labels may have chosen a setting.
     """
@@ -50,19 +52,11 @@ class Measured:
                 position = Position(row.track, row.domain, backbone, row.k, row.method, dataset)
                 self._rows.setdefault(position, {})[row.seed] = row
                 self.selects_on_test = self.selects_on_test or row.selects_on_test
+        self.seeds = max((len(rows) for rows in self._rows.values()), default=0)
+        self.domains = frozenset((position.track, position.domain) for position in self._rows)
 
     def __bool__(self) -> bool:
         return bool(self._rows)
-
-    @cached_property
-    def seeds(self) -> int:
-        """The largest number of seeds of any position."""
-        return max((len(rows) for rows in self._rows.values()), default=0)
-
-    @cached_property
-    def domains(self) -> frozenset[tuple[str, str]]:
-        """The (track, domain) pairs with any measurement."""
-        return frozenset((position.track, position.domain) for position in self._rows)
 
     def rows(self, position: Position) -> Mapping[int, Row]:
         """The rows at one position, by seed. A method that draws nothing has the same row at every k."""

@@ -6,7 +6,7 @@ measured accuracies, a method has up to three lines: measured, published and the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from typing import Literal
@@ -30,6 +30,7 @@ from orchestrator.util.identity import slug
 
 Kind = Literal["measured", "published", "difference"]
 """What the numbers of a line are."""
+_KINDS: tuple[Kind, ...] = ("measured", "published", "difference")
 
 _MANY_COLUMNS = 12
 """With more columns, numbers are printed without deviations and titles are turned upright."""
@@ -175,10 +176,12 @@ class _TableBuilder:
 
         lines: dict[tuple[str, str, Kind], list[Entry]] = {}
         for label, name in self._methods():
-            if name not in self.axes["method"] and not (name in METHODS and self._is_measured(label, block)):
+            printed = name in self.axes["method"]
+            if not printed and not (name in METHODS and self._is_measured(label, block)):
                 continue
+            kinds: tuple[Kind, ...] = ("published",) if self.protocol is None else _KINDS if printed else _KINDS[:1]
             self.footnotes.of("method", name)  # gives these notes their letters before the notes about single numbers
-            for kind in self._kinds(name):
+            for kind in kinds:
                 entries = [self._entry(kind, label, name, {**block, **column}) for column in self.columns]
                 lines[label, name, kind] = entries
         for kind in ("measured", "published"):
@@ -193,12 +196,6 @@ class _TableBuilder:
             texts += [Entry(kind)] if self.protocol else []
             rows.append(with_dagger((*texts, *entries), selected and kind != "published"))
         return rows
-
-    def _kinds(self, name: str) -> Sequence[Kind]:
-        """The kinds of lines that a method has."""
-        if self.protocol is None:
-            return ("published",)
-        return ("measured", "published", "difference") if name in self.axes["method"] else ("measured",)
 
     def _entry(self, kind: Kind, label: str, name: str, values: Mapping[Axis, str | int]) -> Entry:
         """One number of one line."""
