@@ -43,10 +43,7 @@ def connect(
 
     Yields how far the cluster can grow. At the end of the block the connection ends, and a local instance with it. A
     local instance listens on the loopback interface only, has no dashboard, and writes its workers' output to files.
-
-    Args:
-        cpus, gpus: what a local instance may use; by default what the machine has.
-        worker_env: environment variables for every worker.
+    It may use ``cpus`` and ``gpus``, by default what the machine has. ``worker_env`` is for every worker.
 
     Raises ``UserError`` when there is no cluster at ``address``, or it does not answer.
     """

@@ -49,8 +49,7 @@ def load_grid(
         data_root: the folder of folder datasets; their files are part of their identity.
         gain_of: what source models gain on their own task, for ``sources: {min_gain: ...}``.
 
-    Raises:
-        UserError: anything wrong in the file, the filters or the overrides, with file and field.
+    Raises ``UserError`` for anything wrong in the file, the filters or the overrides, with file and field.
     """
     path = _find(name_or_path)
     overrides = Overrides.parse(set_)

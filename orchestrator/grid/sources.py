@@ -42,13 +42,7 @@ class SourcePlan:
 
 
 class SourceTraining(NamedTuple):
-    """How the source models of some cells are made.
-
-    Attributes:
-        recipe: how they are fine-tuned.
-        adopted: whether a checkpoint of the catalog replaces fine-tuning, where there is one.
-        precision: number format of the fine-tuning.
-    """
+    """How source models are made: by a recipe or, if ``adopted``, from a checkpoint where the catalog has one."""
 
     backbone: str
     recipe: SourceRecipe
@@ -83,8 +77,7 @@ class References:
 class SourceResolver:
     """Finds the source models of each cell. Pools and references are computed once and shared by all cells of a grid.
 
-    Attributes:
-        plans: every source model that was referred to so far, and how it is made.
+    ``plans`` are all source models that were referred to so far, and how they are made.
     """
 
     def __init__(self, catalog: Catalog, references: References, gain_of: GainOf) -> None:

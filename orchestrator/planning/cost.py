@@ -82,9 +82,7 @@ class _RecentMean:
 class CostModel:
     """Predicts seconds and accelerator memory from what was measured. Its methods may be called from any thread.
 
-    Args:
-        gflops_of: 10^9 operations of a cell, 0 for a cell that only reads cached features.
-        done: finished cells to learn from.
+    ``gflops_of`` gives the 10^9 operations of a cell, 0 for a cell that only reads cached features.
     """
 
     def __init__(self, gflops_of: Callable[[Cell], float] = lambda cell: 0.0, done: Iterable[Result] = ()) -> None:

@@ -48,11 +48,9 @@ class Workload:
     """The work of some cells and of the missing artifacts that they need.
 
     Attributes:
-        cells: how many cells.
-        uncounted: how many of them train on cached features. The time of such a cell is that of launching small
+        uncounted: how many of the cells train on cached features. The time of such a cell is that of launching small
             operators, and is not counted.
         gflops: backbone -> 10^9 operations in its towers.
-        host: what CPU cores do beside the GPU.
     """
 
     cells: int

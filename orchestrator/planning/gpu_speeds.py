@@ -24,7 +24,6 @@ class GpuKind:
     """One kind of GPU.
 
     Attributes:
-        title: its name for people.
         peaks: precision -> 10^12 operations a second of dense matrix products (no sparsity, sums in float32); a
             precision that its tensor cores lack is left out.
         source: the document that states the peaks.

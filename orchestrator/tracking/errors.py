@@ -18,10 +18,8 @@ class NoAnswer(TimeoutError):
 class TrackingProblem:
     """What is wrong with a tracking store.
 
-    Attributes:
-        message: for people, without a full stop.
-        kind: ``unreachable`` may pass by waiting; ``refused`` stays until the user acts; ``other``
-            concerns a single run, or is not understood.
+    ``unreachable`` may pass by waiting; ``refused`` stays until the user acts; ``other`` concerns a single run, or is
+    not understood.
     """
 
     message: str

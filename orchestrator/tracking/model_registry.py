@@ -13,7 +13,7 @@ import tempfile
 import warnings
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import bolt
 from bolt.model.saving import INDEX, file_digest
@@ -38,23 +38,21 @@ def register_model(
         example: the bytes of an image file, for MLflow's input example.
         destination: as in :func:`~orchestrator.tracking.client.attach_folder`.
 
-    Raises:
-        LookupError: if the cell has no finished run there.
+    Raises ``LookupError`` if the cell has no finished run there.
     """
     client = open_client(uri)
-    run_id = _run_of(client, cell_id)
+    run = _run_of(client, cell_id)
     from mlflow.exceptions import MlflowException
 
     with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="bolt-") as scratch:
         warnings.simplefilter("ignore")  # MLflow warns about its own type hints
         # The checksum in the name keeps a later version from overwriting an earlier one.
         path = f"model-{file_digest(folder / INDEX)[:8]}"
-        run = client.get_run(run_id).info
         attach_folder(client, run, _saved(Path(scratch), folder, example), path, destination)
         with contextlib.suppress(MlflowException):  # the name exists already: this becomes its next version
             client.create_registered_model(name)
         source = f"{run.artifact_uri}/{path}"
-        version = client.create_model_version(name, source=source, run_id=run_id, tags={"cell": cell_id})
+        version = client.create_model_version(name, source=source, run_id=run.run_id, tags={"cell": cell_id})
     return int(version.version)
 
 
@@ -85,11 +83,11 @@ def _saved(scratch: Path, folder: Path, example: bytes) -> Path:
     return scratch / "model"
 
 
-def _run_of(client: MlflowClient, cell_id: str) -> str:
-    """The newest finished run of a cell, in any experiment. Raises ``LookupError``."""
+def _run_of(client: MlflowClient, cell_id: str) -> Any:
+    """The newest finished run of a cell, in any experiment, as MLflow's ``RunInfo``. Raises ``LookupError``."""
     experiments = [found.experiment_id for found in client.search_experiments()]
     runs = client.search_runs(experiments, filter_string=f"tags.{KEY} = '{cell_id}'", max_results=10)
-    finished = [run.info.run_id for run in runs if run.info.status == "FINISHED"]
+    finished = [run.info for run in runs if run.info.status == "FINISHED"]
     if not finished:
         raise LookupError(f"no finished run of {cell_id} is tracked")
-    return str(finished[0])
+    return finished[0]

@@ -71,7 +71,6 @@ class TrackedRun:
     Attributes:
         key: identifies the run; an experiment has one finished run per key.
         kind: see the module's docstring.
-        name: for people.
         start, end: milliseconds since the epoch.
         folder: to attach as artifacts, if any.
         inputs: fingerprint of what the run was computed from.

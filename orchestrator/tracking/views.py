@@ -129,11 +129,11 @@ class Panel:
 
     def state(self, shots: Iterable[int]) -> dict[str, Any]:
         """The view of the panel: its methods by accuracy, as a table, lines over k and bars for each k."""
-        conditions = asdict(self)
+        conditions = [f"params.{name} = '{value}'" for name, value in asdict(self).items()]
         at_k = [f"mean_at_k/{k:02d}" for k in sorted(shots)]
         lines, bars, deviation = "Accuracy against k (step = k)", "Accuracy at each k", "Standard deviation, epochs"
         return {
-            "searchFilter": " and ".join([CURVES, *(f"params.{key} = '{value}'" for key, value in conditions.items())]),
+            "searchFilter": " and ".join([CURVES, *conditions]),
             "orderByKey": "metrics.`accuracy_by_shots`",
             "orderByAsc": False,
             "selectedColumns": _columns("metrics", *at_k) + _columns("tags", "in_best_set", "recommended"),
@@ -177,12 +177,7 @@ def ui_links(uri: str, experiment: str | None, base: str) -> dict[str, str]:
     """Title -> address of what is worth opening in MLflow's web interface.
 
     These are the comparison of all methods for each panel, and the views of the experiment. Without an experiment, or
-    before it is tracked, it is the list of experiments.
-
-    Args:
-        uri: of the tracking store.
-        experiment: its name.
-        base: the address of the web interface.
+    before it is tracked, it is the list of experiments. ``base`` is the address of the web interface.
     """
     client = open_client(uri)
     found = client.get_experiment_by_name(experiment) if experiment else None

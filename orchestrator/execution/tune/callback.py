@@ -31,11 +31,8 @@ NODE_LOSSES = 10
 class TuneCallback(tune.Callback):  # type: ignore[misc]
     """Puts an event into ``events`` for every report of Tune, in Tune's thread; ``None`` is the end.
 
-    Tune itself never repeats a trial. A cell that is started again is a new trial, which can have another request.
-
-    Args:
-        cells, max_attempts, on_gpu_oom: see :func:`orchestrator.execution.tune.driver.run_cells`.
-        waiting: the queue that a cell goes back to when it is started again.
+    Tune itself never repeats a trial. A cell that is started again goes back to the queue ``waiting`` and is a new
+    trial, which can have another request. The other arguments are those of ``driver.run_cells``.
 
     Attributes:
         events: what has happened to the cells.

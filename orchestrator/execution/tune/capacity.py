@@ -27,11 +27,8 @@ CANCEL_SECONDS = 5.0
 class ClusterCapacity:
     """The size of a cluster, now and once it has grown, and the share of it that a cell requests.
 
-    After the ``with`` block, none of its threads uses Ray any more, so that Ray can be shut down.
-
-    Args:
-        limits: how far the autoscaler can let the cluster grow.
-        packing: computes what a cell requests; it is told the memory of the GPUs, again whenever GPUs join.
+    After the ``with`` block, none of its threads uses Ray any more, so that Ray can be shut down. ``packing`` computes
+    what a cell requests; it is told the memory of the GPUs, again whenever GPUs join.
     """
 
     def __init__(self, limits: AutoscalerLimits, packing: Packing, settings: RunSettings) -> None:

@@ -60,12 +60,7 @@ class LifoScheduler(FIFOScheduler):  # type: ignore[misc]
         self._kept: list[tuple[Any, Any]] = []
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
-        """Remember the trial's place, and remove finished trials from Tune's controller.
-
-        The controller keeps every trial, looks through all of them whenever none is running, and writes all of them
-        into a snapshot at its end: 26 kB of memory and a millisecond per trial. The snapshot is never restored, and the
-        results of the trials are in the store.
-        """
+        """Remember the trial's place, and remove finished trials: each costs Tune 26 kB and a millisecond."""
         self._order[trial.trial_id] = len(self._order)
         trials = tune_controller.get_trials()
         finished = [trial for trial in trials if trial.is_finished()]
