@@ -31,17 +31,18 @@ from orchestrator.store.files import Files
 from orchestrator.store.snapshots import SNAPSHOT_FILE, Snapshots
 from orchestrator.util.identity import canonical_json
 from tests.helpers.built_artifacts import BuiltArtifacts
+from tests.helpers.image_folders import write_image_folders
 from tests.helpers.waiting import TIMEOUT, wait_for
 
-EPOCHS = 3
+EPOCHS = 12
 GRID = f"""
 title: Two sources
-fine_tuning: {{epochs: {EPOCHS}, batch_size: 64, learning_rate: 5.0e-4, warmup_steps: 5}}
+fine_tuning: {{epochs: {EPOCHS}, batch_size: 8, learning_rate: 5.0e-4, warmup_steps: 5}}
 blocks:
   - track: fewshot
     backbones: [tiny-clip]
-    datasets: [glyph-digits]
-    sources: {{rule: leave_one_out, datasets: [glyph-digits, glyph-inks]}}
+    datasets: [amounts]
+    sources: {{rule: leave_one_out, datasets: [amounts, shades]}}
     shots: [1]
     seeds: [1]
     methods: [bolt_pooled]
@@ -58,20 +59,28 @@ def source_model(folder: Path, store: Store) -> tuple[SourceModel, list[Artifact
     """The one source model of the grid, and what it is made from."""
     path = folder / "two.yaml"
     path.write_text(GRID)
-    catalog = load_catalog()
-    specs = [planned.spec for planned in make_plan(load_grid(path, catalog), catalog, store).artifacts]
+    write_image_folders(folder)
+    catalog = load_catalog([folder / "own.yaml"])
+    plan = make_plan(load_grid(path, catalog), catalog, store, folder / "images")
+    specs = [planned.spec for planned in plan.artifacts]
     model = next(spec for spec in specs if isinstance(spec, SourceModel))
     return model, with_inputs(model.inputs)
 
 
-def settings_of(store: str) -> RunSettings:
-    return RunSettings(store, device="cpu", snapshot_seconds=0.0)
+def settings_of(store: str, folder: Path) -> RunSettings:
+    return RunSettings(
+        store,
+        data_root=str(folder / "images"),
+        catalog_files=(str(folder / "own.yaml"),),
+        device="cpu",
+        snapshot_seconds=0.0,
+    )
 
 
 def train_here(folder: str, store: str) -> None:
     """What the processes of these tests do."""
     model, _ = source_model(Path(folder), Store(store))
-    build(model, settings_of(store))
+    build(model, settings_of(store, Path(folder)))
 
 
 def training(folder: Path, store: Path) -> subprocess.Popen[str]:
@@ -88,7 +97,7 @@ def inputs(artifacts: BuiltArtifacts, tmp_path_factory: pytest.TempPathFactory) 
     """A store with everything a source model is made from."""
     folder = tmp_path_factory.mktemp("inputs")
     store = Store(folder / "store")
-    artifacts.build(source_model(folder, store)[1], settings_of(store.url))
+    artifacts.build(source_model(folder, store)[1], settings_of(store.url, folder))
     return folder / "store"
 
 
@@ -97,7 +106,7 @@ def uninterrupted(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> tup
     """The tower of a training that nothing interrupts, and what is noted of it."""
     folder = tmp_path_factory.mktemp("uninterrupted")
     shutil.copytree(inputs, folder / "store")
-    build(source_model(folder, Store(folder / "store"))[0], settings_of(str(folder / "store")))
+    build(source_model(folder, Store(folder / "store"))[0], settings_of(str(folder / "store"), folder))
     return result(folder, folder / "store")
 
 
@@ -137,7 +146,7 @@ def test_a_killed_training_goes_on_after_its_last_epoch_and_ends_with_the_same_b
     assert 0 <= state["epoch"] < EPOCHS
     state["curve"][0]["train_loss"] = 123.0  # a mark that only a training which goes on from here carries to its end
     snapshots_of(model, killed).save_if_due(lambda: state, 0.0)
-    build(model, settings_of(str(killed)))
+    build(model, settings_of(str(killed), tmp_path))
     tower, meta = result(tmp_path, killed)
     assert tower == uninterrupted[0]
     assert meta["accuracy_fine_tuned"] == uninterrupted[1]["accuracy_fine_tuned"]
@@ -157,7 +166,7 @@ def test_a_damaged_snapshot_is_not_gone_on_from(
     path.parent.mkdir(parents=True)
     snapshots_of(model, store).save_if_due(lambda: STATE, 0.0)
     path.write_bytes(path.read_bytes()[:-1])
-    build(model, settings_of(str(store)))
+    build(model, settings_of(str(store), tmp_path))
     assert result(tmp_path, store)[0] == uninterrupted[0]
 
 
@@ -235,7 +244,7 @@ def test_a_meta_learned_start_goes_on_and_ends_with_the_same_bits(inputs: Path, 
     towers, curves = [], []
     for name in ("whole", "interrupted"):
         shutil.copytree(inputs, tmp_path / name)
-        loaded = LoadedArtifacts(settings_of(str(tmp_path / name)))
+        loaded = LoadedArtifacts(settings_of(str(tmp_path / name), tmp_path))
         if name == "interrupted":
             with pytest.raises(KeyboardInterrupt):
                 stopped(spec, loaded)
