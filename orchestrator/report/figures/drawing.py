@@ -87,29 +87,23 @@ def finished(
 
 
 def panel_figure(
-    figure: Any,
-    panel: Panel,
-    kind: str,
-    title: str,
-    caption: str,
-    *,
-    k: int | None = None,
-    wide: bool = False,
-    table: str = "",
-) -> FigureFile:
+    figure: Any, panel: Panel, kind: str, title: str, caption: str, *,
+    k: int | None = None, table: str = "", **more: Any,
+) -> FigureFile:  # fmt: skip
     """The finished figure of one panel, or of one k of it. Its name is ``kind`` with the panel and k.
 
-    ``table`` is the kind of the panel's table that has the same numbers.
+    ``table`` is the kind of the panel's table that has the same numbers. ``more`` is for :func:`finished`.
     """
-    ending = f"_{panel.key.slug}" + (f"_k{k}" if k is not None else "")
+    of_panel = f"_{panel.key.slug}"
+    of_k = of_panel + (f"_k{k}" if k is not None else "")
     return finished(
         figure,
-        name=kind + ending,
+        name=kind + of_k,
         title=f"{title}{at_k(k or 0)}, {panel.title}",
         caption=caption,
         selected=panel.selects_on_test,
-        wide=wide,
-        table=table and table + (ending if table != "main" else f"_{panel.key.slug}"),
+        table=table and table + (of_panel if table == "main" else of_k),
+        **more,
     )
 
 

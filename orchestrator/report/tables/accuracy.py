@@ -16,6 +16,7 @@ from orchestrator.report.tables.common import (
     names_in_header,
     panel_table,
     score_entry,
+    summary_entry,
     with_warnings,
 )
 from orchestrator.report.tables.table import (
@@ -55,15 +56,14 @@ def main_table(study: Study, panel: Panel) -> Table:
 
 def dataset_table(study: Study, panel: Panel, k: int) -> Table:
     """Datasets x methods at one k; the last row is the mean over datasets."""
-    rows = []
-    for test in panel.tests(k):
-        entries = [score_entry(panel, method, k, test) for method in panel.methods]
-        rows.append((Entry(test), *highlighted(entries)))
+    rows = [
+        (Entry(test), *highlighted([score_entry(panel, method, k, test) for method in panel.methods]))
+        for test in panel.tests(k)
+    ]
     means = []
     for method in panel.methods:
-        mean, seeds = panel.mean(method, k), panel.expected_seeds(method)
-        missing = f"({mean.available}/{mean.expected})"
-        means.append(measured(mean.accuracy, missing=missing, seeds=seeds, digits=panel.digits))
+        mean = panel.mean(method, k)
+        means.append(summary_entry(panel, method, mean.accuracy, missing=f"({mean.available}/{mean.expected})"))
     group_mean = panel.track.group_mean
     of = " of shifted" if panel.track.scores_variants else f" of {group_mean.name}s" if group_mean else ""
     rows.append((Entry(f"mean{of}"), *highlighted(means)))
@@ -84,10 +84,7 @@ def epochs_table(study: Study, panel: Panel, k: int) -> Table | None:
     rows = []
     for method in panel.methods:
         means = [panel.epoch_mean(method, k, epoch) for epoch in epochs]
-        seeds = panel.expected_seeds(method)
-        rows.append(
-            [method_entry(study, method), *(measured(mean, seeds=seeds, digits=panel.digits) for mean in means)]
-        )
+        rows.append([method_entry(study, method), *(summary_entry(panel, method, mean) for mean in means)])
     note = (
         f"Accuracy in per cent on the targets' test splits, mean over {panel.dataset_count('target')} per seed, "
         f"then mean ± sample standard deviation over seeds ({panel.seeds_text})."

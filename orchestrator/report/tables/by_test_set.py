@@ -6,8 +6,8 @@ from orchestrator.analysis.rows import test_name
 from orchestrator.analysis.seed_means import Summary, summarize_seeds
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.tables.common import method_entry, panel_table, score_entry, with_warnings
-from orchestrator.report.tables.table import Entry, Table, highlighted_columns, measured
+from orchestrator.report.tables.common import method_entry, panel_table, score_entry, summary_entry, with_warnings
+from orchestrator.report.tables.table import Entry, Table, highlighted_columns
 from orchestrator.tracks.base_to_new import BASE_CLASSES, HARMONIC_MEAN, NEW_CLASSES
 
 
@@ -41,19 +41,18 @@ def shift_table(study: Study, panel: Panel, k: int) -> Table:
 
 def _shift_entries(panel: Panel, k: int, method: str) -> list[Entry]:
     """The numbers of one method: the means, then the accuracy on each test set."""
-    seeds, digits, partial = panel.expected_seeds(method), panel.digits, _partial_tests(panel, k)
-    mean = panel.mean(method, k)
+    mean, partial = panel.mean(method, k), _partial_tests(panel, k)
     gain = None if panel.is_zero_shot(method) or mean.gain is None else mean.gain.mean
     missing = f"({mean.available}/{mean.expected})"
-    entries = [measured(mean.accuracy, gain=gain, missing=missing, seeds=seeds, digits=digits)]
+    entries = [summary_entry(panel, method, mean.accuracy, gain=gain, missing=missing)]
     if partial:
         own, zero_shot = _own_class_means(panel, k, method)
         own_gain = None if gain is None or own is None or zero_shot is None else own.mean - zero_shot.mean
-        entries.append(measured(own, gain=own_gain, seeds=seeds, digits=digits))
+        entries.append(summary_entry(panel, method, own, gain=own_gain))
     for test in panel.tests(k):
         entries.append(score_entry(panel, method, k, test))
         if test in partial:
-            entries.append(measured(panel.score_own_classes(method, k, test), seeds=seeds, digits=digits))
+            entries.append(summary_entry(panel, method, panel.score_own_classes(method, k, test)))
     return entries
 
 
@@ -106,17 +105,11 @@ def base_to_new_table(study: Study, panel: Panel, k: int) -> Table | None:
 
 def _class_group_entries(panel: Panel, k: int, method: str) -> list[Entry]:
     """The four numbers of one method."""
-    datasets, seeds = sorted({row.dataset for row in panel.rows}), panel.expected_seeds(method)
-    tests = [
-        [test_name(dataset, group) for dataset in datasets] for group in (BASE_CLASSES, NEW_CLASSES, HARMONIC_MEAN)
-    ]
-    means = [
-        summarize_seeds({test: _accuracies(panel, k, method, test) for test in of_group}, of_group)
-        for of_group in (*tests, datasets)
-    ]
-    return [measured(mean, seeds=seeds, digits=panel.digits) for mean in means]
-
-
-def _accuracies(panel: Panel, k: int, method: str, test: str) -> dict[int, float]:
-    """Accuracy of one method on one test split, by seed."""
-    return {seed: row.accuracy for seed, row in panel.rows_by_seed(method, k, test).items()}
+    datasets = sorted({row.dataset for row in panel.rows})
+    groups = (BASE_CLASSES, NEW_CLASSES, HARMONIC_MEAN)
+    entries = []
+    for tests in (*([test_name(dataset, group) for dataset in datasets] for group in groups), datasets):
+        rows = {test: panel.rows_by_seed(method, k, test) for test in tests}
+        accuracies = {test: {seed: row.accuracy for seed, row in own.items()} for test, own in rows.items()}
+        entries.append(summary_entry(panel, method, summarize_seeds(accuracies, tests)))
+    return entries

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from orchestrator.analysis.rows import Row
+from orchestrator.analysis.seed_means import Summary
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.notation import at_k
@@ -12,34 +13,16 @@ from orchestrator.report.tables.table import Entry, Table, measured, with_dagger
 
 
 def panel_table(
-    panel: Panel,
-    kind: str,
-    title: str,
-    note: str,
-    header: Iterable[str],
-    rows: Iterable[Sequence[Entry]],
-    *,
-    k: int | None = None,
-    text_columns: int = 1,
-    summary_rows: int = 0,
-    header_codes: Iterable[str] = (),
-    dash_note: str = "",
-) -> Table:
-    """A table about one panel, or about one k of it.
+    panel: Panel, kind: str, title: str, note: str, header: Iterable[str], rows: Iterable[Sequence[Entry]], *,
+    k: int | None = None, **fields: Any,
+) -> Table:  # fmt: skip
+    """A table about one panel, or about one k of it. ``fields`` are further fields of :class:`Table`.
 
     Its name is ``kind`` with the panel and k. Rows have a dagger if test labels may have chosen the panel's numbers.
     """
-    return Table(
-        name=f"{kind}_{panel.key.slug}" + (f"_k{k}" if k is not None else ""),
-        title=f"{title}{at_k(k or 0)}, {panel.title}",
-        note=note,
-        header=tuple(header),
-        rows=tuple(with_dagger(row, panel.selects_on_test) for row in rows),
-        text_columns=text_columns,
-        summary_rows=summary_rows,
-        header_codes=tuple(header_codes),
-        dash_note=dash_note,
-    )
+    name = f"{kind}_{panel.key.slug}" + (f"_k{k}" if k is not None else "")
+    with_daggers = tuple(with_dagger(row, panel.selects_on_test) for row in rows)
+    return Table(name, f"{title}{at_k(k or 0)}, {panel.title}", note, tuple(header), with_daggers, **fields)
 
 
 def method_entry(study: Study, method: str) -> Entry:
@@ -57,36 +40,41 @@ def names_in_header(study: Study, methods: Iterable[str]) -> tuple[str, ...]:
     return tuple(study.display_names[method] for method in methods)
 
 
+def summary_entry(panel: Panel, method: str, summary: Summary | None, **more: Any) -> Entry:
+    """A mean of one method over seeds. ``more`` is for :func:`measured`, which prints it."""
+    return measured(summary, seeds=panel.expected_seeds(method), digits=panel.digits, **more)
+
+
 def score_entry(panel: Panel, method: str, k: int, test: str) -> Entry:
     """A method's accuracy on one test split, with its deviation over seeds and the cells that it is made of."""
     cells = tuple(row.cell_id for row in panel.rows_by_seed(method, k, test).values())
-    return measured(panel.score(method, k, test), seeds=panel.expected_seeds(method), digits=panel.digits, cells=cells)
+    return summary_entry(panel, method, panel.score(method, k, test), cells=cells)
 
 
 def mean_entry(panel: Panel, method: str, k: int) -> Entry:
     """A method's mean over datasets at one k with its gain over zero-shot, or a dash with the number of datasets."""
     mean, fixed = panel.mean(method, k), method in panel.fixed
     gain = None if fixed and panel.is_zero_shot(method) else mean.gain
-    return measured(
+    return summary_entry(
+        panel,
+        method,
         mean.accuracy,
         gain=gain.mean if gain else None,
         missing=f"({mean.available}/{mean.expected} datasets)",
-        digits=panel.digits,
         tooltip="does not depend on the support" if fixed else "",
-        seeds=panel.expected_seeds(method),
     )
 
 
 def with_warnings(note: str, panel: Panel, display_names: Mapping[str, str]) -> str:
     """The note, followed by warnings: classes with fewer than k images, and methods scored on other images."""
-    short: dict[tuple[int, str], Row] = {(row.k, row.dataset): row for row in panel.rows if row.short_classes}
+    short = {(row.k, row.dataset): row for row in panel.rows if row.short_classes}
     warnings = [
         f"{dataset}: {row.short_classes} of {row.classes} classes have fewer than {k} training images; all were taken."
         for (k, dataset), row in sorted(short.items())
     ]
-    if len(warnings) > 3:
-        count = len(warnings)
-        warnings = [f"{count} times a class has fewer than k training images (table short_classes); all were taken."]
+    if len(short) > 3:
+        counted = f"{len(short)} times a class has fewer than k training images"
+        warnings = [f"{counted} (table short_classes); all were taken."]
     if panel.scored_on_other_images:
         methods = ", ".join(display_names[method] for method in panel.scored_on_other_images)
         warnings.append(f"Scored on other images than the rest: {methods}; compare gains, not accuracies.")
