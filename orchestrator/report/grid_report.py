@@ -86,15 +86,8 @@ def source_rows(plan: Plan, store: Store) -> list[SourceRow]:
         except CorruptArtifact:
             continue  # no open cell needs it; it is built again when one does
         if artifact is not None and "accuracy_fine_tuned" in artifact.meta:  # an adopted model may come without images
-            rows.append(
-                SourceRow(
-                    model.backbone.name,
-                    plan.catalog.dataset(model.ref.dataset).domain,
-                    model.ref.dataset,
-                    artifact.meta["accuracy_zero_shot"],
-                    artifact.meta["accuracy_fine_tuned"],
-                    artifact.meta["test_images"],
-                    limits.get((model.backbone.name, model.ref.dataset)),
-                )
-            )
+            backbone, dataset = model.backbone.name, model.ref.dataset
+            numbers = (artifact.meta[key] for key in ("accuracy_zero_shot", "accuracy_fine_tuned", "test_images"))
+            domain, limit = plan.catalog.dataset(dataset).domain, limits.get((backbone, dataset))
+            rows.append(SourceRow(backbone, domain, dataset, *numbers, limit))
     return rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -51,7 +50,7 @@ def gain_map(study: Study, panel: Panel, k: int) -> FigureFile | None:
     """Datasets x methods at one k: the gain over zero-shot in points, as coloured squares with numbers."""
     tests, methods = panel.tests(k), _methods(panel)
     gains = [[_gain(panel, k, test, method) for method in methods] for test in tests]
-    known = [abs(gain) for line in gains for gain in line if gain is not None]
+    known = [abs(gain) for line in gains for gain in line if not math.isnan(gain)]
     if not known:
         return None
     names = [study.display_names[method] for method in methods]
@@ -60,29 +59,28 @@ def gain_map(study: Study, panel: Panel, k: int) -> FigureFile | None:
         axes = figure.add_subplot()
         # The upper quartile gets the strongest colours. If the maximum did, one outlier would make all others pale.
         strongest = max(sorted(known)[len(known) * 3 // 4], 1.0)
-        values = [[math.nan if gain is None else gain for gain in line] for line in gains]
         heat_map(
-            axes, values, colours=_LOSS_TO_GAIN, low=-strongest, high=strongest, edge=0.6, rows=tests,
+            axes, gains, colours=_LOSS_TO_GAIN, low=-strongest, high=strongest, edge=0.6, rows=tests,
             columns=names, rotation=40,
         )  # fmt: skip
         for y, line in enumerate(gains):
             for x, gain in enumerate(line):
-                printed = DASH if gain is None else signed(gain, 1)
+                printed = DASH if math.isnan(gain) else signed(gain, 1)
                 axes.text(x, y, printed, ha="center", va="center", fontsize=6.5, color="#000000")
         caption = (
             f"Points over the frozen backbone on the same images, means over seeds ({panel.seeds_text}): "
             f"purple is a gain, orange a loss, full colour from {strongest:.1f} points."
         )
-        if any(gain is None for line in gains for gain in line):
+        if len(known) < len(tests) * len(methods):
             caption += " A dash: no result."
         return panel_figure(
             figure, panel, "gains", "Gain over zero-shot by dataset", caption, k=k, wide=True, table="datasets"
         )
 
 
-def _gain(panel: Panel, k: int, test: str, method: str) -> float | None:
-    rows = panel.rows_by_seed(method, k, test)
-    return summarize([row.gain for row in rows.values()]).mean if rows else None
+def _gain(panel: Panel, k: int, test: str, method: str) -> float:
+    gains = [row.gain for row in panel.rows_by_seed(method, k, test).values()]
+    return summarize(gains).mean if gains else math.nan
 
 
 def dataset_dots(study: Study, panel: Panel, k: int) -> FigureFile | None:
@@ -105,11 +103,12 @@ def dataset_dots(study: Study, panel: Panel, k: int) -> FigureFile | None:
         axes.set_axis_off()
         for number, test in enumerate(tests):
             line, column = divmod(number, per_line)
-            plot = _Plot(left + column * (width + _BETWEEN), line * pitch + _TITLE, width, len(methods) * _METHOD)
-            _draw_dataset(axes, plot, study, panel, k, test, methods)
+            top = line * pitch + _TITLE
+            middles = [top + (y + 0.5) * _METHOD for y in range(len(methods))]
+            _draw_dataset(axes, left + column * (width + _BETWEEN), width, middles, study, panel, k, test, methods)
             if column == 0:
-                for y, name in enumerate(names):
-                    axes.text(left - 0.08, plot.middle(y), name, ha="right", va="center", fontsize=8)
+                for middle, name in zip(middles, names, strict=True):
+                    axes.text(left - 0.08, middle, name, ha="right", va="center", fontsize=8)
         axes.text(_WIDTH / 2, height - 0.06, "accuracy (%), each dataset on its own scale", ha="center", fontsize=8)
         interval = "Lines: from the lowest to the highest seed. " if len(panel.seeds) > 1 else ""
         caption = (
@@ -119,24 +118,14 @@ def dataset_dots(study: Study, panel: Panel, k: int) -> FigureFile | None:
         return panel_figure(figure, panel, "dots", "Accuracy by dataset", caption, k=k, wide=True, table="datasets")
 
 
-@dataclass(frozen=True)
-class _Plot:
-    """The rectangle of one dataset, in inches from the left and the top of the figure."""
-
-    left: float
-    top: float
-    width: float
-    height: float
-
-    def middle(self, number: int) -> float:
-        """Middle of the line of the method with this number, in inches from the top of the figure."""
-        return self.top + (number + 0.5) * _METHOD
-
-
 def _draw_dataset(
-    axes: Any, plot: _Plot, study: Study, panel: Panel, k: int, test: str, methods: Sequence[str]
-) -> None:
-    """Draw the plot of one dataset: a dot for each method's mean, and a line from its lowest to its highest seed."""
+    axes: Any, left: float, width: float, middles: Sequence[float],
+    study: Study, panel: Panel, k: int, test: str, methods: Sequence[str],
+) -> None:  # fmt: skip
+    """Draw the plot of one dataset: a dot for each method's mean, and a line from its lowest to its highest seed.
+
+    ``middles``: where the methods' lines are, in inches from the top of the figure.
+    """
     from matplotlib.ticker import MaxNLocator
 
     seeds = {
@@ -151,24 +140,24 @@ def _draw_dataset(
     low, high = low - margin, high + margin
 
     def place(accuracies: Iterable[float]) -> list[float]:
-        return [plot.left + plot.width * (accuracy - low) / (high - low) for accuracy in accuracies]
+        return [left + width * (accuracy - low) / (high - low) for accuracy in accuracies]
 
-    bottom = plot.top + plot.height
+    top, bottom = middles[0] - _METHOD / 2, middles[-1] + _METHOD / 2
     ticks = [float(tick) for tick in MaxNLocator(3, integer=True).tick_values(low, high) if low <= tick <= high]
-    axes.vlines(place(ticks), plot.top, bottom, color=FAINT, linewidth=0.6, zorder=0)
-    axes.hlines([bottom], plot.left, plot.left + plot.width, color=FAINT, linewidth=0.8, zorder=0)
+    axes.vlines(place(ticks), top, bottom, color=FAINT, linewidth=0.6, zorder=0)
+    axes.hlines([bottom], left, left + width, color=FAINT, linewidth=0.8, zorder=0)
     for x, tick in zip(place(ticks), ticks, strict=True):
         axes.text(x, bottom + 0.05, f"{tick:g}", ha="center", va="top", fontsize=7)
     if frozen is not None:
-        axes.vlines(place([frozen]), plot.top, bottom, color=NEUTRAL, linestyle="--", linewidth=1.0, zorder=1)
+        axes.vlines(place([frozen]), top, bottom, color=NEUTRAL, linestyle="--", linewidth=1.0, zorder=1)
     colours = [study.styles[methods[y]].colour for y in seeds]
-    heights = [plot.middle(y) for y in seeds]
+    heights = [middles[y] for y in seeds]
     lowest, highest = place(map(min, seeds.values())), place(map(max, seeds.values()))
     axes.hlines(heights, lowest, highest, color=colours, linewidth=1.6, alpha=0.6)
     means = place(math.fsum(values) / len(values) for values in seeds.values())
     axes.scatter(means, heights, s=26, c=colours, linewidths=0, zorder=3)
     title = _on_two_lines(test, 14)
-    axes.text(plot.left + plot.width / 2, plot.top - 0.06, title, ha="center", va="bottom", fontsize=8)
+    axes.text(left + width / 2, top - 0.06, title, ha="center", va="bottom", fontsize=8)
 
 
 def accuracy_radar(study: Study, panel: Panel, k: int) -> FigureFile | None:

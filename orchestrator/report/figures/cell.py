@@ -36,13 +36,9 @@ def confusion_matrix(counts_CC: NDArray[np.int64], names: Sequence[str], dataset
         _heat_map(axes, shares_CC, names, 0, 100, "{:.0f}" if classes <= 20 else "")
         axes.set_xlabel("predicted")
         axes.set_ylabel("true")
-        return finished(
-            figure,
-            name=f"confusion_{dataset}",
-            title=f"Confusion matrix, {dataset}",
-            caption="Per cent of the images of each true class (rows) that the model assigns to each class (columns).",
-            wide=classes > 24,
-        )
+        caption = "Per cent of the images of each true class (rows) that the model assigns to each class (columns)."
+        title = f"Confusion matrix, {dataset}"
+        return finished(figure, f"confusion_{dataset}", title, caption, wide=classes > 24)
 
 
 def training_curves(curves: Mapping[str, Sequence[float]]) -> FigureFile | None:
@@ -58,12 +54,8 @@ def training_curves(curves: Mapping[str, Sequence[float]]) -> FigureFile | None:
             axes.set_xlabel("epoch")
             axes.xaxis.get_major_locator().set_params(integer=True)
             axes.grid(axis="y")
-        return finished(
-            figure,
-            name="curves",
-            title="Training curves",
-            caption="The mean training loss of each epoch, and the other numbers that the method recorded.",
-        )
+        caption = "The mean training loss of each epoch, and the other numbers that the method recorded."
+        return finished(figure, "curves", "Training curves", caption)
 
 
 def coefficient_spectra(
@@ -85,14 +77,11 @@ def coefficient_spectra(
         for axes in grid[len(coefficients) :]:
             axes.set_axis_off()
         legend_below(figure, grid[0], columns=2)
-        return finished(
-            figure,
-            name="coefficients",
-            title="Coefficients of each weight matrix",
-            caption="Absolute values |s| of the coefficients, the largest first, each curve sorted by itself: before "
-            "training (pooled over the sources and scaled by alpha) and after it.",
-            wide=True,
+        caption = (
+            "Absolute values |s| of the coefficients, the largest first, each curve sorted by itself: before training "
+            "(pooled over the sources and scaled by alpha) and after it."
         )
+        return finished(figure, "coefficients", "Coefficients of each weight matrix", caption, wide=True)
 
 
 def overlap_map(overlap: Overlap | None) -> FigureFile | None:
@@ -113,15 +102,13 @@ def overlap_map(overlap: Overlap | None) -> FigureFile | None:
         bar = figure.colorbar(axes.collections[0], ax=axes, shrink=0.7, pad=0.02)
         bar.ax.tick_params(labelsize=6.5)
         bar.outline.set_visible(False)
-        return finished(
-            figure,
-            name="overlap",
-            title="Overlap between the sources' subspaces",
-            caption="Mean squared cosine of the principal angles between the leading "
-            f"{overlap.directions} directions of two sources, over both sides of all weight matrices: 1 for the same "
-            f"space, 0 for orthogonal spaces, {overlap.random:.2f} on average for random spaces. The colours go from "
-            f"the smallest overlap of two sources, {low:.2f}, to the largest, {high:.2f}.",
+        caption = (
+            f"Mean squared cosine of the principal angles between the leading {overlap.directions} directions of two "
+            "sources, over both sides of all weight matrices: 1 for the same space, 0 for orthogonal spaces, "
+            f"{overlap.random:.2f} on average for random spaces. The colours go from the smallest overlap of two "
+            f"sources, {low:.2f}, to the largest, {high:.2f}."
         )
+        return finished(figure, "overlap", "Overlap between the sources' subspaces", caption)
 
 
 def short_name(matrix: str) -> str:

@@ -41,7 +41,8 @@ def _figure(
     study: Study, panel: Panel, k: int, methods: Sequence[str], cost: Callable[[Row], float], *,
     name: str, title: str, axis: str,
 ) -> FigureFile:  # fmt: skip
-    best = best_set_at(study, panel, k)
+    verdicts = [answer.at(k) for answer in study.answers_about(panel) if not answer.dataset]
+    best = {method for verdict in verdicts if verdict for method in verdict.comparison.best_set}
     costs = [median(cost(row) for row in panel.rows_at(method, k)) for method in methods]
     xs, ticks = _log_axis(costs)
     with canvas(5.6, 3.5) as figure:
@@ -50,10 +51,10 @@ def _figure(
         for x, method in zip(xs, methods, strict=True):
             style, mean = study.styles[method], panel.mean(method, k).accuracy
             assert mean is not None
-            in_best_set = method in best
+            inside = style.colour if method in best else "none"
             axes.errorbar(
                 [x], [mean.mean], yerr=[mean.std or 0.0], color=style.colour, marker=style.marker or "o", markersize=7,
-                markerfacecolor=style.colour if in_best_set else "none", markeredgewidth=1.4, elinewidth=1.0, zorder=4,
+                markerfacecolor=inside, markeredgewidth=1.4, elinewidth=1.0, zorder=4,
             )  # fmt: skip
             labels.append(PointLabel(study.display_names[method], x, mean.mean, style.colour))
         axes.set_xticks([x for x, _ in ticks], [text for _, text in ticks])
@@ -73,12 +74,6 @@ def _figure(
         if name == "costs_seconds":
             caption += " Seconds are wall-clock on the machines that ran the cells."
         return panel_figure(figure, panel, name, title, caption, k=k, table="main")
-
-
-def best_set_at(study: Study, panel: Panel, k: int) -> frozenset[str]:
-    """The methods that may be the best at one k of the panel; empty if the study has no verdict on it."""
-    verdicts = [answer.at(k) for answer in study.answers_about(panel) if not answer.dataset]
-    return frozenset(method for verdict in verdicts if verdict for method in verdict.comparison.best_set)
 
 
 def _log_axis(values: Sequence[float]) -> tuple[list[float], list[tuple[float, str]]]:

@@ -64,7 +64,7 @@ def canvas(width: float, height: float, *, arranged: bool = True) -> Iterator[An
 
 
 def finished(
-    figure: Any, *, name: str, title: str, caption: str, selected: bool = False, wide: bool = False, table: str = ""
+    figure: Any, name: str, title: str, caption: str, *, selected: bool = False, wide: bool = False, table: str = ""
 ) -> FigureFile:
     """The figure in all formats. ``selected`` marks it, in the drawing and the caption, as selected on the test set."""
     if selected:
@@ -96,15 +96,9 @@ def panel_figure(
     """
     of_panel = f"_{panel.key.slug}"
     of_k = of_panel + (f"_k{k}" if k is not None else "")
-    return finished(
-        figure,
-        name=kind + of_k,
-        title=f"{title}{at_k(k or 0)}, {panel.title}",
-        caption=caption,
-        selected=panel.selects_on_test,
-        table=table and table + (of_panel if table == "main" else of_k),
-        **more,
-    )
+    title = f"{title}{at_k(k or 0)}, {panel.title}"
+    table = table and table + (of_panel if table == "main" else of_k)
+    return finished(figure, kind + of_k, title, caption, selected=panel.selects_on_test, table=table, **more)
 
 
 def plot_means(

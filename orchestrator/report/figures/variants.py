@@ -49,14 +49,8 @@ def accuracy_against_settings(study: Study, panel: Panel) -> Iterator[FigureFile
                 f"One setting at a time{at}, mean over {panel.dataset_count()}. "
                 f"{panel.deviation_text('Bands', 'those means')} Dotted: {study.display_names[base]} as it is."
             )
-            yield panel_figure(
-                figure,
-                panel,
-                f"settings_{name}",
-                f"Accuracy against the settings of {title_of(name)}",
-                caption,
-                wide=len(settings) > 2,
-            )
+            title = f"Accuracy against the settings of {title_of(name)}"
+            yield panel_figure(figure, panel, f"settings_{name}", title, caption, wide=len(settings) > 2)
 
 
 def effects_of_variants(study: Study, panel: Panel) -> Iterator[FigureFile]:
@@ -83,6 +77,5 @@ def effects_of_variants(study: Study, panel: Panel) -> Iterator[FigureFile]:
                     f"For each seed the mean difference over {panel.dataset_count()} on the same "
                     f"supports, then the mean over seeds. {panel.deviation_text('Whiskers', 'those differences')}"
                 )
-                yield panel_figure(
-                    figure, panel, f"variants_{name}", f"What the variants of {title_of(name)} change", caption, k=k
-                )
+                title = f"What the variants of {title_of(name)} change"
+                yield panel_figure(figure, panel, f"variants_{name}", title, caption, k=k)

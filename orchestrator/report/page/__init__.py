@@ -1,4 +1,4 @@
-"""HTML pages: the report (``report_page``), one cell (``cell_page``) and the paper's tables (``published_page``).
+"""HTML pages: the report (``report_page``) and one cell (``cell_page``).
 
 Start with ``report_page.py``; ``templates/`` has the pages' Jinja templates, style and script.
 """

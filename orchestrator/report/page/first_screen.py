@@ -3,42 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
-from orchestrator.analysis.comparison import MethodScore
-from orchestrator.analysis.recommendation import Verdict
 from orchestrator.analysis.verdict import Answer
 from orchestrator.report.analysis.panel import Panel, PanelKey
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.figures.drawing import FigureFile
 from orchestrator.report.registry import PanelFigures
 from orchestrator.tracks import stored_track
 
 
-@dataclass(frozen=True)
-class AnswerView:
-    """What the page shows of one answer.
-
-    Attributes:
-        sentence: the recommendation.
-        verdicts: the columns of the matrix, each with the score of every method that was measured at its k.
-        methods: the labels of its lines.
-        digits: decimals of its numbers.
-        figure: accuracy against cost.
-        link: the slug of the panel that the answer is about; empty for all domains together.
-    """
-
-    title: str
-    sentence: str
-    verdicts: Sequence[tuple[Verdict, Mapping[str, MethodScore]]]
-    methods: Sequence[str]
-    digits: int
-    figure: FigureFile | None
-    link: str
-    selects_on_test: bool
-
-
-def answer_groups(study: Study, figures: Mapping[Panel, PanelFigures]) -> list[tuple[str, list[AnswerView]]]:
+def answer_groups(study: Study, figures: Mapping[Panel, PanelFigures]) -> list[tuple[str, list[dict[str, Any]]]]:
     """The answers of each track, protocol and backbone with a title: all domains together first, then each domain.
 
     The order is that of the panels. Changed protocols have tables of their own.
@@ -61,23 +35,27 @@ def _place(of: PanelKey | Answer) -> tuple[str, str, str]:
     return of.track, of.protocol, of.backbone
 
 
-def _view(study: Study, answer: Answer, panels: Sequence[Panel], figures: Mapping[Panel, PanelFigures]) -> AnswerView:
+def _view(
+    study: Study, answer: Answer, panels: Sequence[Panel], figures: Mapping[Panel, PanelFigures]
+) -> dict[str, Any]:
+    """What the page shows of one answer."""
     own = [p for p in panels if _place(p.key) == _place(answer) and answer.domain in ("", p.key.domain)]
-    panel = own[0] if answer.domain and own else None
+    panel = own[0] if answer.domain and own else None  # none for all domains together
     costs = figures[panel]["costs"] if panel is not None and not answer.dataset else []
     title = answer.dataset or answer.domain.replace("_", " ") or "all domains together"
     scores = [{score.method: score for score in verdict.comparison.methods} for verdict in answer.verdicts]
-    return AnswerView(
-        title=_capitalised(title),
-        sentence=f"{_capitalised(answer.recommendation(study.display_names))}.",
-        verdicts=list(zip(answer.verdicts, scores, strict=True)),
-        # in the order of the largest k: methods that may be the best first, then by mean
-        methods=list(dict.fromkeys(method for own_scores in reversed(scores) for method in own_scores)),
-        digits=min((panel.digits for panel in own), default=2),
-        figure=costs[0] if costs else None,
-        link=panel.key.slug if panel is not None else "",
-        selects_on_test=any(panel.selects_on_test for panel in own),
-    )
+    return {
+        "title": _capitalised(title),
+        "sentence": f"{_capitalised(answer.recommendation(study.display_names))}.",
+        # the columns of the matrix, each with the score of every method that was measured at its k
+        "verdicts": list(zip(answer.verdicts, scores, strict=True)),
+        # its lines, in the order of the largest k: methods that may be the best first, then by mean
+        "methods": list(dict.fromkeys(method for own_scores in reversed(scores) for method in own_scores)),
+        "digits": min((panel.digits for panel in own), default=2),
+        "figure": costs[0] if costs else None,
+        "link": panel.key.slug if panel is not None else "",
+        "selects_on_test": any(panel.selects_on_test for panel in own),
+    }
 
 
 def _capitalised(sentence: str) -> str:

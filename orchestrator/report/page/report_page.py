@@ -41,7 +41,7 @@ def render_page(
         panel_tables=panel_tables,
         panel_figures=panel_figures,
         groups=groups,
-        shown_above={answer.figure.name for _, answers in groups for answer in answers if answer.figure},
+        shown_above={answer["figure"].name for _, answers in groups for answer in answers if answer["figure"]},
         methods_text=_methods_text(study),
         method_summaries={title_of(study.method_names[label]): summary for label, summary in study.summaries.items()},
         command=f"python -m orchestrator report {study.grid_name}",

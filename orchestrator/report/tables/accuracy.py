@@ -13,7 +13,6 @@ from orchestrator.report.notation import k_title
 from orchestrator.report.tables.common import (
     mean_entry,
     method_entry,
-    names_in_header,
     panel_table,
     score_entry,
     summary_entry,
@@ -68,11 +67,10 @@ def dataset_table(study: Study, panel: Panel, k: int) -> Table:
     of = " of shifted" if panel.track.scores_variants else f" of {group_mean.name}s" if group_mean else ""
     rows.append((Entry(f"mean{of}"), *highlighted(means)))
     note = f"Accuracy in per cent, mean ± sample standard deviation over seeds ({panel.seeds_text})."
-    header, codes = ("dataset", *names_in_header(study, panel.methods)), ("dataset", *panel.methods)
     note = with_warnings(note, panel, study.display_names)
-    return panel_table(
-        panel, "datasets", "Accuracy by dataset", note, header, rows, k=k, summary_rows=1, header_codes=codes
-    )
+    header = ("dataset", *(study.display_names[method] for method in panel.methods))
+    fields = {"summary_rows": 1, "header_codes": ("dataset", *panel.methods)}
+    return panel_table(panel, "datasets", "Accuracy by dataset", note, header, rows, k=k, **fields)
 
 
 def epochs_table(study: Study, panel: Panel, k: int) -> Table | None:
@@ -97,6 +95,8 @@ def epochs_table(study: Study, panel: Panel, k: int) -> Table | None:
 
 def explorer_tables(study: Study) -> Iterator[Table]:
     """For each track, every dataset, backbone, protocol and k in one long table, to filter and sort."""
+    note = "Accuracy in per cent, mean ± sample standard deviation over seeds; the pointer over a number shows n."
+    titles = ("dataset", "domain", "backbone", "protocol", "k")
     for track in study.tracks:
         panels = [panel for panel in study.panels if panel.key.track == track and not panel.key.ablations]
         methods = [method for method in study.methods if any(method in panel.methods for panel in panels)]
@@ -104,10 +104,9 @@ def explorer_tables(study: Study) -> Iterator[Table]:
         yield Table(
             name=f"explorer_{slug(track)}",
             title=f"Every dataset, {stored_track(track).title}",
-            note="Accuracy in per cent, mean ± sample standard deviation over seeds; the pointer over a number shows "
-            "n.",
-            header=("dataset", "domain", "backbone", "protocol", "k", *names_in_header(study, methods)),
-            header_codes=("dataset", "domain", "backbone", "protocol", "k", *methods),
+            note=note,
+            header=(*titles, *(study.display_names[method] for method in methods)),
+            header_codes=(*titles, *methods),
             rows=tuple(
                 _explorer_row(panel, k, test, methods) for panel in panels for k in panel.ks for test in panel.tests(k)
             ),
@@ -143,12 +142,8 @@ def published_table(study: Study) -> Table | None:
         test, method, *others = map(str, texts)
         names = (Entry(test), method_entry(study, method), *map(Entry, others))
         rows.append(with_dagger((*names, *numbers), any(row.selects_on_test for row in own)))
+    note = "Measured (mean ± sample standard deviation over seeds) beside the published accuracy, in per cent."
     titles = ("dataset", "method", "track", "protocol", "domain", "backbone")
-    return Table(
-        name="published",
-        title="Measured beside published",
-        note="Measured (mean ± sample standard deviation over seeds) beside the published accuracy, in per cent.",
-        header=(*titles, "k", "measured", "published", "delta"),
-        rows=tuple(rows),
-        text_columns=len(titles),
-    ).without_constant_columns(2, 6)
+    header = (*titles, "k", "measured", "published", "delta")
+    table = Table("published", "Measured beside published", note, header, tuple(rows), text_columns=len(titles))
+    return table.without_constant_columns(2, 6)

@@ -33,15 +33,13 @@ def class_table(predictions: SplitPredictions, class_names: tuple[str, ...], nam
         accuracy = number(100 * correct / total, ".1f")
         gain = difference(100 * (correct - correct_zero_shot) / total, digits=1)
         rows.append((Entry(class_name), taken_for, number(total, "d"), accuracy, gain))
-    return Table(
-        name=name,
-        title=f"Accuracy by class, {predictions.dataset}",
-        note="Per cent of the class's test images, the gain over the frozen backbone in points, and the class it is "
-        "most often taken for, with the number of images.",
-        header=("class", "taken for", "images", "accuracy", "gain"),
-        rows=tuple(rows),
-        text_columns=2,
+    title = f"Accuracy by class, {predictions.dataset}"
+    note = (
+        "Per cent of the class's test images, the gain over the frozen backbone in points, and the class it is "
+        "most often taken for, with the number of images."
     )
+    header = ("class", "taken for", "images", "accuracy", "gain")
+    return Table(name, title, note, header, tuple(rows), text_columns=2)
 
 
 def confused_table(predictions: SplitPredictions, class_names: tuple[str, ...], name: str) -> Table:
@@ -55,11 +53,7 @@ def confused_table(predictions: SplitPredictions, class_names: tuple[str, ...], 
         share = 100 * int(counts_CC[i, j]) / int(counts_CC[i].sum())
         numbers = (number(int(counts_CC[i, j]), "d"), number(share, ".1f"))
         rows.append((Entry(class_names[i]), Entry(class_names[j]), *numbers))
-    return Table(
-        name=name,
-        title=f"Most confused classes, {predictions.dataset}",
-        note=f"The first {len(rows)} of {len(pairs)} pairs; per cent of the true class's images.",
-        header=("true", "taken for", "images", "per cent"),
-        rows=tuple(rows),
-        text_columns=2,
-    )
+    title = f"Most confused classes, {predictions.dataset}"
+    note = f"The first {len(rows)} of {len(pairs)} pairs; per cent of the true class's images."
+    header = ("true", "taken for", "images", "per cent")
+    return Table(name, title, note, header, tuple(rows), text_columns=2)

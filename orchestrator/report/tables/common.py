@@ -35,11 +35,6 @@ def method_entry(study: Study, method: str) -> Entry:
     )
 
 
-def names_in_header(study: Study, methods: Iterable[str]) -> tuple[str, ...]:
-    """The display names of methods, as titles of columns."""
-    return tuple(study.display_names[method] for method in methods)
-
-
 def summary_entry(panel: Panel, method: str, summary: Summary | None, **more: Any) -> Entry:
     """A mean of one method over seeds. ``more`` is for :func:`measured`, which prints it."""
     return measured(summary, seeds=panel.expected_seeds(method), digits=panel.digits, **more)

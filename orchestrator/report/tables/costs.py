@@ -86,11 +86,6 @@ def sources_table(study: Study) -> Table | None:
     if some_limit:
         note += " Highest: what classes with equal class vectors leave possible; distinct: how many vectors differ."
     titles = ("dataset", "domain", "backbone", "remark")
-    return Table(
-        name="sources",
-        title="Source models on their own task",
-        note=note,
-        header=(*titles, "zero-shot", "fine-tuned", "gain", "highest", "distinct", "test images"),
-        rows=tuple(rows),
-        text_columns=len(titles),
-    ).without_columns([*([] if some_without_gain else [3]), *([] if some_limit else [7, 8])])
+    header = (*titles, "zero-shot", "fine-tuned", "gain", "highest", "distinct", "test images")
+    table = Table("sources", "Source models on their own task", note, header, tuple(rows), text_columns=len(titles))
+    return table.without_columns([*([] if some_without_gain else [3]), *([] if some_limit else [7, 8])])

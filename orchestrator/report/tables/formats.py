@@ -32,8 +32,7 @@ def to_csv(table: Table) -> str:
     for i, title in enumerate(table.header_codes or table.full_header):
         entries = [row[i] for row in table.rows]
         texts = [entry.code or entry.text if i < table.text_columns else "" for entry in entries]
-        values = [_exact(e.value) if e.value is not None else text for e, text in zip(entries, texts, strict=True)]
-        columns.append([title, *values])
+        columns.append([title, *(_exact(entry.value) or text for entry, text in zip(entries, texts, strict=True))])
         if any(entry.code for entry in entries):
             columns.append([f"{title} display name", *(entry.text if entry.code else "" for entry in entries)])
         extras: dict[str, list[float | None]] = {

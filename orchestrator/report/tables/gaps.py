@@ -27,14 +27,10 @@ def short_classes_table(study: Study) -> Table | None:
     for (dataset, domain, k, protocol), row in sorted(groups.items()):
         counts = (number(count, "d") for count in (k, row.short_classes, row.classes))
         rows.append(with_dagger((Entry(dataset), Entry(domain), Entry(protocol), *counts), row.selects_on_test))
-    return Table(
-        name="short_classes",
-        title="Classes with fewer than k images",
-        note="Classes with fewer than k training images. The protocol takes all images that such a class has.",
-        header=("dataset", "domain", "protocol", "k", "short classes", "classes"),
-        rows=tuple(rows),
-        text_columns=3,
-    )
+    title = "Classes with fewer than k images"
+    note = "Classes with fewer than k training images. The protocol takes all images that such a class has."
+    header = ("dataset", "domain", "protocol", "k", "short classes", "classes")
+    return Table("short_classes", title, note, header, tuple(rows), text_columns=3)
 
 
 def missing_table(study: Study) -> Table | None:
@@ -56,16 +52,11 @@ def missing_table(study: Study) -> Table | None:
             which = Entry(listed([_short_name(cell) for cell in unfinished], _LISTED))
             names = (method_entry(study, texts[0]), *map(Entry, texts[1:]), which)
             rows.append((*names, *(number(count, "d") for count in counts)))
-    titles = ("method", "track", "protocol", "domain", "backbone", "which")
-    return Table(
-        name="missing",
-        title="Cells without a result",
-        note="Only what is not complete is listed; every cell that lacks a result is in "
-        "tables/cells_without_result.csv.",
-        header=(*titles, "k", "planned", "finished", "failed", "missing"),
-        rows=tuple(rows),
-        text_columns=len(titles),
-    ).without_constant_columns(2, 3)
+    note = "Only what is not complete is listed; every cell that lacks a result is in tables/cells_without_result.csv."
+    texts = ("method", "track", "protocol", "domain", "backbone", "which")
+    header = (*texts, "k", "planned", "finished", "failed", "missing")
+    table = Table("missing", "Cells without a result", note, header, tuple(rows), text_columns=len(texts))
+    return table.without_constant_columns(2, 3)
 
 
 def cells_without_result_table(study: Study) -> Table | None:
@@ -80,14 +71,9 @@ def cells_without_result_table(study: Study) -> Table | None:
         failure = failures.get(id_)
         texts = (id_, "failed", failure.error, failure.log) if failure else (id_, "missing", "", "")
         rows.append(tuple(map(Entry, texts)))
-    return Table(
-        name="cells_without_result",
-        title="Cells without a result",
-        note="Failed cells with their error and log. A missing cell was not started, or did not finish.",
-        header=("cell", "state", "error", "log"),
-        rows=tuple(rows),
-        text_columns=4,
-    )
+    note = "Failed cells with their error and log. A missing cell was not started, or did not finish."
+    header = ("cell", "state", "error", "log")
+    return Table("cells_without_result", "Cells without a result", note, header, tuple(rows), text_columns=4)
 
 
 def _short_name(cell: Cell) -> str:

@@ -53,11 +53,7 @@ def _verdict_table(study: Study, answer: Answer, verdict: Verdict) -> Table:
         f"The smallest difference that matters: {comparison.smallest_difference:g} points."
     )
     place = "_".join((answer.track, answer.domain or "all-domains", answer.backbone, answer.protocol, answer.dataset))
-    return Table(
-        name=f"verdict_{slug(place.strip('_'))}_k{verdict.k}",
-        title=f"Which methods may be the best{at_k(verdict.k)}, {study.answer_title(answer)}",
-        note=note,
-        header=("method", "verdict", "mean", "difference", "from", "to", f"{unit}s", "seeds"),
-        rows=tuple(rows),
-        text_columns=2,
-    )
+    name = f"verdict_{slug(place.strip('_'))}_k{verdict.k}"
+    title = f"Which methods may be the best{at_k(verdict.k)}, {study.answer_title(answer)}"
+    header = ("method", "verdict", "mean", "difference", "from", "to", f"{unit}s", "seeds")
+    return Table(name, title, note, header, tuple(rows), text_columns=2)
