@@ -87,7 +87,8 @@ def source_rows(plan: Plan, store: Store) -> list[SourceRow]:
             continue  # no open cell needs it; it is built again when one does
         if artifact is not None and "accuracy_fine_tuned" in artifact.meta:  # an adopted model may come without images
             backbone, dataset = model.backbone.name, model.ref.dataset
-            numbers = (artifact.meta[key] for key in ("accuracy_zero_shot", "accuracy_fine_tuned", "test_images"))
             domain, limit = plan.catalog.dataset(dataset).domain, limits.get((backbone, dataset))
-            rows.append(SourceRow(backbone, domain, dataset, *numbers, limit))
+            zero_shot, fine_tuned = artifact.meta["accuracy_zero_shot"], artifact.meta["accuracy_fine_tuned"]
+            total = artifact.meta["test_images"]
+            rows.append(SourceRow(backbone, domain, dataset, zero_shot, fine_tuned, total, limit))
     return rows

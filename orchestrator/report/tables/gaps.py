@@ -53,9 +53,9 @@ def missing_table(study: Study) -> Table | None:
             names = (method_entry(study, texts[0]), *map(Entry, texts[1:]), which)
             rows.append((*names, *(number(count, "d") for count in counts)))
     note = "Only what is not complete is listed; every cell that lacks a result is in tables/cells_without_result.csv."
-    texts = ("method", "track", "protocol", "domain", "backbone", "which")
-    header = (*texts, "k", "planned", "finished", "failed", "missing")
-    table = Table("missing", "Cells without a result", note, header, tuple(rows), text_columns=len(texts))
+    titles = ("method", "track", "protocol", "domain", "backbone", "which")
+    header = (*titles, "k", "planned", "finished", "failed", "missing")
+    table = Table("missing", "Cells without a result", note, header, tuple(rows), text_columns=len(titles))
     return table.without_constant_columns(2, 3)
 
 
