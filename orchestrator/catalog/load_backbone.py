@@ -13,13 +13,13 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from orchestrator.catalog import BackboneEntry, missing_weights
 from orchestrator.catalog.references import architecture_path, weights_path
 from orchestrator.util.errors import UserError, shorten
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from bolt.clip.backbone import Backbone
     from bolt.clip.tower_shape import TowerShape
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,23 +82,22 @@ def add_dataset(
         raise UserError(wrong, where="--name")
     catalog_file = catalog_files[-1]
     catalog = load_catalog([file for file in catalog_files if file != catalog_file or file.exists()])
-    old = catalog.datasets.get(name)
-    own_entry = old is not None and catalog.files["datasets", name] == display_path(catalog_file)
-    if old is not None and not (options.replace and own_entry):
-        raise UserError(
-            f"there is a dataset {name!r} already, in {catalog.files['datasets', name]}",
-            hint=f"give another name: --name {free_name(name, catalog.datasets)}"
-            + "; or accept its images as they are now: --replace" * own_entry,
-        )
-    if old is not None:  # its words may have been edited
+    if old := catalog.datasets.get(name):
+        own_entry = catalog.files["datasets", name] == display_path(catalog_file)
+        if not (options.replace and own_entry):
+            raise UserError(
+                f"there is a dataset {name!r} already, in {catalog.files['datasets', name]}",
+                hint=f"give another name: --name {free_name(name, catalog.datasets)}"
+                + "; or accept its images as they are now: --replace" * own_entry,
+            )
         options = kept_options(options, old)
-        if isinstance(old.class_names, dict):
-            words = {folder: old.class_names.get(folder, word) for folder, word in words.items()}
+        if isinstance(old.class_names, dict):  # the words may have been edited
+            words |= {folder: word for folder, word in old.class_names.items() if folder in words}
     fields: dict[str, Any] = {
         "title": options.title or _title(dataset_key(path)),
         "domain": options.domain,
         "route": dict(layout.route),
-        "class_names": dict(words),
+        "class_names": words,
         "prompts": list(options.templates) or "plain",
         "classes": len(words),
         "mirrorable": options.mirrorable,
@@ -107,12 +107,18 @@ def add_dataset(
     }
     location = Location(display_path(catalog_file), f"datasets.{name}")
     entry = validated(DatasetEntry, {"name": name, **fields}, location)
-    raw = open_dataset(entry, layout.data_root)
-    _refuse_untestable(raw)
+    _refuse_untestable(open_dataset(entry, layout.data_root))
     parts = ("train", "test") if options.tested else ("train",)
     found = verify_dataset(entry, layout.data_root, advance, parts=parts)
+    raw = found.raw
     if found.broken:
-        _settle_broken(found, options, layout.data_root)
+        if not options.exclude_broken:
+            lines = listed([f"{broken.origin}: {broken.reason}" for broken in found.broken], SHOWN_BROKEN, "\n  ")
+            raise UserError(
+                f"{len(found.broken)} of {found.decoded} images cannot be decoded:\n  {lines}",
+                hint="repair or remove them, or exclude them with --exclude-broken",
+            )
+        exclude_broken(found, layout.data_root)
         raw = open_dataset(entry, layout.data_root)
     fields["sizes"] = {"train": len(raw.train), "test": len(raw.test)}
     fields["smallest_class"] = min(raw.class_sizes("train"))
@@ -120,16 +126,15 @@ def add_dataset(
         fields["image_side"] = found.image_side
     if found.rotated:
         fields["exif_rotation"] = True
-    domains = {}
-    if options.domain not in catalog.domains:
-        domains[options.domain] = {"title": "Own images" if options.domain == OWN_DOMAIN else _title(options.domain)}
     if old is not None:
         replace_section(catalog_file, "datasets", {**read_mapping(catalog_file)["datasets"], name: fields})
     else:
+        title = "Own images" if options.domain == OWN_DOMAIN else _title(options.domain)
+        domains = {} if options.domain in catalog.domains else {options.domain: {"title": title}}
         add_entries(catalog_file, {"domains": domains, "datasets": {name: fields}})
     entry = load_catalog(catalog_files).datasets[name]
     record_checksums(entry, layout.data_root)
-    return Added(entry, layout.data_root, (*layout.notes, *_notes(found, raw, options)))
+    return Added(entry, layout.data_root, (*layout.notes, *_notes(found, raw)))
 
 
 def free_name(name: str, taken: Container[str]) -> str:
@@ -177,34 +182,21 @@ def _refuse_untestable(raw: RawDataset) -> None:
             )
 
 
-def _settle_broken(found: Verified, options: DatasetOptions, data_root: Path) -> None:
-    """Exclude the unreadable images if the user asked for it. Raises ``UserError`` otherwise."""
-    if options.exclude_broken:
-        exclude_broken(found, data_root)
-        return
-    lines = listed([f"{broken.origin}: {broken.reason}" for broken in found.broken], SHOWN_BROKEN, "\n  ")
-    raise UserError(
-        f"{len(found.broken)} of {found.decoded} images cannot be decoded:\n  {lines}",
-        hint="repair or remove them, or exclude them with --exclude-broken",
-    )
-
-
-def _notes(found: Verified, raw: RawDataset, options: DatasetOptions) -> list[str]:
+def _notes(found: Verified, raw: RawDataset) -> list[str]:
+    """Remarks on the images. ``raw`` is the dataset without those that could not be decoded."""
     notes = []
-    train = raw.class_sizes("train")
-    left_out = found.excluded + (len(found.broken) if options.exclude_broken else 0)
-    if left_out:
+    if left_out := found.excluded + len(found.broken):
         notes.append(f"excluded as unreadable: {left_out} of {found.excluded + found.decoded} images")
     if found.duplicates:
         shown = ", ".join(f"{test} = {train_}" for test, train_ in found.duplicates[:3])
         notes.append(f"test images with the same pixels as a training image: {len(found.duplicates)}, as {shown}")
     if found.rotated:
         notes.append(f"images with an EXIF rotation: {found.rotated}; they are rotated upright")
-    if min(train) < max(USUAL_SHOTS):
-        possible = ", ".join(str(k) for k in USUAL_SHOTS if k <= min(train))
-        smallest = raw.class_names[train.index(min(train))]
+    smallest, word = min(zip(raw.class_sizes("train"), raw.class_names, strict=True), key=itemgetter(0))
+    if smallest < max(USUAL_SHOTS):
+        possible = ", ".join(str(k) for k in USUAL_SHOTS if k <= smallest)
         notes.append(
-            f"the smallest class, {smallest!r}, has {pluralize(min(train), 'training image')}: k can be {possible}; "
+            f"the smallest class, {word!r}, has {pluralize(smallest, 'training image')}: k can be {possible}; "
             "more only with --set protocol.short_classes=take_all"
         )
     return notes

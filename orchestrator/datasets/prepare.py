@@ -97,8 +97,9 @@ def check_space(jobs: Sequence[FetchJob], data_root: Path) -> str:
     free = shutil.disk_usage(nearest_existing(data_root)).free
     needed = sum(job.space for job in jobs)
     unknown = sum(job.size is None for job in jobs)
-    known = f"about {human_bytes(needed)} of disk needed" if unknown < len(jobs) else "disk needed: not known"
-    line = known + (f", and {unknown} of unknown size" if 0 < unknown < len(jobs) else "")
+    line = f"about {human_bytes(needed)} of disk needed" if unknown < len(jobs) else "disk needed: not known"
+    if 0 < unknown < len(jobs):
+        line += f", and {unknown} of unknown size"
     if needed > free:
         largest = sorted(jobs, key=lambda job: -job.space)[:5]
         listed = ", ".join(f"{job.entry.name} {human_bytes(job.space)}" for job in largest)
