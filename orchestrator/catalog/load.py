@@ -25,11 +25,9 @@ def _with_keys(section: Any, *, fields: tuple[str, ...], keys: tuple[str, ...] =
         return section
     if len(keys) < len(fields):
         return {key: _with_keys(inner, fields=fields, keys=(*keys, key)) for key, inner in section.items()}
-    for name in fields:
-        if name in section:
-            raise ValueError(
-                f"{'.'.join(map(str, keys))} has the field {name!r}: the key says it, so it is not given again"
-            )
+    if given := [name for name in fields if name in section]:
+        where = ".".join(map(str, keys))
+        raise ValueError(f"{where} has the field {given[0]!r}: the key says it, so it is not given again")
     return {**section, **dict(zip(fields, keys, strict=True))}
 
 
@@ -101,21 +99,16 @@ class Catalog:
 
 
 def load_catalog(extra_files: Iterable[Path | str] = ()) -> Catalog:
-    """The project's catalog, extended by files of the user.
+    """The project's catalog, extended by files of the user, which have any of the sections of :class:`CatalogFile`.
 
-    Args:
-        extra_files: files of the same format, with any of the sections of :class:`CatalogFile`.
-
-    Raises:
-        UserError: if a file cannot be read or has an unknown or wrong field, if two files use one key, or if an entry
-            names an unknown domain, prompt set, backbone or dataset.
+    Raises ``UserError`` if a file cannot be read or has an unknown or wrong field, if two files use one key, or if an
+    entry names an unknown domain, prompt set, backbone or dataset.
     """
     folder = grids_folder()
-    paths = [folder / "prompts.yaml", *sorted(folder.glob("datasets/*.yaml")), *sorted(folder.glob("backbones/*.yaml"))]
-    paths += [Path(extra) for extra in extra_files]
+    shipped = [*sorted(folder.glob("datasets/*.yaml")), *sorted(folder.glob("backbones/*.yaml"))]
     found: dict[str, dict[str, Any]] = {section: {} for section in CatalogFile.model_fields}
     files: dict[tuple[str, str], str] = {}
-    for path in paths:
+    for path in (folder / "prompts.yaml", *shipped, *map(Path, extra_files)):
         top = Location.of(path)
         for section, entries in _read(path, top).items():
             for name, entry in entries.items():

@@ -86,22 +86,22 @@ def refuse_folder_of_datasets(folder: Path, command: str = "data add") -> None:
 
 def _of_folder(folder: Path) -> Layout:
     refuse_folder_of_datasets(folder)
-    parts = {name: folder / name for name in ("train", "test", "all") if holds_class_folders(folder / name)}
-    if "train" in parts and "test" in parts:
-        roots, recipe, used = [parts["train"], parts["test"]], "official", {"train", "test"}
-    elif "train" in parts or "test" in parts:
-        here, other = ("train", "test") if "train" in parts else ("test", "train")
-        beside = ", ".join([path.name for path in class_folders(folder) if path.name not in parts][:6])
+    parts = [name for name in ("train", "test") if holds_class_folders(folder / name)]
+    if len(parts) == 1:
+        here, other = parts[0], "test" if parts == ["train"] else "train"
+        beside = ", ".join([path.name for path in class_folders(folder) if path.name not in (here, "all")][:6])
         raise UserError(
             f"there is {here}/ but no {other}/" + (f"; the other folders are {beside}" if beside else ""),
             where=str(folder),
             hint=f"rename the folder that holds the {other} images to {other}, or put all class folders side by side "
             "for an 80/20 split",
         )
-    else:
-        roots, recipe, used = [parts.get("all", folder)], "eighty_twenty", {"all"} if "all" in parts else set()
-    if not used and (folder / "all").is_dir():
-        raise UserError("a class folder cannot be called 'all'", where=str(folder), hint="rename it")
+    recipe = "official" if parts else "eighty_twenty"
+    if not parts and (folder / "all").is_dir():
+        if not holds_class_folders(folder / "all"):
+            raise UserError("a class folder cannot be called 'all'", where=str(folder), hint="rename it")
+        parts = ["all"]
+    roots = [folder / name for name in parts] or [folder]
     names = [[path.name for path in class_folders(root)] for root in roots]
     if not names[0]:
         loose = sum(is_image(path) for path in folder.iterdir() if path.is_file())
@@ -109,8 +109,7 @@ def _of_folder(folder: Path) -> Layout:
         raise UserError(found, where=str(folder), hint="put the images of each class into a folder of its own")
     refuse_untested(names[0], names[-1], folder)
     nested = [path for path in class_folders(roots[0]) if len(class_folders(path)) > 1 and not any(_images_in(path))]
-    unused = [path.name for path in class_folders(folder) if used and path.name not in used]
-    notes = [f"{name}/ is not used" for name in unused]
+    notes = [f"{path.name}/ is not used" for path in class_folders(folder) if parts and path.name not in parts]
     if nested:
         notes.append(
             f"the images of {nested[0].name} lie in {len(class_folders(nested[0]))} sub-folders, and so do those of "

@@ -128,8 +128,7 @@ def added_lines(
         "next:",
         f"  {command(['plan', 'own', *options])}",
         f"  {command(['grid', 'own', *options])}",
-        "with a CLIP that has seen photographs: add --set 'backbones=[vit-b-32]', after fetching its weights once:",
-        "  python -c \"import open_clip; open_clip.create_model('ViT-B-32', pretrained='openai')\"",
+        "with a CLIP that has seen photographs, whose weights are fetched once: add --set 'backbones=[vit-b-32]'",
     ]
 
 

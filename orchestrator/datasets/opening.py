@@ -23,8 +23,7 @@ def open_dataset(entry: DatasetEntry, data_root: Path | None) -> RawDataset:
     Raises ``UserError`` when files are missing, there are fewer than two classes, the data's parts do not fit the
     entry's split recipe, or a part has no images.
     """
-    absent = missing_data(entry, data_root)
-    if absent is not None:
+    if absent := missing_data(entry, data_root):
         raise absent
     reader = READERS[getattr(entry.route, "layout", entry.route.kind)]
     found = reader(entry, dataset_folder(entry, data_root))

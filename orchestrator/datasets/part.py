@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from PIL import Image
+
+from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,6 +79,14 @@ class RawDataset:
 def again(entry: DatasetEntry) -> str:
     """The hint that damaged files can be fetched again."""
     return f"get it again: python -m orchestrator data prepare {entry.name}"
+
+
+def numbered_classes(entry: DatasetEntry, labels: Iterable[int], folder: Path) -> list[str]:
+    """Numbers as class names, for files that name no classes. Raises ``UserError`` if the entry does not either."""
+    if entry.class_names is None:
+        hint = f"give class_names in the catalog's entry of {entry.name}, or {again(entry)}"
+        raise UserError("its labels are numbers, and the files do not name them", where=str(folder), hint=hint)
+    return [str(label) for label in range(max(labels, default=-1) + 1)]
 
 
 def make_part(labels: Sequence[int] | NDArray[np.int64], read: Callable[[int], Image.Image],

@@ -24,7 +24,9 @@ from orchestrator.util.errors import UserError
 from orchestrator.util.identity import file_digest
 from orchestrator.util.units import human_bytes
 
-CONNECT_SECONDS, READ_SECONDS = 15.0, 60.0
+TIMEOUT = 15.0, 60.0
+"""Seconds to wait for a connection, and for the next bytes."""
+
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds to wait before each further attempt. The count starts again when an attempt has brought some bytes."""
 
@@ -82,10 +84,9 @@ def set_aside(file: Path) -> Path:
 def announced_size(url: str) -> int | None:
     """Size in bytes that the server states for a URL; ``None`` if it states none or cannot be reached."""
     try:
-        response = requests.head(url, headers=HEADERS, timeout=(CONNECT_SECONDS, READ_SECONDS), allow_redirects=True)
-        length = response.headers.get("Content-Length", "")
+        response = requests.head(url, headers=HEADERS, timeout=TIMEOUT, allow_redirects=True)
         is_page = response.headers.get("Content-Type", "").startswith("text/html")
-        return int(length) if response.ok and length.isdigit() and not is_page else None
+        return _extent(response)[1] if response.ok and not is_page else None
     except requests.RequestException:
         return None
 
@@ -125,7 +126,7 @@ def _attempt(url: str, part: Path, target: Path, console: Console) -> None:
     have = _size(part)
     validator = _recorded_validator(part, url) if have else ""
     headers = {**HEADERS, "Range": f"bytes={have}-", "If-Range": validator} if validator else HEADERS
-    with requests.get(url, headers=headers, stream=True, timeout=(CONNECT_SECONDS, READ_SECONDS)) as response:
+    with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
         if validator and response.status_code == 416:  # the file is complete, or it has changed
             if response.headers.get("Content-Range", "") == f"bytes */{have}":
                 return
@@ -142,10 +143,7 @@ def _attempt(url: str, part: Path, target: Path, console: Console) -> None:
         # urllib3 would discard the last partial chunk of a broken connection. The size is checked below instead.
         response.raw.enforce_content_length = False
         found = start
-        with (
-            show_progress(target.name, console, start=start, in_bytes=True) as report,
-            open(part, "ab" if start else "wb") as stream,
-        ):
+        with show_progress(target.name, console, start=start, in_bytes=True) as report, open(part, "ab") as stream:
             for chunk in response.iter_content(CHUNK):
                 stream.write(chunk)
                 found += len(chunk)

@@ -21,7 +21,7 @@ from PIL import Image
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import HuggingFaceRoute, PartName
-from orchestrator.datasets.part import Part, RouteContents, again, make_part
+from orchestrator.datasets.part import Part, RouteContents, again, make_part, numbered_classes
 from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
@@ -95,10 +95,7 @@ def _class_names(entry: DatasetEntry, parts: Sequence[_Shards], folder: Path) ->
     values = sorted({value for part in parts for value in part.values})
     if any(isinstance(value, str) for value in values):
         return [str(value) for value in values]
-    if entry.class_names is None:
-        raise UserError("its labels are numbers, and the files do not name them", where=str(folder),
-                        hint=f"give class_names in the catalog's entry of {entry.name}")  # fmt: skip
-    return [str(label) for label in range(max(values) + 1)]
+    return numbered_classes(entry, values, folder)
 
 
 class _Shards:

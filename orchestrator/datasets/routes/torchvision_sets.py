@@ -17,7 +17,7 @@ from PIL import Image
 
 from orchestrator.catalog import DatasetEntry
 from orchestrator.catalog.routes import TorchvisionRoute
-from orchestrator.datasets.part import Part, RouteContents, again, concatenated, make_part
+from orchestrator.datasets.part import Part, RouteContents, again, concatenated, make_part, numbered_classes
 from orchestrator.util.errors import UserError
 
 CHECKSUM = re.compile(r"[0-9a-f]{32}")
@@ -55,9 +55,7 @@ def read_torchvision(entry: DatasetEntry, folder: Path) -> RouteContents:
             pieces.append(_piece(dataset, route, folder, arguments))
         parts[name] = concatenated(pieces)
     if names is None:
-        if entry.class_names is None:
-            raise UserError("nothing in its files names the classes", where=str(folder), hint=again(entry))
-        names = [str(label) for label in range(1 + max(int(part.labels.max(initial=-1)) for part in parts.values()))]
+        names = numbered_classes(entry, (int(part.labels.max(initial=-1)) for part in parts.values()), folder)
     return RouteContents(names, parts)
 
 
