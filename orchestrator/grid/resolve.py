@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from bolt.methods import METHODS, Method, UnknownName
 from bolt.protocol import PROTOCOLS, SWITCHES, Precision, Protocol
@@ -70,19 +70,16 @@ def resolve_method(choice: MethodChoice, track: Track, overrides: Overrides, loc
     settings, precision = _configure(method, choice.settings, track, location), choice.precision
     changes = dict(overrides.methods.get(method.name, {}))
     if "precision" in changes:
-        precision = _precision(changes.pop("precision"), overrides.location(f"{method.name}.precision"))
+        precision, known = changes.pop("precision"), get_args(Precision)
+        if precision not in known:
+            option = overrides.location(f"{method.name}.precision")
+            raise option.unknown_name("number format", str(precision), known)
     if changes:
         settings = _configure(method, {**choice.settings, **changes}, track, overrides.location(method.name))
     preset = choice.settings.get("preset")
     label = choice.label or (f"{choice.name}[{preset}]" if preset else None)
     ref = MethodRef(method.name, method.version, method.identity_of(settings))
     return ResolvedMethod(method, ref, method.needs_sources(settings), label, precision, location)
-
-
-def _precision(value: Any, location: Location) -> Precision:
-    if value not in get_args(Precision):
-        raise location.unknown_name("number format", str(value), get_args(Precision))
-    return cast(Precision, value)
 
 
 def _configure(method: Method, changes: Mapping[str, Any], track: Track, location: Location) -> Any:

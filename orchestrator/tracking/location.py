@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from orchestrator.store import Store
 from orchestrator.util.errors import UserError
-
-if TYPE_CHECKING:
-    from orchestrator.store import Store
 
 POSTGRES_DRIVER = "postgresql+psycopg2"
 """The URI scheme that SQLAlchemy is given; which driver it takes for plain ``postgresql`` differs between versions."""

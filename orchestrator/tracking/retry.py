@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from concurrent import futures
 from concurrent.futures import Future
-from dataclasses import dataclass
 
 from rich.console import Console
 from rich.status import Status
@@ -21,49 +20,44 @@ _POLL_SECONDS = 0.1
 _LINE_EVERY_SECONDS = 30.0
 
 
-@dataclass(frozen=True)
-class RetryPolicy:
-    """How long a sync is retried.
-
-    Attributes:
-        total: seconds without progress before the sync is given up.
-        first, longest: seconds of the first pause and of the longest; pauses double.
-        silence: seconds without progress after which a running attempt counts as failed.
-    """
-
-    total: float = 180.0
-    first: float = 1.0
-    longest: float = 30.0
-    silence: float = 90.0
-
-
 def retry_sync(
-    attempt: Callable[[OnProgress], SyncReport], console: Console, policy: RetryPolicy = RetryPolicy()
+    attempt: Callable[[OnProgress], SyncReport],
+    console: Console,
+    *,
+    total: float = 180.0,
+    pauses: tuple[float, float] = (1.0, 30.0),
+    silence: float = 90.0,
 ) -> SyncReport:
     """Call ``attempt`` until it returns; the console shows how far it is.
 
-    ``attempt`` runs in a thread, so that Ctrl-C ends the waiting even while the store does not answer. An attempt that
-    wrote some runs before it failed starts the pauses and ``policy.total`` anew: its runs are not written twice.
+    ``attempt`` runs in a thread, so that Ctrl-C ends the waiting even while the store does not answer.
+
+    Args:
+        total: seconds without progress before the sync is given up. An attempt that wrote some runs before it failed
+            starts the pauses and this time anew: its runs are not written twice.
+        pauses: seconds of the first pause and of the longest; pauses double.
+        silence: seconds without progress after which a running attempt counts as failed.
 
     Raises the last error of ``attempt`` when waiting does not help or has not helped.
     """
+    first, longest = pauses
     with console.status("MLflow: connecting") as status:
         progress = _Progress(console, status)
-        began, pause = time.monotonic(), policy.first
+        began, pause = time.monotonic(), first
         while True:
             try:
-                return _run_attempt(attempt, progress, policy.silence)
+                return _run_attempt(attempt, progress, silence)
             except Exception as error:
                 problem, now = classify_tracking_error(error), time.monotonic()
                 if progress.advanced:
-                    began, pause = now, policy.first
-                if problem.kind != "unreachable" or now + pause - began >= policy.total:
+                    began, pause = now, first
+                if problem.kind != "unreachable" or now + pause - began >= total:
                     raise
             until = now + pause
             while (left := until - time.monotonic()) > 0:
                 progress.show(f"MLflow: {problem.message}; next try in {left:.0f} s (Ctrl-C: stop trying)")
                 time.sleep(min(left, _POLL_SECONDS))
-            pause = min(2 * pause, policy.longest)
+            pause = min(2 * pause, longest)
 
 
 class _Progress:

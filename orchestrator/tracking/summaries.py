@@ -84,11 +84,12 @@ def _aggregate(key: tuple[str, ...], group: Sequence[Result], labels: Labels, gr
     shifted = [value for result in group if (value := shifted_accuracy(result)) is not None]
     metrics |= {f"accuracy_shifted_{name}": value for name, value in _mean_and_std(shifted).items()}
     where = {"dataset": cell.dataset.name, "k": str(cell.shots)}
+    deviation = f" ± {found['std']:.2f}" if "std" in found else ""
     return summary_run(
         "aggregate",
         key,
         run_name(cell, labels, cell.dataset.name, cell.shots, f"mean of {pluralize(len(group), 'seed')}"),
-        tags=tags_of(cell, labels, grid) | where | {"accuracy": _mean_text(found, len(group))},
+        tags=tags_of(cell, labels, grid) | where | {"accuracy": f"{found['mean']:.2f}{deviation} (n = {len(group)})"},
         params=grouping(cell, labels) | where,
         metrics=tuple((name, value, 0) for name, value in metrics.items()),
         group=group,
@@ -99,12 +100,6 @@ def _mean_and_std(values: Sequence[float]) -> dict[str, float]:
     """``mean`` and ``std`` (sample standard deviation); one value has no ``std``, no values give nothing."""
     found = {"mean": rounded(fmean(values))} if values else {}
     return found | ({"std": rounded(stdev(values))} if len(values) > 1 else {})
-
-
-def _mean_text(found: Mapping[str, float], count: int) -> str:
-    """Mean, deviation and number of seeds as one text, for a single column."""
-    deviation = f" ± {found['std']:.2f}" if "std" in found else ""
-    return f"{found['mean']:.2f}{deviation} (n = {count})"
 
 
 def _panel(cell: Cell) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ keys below are MLflow's.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -151,14 +152,13 @@ class Panel:
         }
 
 
-def panels_of(runs: Iterable[TrackedRun]) -> dict[Panel, frozenset[int]]:
+def panels_of(runs: Iterable[TrackedRun]) -> dict[Panel, set[int]]:
     """The panels of tracked runs, without those of ablations alone, with the k at which methods were measured."""
-    found: dict[Panel, frozenset[int]] = {}
+    found: dict[Panel, set[int]] = defaultdict(set)
     for run in runs:
         if run.kind == "curve" and run.tags["ablation"] == "false":
-            panel = Panel.of(run.params)
             shots = {step for name, _, step in run.metrics if name == "accuracy_by_shots"}
-            found[panel] = found.get(panel, frozenset()) | shots
+            found[Panel.of(run.params)] |= shots
     return found
 
 

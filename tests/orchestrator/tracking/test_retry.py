@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -16,7 +16,7 @@ from rich.console import Console
 from orchestrator.tracking import retry
 from orchestrator.tracking.background import BackgroundTracker
 from orchestrator.tracking.errors import NoAnswer
-from orchestrator.tracking.retry import RetryPolicy, retry_sync
+from orchestrator.tracking.retry import retry_sync
 from orchestrator.tracking.tracker import SyncReport, Tracker
 from tests.helpers.waiting import TIMEOUT, wait_for
 from tests.orchestrator.tracking.examples import GRID, SUMMARIES, describe, some_results
@@ -51,8 +51,8 @@ def test_a_tracking_store_that_is_away_is_said_once_and_repaired_later(sqlite_st
     assert Tracker(*sqlite_store, GRID).sync(results, describe).added == 5 + 2 + 1 + 1
 
 
-QUICK = RetryPolicy(total=3.0, first=0.02, longest=0.05, silence=60.0)
-"""A policy for tests: fractions of a second for what takes minutes."""
+QUICK: dict[str, Any] = {"total": 3.0, "pauses": (0.02, 0.05), "silence": 60.0}
+"""Fractions of a second for what takes minutes."""
 
 
 def test_sync_waits_for_a_store_that_is_away_and_says_so() -> None:
@@ -64,7 +64,7 @@ def test_sync_waits_for_a_store_that_is_away_and_says_so() -> None:
             raise ConnectionRefusedError("nobody there")
         return SyncReport(1, 2, 3)
 
-    assert retry_sync(attempt, Console(quiet=True), QUICK) == SyncReport(1, 2, 3)
+    assert retry_sync(attempt, Console(quiet=True), **QUICK) == SyncReport(1, 2, 3)
     assert len(tries) == 4
 
 
@@ -74,7 +74,7 @@ def test_sync_gives_up_a_store_that_stays_away_but_not_one_that_gets_on() -> Non
         raise ConnectionRefusedError("nobody there")
 
     with pytest.raises(ConnectionRefusedError):
-        retry_sync(away, Console(quiet=True), QUICK)
+        retry_sync(away, Console(quiet=True), **QUICK)
     got = 0
 
     def slow(tell: Callable[[int, int], None]) -> SyncReport:  # falls over after each run, for longer than `total`
@@ -86,7 +86,7 @@ def test_sync_gives_up_a_store_that_stays_away_but_not_one_that_gets_on() -> Non
         time.sleep(0.05)
         raise ConnectionResetError("again")
 
-    assert retry_sync(slow, Console(quiet=True), replace(QUICK, total=2.0)) == SyncReport(60, 0, 0)
+    assert retry_sync(slow, Console(quiet=True), **{**QUICK, "total": 2.0}) == SyncReport(60, 0, 0)
 
 
 def test_sync_does_not_wait_for_what_will_not_pass() -> None:
@@ -97,7 +97,7 @@ def test_sync_does_not_wait_for_what_will_not_pass() -> None:
         raise sqlite3.DatabaseError("file is not a database")
 
     with pytest.raises(sqlite3.DatabaseError):
-        retry_sync(refused, Console(quiet=True), QUICK)
+        retry_sync(refused, Console(quiet=True), **QUICK)
     assert len(tries) == 1
 
 
@@ -109,7 +109,7 @@ def test_a_store_that_never_answers_does_not_hold_sync_for_ever() -> None:
         return SyncReport(0, 0, 0)
 
     with pytest.raises(NoAnswer, match="no answer for"):
-        retry_sync(frozen, Console(quiet=True), replace(QUICK, total=0.1, silence=0.2))
+        retry_sync(frozen, Console(quiet=True), **{**QUICK, "total": 0.1, "silence": 0.2})
     answer.set()
 
 
@@ -124,5 +124,5 @@ def test_how_far_a_long_sync_is_goes_into_a_log_too(monkeypatch: pytest.MonkeyPa
             time.sleep(0.02)
         return SyncReport(40, 0, 0)
 
-    retry_sync(slow, Console(file=screen), QUICK)
+    retry_sync(slow, Console(file=screen), **QUICK)
     assert re.search(r"MLflow: \d+ of 40 runs, \d+ s left", screen.getvalue())
