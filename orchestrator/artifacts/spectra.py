@@ -1,31 +1,45 @@
-"""Kinds ``SourceDirections`` and ``DomainTotal``: what bases and means of a cell's sources are made of.
+"""Directions and task vectors of source models: kinds ``SourceDirections`` and ``DomainTotal``, and what reads them.
 
 Shape legend: m, n rows and columns of a weight matrix, k directions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Self, TypeVar
 
 import torch
 from safetensors import safe_open
+from torch import Tensor
 
 from bolt.clip.tensor_files import save_tensors
 from bolt.clip.tensor_names import matrix_names
-from bolt.spectral.directions import top_directions
-from bolt.spectral.task_vector_sum import add_task_vector
+from bolt.spectral.bases import Basis, pretrained_basis
+from bolt.spectral.directions import Directions, top_directions
+from bolt.spectral.sources import PooledBasis, Sources, pooled_basis
+from bolt.spectral.task_vector_sum import add_task_vector, leave_out_mean
 from orchestrator.artifacts.host_work import HostWork, decomposition
 from orchestrator.artifacts.loaded import LoadedArtifacts
-from orchestrator.artifacts.source_model import Source
-from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
+from orchestrator.artifacts.source_model import TOWER_FILE, Source, source_address
+from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec, round_up
 from orchestrator.catalog import Catalog
-from orchestrator.core.cell import SourceRef
-from orchestrator.store import Builder
+from orchestrator.core.cell import BackboneRef, SourceRef
+from orchestrator.store import Artifact, Builder
 from orchestrator.util.identity import address, encode
+
+Value = TypeVar("Value")
 
 DIRECTIONS_STEP = 16
 """The stored number of directions is a multiple of this, so that grids with different ``top_k`` share artifacts."""
+
+KEPT_PRETRAINED_BASES = 96
+"""Bases of pre-trained matrices that a process keeps: those of ViT-L/14, or of ViT-B for both ends of the spectrum."""
+
+DIRECTIONS_FILE, TOTAL_FILE = "directions.safetensors", "total.safetensors"
 
 
 @dataclass(frozen=True)
@@ -71,7 +85,7 @@ class SourceDirections(ArtifactSpec):
                 found = top_directions(delta.to(loaded.device), self.top_k)
                 for part in ("u", "s", "v"):
                     tensors[f"{name}.{part}"] = getattr(found, part).float()
-        save_tensors(tensors, builder.folder / "directions.safetensors")
+        save_tensors(tensors, builder.folder / DIRECTIONS_FILE)
         builder.meta.update(source=self.source.ref.dataset, top_k=self.top_k)
 
 
@@ -129,5 +143,115 @@ class DomainTotal(ArtifactSpec):
             with safe_open(str(loaded.get(source)), "pt") as file:
                 for name, total in totals.items():
                     add_task_vector(total, file.get_tensor(name) - pretrained[name].cpu())
-        save_tensors(totals, builder.folder / "total.safetensors")
+        save_tensors(totals, builder.folder / TOTAL_FILE)
         builder.meta.update(backbone=backbone.digest, sources=self._refs)
+
+
+class StoredSources(Sources):
+    """The sources of a cell, in its order, read from the store.
+
+    The mean task vector is the domain's float64 total less the sources that the cell leaves out, if the store has a
+    total that covers the sources and few others. Otherwise it is summed from the sources. Both ways give the same bits,
+    because :func:`bolt.spectral.task_vector_sum.add_task_vector` sums without rounding.
+    """
+
+    def __init__(self, loaded: LoadedArtifacts, backbone: BackboneRef, sources: Sequence[SourceRef]) -> None:
+        self._loaded = loaded
+        self._backbone = backbone
+        pretrained = loaded.backbone(backbone).tower.state_dict_open_clip()
+        self._pretrained = {name: tensor.cpu() for name, tensor in pretrained.items()}
+        self._sources = tuple(sources)
+        self._total = self._find_total()
+        self._bases: dict[tuple[str, int], PooledBasis] = {}
+        self._cache: dict[Hashable, Any] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(source.dataset for source in self._sources)
+
+    def directions(self, matrix: str, top_k: int) -> Sequence[Directions]:
+        found = []
+        for source in self._sources:
+            with safe_open(self._stored_directions(source, top_k).path(DIRECTIONS_FILE), "pt") as file:
+                u, s, v = (file.get_tensor(f"{matrix}.{part}") for part in ("u", "s", "v"))
+            found.append(Directions(u[:, :top_k].contiguous(), s[:top_k].contiguous(), v[:, :top_k].contiguous()))
+        return found
+
+    def mean_task_vector(self, matrix: str) -> Tensor:
+        if self._total is None:
+            total = torch.zeros_like(self._pretrained[matrix], dtype=torch.float64)
+            for source in self._sources:
+                add_task_vector(total, self._delta(source, matrix))
+            return leave_out_mean(total, [], len(self._sources))
+        artifact, left_out = self._total
+        with safe_open(artifact.path(TOTAL_FILE), "pt") as file:
+            total = file.get_tensor(matrix)
+        deltas = [self._delta(source, matrix) for source in left_out]
+        return leave_out_mean(total, deltas, len(self._sources) + len(left_out))
+
+    def task_vector(self, source: str) -> Mapping[str, Tensor]:
+        ref = next(ref for ref in self._sources if ref.dataset == source)
+        return {name: self._delta(ref, name) for name in self._pretrained}
+
+    def pooled_basis(self, matrix: str, top_k: int) -> PooledBasis:
+        """The basis and the pooled coefficients of one matrix, kept for later cells with the same sources."""
+        if (matrix, top_k) not in self._bases:
+            self._bases[matrix, top_k] = pooled_basis(self, matrix, top_k)
+        return self._bases[matrix, top_k]
+
+    def pretrained_basis(self, matrix: str, weight: Tensor, width: int, trailing: bool) -> Basis:
+        """Singular directions of a pre-trained matrix, kept for later cells of the backbone, whatever their target."""
+        key = self._backbone, matrix, width, trailing
+        make = partial(pretrained_basis, weight, width, trailing)
+        return self._loaded.cached(pretrained_basis, key, make, KEPT_PRETRAINED_BASES)
+
+    def file_digests(self) -> tuple[str, ...]:
+        """The SHA-256 of each source's ``tower.safetensors``, as its manifest has it."""
+        artifacts = [self._loaded.artifact(source_address(self._backbone.name, source)) for source in self._sources]
+        return tuple(artifact.files[TOWER_FILE][2] for artifact in artifacts)
+
+    def cached(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """What a method made of the sources, kept while cells of the same method and sources follow each other."""
+        if key not in self._cache:
+            self._cache[key] = make()
+        value: Value = self._cache[key]
+        return value
+
+    def with_cache(self, cache: dict[Hashable, Any]) -> Self:
+        """The same sources, with the dictionary that :meth:`cached` uses."""
+        own = copy(self)
+        own._cache = cache
+        return own
+
+    def _delta(self, source: SourceRef, name: str) -> Tensor:
+        artifact = self._loaded.artifact(source_address(self._backbone.name, source))
+        with safe_open(artifact.path(TOWER_FILE), "pt") as file:
+            tuned: Tensor = file.get_tensor(name)
+        return tuned - self._pretrained[name]
+
+    def _stored_directions(self, source: SourceRef, top_k: int) -> Artifact:
+        """The smallest stored set of a source's directions that has ``top_k`` of them.
+
+        A method asks for as many as its widest matrix takes when it is planned, and reads fewer of narrower matrices.
+        """
+        fewest = round_up(top_k, DIRECTIONS_STEP)
+        widest = max(tensor.shape[-1] for tensor in self._pretrained.values() if tensor.ndim)
+        for size in range(fewest, round_up(widest, DIRECTIONS_STEP) + 1, DIRECTIONS_STEP):
+            with suppress(FileNotFoundError):
+                return self._loaded.artifact(directions_address(self._backbone.name, source, size))
+        return self._loaded.artifact(directions_address(self._backbone.name, source, fewest))
+
+    def _find_total(self) -> tuple[Artifact, list[SourceRef]] | None:
+        """The domain total that covers the sources and the fewest others, with those others.
+
+        ``None`` if subtracting the others would be more work than adding up the sources.
+        """
+        wanted, found = set(self._sources), []
+        for stored in self._loaded.store.addresses("spectra"):
+            if ".total." in stored:
+                artifact = self._loaded.artifact(stored)
+                covered = [SourceRef(dataset, digest) for dataset, digest in artifact.meta["sources"]]
+                left_out = [source for source in covered if source not in wanted]
+                if wanted <= set(covered) and len(left_out) < len(wanted):
+                    found.append((artifact, left_out))
+        return min(found, key=lambda total: len(total[1]), default=None)

@@ -1,8 +1,4 @@
-"""Measure one cell: make its task, run its method, score the classifier.
-
-The method sees a :class:`bolt.task.task.Task`, which holds no test labels. Scoring comes afterwards, in
-``evaluation.py``.
-"""
+"""Measure one cell: make its task, which holds no test labels, run its method, score the classifier."""
 
 from __future__ import annotations
 
@@ -126,11 +122,10 @@ def _short_classes(cell: Cell, task: Task) -> dict[str, int]:
     if not len(task.support):
         return {}
     counts_C = task.support.labels_N.bincount(minlength=len(task.head_CD))
-    if TRACKS[cell.track].support_draw(cell.protocol) == "imbalanced":
-        empty = int((counts_C == 0).sum())
-        return {"classes_without_images": empty} if empty else {}
-    short = int((counts_C < cell.shots).sum())
-    return {"short_classes": short} if short else {}
+    imbalanced = TRACKS[cell.track].support_draw(cell.protocol) == "imbalanced"
+    name, least = ("classes_without_images", 1) if imbalanced else ("short_classes", cell.shots)
+    short = int((counts_C < least).sum())
+    return {name: short} if short else {}
 
 
 def adapter_to_keep(measurement: Measurement, loaded: LoadedArtifacts) -> dict[str, bytes] | None:

@@ -40,9 +40,9 @@ def reset_peak_memory(device: str) -> None:
 def peak_memory_mib(device: str) -> tuple[float, float]:
     """The most memory since :func:`reset_peak_memory`, in MiB: in use, and reserved on an accelerator.
 
-    On an accelerator, memory in use is what torch allocated. Torch reserves more, so that other processes cannot have
-    it; CUDA's own context is not counted. On the CPU, memory in use is the process's resident memory, and nothing is
-    reserved. Systems other than Linux cannot reset its mark and give the most since the process began.
+    On an accelerator, torch reserves more than is in use, and other processes cannot have it; CUDA's own context is not
+    counted. On the CPU, the resident memory of the process is in use, and nothing is reserved. Systems other than Linux
+    cannot reset its mark and give the most since the process began.
     """
     if device.startswith("cuda"):
         return torch.cuda.max_memory_allocated() / 2**20, torch.cuda.max_memory_reserved() / 2**20

@@ -15,13 +15,13 @@ from torch import Tensor
 from bolt.methods import METHODS
 from bolt.seeds import torch_generator
 from bolt.task.support import batch_order, draw_support
-from bolt.task.task import EVALUATION_VIEW, Adapted, ClassText, Support, Task, Unlabelled
+from bolt.task.task import EVALUATION_VIEW, Adapted, Support, Task, Unlabelled
 from orchestrator.artifacts.device_images import place_images
 from orchestrator.artifacts.features import TestFeatures
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import CellArtifacts, cell_artifacts, configured_method
-from orchestrator.artifacts.stored_sources import StoredSources
+from orchestrator.artifacts.spectra import StoredSources
 from orchestrator.artifacts.support_images import support_pool
 from orchestrator.cells.evaluation import adapted_classes, evaluate
 from orchestrator.core.cell import Cell
@@ -52,6 +52,11 @@ def make_task(cell: Cell, loaded: LoadedArtifacts) -> Task:
         """Accuracy on the target's test images of the classes that the method is adapted to."""
         return evaluate(cell, cell.dataset, adapted, loaded, group).evaluation.accuracy
 
+    text = None
+    if method.trains_text(settings):
+        words = reads.head.words(loaded)
+        text = replace(words, class_names=words.class_names[:count])
+
     return Task(
         backbone=loaded.backbone(cell.backbone),
         head_CD=head_CD[:count],
@@ -63,15 +68,9 @@ def make_task(cell: Cell, loaded: LoadedArtifacts) -> Task:
         unlabelled=_unlabelled(cell, reads, loaded),
         oracle=oracle if cell.protocol.selects_on_test else None,
         initial=loaded.get(reads.meta_start) if reads.meta_start else None,
-        text=_class_text(reads, loaded, count) if method.trains_text(settings) else None,
+        text=text,
         cuda_graphs=loaded.settings.cuda_graphs,
     )
-
-
-def _class_text(reads: CellArtifacts, loaded: LoadedArtifacts, class_count: int) -> ClassText:
-    """The names of the target's first ``class_count`` classes, and its prompts."""
-    words = reads.head.words(loaded)
-    return replace(words, class_names=words.class_names[:class_count])
 
 
 def cell_sources(cell: Cell, loaded: LoadedArtifacts) -> StoredSources | None:

@@ -49,7 +49,7 @@ def run_and_record(cell: Cell, settings: RunSettings) -> CellOutcome:
             if problem:
                 line = store_error(error) if problem == "store" else line
                 return outcome("failed", line, problem=problem, traceback=trace)
-            again = bool(discard_damaged_inputs(cell, settings))
+            again = _discard_damaged_inputs(cell, settings)
             retry_store(store.files.is_local, lambda: record_failure(store, cell.id, line, trace, again=again))
             return outcome("failed", line)
         retry_store(store.files.is_local, record_result)
@@ -69,31 +69,28 @@ def _measure(cell: Cell, settings: RunSettings, store: Store) -> tuple[Measureme
     return measurement, adapter_to_keep(measurement, loaded)
 
 
-def discard_damaged_inputs(cell: Cell, settings: RunSettings) -> list[str]:
-    """Check the artifacts that a cell reads. The store discards the damaged ones, and this process reloads all of them.
+def _discard_damaged_inputs(cell: Cell, settings: RunSettings) -> bool:
+    """Whether an artifact that a cell reads is damaged or missing.
 
-    Returns the addresses of artifacts that are damaged or missing; none if the cell's artifacts cannot be determined,
-    for example because the catalog cannot be read.
+    The store discards the damaged ones, and this process reloads all of them.
     """
     try:
         loaded = loaded_artifacts(settings)
         addresses = cell_artifacts(cell, loaded.catalog).addresses
     except Exception:  # the cell has met the same error, and its failure says so
-        return []
+        return False
     damaged = [address for address in addresses if not loaded.store.is_intact(address)]
     if damaged:
         loaded_artifacts.cache_clear()
-    return damaged
+    return bool(damaged)
 
 
 def record_failure(
     store: Store, failed_id: str, error: str, trace: str = "", attempts: int = 1, *, again: bool = False
 ) -> None:
-    """Record that a cell or an artifact could not be made.
+    """Record that a cell or an artifact could not be made; the attempts of an earlier record are added to ``attempts``.
 
-    Args:
-        attempts: how many attempts failed now; those of an earlier record are added.
-        again: the same command tries it again, see :class:`~orchestrator.store.results.Failure`.
+    ``again``: the same command tries it again, see :class:`~orchestrator.store.results.Failure`.
     """
     before = store.read_failure(failed_id)
     now = datetime.now(UTC).isoformat(timespec="seconds")

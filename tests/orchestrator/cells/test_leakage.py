@@ -19,8 +19,7 @@ from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import configured_method
 from orchestrator.artifacts.source_model import SourceModel
 from orchestrator.artifacts.spec import ArtifactSpec, build, with_inputs
-from orchestrator.artifacts.spectra import DomainTotal
-from orchestrator.artifacts.stored_sources import StoredSources
+from orchestrator.artifacts.spectra import DomainTotal, StoredSources
 from orchestrator.cells.evaluation import evaluate_cell, name_new_classes
 from orchestrator.cells.task import make_task
 from orchestrator.core.cell import Cell

@@ -24,8 +24,7 @@ from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
 from orchestrator.artifacts.required import required_artifacts
 from orchestrator.artifacts.source_model import Source, SourceModel
 from orchestrator.artifacts.spec import ArtifactSpec, build
-from orchestrator.artifacts.spectra import DomainTotal
-from orchestrator.artifacts.stored_sources import StoredSources
+from orchestrator.artifacts.spectra import DomainTotal, StoredSources
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.cells import evaluation
 from orchestrator.cells.measure import measure
