@@ -73,7 +73,6 @@ class ExaminedCheckpoint:
     """A checkpoint that can be a source.
 
     Attributes:
-        converted: its image tower.
         distance: norm of its task vector, relative to the norm of the pre-trained tower.
         notes: remarks of the conversion, and a warning where the distance is that of another pre-training.
     """
@@ -85,8 +84,7 @@ class ExaminedCheckpoint:
     @property
     def summary(self) -> str:
         """The layout and the distance in one line."""
-        distance = f"{100 * self.distance:.2f} % of the pre-trained tower's norm away from it"
-        return f"{self.converted.layout}, {distance}"
+        return f"{self.converted.layout}, {100 * self.distance:.2f} % of the pre-trained tower's norm away from it"
 
 
 def check_digest(entry: CheckpointEntry) -> None:
@@ -110,7 +108,7 @@ def examine_checkpoint(path: Path, frozen: Mapping[str, Tensor], shape: TowerSha
     Args:
         path: as for :func:`bolt.clip.checkpoint_reading.read_tensors`.
         frozen: the pre-trained tower's tensors, by open_clip's visual names.
-        shape: the pre-trained tower's; a Hugging Face configuration must agree with it.
+        shape: of the pre-trained tower; a Hugging Face configuration must agree with it.
 
     Raises:
         UserError: if the checkpoint cannot be read, does not fit, is the pre-trained tower itself, or states another
@@ -125,8 +123,10 @@ def examine_checkpoint(path: Path, frozen: Mapping[str, Tensor], shape: TowerSha
     distance = _distance(converted.tensors, frozen)
     if distance == 0:
         raise UserError("this is the pre-trained tower itself, not a fine-tuned one", where=str(path))
-    far = f"{distance:.2f} norms from the pre-trained tower: was it fine-tuned from other weights?"
-    return ExaminedCheckpoint(converted, distance, (*converted.notes, *([far] if distance > FAR else [])))
+    notes = list(converted.notes)
+    if distance > FAR:
+        notes.append(f"{distance:.2f} norms from the pre-trained tower: was it fine-tuned from other weights?")
+    return ExaminedCheckpoint(converted, distance, tuple(notes))
 
 
 def _check_config(path: Path, shape: TowerShape) -> None:

@@ -17,22 +17,16 @@ from orchestrator.core.cell import DatasetRef
 from orchestrator.datasets import images as decoded
 from orchestrator.store import Artifact, Builder
 
-TYPICAL_SIDE = 430
-"""Assumed side in pixels of the images of a dataset whose catalog entry gives none. A square of this side has as many
-pixels as a photograph of 500 x 375."""
+TYPICAL_PIXELS = 430**2
+"""Assumed pixels of an image of a dataset whose catalog entry gives no size: a photograph of 500 x 375."""
 
 TYPICAL_ASPECT = 4 / 3
 """Assumed long side of such images, in multiples of the short side."""
 
-_TITLES = {
-    "train": "decoded training splits",
-    "test": "decoded test splits",
-    "test_whole": "test splits near their own size",
-}
-_SHRINK_HINTS = {
-    "train": "fewer sources, or adopted checkpoints, which need no images",
-    "test": "fewer datasets, or backbones of one image size",
-    "test_whole": "fewer datasets of the tta track",
+_TITLE_AND_HINT = {
+    "train": ("decoded training splits", "fewer sources, or adopted checkpoints, which need no images"),
+    "test": ("decoded test splits", "fewer datasets, or backbones of one image size"),
+    "test_whole": ("test splits near their own size", "fewer datasets of the tta track"),
 }
 
 
@@ -41,8 +35,8 @@ class Images(ArtifactSpec):
     """A decoded split of a dataset: uint8 pixels and labels.
 
     Attributes:
-        split: ``test`` is the test split at the tower's resolution. ``train`` is the training split near its own size,
-            for sources. ``test_whole`` is the test split near its own size, for random crops at test time.
+        split: ``test`` is the test split at the tower's resolution, ``train`` the training split near its own size,
+            ``test_whole`` the test split near its own size, for random crops at test time.
         image_size: the tower's resolution, in pixels.
     """
 
@@ -55,11 +49,11 @@ class Images(ArtifactSpec):
 
     @property
     def title(self) -> str:
-        return _TITLES[self.split]
+        return _TITLE_AND_HINT[self.split][0]
 
     @property
     def shrink_hint(self) -> str:
-        return _SHRINK_HINTS[self.split]
+        return _TITLE_AND_HINT[self.split][1]
 
     @property
     def name_parts(self) -> tuple[str | int, ...]:
@@ -93,13 +87,9 @@ class Images(ArtifactSpec):
             cap = decoded.SHORT_SIDE_CAP * self.image_size
             transform = partial(decoded.capped_pixels, short_side=cap, exif_rotation=entry.exif_rotation)
         part = raw.parts["train" if self.split == "train" else "test"]
+        options = loaded.settings.data_options
         decoded.write_images(
-            part,
-            transform,
-            builder.folder,
-            dataset=entry.name,
-            options=loaded.settings.data_options,
-            progress=builder.progress,
+            part, transform, builder.folder, dataset=entry.name, options=options, progress=builder.progress
         )
         np.save(builder.folder / "indices.npy", part.indices)
         manifest = split_manifest(entry, raw)
@@ -121,7 +111,7 @@ def typical_pixels(entry: DatasetEntry, cap: int | None = None) -> int:
     """Estimated pixels of an image of a dataset, its shortest side capped if ``cap`` is given."""
     if entry.image_side is not None:
         return min(entry.image_side, cap or entry.image_side) ** 2
-    return round(min(TYPICAL_SIDE**2, TYPICAL_ASPECT * cap**2 if cap else math.inf))
+    return round(min(TYPICAL_PIXELS, TYPICAL_ASPECT * cap**2 if cap else math.inf))
 
 
 def class_names(loaded: LoadedArtifacts, dataset: DatasetRef, image_size: int) -> tuple[str, ...]:

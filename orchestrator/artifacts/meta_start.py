@@ -26,7 +26,7 @@ from orchestrator.datasets.images import SHORT_SIDE_CAP
 from orchestrator.store import Artifact, Builder
 
 META_SEED = 0
-"""Keys the episodes and the crops of a meta-learning. A start is meta-learned once."""
+"""Keys the episodes and the crops of a meta-learning."""
 
 
 @dataclass(frozen=True)

@@ -28,15 +28,12 @@ VIEWS_STEP = 20
 
 @dataclass(frozen=True)
 class CellArtifacts:
-    """The artifacts that one cell reads, and how it views them.
+    """The artifacts that one cell reads, and the family of augmented views that its method is given.
 
     Attributes:
         test_features: of each dataset that the cell is scored on. The test images are inputs of these.
-        meta_start: the start that the method adapts from, if it asks for one.
         validation_images: the target's training split, where the protocol scores on a tenth of it.
         whole_test_images: the target's test images near their own size, for crops at test time.
-        views: the family of augmented views that the method is given.
-        sources: the source models that the method reads.
     """
 
     head: Head
@@ -140,10 +137,8 @@ def required_artifacts(
     """Every artifact that must be built for ``cells``, each once, inputs before the artifacts that read them.
 
     Args:
-        cells: the cells that will run.
         grid: all cells of the grid. A domain's total covers the sources of all of them, so it stays the same artifact
             while fewer and fewer cells are left to run.
-        catalog: knows the backbones' sizes and which datasets may be mirrored.
         sources: the source model behind every reference of the grid.
     """
     direct: dict[ArtifactSpec, None] = {}

@@ -23,7 +23,7 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class ArtifactSpec(ABC):
-    """Describes one artifact: what it is made from, where it is stored, and how it is built and read.
+    """One artifact: what it is made from, where it is stored, and how it is built and read.
 
     Each subclass is one kind of artifact. Its name and its fields are exactly what the artifact's content depends on.
     Their fingerprint is part of the address, so equal specs share one artifact and different specs never do.

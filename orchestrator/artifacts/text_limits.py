@@ -44,15 +44,13 @@ def text_limit(
 
 def stored_text_limit(store: Store, head: Head) -> TextLimit | None:
     """The limit of a head that the store has; ``None`` if it has none, or a damaged one."""
-    test = Images(head.dataset, "test", head.image_size)
+    test, counts = Images(head.dataset, "test", head.image_size), None
     try:
         built = store.artifact(head.address, head.identity)
         if built is None:
             return None
-        images = store.artifact(test.address, test.identity)
         words = built.meta["class_names"]
-        counts = None
-        if images is not None:
+        if images := store.artifact(test.address, test.identity):
             counts = np.bincount(np.load(images.path("labels.npy")), minlength=len(words)).tolist()
         vectors = load_file(built.path("head.safetensors"))["head"]
     except (CorruptArtifact, OSError):
