@@ -25,9 +25,8 @@ from orchestrator.adapt.held_out_fold import threads_for
 from orchestrator.adapt.own_images import OwnImages, own_key, prepare_images
 from orchestrator.adapt.request import Request, check_request
 from orchestrator.adapt.trials import TINY, Trial, Trials, make_trials, read_candidates
-from orchestrator.artifacts.head import Head
+from orchestrator.artifacts.head import Head, text_limit
 from orchestrator.artifacts.required import configured_method
-from orchestrator.artifacts.text_limits import text_limit
 from orchestrator.catalog import load_catalog
 from orchestrator.catalog.edit import replace_section
 from orchestrator.catalog.load_backbone import fetch_weights

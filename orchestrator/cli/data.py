@@ -180,7 +180,7 @@ def add(
 
     Every image is decoded and checked first.
     """
-    from orchestrator.artifacts.text_limits import computed_text_limit
+    from orchestrator.artifacts.head import computed_text_limit
     from orchestrator.catalog import load_catalog
     from orchestrator.cli.project import remember
     from orchestrator.datasets.adding import DatasetOptions, add_dataset, dataset_key

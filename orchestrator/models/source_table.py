@@ -8,8 +8,7 @@ from contextlib import suppress
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from orchestrator.artifacts.head import Head
-from orchestrator.artifacts.text_limits import stored_text_limit
+from orchestrator.artifacts.head import Head, stored_text_limit
 from orchestrator.catalog import BackboneEntry, Catalog, backbone_ref, missing_checkpoint
 from orchestrator.catalog.location import display_path
 from orchestrator.core.cell import BackboneRef, DatasetRef

@@ -6,9 +6,8 @@ from collections import defaultdict
 from dataclasses import replace
 
 from bolt.methods import METHODS
-from orchestrator.artifacts.head import Head
+from orchestrator.artifacts.head import Head, computed_text_limit, stored_text_limit
 from orchestrator.artifacts.source_model import SourceModel
-from orchestrator.artifacts.text_limits import computed_text_limit, stored_text_limit
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.planning.plan import Plan
