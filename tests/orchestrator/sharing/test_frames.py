@@ -72,7 +72,7 @@ def test_the_verdict_is_that_of_the_report(stores: Stores, whole: Store, tmp_pat
     written = json.loads(files.verdict.read_text())
     answers = library.verdict(whole.url, stores.grid_file)
     assert answers
-    ours = [record for answer in answers for record in answer.records()]
+    ours = json.loads(json.dumps([record for answer in answers for record in answer.records()]))
     fields = ("track", "domain", "dataset", "k", "outcome", "best_set", "recommended", "methods", "pairs")
     assert [[record[name] for name in fields] for record in ours] == [
         [record[name] for name in fields] for record in written
