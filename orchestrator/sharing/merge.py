@@ -75,7 +75,10 @@ def merge_stores(
 
     Raises ``UserError`` if ``other`` has neither results nor failures, or is ``store`` itself.
     """
-    _check_stores(store, other)
+    if (store.files.root, store.files.is_local) == (other.files.root, other.files.is_local):
+        raise UserError("a store cannot be merged into itself", where=other.url, hint="name another one with --store")
+    if not any(other.files.names(folder) for folder in ("results", "failures")):
+        raise UserError("there are no results to take over", where=other.url, hint="give the folder of a store")
     ids = sorted(other.result_ids())
     here = store.result_ids()
     mine = {result.cell.id: result for result in store.read_results_by_id(name for name in ids if name in here)[0]}
@@ -96,13 +99,6 @@ def merge_stores(
         same=sum(cell.kind == "same" for cell in cells),
         problems=tuple(cell for cell in cells if cell.kind in ("conflict", "damaged")),
     )
-
-
-def _check_stores(store: Store, other: Store) -> None:
-    if (store.files.root, store.files.is_local) == (other.files.root, other.files.is_local):
-        raise UserError("a store cannot be merged into itself", where=other.url, hint="name another one with --store")
-    if not any(other.files.names(folder) for folder in ("results", "failures")):
-        raise UserError("there are no results to take over", where=other.url, hint="give the folder of a store")
 
 
 def _adapter_files(files: Files) -> dict[str, list[str]]:

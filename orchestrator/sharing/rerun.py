@@ -133,10 +133,8 @@ def _plan(cells: list[Cell], drawn: list[Result], sources: list[dict[str, Any]],
     )
     models = source_models(grid, catalog, loaded.data_root)
     specs = required_artifacts(chosen, cells, catalog, models)
-    artifacts = tuple(
-        PlannedArtifact(spec, loaded.store.is_intact(spec.address, spec.identity), spec.size_bytes(catalog))
-        for spec in specs
-    )
+    built = (loaded.store.is_intact(spec.address, spec.identity) for spec in specs)
+    artifacts = tuple(PlannedArtifact(spec, there, bytes=0) for spec, there in zip(specs, built, strict=True))
     return Plan(grid, catalog, loaded.data_root, chosen, models, artifacts=artifacts)
 
 

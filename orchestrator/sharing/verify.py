@@ -17,6 +17,7 @@ from orchestrator.sharing.bundle import CELLS, TEXT_LIMITS, derived_files, read_
 from orchestrator.sharing.bundle_file import MANIFEST, BundleFile, Problem, read_bundle
 from orchestrator.store.predictions import StoredPredictions, checked_predictions
 from orchestrator.store.results import Result
+from orchestrator.util.errors import shorten
 
 TOLERANCE = 1e-9
 """Relative difference up to which two numbers count as equal: another processor may round a sum otherwise."""
@@ -142,7 +143,8 @@ def _json_difference(path: str, stored: Any, computed: Any) -> str:
     elif _equal(stored, computed):
         return ""
     else:
-        return f"{path or 'it'}: {_short(stored)} is written, {_short(computed)} is computed"
+        written, expected = (shorten(json.dumps(value, ensure_ascii=False), 80) for value in (stored, computed))
+        return f"{path or 'it'}: {written} is written, {expected} is computed"
     return next((found for pair in pairs if (found := _json_difference(*pair))), "")
 
 
@@ -154,8 +156,3 @@ def _equal(stored: Any, computed: Any) -> bool:
         return math.isclose(float(stored), float(computed), rel_tol=TOLERANCE, abs_tol=TOLERANCE)
     except (TypeError, ValueError):
         return False
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -7,7 +7,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,11 +99,8 @@ def building(store: Files, address: str, identity: Any) -> Iterator[Builder]:
     attempt = f"{int(time.time())}-{uuid.uuid4().hex[:8]}"
     progress = BuildProgress(store, address)
     progress.remove()
-    with ExitStack() as stack:
-        if store.is_local:
-            folder = store.local_path(f"{address}/{attempt}")
-        else:
-            folder = stack.enter_context(node_cache().scratch())
+    place = nullcontext(store.local_path(f"{address}/{attempt}")) if store.is_local else node_cache().scratch()
+    with place as folder:
         builder = Builder(folder, {}, progress.write, Snapshots(store, address, canonical_json(encode(identity))))
         try:
             try:
