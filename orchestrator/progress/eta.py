@@ -43,12 +43,9 @@ def schedule(remaining: Iterable[float], lengths: Iterable[float], slots: int) -
     """
     free = sorted(remaining)
     free = [0.0] * (max(slots, 1) - len(free)) + free
-    last = max(free)
     for length in lengths:
-        end = free[0] + length
-        heapq.heapreplace(free, end)
-        last = max(last, end)
-    return last
+        heapq.heapreplace(free, free[0] + length)
+    return max(free)
 
 
 def eta(

@@ -52,13 +52,12 @@ def read_grid_state(store: Store, name: str, title: str, cell_ids: Collection[st
 
 def status_view(state: GridState, store: Store) -> RenderableType:
     """The progress of a grid, the state of its last run, and its recorded failures."""
-    title = f"{state.name}: {state.title}"
     parts: list[RenderableType] = []
     status = read_status(store.files, state.name)
     if status is not None and status.state in ("running", "silent", "died"):
-        parts.append(run_view(status, title))
+        parts.append(run_view(status))
     else:
-        parts += [Text(title, style="bold"), Text(state.counts.line)]
+        parts += [Text(f"{state.name}: {state.title}", style="bold"), Text(state.counts.line)]
         if status is not None:
             parts.append(Text(f"last run {status.headline(time.time())}", overflow="fold"))
     for failure in state.failed[:SHOWN_FAILURES]:
@@ -70,9 +69,9 @@ def status_view(state: GridState, store: Store) -> RenderableType:
     return Group(*parts)
 
 
-def run_view(status: Status, title: str = "") -> RenderableType:
+def run_view(status: Status) -> RenderableType:
     """The view that the run's own terminal shows, with the state of the run below its title."""
-    return LiveView(title or f"{status.grid}: {status.title}", status.shot, status.at, status.headline(time.time()))
+    return LiveView(f"{status.grid}: {status.title}", status.shot, status.at, status.headline(time.time()))
 
 
 def watch(store: Store, grid: str, console: Console) -> None:
