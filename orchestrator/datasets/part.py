@@ -84,8 +84,9 @@ def again(entry: DatasetEntry) -> str:
 def numbered_classes(entry: DatasetEntry, labels: Iterable[int], folder: Path) -> list[str]:
     """Numbers as class names, for files that name no classes. Raises ``UserError`` if the entry does not either."""
     if entry.class_names is None:
+        what = "its labels are numbers, and nothing in its files names the classes"
         hint = f"give class_names in the catalog's entry of {entry.name}, or {again(entry)}"
-        raise UserError("its labels are numbers, and the files do not name them", where=str(folder), hint=hint)
+        raise UserError(what, where=str(folder), hint=hint)
     return [str(label) for label in range(max(labels, default=-1) + 1)]
 
 
