@@ -12,8 +12,7 @@ from typing import Any
 
 from orchestrator.analysis.best_set import MIN_DATASETS, best_set
 from orchestrator.analysis.comparable import ablations_of, comparable_rows, fixed_methods, methods_without_seeds
-from orchestrator.analysis.correct_predictions import ReadPredictions, correct_by_method
-from orchestrator.analysis.one_dataset import best_set_on_dataset
+from orchestrator.analysis.one_dataset import ReadPredictions, best_set_on_dataset, correct_by_method
 from orchestrator.analysis.recommendation import Cost, Verdict, recommend
 from orchestrator.analysis.rows import LabelOf, Row, in_planned_order, labels_of, row_list
 from orchestrator.core.cell import Cell

@@ -28,8 +28,7 @@ from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.catalog.location import display_path
 from orchestrator.catalog.yaml_files import read_mapping
 from orchestrator.core.settings import RunSettings
-from orchestrator.util.errors import UserError
-from orchestrator.util.hub_errors import explain_hub_error
+from orchestrator.util.errors import UserError, explain_hub_error
 from orchestrator.util.units import listed
 
 HUB = "hf:"

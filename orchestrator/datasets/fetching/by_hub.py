@@ -16,8 +16,7 @@ from orchestrator.datasets.fetching.staging import FetchResult, StagingArea
 from orchestrator.datasets.routes.class_folders import IMAGE_SUFFIXES
 from orchestrator.datasets.routes.parquet import shards_of
 from orchestrator.util.console import print_line
-from orchestrator.util.errors import UserError
-from orchestrator.util.hub_errors import explain_hub_error
+from orchestrator.util.errors import UserError, explain_hub_error
 from orchestrator.util.identity import file_digest
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from orchestrator.analysis.comparable import Ablation, ablations_of, base_protocol, comparable_rows, is_ablation
-from orchestrator.analysis.correct_predictions import ReadPredictions
 from orchestrator.analysis.display_names import display_names, summaries
+from orchestrator.analysis.one_dataset import ReadPredictions
 from orchestrator.analysis.rows import (
     LabelOf,
     NamesOf,

@@ -22,70 +22,53 @@ class SwitchEffect:
     """A protocol compared with the protocol that it changes, for one method on one track.
 
     Attributes:
-        protocol, base: names of the changed protocol and of the one that it changes.
-        switches: the switches that differ, as ``name = value``.
+        protocol, base: the changed protocol and the one that it changes.
         method: a label; a dash if no cells could be paired.
-        differences: accuracy under ``protocol`` minus accuracy under ``base``, in points, for every test split that
-            both have.
-        changed: the number of pairs whose accuracy or counts per class differ at all.
-        other_images: the number of pairs that were scored on different numbers of images.
-        selects_on_test: whether test labels may have chosen a setting under either protocol.
+        pairs: the evaluations under ``base`` and under ``protocol`` of every test split that both have.
     """
 
-    protocol: str
-    base: str
-    switches: str
+    protocol: Protocol
+    base: Protocol
     track: str
     method: str
-    differences: tuple[float, ...]
-    changed: int
-    other_images: int
-    selects_on_test: bool
+    pairs: tuple[tuple[Evaluation, Evaluation], ...]
+
+    @property
+    def differences(self) -> list[float]:
+        """Accuracy under ``protocol`` minus accuracy under ``base``, in points."""
+        return [after.accuracy - before.accuracy for before, after in self.pairs]
+
+    @property
+    def changed(self) -> int:
+        """The number of pairs whose accuracy or counts per class differ at all."""
+        return sum((a.accuracy, a.per_class) != (b.accuracy, b.per_class) for b, a in self.pairs)
 
 
-def switch_effects(study: Study) -> list[SwitchEffect]:
-    """The effects of every protocol whose base protocol has results, in the study's order of tracks and methods."""
+def switch_effects(study: Study) -> Iterator[SwitchEffect]:
+    """The effects of every protocol whose base protocol has results, in the study's order of tracks and methods.
+
+    There is one effect for each label under the changed protocol; a single one without pairs if nothing matches.
+    """
     results: dict[tuple[str, str], list[Result]] = defaultdict(list)
     protocols: dict[str, Protocol] = {}
     for result in study.results:
         protocols[result.cell.protocol.name] = result.cell.protocol
         results[result.cell.protocol.name, result.cell.track].append(result)
-    effects: list[SwitchEffect] = []
     for name, protocol in protocols.items():
         base = base_protocol(name, protocols)
         if base is None:
             continue
         for track in study.tracks:
             if (name, track) in results:
-                pairs = paired(results[base, track], results[name, track], study.labels)
-                effects += _by_method(study, protocols[base], protocol, track, pairs)
-    return effects
+                pairs = _paired(results[base, track], results[name, track], study.labels)
+                for method in [label for label in study.methods if label in pairs] or [DASH]:
+                    yield SwitchEffect(protocol, protocols[base], track, method, tuple(pairs[method]))
 
 
-def _by_method(
-    study: Study, base: Protocol, protocol: Protocol, track: str, pairs: Iterable[tuple[Scored, Scored]]
-) -> Iterator[SwitchEffect]:
-    """One effect for each label under the changed protocol; a single one without differences if there are no pairs."""
-    groups: dict[str, list[tuple[Evaluation, Evaluation]]] = defaultdict(list)
-    for (_, before), (cell, after) in pairs:
-        groups[study.labels[cell.id]].append((before, after))
-    for method in [label for label in study.methods if label in groups] or [DASH]:
-        own = groups.get(method, [])
-        yield SwitchEffect(
-            protocol=protocol.name,
-            base=base.name,
-            switches=differing_switches(base, protocol),
-            track=track,
-            method=method,
-            differences=tuple(after.accuracy - before.accuracy for before, after in own),
-            changed=sum((a.accuracy, a.per_class) != (b.accuracy, b.per_class) for b, a in own),
-            other_images=sum(before.total != after.total for before, after in own),
-            selects_on_test=base.selects_on_test or protocol.selects_on_test,
-        )
-
-
-def paired(base: Iterable[Result], changed: Iterable[Result], labels: Mapping[str, str]) -> list[tuple[Scored, Scored]]:
-    """Pairs of evaluations whose cells differ only in the protocol, in the order of ``changed``.
+def _paired(
+    base: Iterable[Result], changed: Iterable[Result], labels: Mapping[str, str]
+) -> Mapping[str, list[tuple[Evaluation, Evaluation]]]:
+    """Pairs of evaluations whose cells differ only in the protocol, by label, in the order of ``changed``.
 
     Cells of a pair share backbone, domain, dataset, test split, k, seed, rule for sources and method. The methods match
     by their settings; cells without such a partner match by label. If several cells match, none of them is used.
@@ -101,7 +84,11 @@ def paired(base: Iterable[Result], changed: Iterable[Result], labels: Mapping[st
         for key, one in _unique(variant_of, (one for one in after if id(one) not in partners)).items():
             if key in candidates:
                 partners[id(one)] = candidates[key]
-    return [(partners[id(one)], one) for one in after if id(one) in partners]
+    pairs: dict[str, list[tuple[Evaluation, Evaluation]]] = defaultdict(list)
+    for one in after:
+        if id(one) in partners:
+            pairs[labels[one[0].id]].append((partners[id(one)][1], one[1]))
+    return pairs
 
 
 def _unique(variant_of: Callable[[Cell], Hashable], scored: Iterable[Scored]) -> dict[Hashable, Scored]:

@@ -50,11 +50,6 @@ DATASET_TABLES = (
 _DOMAINS = {"general": "General datasets", "remote_sensing": "Remote-sensing datasets", "imagenet": "ImageNet"}
 
 
-def axis_name(axis: Axis) -> str:
-    """The title of a column that names the values of an axis."""
-    return "k" if axis == "shots" else axis
-
-
 def value_title(axis: Axis, value: str | int) -> str:
     """The title of a column, or of a group of columns, for one value of an axis."""
     if axis == "domain":

@@ -14,7 +14,7 @@ from typing import Literal
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.paper.dataset_tables import measured_datasets_tables, published_datasets_tables
 from orchestrator.report.paper.footnotes import Footnotes
-from orchestrator.report.paper.layouts import AXES, LAYOUTS, Layout, axis_name, value_title
+from orchestrator.report.paper.layouts import AXES, LAYOUTS, Layout, value_title
 from orchestrator.report.paper.measured import Measured, measured_protocols
 from orchestrator.report.paper.published import Axis, Position, rows_of_table
 from orchestrator.report.tables.table import (
@@ -110,7 +110,7 @@ class _TableBuilder:
         for block in self._blocks():
             first_rows.append(len(rows))
             rows += self._block_rows(block)
-        titles = [axis_name(axis) for axis in self.row_axes] + (["accuracy"] if self.protocol else [])
+        titles = ["k" if axis == "shots" else axis for axis in self.row_axes] + (["accuracy"] if self.protocol else [])
         *group_axes, last = self.layout.columns
         groups: list[tuple[str, int]] = []
         for axis in group_axes:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from orchestrator.analysis.seed_means import summarize
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.analysis.switch_effects import SwitchEffect, switch_effects
+from orchestrator.report.analysis.switch_effects import SwitchEffect, differing_switches, switch_effects
 from orchestrator.report.notation import DASH, signed
 from orchestrator.report.tables.common import method_entry
 from orchestrator.report.tables.table import Entry, Table, number, with_dagger
@@ -21,14 +21,14 @@ def effects_table(study: Study) -> Table | None:
     """
     groups: dict[tuple[str, str], list[SwitchEffect]] = defaultdict(list)
     for effect in switch_effects(study):
-        groups[effect.protocol, effect.track].append(effect)
+        groups[effect.protocol.name, effect.track].append(effect)
     if not groups:
         return None
     rows: list[tuple[Entry, ...]] = []
     for effects in groups.values():
-        if len(effects) > 1 and all(effect.differences and not effect.changed for effect in effects):
-            differences = sum((effect.differences for effect in effects), ())
-            effects = [replace(effects[0], method="every method", differences=differences)]
+        if len(effects) > 1 and all(effect.pairs and not effect.changed for effect in effects):
+            pairs = tuple(pair for effect in effects for pair in effect.pairs)
+            effects = [replace(effects[0], method="every method", pairs=pairs)]
         rows += [_row(study, effect) for effect in effects]
     return Table(
         name="effects",
@@ -43,8 +43,9 @@ def effects_table(study: Study) -> Table | None:
 
 
 def _row(study: Study, effect: SwitchEffect) -> tuple[Entry, ...]:
-    n = len(effect.differences)
-    remark = f"{effect.other_images} on other images" if effect.other_images else ""
+    n = len(effect.pairs)
+    other_images = sum(before.total != after.total for before, after in effect.pairs)
+    remark = f"{other_images} on other images" if other_images else ""
     if not n:
         description, points = "no cell in common", Entry(DASH)
     elif not effect.changed:
@@ -53,7 +54,9 @@ def _row(study: Study, effect: SwitchEffect) -> tuple[Entry, ...]:
         mean = summarize(effect.differences)
         description = f"{effect.changed} of {n} differ"
         points = Entry(signed(mean.mean), value=mean.mean, std=mean.std, remark=remark)
-    texts = map(Entry, (effect.switches, effect.base, stored_track(effect.track).title))
+    switches = differing_switches(effect.base, effect.protocol)
+    texts = map(Entry, (switches, effect.base.name, stored_track(effect.track).title))
+    selected = effect.base.selects_on_test or effect.protocol.selects_on_test
     return with_dagger(
-        (*texts, method_entry(study, effect.method), Entry(description), points, number(n, "d")), effect.selects_on_test
+        (*texts, method_entry(study, effect.method), Entry(description), points, number(n, "d")), selected
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.analysis.correct_predictions import ReadPredictions, correct_by_method
+from orchestrator.analysis.one_dataset import ReadPredictions, correct_by_method
 from orchestrator.analysis.rows import labels_of, row_list
 from orchestrator.analysis.verdict import Answer, answers_of_results
 from orchestrator.store import Store
