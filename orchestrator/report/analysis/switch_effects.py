@@ -34,9 +34,9 @@ class SwitchEffect:
     pairs: tuple[tuple[Evaluation, Evaluation], ...]
 
     @property
-    def differences(self) -> list[float]:
+    def differences(self) -> tuple[float, ...]:
         """Accuracy under ``protocol`` minus accuracy under ``base``, in points."""
-        return [after.accuracy - before.accuracy for before, after in self.pairs]
+        return tuple(after.accuracy - before.accuracy for before, after in self.pairs)
 
     @property
     def changed(self) -> int:

@@ -14,7 +14,7 @@ from rich.console import Console
 from bolt.protocol import PUBLISHED, STRICT
 from orchestrator.analysis.comparable import base_protocol
 from orchestrator.report import study_of, terminal_summary
-from orchestrator.report.analysis.switch_effects import switch_effects
+from orchestrator.report.analysis.switch_effects import differing_switches, switch_effects
 from orchestrator.report.figures.by_dataset import dataset_dots
 from orchestrator.report.notation import DASH
 from orchestrator.report.tables.switch_effects import effects_table
@@ -29,7 +29,7 @@ def test_the_effect_of_a_switch_is_a_mean_of_paired_differences() -> None:
     effects = {effect.method: effect for effect in switch_effects(study([*strict, *changed]))}
     differences = [0.5 * DATASETS.index(r.cell.dataset.name) for r in bolt[:-4]]
     assert effects["BOLT"].differences == pytest.approx(differences)
-    assert effects["BOLT"].switches == "sigma_sign = relu"
+    assert differing_switches(STRICT, effects["BOLT"].protocol) == "sigma_sign = relu"
     table = effects_table(study([*strict, *changed]))
     assert table is not None
     rows = {row[2].text: row for row in table.rows}
