@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,22 +10,20 @@ import typer
 from rich.console import Console
 
 from orchestrator.cli.options import (
-    DEFAULT_STORE,
     MOST_THREADS,
-    CatalogFiles,
-    DataRoot,
     Device,
     ExcludeBroken,
     FormOption,
     Mirrorable,
-    StoreUrl,
+    StoreSettings,
     Templates,
-    run_settings,
+    with_settings,
 )
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
 
 
+@with_settings
 def adapt(
     folder: Annotated[
         Path,
@@ -46,13 +45,12 @@ def adapt(
     template: Templates = None,
     mirrorable: Mirrorable = True,
     exclude_broken: ExcludeBroken = False,
-    store: StoreUrl = DEFAULT_STORE,
-    data_root: DataRoot = None,
-    catalog: CatalogFiles = None,
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, max=MOST_THREADS, help="CPU threads; by default all")
     ] = None,
     device: Device = None,
+    *,
+    settings: StoreSettings,
 ) -> None:
     """Choose a method for your own images and adapt it.
 
@@ -65,7 +63,7 @@ def adapt(
     from orchestrator.util.interrupt import EXIT_CODE, command_line, two_step_interrupt
     from orchestrator.util.machine import usable_processors
 
-    if "://" in store:
+    if "://" in settings.store_url:
         raise UserError("adapt works in a folder of this machine", where="--store", hint="give a folder")
     request = Request(
         folder=folder,
@@ -76,7 +74,7 @@ def adapt(
         minutes=minutes,
         form=form,
         images=DatasetOptions(templates=tuple(template or ()), mirrorable=mirrorable, exclude_broken=exclude_broken),
-        settings=run_settings(store, data_root, catalog, threads or usable_processors(), device),
+        settings=replace(settings, threads=threads or usable_processors(), device=device),
     )
     console = Console()
     with two_step_interrupt(lambda: None):

@@ -9,16 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from orchestrator import __version__
-from orchestrator.cli.options import (
-    DEFAULT_STORE,
-    CatalogFiles,
-    DataRoot,
-    Device,
-    GridName,
-    StoreUrl,
-    Threads,
-    run_settings,
-)
+from orchestrator.cli.options import ComputeSettings, GridName, StoreSettings, with_settings
 from orchestrator.cli.workspace import open_workspace
 from orchestrator.util.console import print_line
 from orchestrator.util.units import human_bytes, pluralize
@@ -43,18 +34,18 @@ BundlePath = Annotated[Path, typer.Argument(metavar="FILE", help="a bundle")]
 
 
 @app.command()
+@with_settings
 def create(
     grid: GridName,
     output: Annotated[Path, typer.Option("-o", "--output", help="the bundle's file, for example demo.bundle.zip")],
-    store: StoreUrl = DEFAULT_STORE,
-    data_root: DataRoot = None,
-    catalog: CatalogFiles = None,
+    *,
+    settings: StoreSettings,
 ) -> None:
     """Write a grid's results, predictions and verdict into one file."""
     from orchestrator.grid.load import grid_files
     from orchestrator.sharing.bundle import make_bundle
 
-    workspace = open_workspace(grid, store, data_root, catalog)
+    workspace = open_workspace(grid, settings)
     plan = workspace.plan()
     results, failures = make_bundle(plan, grid_files(grid), workspace.store, output)
     counts = f"{results} of {pluralize(len(plan.grid.cells), 'cell')}, {pluralize(failures, 'failure')}"
@@ -83,15 +74,13 @@ def verify(file: BundlePath) -> None:
 
 
 @app.command()
+@with_settings
 def rerun(
     file: BundlePath,
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="number of cells to draw")] = 3,
     seed: Annotated[int, typer.Option("--seed", help="of the draw")] = 0,
-    store: StoreUrl = DEFAULT_STORE,
-    data_root: DataRoot = None,
-    catalog: CatalogFiles = None,
-    threads: Threads = 1,
-    device: Device = None,
+    *,
+    settings: ComputeSettings,
 ) -> None:
     """Measure drawn cells of a bundle again and compare.
 
@@ -101,7 +90,7 @@ def rerun(
     from orchestrator.sharing.rerun import rerun_bundle
 
     differs = 0
-    for found in rerun_bundle(file, run_settings(store, data_root, catalog, threads, device), limit, seed):
+    for found in rerun_bundle(file, settings, limit, seed):
         differs += not found.same
         if found.error:
             print_line(f"failed   {found.cell_id}: {found.error}", style="red")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, GridName, StoreUrl, table_console
+from orchestrator.cli.options import GridName, StoreSettings, table_console, with_settings
 from orchestrator.cli.workspace import open_workspace
 from orchestrator.util.console import plain_table
 from orchestrator.util.units import pluralize
@@ -26,6 +26,7 @@ def _filter(help_text: str) -> typer.models.OptionInfo:
 Names = list[str] | None
 
 
+@with_settings
 def cells(
     grid: GridName,
     method: Annotated[Names, _filter("cells of this method")] = None,
@@ -41,9 +42,8 @@ def cells(
     failed: Annotated[bool, typer.Option("--failed", help="cells whose last attempt failed")] = False,
     open_: Annotated[bool, typer.Option("--open", help="cells with neither")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print a JSON list with all fields")] = False,
-    store: StoreUrl = DEFAULT_STORE,
-    data_root: DataRoot = None,
-    catalog: CatalogFiles = None,
+    *,
+    settings: StoreSettings,
 ) -> None:
     """List the cells of a grid.
 
@@ -58,7 +58,7 @@ def cells(
         "backbone": backbone, "domain": domain, "protocol": protocol,
     }  # fmt: skip
     states = {state for state, asked in (("finished", finished), ("failed", failed), ("open", open_)) if asked}
-    workspace = open_workspace(grid, store, data_root, catalog)
+    workspace = open_workspace(grid, settings)
     filters = [f"{key}={value}" for key, values in wanted.items() for value in values or ()]
     selected = select_cells(workspace.grid.cells, filters, workspace.grid.label, "--")
     found = list_cells(workspace.grid, selected, workspace.store)

@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, StoreUrl
+from orchestrator.cli.options import StoreSettings, with_settings
 from orchestrator.cli.workspace import Workspace, open_workspace
 from orchestrator.util.atomic_files import nearest_existing
 from orchestrator.util.errors import UserError
@@ -98,19 +98,19 @@ def _store_line(url: str) -> str:
     return url if free is None else f"{url}, {human_bytes(free)} free"
 
 
+@with_settings
 def doctor(
     grid: Annotated[str | None, typer.Argument(metavar="[GRID]", help="say what this grid would need")] = None,
-    store: StoreUrl = DEFAULT_STORE,
-    data_root: DataRoot = None,
-    catalog: CatalogFiles = None,
+    *,
+    settings: StoreSettings,
 ) -> None:
     """Show what this machine has, and what a grid needs.
 
     Exit code 1 if the grid cannot run here.
     """
     console = Console()
-    console.print(machine_view(store))
+    console.print(machine_view(settings.store_url))
     if grid is not None:
-        view, ready = needs_view(open_workspace(grid, store, data_root, catalog))
+        view, ready = needs_view(open_workspace(grid, settings))
         console.print(view)
         raise typer.Exit(0 if ready else 1)

@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.options import (
-    DEFAULT_STORE,
-    CatalogFiles,
-    DataRoot,
-    Device,
-    FormOption,
-    StoreUrl,
-    Threads,
-    run_settings,
-)
+from orchestrator.cli.options import ComputeSettings, FormOption, with_settings
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
 
@@ -27,6 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.store.results import Result
 
 
+@with_settings
 def export(
     cell: Annotated[str, typer.Argument(metavar="CELL", help="a cell's id, or the beginning of one")],
     form: FormOption = "adapter",
@@ -39,11 +31,8 @@ def export(
     register: Annotated[
         str | None, typer.Option("--register", metavar="NAME", help="register it in MLflow under this name")
     ] = None,
-    store: StoreUrl = DEFAULT_STORE,
-    data_root: DataRoot = None,
-    catalog: CatalogFiles = None,
-    threads: Threads = 1,
-    device: Device = None,
+    *,
+    settings: ComputeSettings,
 ) -> None:
     """Save a finished cell's model.
 
@@ -55,7 +44,7 @@ def export(
 
     if with_basis and form != "adapter":
         raise UserError(f"--with-basis is for an adapter; a {form} holds the merged tower", where="--with-basis")
-    loaded = LoadedArtifacts(run_settings(store, data_root, catalog, threads, device))
+    loaded = LoadedArtifacts(settings)
     result = find_result(loaded.store, cell)
     folder = output or Path("exports", f"{result.cell.id}.{form}")
     if folder.exists():

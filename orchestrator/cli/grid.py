@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from orchestrator.cli.options import (
-    DEFAULT_STORE,
-    CatalogFiles,
-    CudaGraphs,
-    DataRoot,
-    Device,
-    GridName,
-    StoreUrl,
-    Threads,
-)
+from orchestrator.cli.options import ComputeSettings, GridName, StoreSettings, with_settings
 from orchestrator.cli.workspace import Workspace, open_workspace
 from orchestrator.util.errors import UserError
 from orchestrator.util.units import parse_bytes, parse_duration
@@ -53,14 +45,12 @@ GpuMemory = Annotated[
 Retry = Annotated[bool, typer.Option("--retry-failed", help="run the cells again that are recorded as failed")]
 
 
+@with_settings
 def grid(
     grid: GridName,
-    store: StoreUrl = DEFAULT_STORE,
     only: Only = None,
     set_: Set = None,
     limit: Limit = None,
-    data_root: DataRoot = None,
-    catalog: CatalogFiles = None,
     plan: Annotated[bool, typer.Option("--plan", help="say what would be done, and do nothing")] = False,
     local: Annotated[bool, typer.Option("--local", help="in this process, one cell after the other, no Ray")] = False,
     address: Annotated[str | None, typer.Option("--address", help="a running Ray cluster: auto or HOST:PORT")] = None,
@@ -76,9 +66,15 @@ def grid(
         ),
     ] = None,
     gpu_memory: GpuMemory = None,
-    threads: Threads = 1,
-    device: Device = None,
-    cuda_graphs: CudaGraphs = False,
+    cuda_graphs: Annotated[
+        bool,
+        typer.Option(
+            "--cuda-graphs/--no-cuda-graphs",
+            help="on a GPU, capture training steps as CUDA graphs; not tried on a GPU yet, off by default",
+        ),
+    ] = False,
+    *,
+    settings: ComputeSettings,
 ) -> None:
     """Run a grid: build, measure, track, report.
 
@@ -92,37 +88,24 @@ def grid(
         raise UserError("--local and --address exclude each other", hint="give one of them")
     if local and cell_limit is not None:
         raise UserError("--local cannot end a cell, so it takes no --cell-limit", hint="give one of them")
-    workspace = open_workspace(
-        grid,
-        store,
-        data_root,
-        catalog,
-        only=only,
-        overrides=set_,
-        limit=limit,
-        threads=threads,
-        device=device,
-        cuda_graphs=cuda_graphs,
-    )
+    settings = replace(settings, cuda_graphs=cuda_graphs)
+    workspace = open_workspace(grid, settings, only=only, overrides=set_, limit=limit)
     if plan:
         _print_plan(workspace, retry_failed, disk_budget, gpu_memory)
         return
     if not (only or set_ or limit):
-        settings = workspace.settings
         cache_listing(grid, workspace.grid, workspace.catalog, settings.catalog_files, settings.data_folder)
     longest = CELL_LIMIT_SECONDS if cell_limit is None else cell_limit
     options = RunOptions(local, address, retry_failed, disk_budget, longest)
     raise typer.Exit(run_session(workspace, options, Console()))
 
 
+@with_settings
 def plan(
     grid: GridName,
-    store: StoreUrl = DEFAULT_STORE,
     only: Only = None,
     set_: Set = None,
     limit: Limit = None,
-    data_root: DataRoot = None,
-    catalog: CatalogFiles = None,
     retry_failed: Retry = False,
     disk_budget: DiskBudget = None,
     gpu_memory: GpuMemory = None,
@@ -130,6 +113,8 @@ def plan(
         str | None,
         typer.Option("--gpu", metavar="KIND", help="show the hours on one GPU of that kind, e.g. h200, a100, 4090"),
     ] = None,
+    *,
+    settings: StoreSettings,
 ) -> None:
     """Show what a grid holds and what it would take.
 
@@ -138,7 +123,7 @@ def plan(
     from orchestrator.planning.gpu_speeds import find_gpu
 
     kind = find_gpu(gpu) if gpu is not None else None
-    workspace = open_workspace(grid, store, data_root, catalog, only=only, overrides=set_, limit=limit)
+    workspace = open_workspace(grid, settings, only=only, overrides=set_, limit=limit)
     _print_plan(workspace, retry_failed, disk_budget, gpu_memory, kind)
 
 

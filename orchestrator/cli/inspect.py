@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, Device, StoreUrl, Threads, run_settings
+from orchestrator.cli.options import ComputeSettings, with_settings
 from orchestrator.util.console import print_line
 
 if TYPE_CHECKING:
@@ -22,17 +22,15 @@ CELL_PAGES = "reports/cells"
 """Folder of the pages in the store."""
 
 
+@with_settings
 def inspect(
     cell: Annotated[str, typer.Argument(metavar="CELL", help="a cell's id, or the beginning of one")],
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="the page's path; by default reports/cells/CELL.html in the store"),
     ] = None,
-    store: StoreUrl = DEFAULT_STORE,
-    data_root: DataRoot = None,
-    catalog: CatalogFiles = None,
-    threads: Threads = 1,
-    device: Device = None,
+    *,
+    settings: ComputeSettings,
 ) -> None:
     """Write a page about one finished cell.
 
@@ -46,7 +44,7 @@ def inspect(
     from orchestrator.report.page.cell_page import render_cell_page
     from orchestrator.store.local_mirror import local_folder
 
-    loaded = LoadedArtifacts(run_settings(store, data_root, catalog, threads, device))
+    loaded = LoadedArtifacts(settings)
     result, files = find_result(loaded.store, cell), loaded.store.files
     refs = {dataset.name: dataset for dataset in result.cell.evaluate_on}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, GridName, StoreUrl
+from orchestrator.cli.options import DEFAULT_STORE, GridName, StoreSettings, StoreUrl, with_settings
 from orchestrator.cli.workspace import open_workspace
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from orchestrator.tracking.location import TrackingLocation
 
 
+@with_settings
 def sync(
     grid: GridName,
-    store: StoreUrl = DEFAULT_STORE,
-    data_root: DataRoot = None,
-    catalog: CatalogFiles = None,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="set the store's own MLflow database aside and make it anew")
     ] = False,
+    *,
+    settings: StoreSettings,
 ) -> None:
     """Make the runs in MLflow equal to the results.
 
@@ -34,7 +34,7 @@ def sync(
     from orchestrator.report.grid_report import grid_study, write_grid_report
     from orchestrator.store.lease import grid_lease
 
-    workspace = open_workspace(grid, store, data_root, catalog)
+    workspace = open_workspace(grid, settings)
     runs = GridRuns(workspace.whole, workspace.catalog, workspace.store)
     with grid_lease(workspace.store, workspace.grid.name, partial(print_line, style="yellow")):
         study = grid_study(workspace.plan(whole=True), workspace.store)

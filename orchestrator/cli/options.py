@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from inspect import Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -92,13 +96,6 @@ ExcludeBroken = Annotated[bool, typer.Option("--exclude-broken", help="exclude u
 Threads = Annotated[
     int, typer.Option("--threads", min=1, max=MOST_THREADS, help="CPU threads a cell's arithmetic uses")
 ]
-CudaGraphs = Annotated[
-    bool,
-    typer.Option(
-        "--cuda-graphs/--no-cuda-graphs",
-        help="on a GPU, capture training steps as CUDA graphs; not tried on a GPU yet, off by default",
-    ),
-]
 Device = Annotated[
     str | None, typer.Option("--device", callback=check_device, help="cpu or cuda; by default cuda if there is a GPU")
 ]
@@ -108,23 +105,46 @@ FormOption = Annotated[
 ]
 
 
-def run_settings(
-    store: str,
-    data_root: Path | None = None,
-    catalog: list[Path] | None = None,
-    threads: int = 1,
-    device: str | None = None,
-    cuda_graphs: bool = False,
+def store_settings(
+    store: StoreUrl = DEFAULT_STORE, data_root: DataRoot = None, catalog: CatalogFiles = None
 ) -> RunSettings:
-    """The run settings for a command's options."""
-    return RunSettings(
-        store_url=store,
-        data_root=str(data_root.absolute()) if data_root else None,
-        threads=threads,
-        device=device,
-        catalog_files=tuple(str(path.absolute()) for path in catalog or ()),
-        cuda_graphs=cuda_graphs,
-    )
+    """The settings of a command that reads a store."""
+    files = tuple(str(path.absolute()) for path in catalog or ())
+    return RunSettings(store, str(data_root.absolute()) if data_root else None, catalog_files=files)
+
+
+def compute_settings(
+    store: StoreUrl = DEFAULT_STORE,
+    data_root: DataRoot = None,
+    catalog: CatalogFiles = None,
+    threads: Threads = 1,
+    device: Device = None,
+) -> RunSettings:
+    """The settings of a command that computes."""
+    return replace(store_settings(store, data_root, catalog), threads=threads, device=device)
+
+
+StoreSettings = Annotated[RunSettings, store_settings]
+ComputeSettings = Annotated[RunSettings, compute_settings]
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that takes ``settings``, as Typer needs it: with the options that its settings are made from.
+
+    These are the parameters of :func:`store_settings` or :func:`compute_settings`, as the type of ``settings`` says.
+    """
+    own = signature(command, eval_str=True).parameters
+    make = own["settings"].annotation.__metadata__[0]
+    options = signature(make, eval_str=True).parameters
+
+    @wraps(command)
+    def called(*given: Any, **values: Any) -> None:
+        settings = make(**{name: values.pop(name) for name in options if name in values})
+        command(*given, settings=settings, **values)
+
+    others = [parameter for name, parameter in own.items() if name != "settings"]
+    called.__signature__ = Signature([*others, *options.values()])  # type: ignore[attr-defined]
+    return called
 
 
 def table_console() -> Console:

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, OptionalGrid, StoreUrl
+from orchestrator.cli.options import OptionalGrid, StoreSettings, with_settings
 from orchestrator.cli.workspace import open_workspace
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
 
 
+@with_settings
 def report(
     grid: OptionalGrid = None,
     published: Annotated[
@@ -21,9 +22,8 @@ def report(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="folder for the paper's tables; by default ./published")
     ] = None,
-    store: StoreUrl = DEFAULT_STORE,
-    data_root: DataRoot = None,
-    catalog: CatalogFiles = None,
+    *,
+    settings: StoreSettings,
 ) -> None:
     """Write a grid's report, or the paper's tables."""
     if published == (grid is not None):
@@ -41,7 +41,7 @@ def report(
     else:
         from orchestrator.report.grid_report import grid_study, report_location, write_grid_report
 
-        workspace = open_workspace(grid, store, data_root, catalog)
+        workspace = open_workspace(grid, settings)
         files = write_grid_report(grid_study(workspace.plan(whole=True), workspace.store), workspace.store)
         written = f"report: {report_location(files, workspace.store)}"
     print_line(written)

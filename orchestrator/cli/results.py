@@ -8,20 +8,20 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, GridName, StoreUrl, run_settings
+from orchestrator.cli.options import GridName, StoreSettings, with_settings
 from orchestrator.util.atomic_files import replacing, writing
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError, unknown_name
 from orchestrator.util.units import pluralize
 
 
+@with_settings
 def results(
     grid: GridName,
     format_: Annotated[str, typer.Option("--format", help="csv, json or parquet")] = "csv",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="a file; by default standard output")] = None,
-    store: StoreUrl = DEFAULT_STORE,
-    data_root: DataRoot = None,
-    catalog: CatalogFiles = None,
+    *,
+    settings: StoreSettings,
 ) -> None:
     """Write a grid's results as a table.
 
@@ -35,8 +35,7 @@ def results(
         raise unknown_name("format", format_, FORMATS, where="--format")
     if format_ == "parquet" and output is None:
         raise UserError("a Parquet file is not text", where="--format", hint="name a file with -o")
-    settings = run_settings(store, data_root, catalog)
-    opened = Store(store)
+    opened = Store(settings.store_url)
     rows = result_rows(opened, list_grid(grid, settings.catalog_files, settings.data_folder, store=opened))
     content = FORMATS[format_](rows)
     if output is None:

@@ -10,13 +10,11 @@ import typer
 from orchestrator.cli.options import (
     DEFAULT_STORE,
     CatalogFiles,
-    DataRoot,
-    Device,
+    ComputeSettings,
     OwnCatalog,
     StoreUrl,
-    Threads,
-    run_settings,
     table_console,
+    with_settings,
 )
 from orchestrator.util.console import print_line
 
@@ -85,13 +83,11 @@ def export(
 
 
 @app.command()
+@with_settings
 def verify(
     backbone: OneBackbone = None,
-    store: StoreUrl = DEFAULT_STORE,
-    data_root: DataRoot = None,
-    catalog: CatalogFiles = None,
-    threads: Threads = 1,
-    device: Device = None,
+    *,
+    settings: ComputeSettings,
 ) -> None:
     """Check every adopted checkpoint again.
 
@@ -99,5 +95,4 @@ def verify(
     """
     from orchestrator.models.adoption import verify_checkpoints
 
-    settings = run_settings(store, data_root, catalog, threads, device)
     raise typer.Exit(0 if verify_checkpoints(settings, backbone, say=print_line) else 1)

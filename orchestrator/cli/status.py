@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.cli.options import DEFAULT_STORE, CatalogFiles, DataRoot, OptionalGrid, StoreUrl, run_settings
+from orchestrator.cli.options import OptionalGrid, StoreSettings, with_settings
 from orchestrator.cli.workspace import earlier_runs
 from orchestrator.util.errors import UserError
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from orchestrator.store import Store
 
 
+@with_settings
 def status(
     grid: OptionalGrid = None,
     watch: Annotated[bool, typer.Option("--watch", help="keep showing the run's progress until it ends")] = False,
-    store: StoreUrl = DEFAULT_STORE,
-    data_root: DataRoot = None,
-    catalog: CatalogFiles = None,
+    *,
+    settings: StoreSettings,
 ) -> None:
     """Show how far a grid is, or all runs of a store.
 
@@ -37,13 +37,13 @@ def status(
 
     if grid is None and watch:
         raise UserError("--watch takes a grid", hint="e.g. status demo --watch")
-    opened = Store(store)
+    opened = Store(settings.store_url)
     if grid is None:
         Console().print(store_view(opened))
     elif watch:
         watch_run(opened, Path(grid).stem, Console())
     else:
-        Console().print(status_view(_grid_state(grid, opened, run_settings(store, data_root, catalog)), opened))
+        Console().print(status_view(_grid_state(grid, opened, settings), opened))
 
 
 def _grid_state(grid: str, store: Store, settings: RunSettings) -> GridState:

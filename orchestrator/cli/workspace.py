@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.options import run_settings
 from orchestrator.core.settings import RunSettings
 from orchestrator.util.errors import UserError
 
@@ -52,18 +51,13 @@ class Workspace:
 
 def open_workspace(
     grid: str,
-    store: str,
-    data_root: Path | None,
-    catalog: list[Path] | None,
+    settings: RunSettings,
     *,
     only: list[str] | None = None,
     overrides: list[str] | None = None,
     limit: int | None = None,
-    threads: int = 1,
-    device: str | None = None,
-    cuda_graphs: bool = False,
 ) -> Workspace:
-    """Read the catalog and the grid, and open the store, from the values of a command's options.
+    """Read the catalog and the grid, and open the store.
 
     Raises ``UserError`` for a grid, a catalog file or an option that is wrong.
     """
@@ -72,8 +66,8 @@ def open_workspace(
     from orchestrator.grid import load_grid
     from orchestrator.store import Store
 
-    settings = run_settings(store, data_root, catalog, threads, device, cuda_graphs)
-    loaded, opened, given = load_catalog(catalog or ()), Store(store), tuple(overrides or ())
+    loaded, opened = load_catalog(settings.catalog_files), Store(settings.store_url)
+    given = tuple(overrides or ())
     load = partial(load_grid, grid, loaded, data_root=settings.data_folder)
     parsed = load(only=only or (), set_=given, limit=limit, gain_of=partial(source_gain, opened))
     _check_store_place(parsed, opened, settings.data_folder)

@@ -14,6 +14,7 @@ from bolt.seeds import numpy_generator
 from orchestrator.catalog import load_catalog
 from orchestrator.cli.app import app
 from orchestrator.cli.workspace import open_workspace
+from orchestrator.core.settings import RunSettings
 from orchestrator.grid import load_grid
 from orchestrator.util.errors import UserError
 from tests.conftest import GiveDatabase
@@ -115,7 +116,8 @@ def _check_sources_without_gain(folder: Path, where: list[str]) -> None:
         gains[meta["dataset"]] = meta["accuracy_fine_tuned"] - meta["accuracy_zero_shot"]
     assert gains["animals"] == 0, "every image is taken for one class, before and after"
     catalog = load_catalog([folder / "mine.yaml"])
-    grid = open_workspace("five.yaml", "runs", folder / "data", [folder / "mine.yaml"], only=where[-1:])
+    settings = RunSettings("runs", str(folder / "data"), catalog_files=(str(folder / "mine.yaml"),))
+    grid = open_workspace("five.yaml", settings, only=where[-1:])
     assert {source.dataset for cell in grid.grid.cells for source in cell.sources} == set(WORDS) - {"digits"}
     kept = {name for name, gain in gains.items() if gain >= -0.1 and name != "digits"}
     chosen = load_grid(
