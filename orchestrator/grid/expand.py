@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -111,4 +111,5 @@ class Expander:
         resolved = resolve_protocol(value, at("protocol"))  # before overrides, so that the file is checked too
         if not self.overrides.protocol:
             return resolved
-        return resolve_protocol(self.overrides.apply_to_protocol(value), self.overrides.location("protocol"))
+        switches = value if isinstance(value, Mapping) else {"name": value}
+        return resolve_protocol({**switches, **self.overrides.protocol}, self.overrides.location("protocol"))

@@ -21,8 +21,9 @@ def cell_labels(planned: Mapping[Cell, PlannedCell]) -> dict[Cell, str]:
     labels: dict[Cell, str] = {}
     methods: dict[str, set[MethodRef]] = defaultdict(set)
     for cell, one in planned.items():
-        labels[cell] = defaults[cell.track, _with_precision(cell)] if one.label is None else one.label
-        methods[labels[cell]].add(_with_precision(cell))
+        method = _with_precision(cell.method, cell.backbone.precision)
+        labels[cell] = defaults[cell.track, method] if one.label is None else one.label
+        methods[labels[cell]].add(method)
     rows: dict[tuple[Any, ...], PlannedCell] = {}
     for cell, label in labels.items():
         if len(methods[label]) > 1:
@@ -38,7 +39,7 @@ def _default_labels(planned: Mapping[Cell, PlannedCell]) -> dict[tuple[str, Meth
     methods: dict[str, list[MethodRef]] = defaultdict(list)
     for one in planned.values():
         if one.label is None:
-            methods[one.cell.track].append(_with_precision(one.cell))
+            methods[one.cell.track].append(_with_precision(one.cell.method, one.cell.backbone.precision))
     return {(track, ref): label for track, refs in methods.items() for ref, label in method_labels(refs).items()}
 
 
@@ -50,14 +51,10 @@ def _row(cell: Cell, label: str) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _with_precision(cell: Cell) -> MethodRef:
-    """A cell's method with the number format of its towers among the settings, so that labels tell it."""
-    return _method_at(cell.method, cell.backbone.precision or "default")
-
-
 @lru_cache(maxsize=4096)  # all cells of a method in a large grid ask
-def _method_at(method: MethodRef, precision: str) -> MethodRef:
-    settings = {**method.settings_dict(), "precision": precision}
+def _with_precision(method: MethodRef, precision: str | None) -> MethodRef:
+    """A method with the number format of its towers among the settings, so that labels tell it."""
+    settings = {**method.settings_dict(), "precision": precision or "default"}
     return replace(method, settings=tuple(settings.items()))
 
 

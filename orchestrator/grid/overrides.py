@@ -80,10 +80,6 @@ class Overrides:
                 changed.pop("domains" if name == "datasets" else "datasets", None)
         return changed
 
-    def apply_to_protocol(self, value: Any) -> Any:
-        """A protocol of a grid file with single switches overridden."""
-        return {**(value if isinstance(value, Mapping) else {"name": value}), **self.protocol}
-
     def check_used(self, methods: Sequence[str]) -> None:
         """Raises ``UserError`` for an override of a method or field that the grid does not have."""
         for method in self.methods:

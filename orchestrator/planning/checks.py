@@ -54,7 +54,9 @@ def missing_inputs(plan: Plan) -> dict[str, UserError]:
 def check_inputs(plan: Plan) -> None:
     """Raise ``UserError`` naming everything that a run of the plan would miss."""
     missing = missing_inputs(plan)
-    datasets = [name for name in missing if name in plan.grid.datasets and _has_common_remedy(plan, name)]
+    datasets = [name for name in missing if name in plan.grid.datasets]
+    if plan.data_root is not None:  # what an own folder lacks is different for each
+        datasets = [name for name in datasets if not plan.catalog.dataset(name).is_own]
     errors = [error for name, error in missing.items() if len(datasets) == 1 or name not in datasets]
     if len(datasets) > 1:
         errors.insert(0, _missing_datasets(plan, datasets))
@@ -63,11 +65,6 @@ def check_inputs(plan: Plan) -> None:
     if errors:
         shown = listed([str(error) for error in errors], SHOWN_ERRORS, "\n- ")
         raise UserError(f"{len(missing)} inputs are missing; nothing was started:\n- {shown}")
-
-
-def _has_common_remedy(plan: Plan, name: str) -> bool:
-    """Whether one step for all missing datasets brings this one. What an own folder lacks is different for each."""
-    return plan.data_root is None or not plan.catalog.dataset(name).is_own
 
 
 def _missing_datasets(plan: Plan, names: Sequence[str]) -> UserError:
