@@ -19,7 +19,8 @@ from orchestrator.artifacts.host_work import HostWork, launches, test_images_rea
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, ArtifactSpec
-from orchestrator.artifacts.support_images import SupportImages, Views, support_pool
+from orchestrator.artifacts.support_images import SupportImages, support_pool
+from orchestrator.artifacts.views import Views
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.store import Artifact, Builder
@@ -80,9 +81,7 @@ class TestFeatures(ArtifactSpec):
 class SupportFeatures(ArtifactSpec):
     """The frozen tower's features of the largest support and its augmented views; every smaller k reads a part of it.
 
-    Attributes:
-        family: which family of augmented views.
-        views: how many augmented views, V, beside the un-augmented one.
+    ``views`` is the number of augmented views, V, beside the un-augmented one; ``family`` says how they are augmented.
     """
 
     version = 2

@@ -13,13 +13,12 @@ from torch import Tensor
 from bolt.clip.tensor_files import save_tensors
 from bolt.training.meta import REPORT_INTERVAL, MetaTask, meta_learn
 from bolt.training.meta_recipe import MetaRecipe
-from orchestrator.artifacts.device_images import KEPT_BYTES, place_images
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.host_work import HostWork, launches, views_on_device
 from orchestrator.artifacts.images import Images, typical_pixels
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, TRAINING_FACTOR, ArtifactSpec
-from orchestrator.artifacts.support_images import Views
+from orchestrator.artifacts.views import KEPT_BYTES, Views, place_images
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, DatasetRef
 from orchestrator.datasets.images import SHORT_SIDE_CAP

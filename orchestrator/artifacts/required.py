@@ -15,7 +15,8 @@ from orchestrator.artifacts.meta_start import MetaStart
 from orchestrator.artifacts.source_model import Source, source_address
 from orchestrator.artifacts.spec import ArtifactSpec, round_up, with_inputs
 from orchestrator.artifacts.spectra import DIRECTIONS_STEP, DomainTotal, SourceDirections
-from orchestrator.artifacts.support_images import SupportImages, Views
+from orchestrator.artifacts.support_images import SupportImages
+from orchestrator.artifacts.views import Views
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, Cell, DatasetRef, MethodRef, SourceRef
 from orchestrator.datasets.images import SHORT_SIDE_CAP
@@ -74,7 +75,6 @@ def _settings(method: MethodRef, track: str) -> Any:
 def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
     """The artifacts that a cell reads. Nothing is loaded, and nothing has to be built."""
     method, settings = configured_method(cell)
-    gives_support = TRACKS[cell.track].gives_support
     size = catalog.backbone(cell.backbone.name).image_size
     views = Views(
         light=method.baseline_crop and cell.protocol.baseline_crop == "light",
@@ -84,19 +84,20 @@ def cell_artifacts(cell: Cell, catalog: Catalog) -> CellArtifacts:
     if method.meta_recipe is not None:  # its sources are datasets
         datasets = tuple(DatasetRef(source.dataset, source.digest) for source in cell.sources)
         meta_start = MetaStart(cell.backbone, datasets, size, method.meta_recipe(settings))
-    support = features = None
-    if method.uses_support and gives_support:
+    support = features = whole_test_images = None
+    if method.uses_support and TRACKS[cell.track].gives_support:
         support = support_images(cell, catalog)
         count = method.support_feature_views(settings)
         if count is not None:
             features = SupportFeatures(cell.backbone, support, size, views, round_up(count, VIEWS_STEP))
-    at_test_time = method.uses_support and not gives_support
+    elif method.uses_support:
+        whole_test_images = Images(cell.dataset, "test_whole", size)
     return CellArtifacts(
         head=Head(cell.backbone, cell.dataset, size),
         test_features=tuple(TestFeatures(cell.backbone, dataset, size) for dataset in cell.evaluate_on),
         meta_start=meta_start,
         validation_images=Images(cell.dataset, "train", size) if scored_on_validation(cell) else None,
-        whole_test_images=Images(cell.dataset, "test_whole", size) if at_test_time else None,
+        whole_test_images=whole_test_images,
         support_images=support,
         support_features=features,
         views=views,

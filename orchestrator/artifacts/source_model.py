@@ -21,14 +21,13 @@ from bolt.task.support import batch_order
 from bolt.task.task import cosine_classifier
 from bolt.training.finetune import finetune_source
 from bolt.training.loop import TrainingRecipe
-from orchestrator.artifacts.device_images import KEPT_BYTES, place_images
 from orchestrator.artifacts.features import TestFeatures
 from orchestrator.artifacts.head import Head
 from orchestrator.artifacts.host_work import HostWork, launches, views_on_device
 from orchestrator.artifacts.images import Images, typical_pixels
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import FLOAT_BYTES, TRAINING_FACTOR, ArtifactSpec
-from orchestrator.artifacts.support_images import Views
+from orchestrator.artifacts.views import KEPT_BYTES, Views, place_images
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import BackboneRef, DatasetRef, SourceRef
 from orchestrator.core.gpu_memory import CONTEXT_MIB
@@ -76,12 +75,7 @@ class Source(ArtifactSpec):
 
 @dataclass(frozen=True)
 class SourceModel(Source):
-    """An image tower that is fine-tuned here.
-
-    Attributes:
-        recipe: how it is fine-tuned.
-        digest: of the source, as in :class:`SourceRef`; it covers the backbone, the dataset and the recipe.
-    """
+    """An image tower that is fine-tuned here. ``digest`` is that of its :class:`SourceRef`."""
 
     title = "source models"
     gpu_share = 1.0
@@ -185,26 +179,21 @@ def source_accuracy(
 ) -> dict[str, Any]:
     """Accuracy in per cent of a fine-tuned and of the frozen tower on a dataset's test split, and its size.
 
-    Args:
-        tensors: the fine-tuned tower's, by open_clip's visual names.
-        backbone, dataset: their head and test features must be built.
+    ``tensors`` are the fine-tuned tower's, by open_clip's visual names.
     """
     frozen = loaded.backbone(backbone)
     tower = frozen.tower.copy(trainable=tensors)
     tower.load_open_clip(tensors)
     head, features = accuracy_inputs(backbone, dataset, frozen.image_size)
     images = loaded.get(Images(dataset, "test", frozen.image_size))
-    frozen_ND = loaded.get(features)
+    frozen_ND, total = loaded.get(features), len(images)
     classify = cosine_classifier(loaded.get(head), frozen.logit_scale)
-    batches = scoring_batches(len(images))
-    with ReadAhead(lambda batch: images.batch(*batch), batches, loaded.device) as pixels:
-        tuned = predict_classes(
-            len(images), lambda start, stop: frozen.encode_images(pixels((start, stop)), tower), classify
-        )
-    zero_shot = predict_classes(len(images), lambda start, stop: frozen_ND[start:stop].to(loaded.device), classify)
+    with ReadAhead(lambda batch: images.batch(*batch), scoring_batches(total), loaded.device) as pixels:
+        tuned = predict_classes(total, lambda *batch: frozen.encode_images(pixels(batch), tower), classify)
+    zero_shot = predict_classes(total, lambda start, stop: frozen_ND[start:stop].to(loaded.device), classify)
     labels = torch.from_numpy(images.labels)
     return {
         "accuracy_fine_tuned": accuracy(tuned.all_classes, labels),
         "accuracy_zero_shot": accuracy(zero_shot.all_classes, labels),
-        "test_images": len(images),
+        "test_images": total,
     }

@@ -5,7 +5,6 @@ Shape legend: N support images, M images of the largest support, S image side.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -14,56 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bolt.clip.augment import SOURCE_CROP, SUPPORT_CROP, view_box
 from bolt.task.support import SupportDraw, draw_support
 from bolt.task.task import EVALUATION_VIEW
-from orchestrator.artifacts.device_images import ImageViews, place_images
 from orchestrator.artifacts.host_work import HostWork, decoding
 from orchestrator.artifacts.images import typical_pixels
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.spec import ArtifactSpec
+from orchestrator.artifacts.views import ImageViews, Views, place_images
 from orchestrator.catalog import Catalog
 from orchestrator.core.cell import DatasetRef
 from orchestrator.datasets import images as decoded
 from orchestrator.store import Artifact, Builder
 from orchestrator.util.identity import ADDED_LATER
-
-
-@dataclass(frozen=True)
-class Views:
-    """A family of augmented views.
-
-    Attributes:
-        light: crops keep nearly the whole image, as for fine-tuning sources; otherwise half of it or more.
-        mirror: half of the crops are mirrored.
-    """
-
-    light: bool = False
-    mirror: bool = True
-
-    def draw(
-        self,
-        images: ImageViews,
-        rows: Sequence[int],
-        view: int,
-        *,
-        size: int,
-        dataset: str,
-        seed: int,
-        indices: Sequence[int] | None = None,
-    ) -> Tensor:
-        """One augmented view (``view`` >= 1) of stored images: uint8 (N, 3, S, S).
-
-        ``indices`` are the images' positions in their split, which key the crops; by default they are the rows.
-        """
-        crop = SOURCE_CROP if self.light else SUPPORT_CROP
-        crop = crop if self.mirror else replace(crop, flip=0.0)
-        keys = rows if indices is None else indices
-        boxes = [
-            view_box(int(height), int(width), dataset, seed, view, key, crop)
-            for (height, width), key in zip(images.shapes[list(rows)], keys, strict=True)
-        ]
-        return images.crops(rows, boxes, size)
 
 
 @dataclass(frozen=True)

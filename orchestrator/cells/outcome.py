@@ -13,7 +13,6 @@ class CellOutcome:
     """How one attempt at a cell ended. The store has its result or its failure, unless ``problem`` says why not.
 
     Attributes:
-        seconds: duration of the attempt.
         error: one line, empty if the cell finished.
         problem: why nothing was recorded: too little memory, which another attempt may have, or an unusable store.
         traceback: of the error, if nothing was recorded.

@@ -16,13 +16,13 @@ from bolt.methods import METHODS
 from bolt.seeds import torch_generator
 from bolt.task.support import batch_order, draw_support
 from bolt.task.task import EVALUATION_VIEW, Adapted, Support, Task, Unlabelled
-from orchestrator.artifacts.device_images import place_images
 from orchestrator.artifacts.features import TestFeatures
 from orchestrator.artifacts.images import Images
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import CellArtifacts, cell_artifacts, configured_method
 from orchestrator.artifacts.spectra import StoredSources
 from orchestrator.artifacts.support_images import support_pool
+from orchestrator.artifacts.views import place_images
 from orchestrator.cells.evaluation import adapted_classes, evaluate
 from orchestrator.core.cell import Cell
 from orchestrator.tracks import TRACKS
@@ -34,8 +34,8 @@ KEPT_SOURCES = 2
 def make_task(cell: Cell, loaded: LoadedArtifacts) -> Task:
     """Everything the method may see of its target. Large parts are read when they are first used.
 
-    No test label is in it. There is one exception: a protocol that ``selects_on_test`` gives an oracle, which returns a
-    classifier's accuracy.
+    No test label is in it, but a protocol that ``selects_on_test`` gives an oracle, which returns a classifier's
+    accuracy.
 
     Raises ``ValueError`` if the method's code has another version than the cell, ``FileNotFoundError`` for an artifact
     that is not built, :class:`bolt.task.support.TooFewImages` if a class has too few images for the protocol.

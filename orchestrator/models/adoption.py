@@ -67,7 +67,6 @@ def adopt_checkpoints(
         dataset: key of the dataset they were fine-tuned on; ``None`` takes it from the name of each file or folder.
         copy: copy the files to a folder beside the catalog file.
         note: text for the catalog file; for a checkpoint from the hub it is the address by default.
-        say: prints one line for the user.
 
     Raises:
         UserError: a name is unknown, the dataset cannot be guessed, a checkpoint cannot be fetched or does not fit the
@@ -165,14 +164,10 @@ def _candidate(text: str, dataset: str | None, catalog: Catalog, target: Path, n
 
 
 def _fetch(address: str, folder: Path) -> tuple[Path, str]:
-    """Fetch a repository's weights and configuration from the hub. A call after an interruption continues.
+    """Fetch a repository's weights and configuration from the hub into a folder of its own inside ``folder``.
 
-    Args:
-        address: ``owner/name``, or ``owner/name@revision``.
-        folder: parent of the repository's own folder.
-
-    Returns the repository's own folder, and its address ``hf:owner/name@commit``. Raises ``UserError`` if the
-    repository does not exist, is gated, holds no weights, or cannot be reached.
+    An interrupted download continues with the same call. Returns the folder, and the address ``hf:owner/name@commit``.
+    Raises ``UserError`` if the repository does not exist, is gated, holds no weights, or cannot be reached.
     """
     from huggingface_hub import HfApi, hf_hub_download
 

@@ -158,15 +158,13 @@ def load_adapter(cell: Cell, loaded: LoadedArtifacts) -> Model | None:
 
 def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: LoadedArtifacts) -> tuple[str, ...]:
     """Compare the model's scores with the recorded ones; warn if another machine may explain a difference."""
-    found = [(scored.dataset, scored.correct, scored.total) for scored in evaluations]
-    recorded = [(scored.dataset, scored.correct, scored.total) for scored in result.evaluations]
-    if found == recorded:
-        return ()
     what = "; ".join(
-        f"{name}: {correct} of {total} images correct, recorded {before}"
-        for (name, correct, total), (_, before, _) in zip(found, recorded, strict=True)
-        if correct != before
+        f"{now.dataset}: {now.correct} of {now.total} images correct, recorded {then.correct}"
+        for now, then in zip(evaluations, result.evaluations, strict=True)
+        if now.correct != then.correct
     )
+    if not what:
+        return ()
     differing = result.manifest.differences(make_manifest(loaded, ()))
     if differing:
         listed = "; ".join(f"{name} {then} then, {now} now" for name, (then, now) in differing.items())

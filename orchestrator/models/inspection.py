@@ -86,7 +86,6 @@ class Overlap:
     """How much the spans of the sources' leading directions overlap.
 
     Attributes:
-        sources: their names.
         values: mean squared cosine between the spans of two sources, averaged over weight matrices, (S, S).
         random: its expectation for random spans.
         directions: number of directions of each source that are compared.
@@ -103,8 +102,7 @@ class CellInspection:
     """What :func:`inspect_cell` finds.
 
     Attributes:
-        how: where the predictions come from: ``stored``, or made again by the ``kept`` model or by a second run
-            (``again``).
+        how: ``stored`` predictions, or those of the ``kept`` model or of a second run (``again``).
         warnings: as in :class:`orchestrator.models.export.RestoredModel`.
         splits: the predictions on each test split of the cell.
         rivals: results of the other methods in the cell's place, the most accurate first.

@@ -24,12 +24,7 @@ _BASE_MODELS = {
 
 
 def write_card(result: Result, catalog: Catalog, folder: Path, form: Form) -> None:
-    """Write the model card of a saved model into its folder.
-
-    Args:
-        result: of the cell that made the model.
-        folder: as :meth:`bolt.model.model.Model.save` wrote it, in this form.
-    """
+    """Write the card of a cell's model into the folder in which the model was saved in this form."""
     (folder / CARD).write_text("\n".join(_lines(result, catalog, folder, form)) + "\n", encoding="utf-8")
 
 

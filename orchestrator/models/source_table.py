@@ -12,7 +12,6 @@ from orchestrator.artifacts.head import Head, stored_text_limit
 from orchestrator.catalog import BackboneEntry, Catalog, backbone_ref, missing_checkpoint
 from orchestrator.catalog.location import display_path
 from orchestrator.core.cell import BackboneRef, DatasetRef
-from orchestrator.core.text_limit import TextLimit
 from orchestrator.store import Artifact, CorruptArtifact, Store
 from orchestrator.util.console import plain_table
 from orchestrator.util.units import listed
@@ -51,7 +50,8 @@ def _of_one(
             gain = tuned_accuracy - zero_shot
             shown = Text(f"{gain:+.2f}" if gain > 0 else f"{gain:+.2f}, no gain", "yellow" if gain <= 0 else "")
             table.add_row(dataset, used, f"{tuned_accuracy:.2f} %", f"{zero_shot:.2f} %", shown, words)
-            limit = _text_limit(model, entry, store)
+            refs = BackboneRef(**model.identity["backbone"]), DatasetRef(**model.identity["dataset"])
+            limit = stored_text_limit(store, Head(*refs, entry.image_size))
             if limit is not None and limit.shared:
                 limits[limit.sentence] = None
         if checkpoint is None and not models and catalog.datasets[dataset].has_training_images:
@@ -62,12 +62,6 @@ def _of_one(
     if left:
         parts.append(Text(f"not fine-tuned yet: {listed(left, SHOWN_OPEN)}"))
     return [*parts, Text()]
-
-
-def _text_limit(model: Artifact, entry: BackboneEntry, store: Store) -> TextLimit | None:
-    """The highest accuracy that the text head allows a fine-tuned model; ``None`` if its head is not stored."""
-    backbone, dataset = BackboneRef(**model.identity["backbone"]), DatasetRef(**model.identity["dataset"])
-    return stored_text_limit(store, Head(backbone, dataset, entry.image_size))
 
 
 def _fine_tuned(store: Store) -> dict[tuple[str, str], list[Artifact]]:

@@ -21,12 +21,7 @@ def support_passes(method: Method, settings: Any, support_size: int, test_size: 
 
 @dataclass(frozen=True)
 class GroupMean:
-    """The mean of the accuracies of a target's class groups.
-
-    Attributes:
-        name: its name in tables, beside the names of the class groups.
-        of: ``of(*accuracies)`` -> the mean of the groups' accuracies, in their order.
-    """
+    """A mean of the accuracies of class groups: its name in tables, and ``of(*accuracies)``, in the groups' order."""
 
     name: str
     of: Callable[..., float]

@@ -1,11 +1,12 @@
-"""Images that stay on a GPU, where their views are made.
+"""Views of decoded images: random crops, and images whose views are made on a GPU.
 
-Shape legend: B images of a batch, S image side.
+Shape legend: N, B images, S image side.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bolt.clip.augment import Box
+from bolt.clip.augment import SOURCE_CROP, SUPPORT_CROP, Box, view_box
 from bolt.clip.batched_resize import resize_crops
 from bolt.clip.transfer import to_device
 from orchestrator.artifacts.loaded import LoadedArtifacts
@@ -24,6 +25,43 @@ KEPT_BYTES = 2 * 2**30
 
 ImageViews: TypeAlias = "Images | DeviceImages"
 """Images whose views are made on the host, or on a GPU."""
+
+
+@dataclass(frozen=True)
+class Views:
+    """A family of augmented views.
+
+    Attributes:
+        light: crops keep nearly the whole image, as for fine-tuning sources; otherwise half of it or more.
+        mirror: half of the crops are mirrored.
+    """
+
+    light: bool = False
+    mirror: bool = True
+
+    def draw(
+        self,
+        images: ImageViews,
+        rows: Sequence[int],
+        view: int,
+        *,
+        size: int,
+        dataset: str,
+        seed: int,
+        indices: Sequence[int] | None = None,
+    ) -> Tensor:
+        """One augmented view (``view`` >= 1) of stored images: uint8 (N, 3, S, S).
+
+        ``indices`` are the images' positions in their split, which key the crops; by default they are the rows.
+        """
+        crop = SOURCE_CROP if self.light else SUPPORT_CROP
+        crop = crop if self.mirror else replace(crop, flip=0.0)
+        keys = rows if indices is None else indices
+        boxes = [
+            view_box(int(height), int(width), dataset, seed, view, key, crop)
+            for (height, width), key in zip(images.shapes[list(rows)], keys, strict=True)
+        ]
+        return images.crops(rows, boxes, size)
 
 
 class DeviceImages:

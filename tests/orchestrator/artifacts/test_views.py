@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from orchestrator.artifacts.device_images import DeviceImages
-from orchestrator.artifacts.support_images import Views
+from orchestrator.artifacts.views import DeviceImages, Views
 from orchestrator.datasets.images import Images
 
 SHAPES = [(40, 60), (32, 32), (75, 50), (28, 28)]
