@@ -161,7 +161,7 @@ def _compare(result: Result, evaluations: tuple[Evaluation, ...], loaded: Loaded
     what = "; ".join(
         f"{now.dataset}: {now.correct} of {now.total} images correct, recorded {then.correct}"
         for now, then in zip(evaluations, result.evaluations, strict=True)
-        if now.correct != then.correct
+        if (now.correct, now.total) != (then.correct, then.total)
     )
     if not what:
         return ()
