@@ -7,15 +7,17 @@ importing torch or open_clip, so that a plan or an error message takes no second
 
 from orchestrator.catalog.availability import image_origin, missing_checkpoint, missing_data, missing_weights
 from orchestrator.catalog.backbone_entry import BackboneEntry, CheckpointEntry
-from orchestrator.catalog.data_paths import (
+from orchestrator.catalog.dataset_entry import (
     DATA_VARIABLE,
+    DatasetEntry,
+    class_names_of,
     dataset_folder,
     excluded_file,
     excluded_images,
     find_data_root,
     partial_folder,
+    prompt_templates,
 )
-from orchestrator.catalog.dataset_entry import DatasetEntry, class_names_of, prompt_templates
 from orchestrator.catalog.load import Catalog, load_catalog
 from orchestrator.catalog.references import backbone_ref, checkpoint_digest, dataset_ref
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from bolt.clip.checkpoint_files import UnreadableCheckpoint, checkpoint_files
 from orchestrator.catalog.backbone_entry import BackboneEntry, CheckpointEntry
-from orchestrator.catalog.data_paths import DATA_VARIABLE, dataset_folder, partial_folder
-from orchestrator.catalog.dataset_entry import DatasetEntry
+from orchestrator.catalog.dataset_entry import DATA_VARIABLE, DatasetEntry, dataset_folder, partial_folder
 from orchestrator.catalog.location import display_path, grids_folder
 from orchestrator.catalog.references import architecture_path, weights_path
 from orchestrator.catalog.routes import FolderRoute, ManifestRoute, ManualRoute

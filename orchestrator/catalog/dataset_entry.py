@@ -1,17 +1,22 @@
-"""The fields of domains and datasets in a catalog file."""
+"""The fields of domains and datasets in a catalog file, and the places of a dataset under the data root."""
 
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictInt, field_validator, model_validator
 
-from orchestrator.catalog.routes import Route
+from orchestrator.catalog.routes import FolderRoute, ManifestRoute, Route
 from orchestrator.catalog.validation import OPEN_CLIP, Key, PositiveInt, StrictModel, Title, check_templates
 from orchestrator.util.errors import UserError
+
+DATA_VARIABLE = "BOLT_DATA"
+"""Environment variable of the data root, read if no ``--data-root`` is given."""
 
 
 class Sizes(StrictModel):
@@ -175,3 +180,40 @@ def _open_clip_list(name: str) -> tuple[str, ...]:
     if found is None:
         raise UserError(f"open_clip has no list {attribute!r}", where=name)
     return tuple(item if isinstance(item, str) else item("{}") for item in found)
+
+
+def find_data_root(option: Path | str | None) -> Path | None:
+    """The data root: the option, else ``BOLT_DATA``, else ``None``."""
+    chosen = option or os.environ.get(DATA_VARIABLE)
+    return Path(chosen).expanduser() if chosen else None
+
+
+def dataset_folder(entry: DatasetEntry, data_root: Path | None) -> Path:
+    """The folder of a dataset's files: the one that its route names, else ``data_root/<name>``."""
+    folder = entry.route.folder if isinstance(entry.route, FolderRoute | ManifestRoute) else entry.name
+    return (data_root or Path()) / folder
+
+
+def partial_folder(entry: DatasetEntry, data_root: Path) -> Path:
+    """The folder in which a dataset is prepared. It is a data root of its own, so the dataset can be read there."""
+    return data_root / f"{entry.name}.partial"
+
+
+def excluded_file(name: str, data_root: Path) -> Path:
+    """The list of a dataset's excluded images: ``origin TAB reason``, one a line."""
+    return data_root / f"{name}.excluded.txt"
+
+
+def excluded_images(entry: DatasetEntry, data_root: Path | None) -> dict[str, str]:
+    """Origin -> reason of every excluded image; empty if there is no list. Raises ``UserError`` if it is unreadable."""
+    if data_root is None or entry.is_bundled:
+        return {}
+    path = excluded_file(entry.name, data_root)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the list of images to leave out cannot be read: {error}", where=str(path)) from None
+    lines = (line.partition("\t") for line in text.splitlines() if line.strip())
+    return {origin: reason for origin, _, reason in lines}

@@ -10,8 +10,7 @@ from typing import Any
 
 from bolt.clip.checkpoint_files import checkpoint_files, files_digest
 from orchestrator.catalog.backbone_entry import BackboneEntry
-from orchestrator.catalog.data_paths import dataset_folder, excluded_images
-from orchestrator.catalog.dataset_entry import DatasetEntry
+from orchestrator.catalog.dataset_entry import DatasetEntry, dataset_folder, excluded_images
 from orchestrator.catalog.location import display_path, grids_folder
 from orchestrator.catalog.routes import FolderRoute, ManifestRoute
 from orchestrator.core.cell import BackboneRef, DatasetRef
