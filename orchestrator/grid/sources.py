@@ -29,7 +29,7 @@ def unknown_gain(backbone: str, source: SourceRef) -> None:
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """How a source model is made: fine-tuned by a resolved recipe, or adopted from a checkpoint.
+    """How one source model is made: fine-tuned by a resolved recipe, or adopted from a checkpoint.
 
     Attributes:
         precision: number format of the fine-tuning; ``None`` for the default of the device and adopted checkpoints.
@@ -42,7 +42,7 @@ class SourcePlan:
 
 
 class SourceTraining(NamedTuple):
-    """How source models are made: by a recipe or, if ``adopted``, from a checkpoint where the catalog has one."""
+    """How the source models of a cell are made: by a recipe or, if ``adopted``, from checkpoints of the catalog."""
 
     backbone: str
     recipe: SourceRecipe

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
 from orchestrator.core.events import Resources
 
@@ -50,9 +51,9 @@ class CellQueue:
     def __init__(
         self, count: int, request_of: Callable[[int], Resources], capacity: Callable[[], tuple[float, float]]
     ) -> None:
-        self._count, self._request_of, self._capacity = count, request_of, capacity
-        self._window: OrderedDict[int, None] = OrderedDict()
-        self._next = 0
+        self._request_of, self._capacity = request_of, capacity
+        self._rest = iter(range(count))
+        self._window = dict.fromkeys(islice(self._rest, WINDOW))
         self._retry_first: deque[Assignment] = deque()
         self._retry_last: deque[Assignment] = deque()
         self._running: dict[str, Assignment] = {}
@@ -66,7 +67,7 @@ class CellQueue:
     @property
     def finished(self) -> bool:
         """Whether no cell runs and none will be given out."""
-        waiting = self._retry_first or self._retry_last or self._window or self._next < self._count
+        waiting = self._retry_first or self._retry_last or self._window
         return not self._running and (self._stopped or not waiting)
 
     def stop(self) -> None:
@@ -108,9 +109,7 @@ class CellQueue:
             size = self._capacity()
             self._full &= size == self._size
             self._size, self._refreshed = size, time.monotonic()
-        while len(self._window) < WINDOW and self._next < self._count:
-            self._window[self._next] = None
-            self._next += 1
+        self._window.update(dict.fromkeys(islice(self._rest, WINDOW - len(self._window))))
 
     def _choose(self) -> Assignment | None:
         while self._freed:
