@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from orchestrator.analysis.recommendation import Verdict
 from orchestrator.analysis.rows import test_name
 from orchestrator.analysis.verdict import Answer
 from orchestrator.core.cell import Cell
@@ -16,24 +15,9 @@ from orchestrator.util.units import pluralize
 ALL_DOMAINS = "all"
 """The parameter ``domain`` of means over several domains."""
 
-Place = tuple[str, str, str, str, str, int]
-"""Track, protocol, backbone, domain, dataset and k of a verdict.
-
-The domain is empty for all domains together, the dataset for a verdict over datasets.
-"""
-
-
-def verdicts_by_place(answers: Iterable[Answer]) -> dict[Place, Verdict]:
-    """Every verdict by its place."""
-    return {
-        (answer.track, answer.protocol, answer.backbone, answer.domain, answer.dataset, verdict.k): verdict
-        for answer in answers
-        for verdict in answer.verdicts
-    }
-
 
 def mean_runs(
-    results: Sequence[Result], labels: Mapping[str, Labels], verdicts: Mapping[Place, Verdict], grid: str
+    results: Sequence[Result], labels: Mapping[str, Labels], answers: Sequence[Answer], grid: str
 ) -> Iterator[TrackedRun]:
     """One run for each method of each verdict: the numbers and the words of the verdict."""
     groups: dict[tuple[str, str, str, str, str], list[Result]] = {}
@@ -43,10 +27,11 @@ def mean_runs(
             key = (cell.track, cell.protocol.name, cell.backbone.name, domain, labels[cell.id].method)
             groups.setdefault(key, []).append(result)
     names = {label.method: label.title or label.method for label in labels.values()}
-    for place, verdict in verdicts.items():
-        *_, domain, dataset, k = place
+    for answer, verdict in [(one, verdict) for one in answers for verdict in one.verdicts]:
+        place = (answer.track, answer.protocol, answer.backbone)
+        domain, dataset, k = answer.domain, answer.dataset, verdict.k
         for score in verdict.comparison.methods:
-            group = groups.get((*place[:4], score.method), [])
+            group = groups.get((*place, domain, score.method), [])
             group = [r for r in group if r.cell.shots in (k, 0) and (not dataset or dataset in _tests(r))]
             if not group:
                 continue
@@ -66,7 +51,7 @@ def mean_runs(
             average = f"mean of {pluralize(score.n, 'seed' if dataset else 'dataset')}"
             yield summary_run(
                 "mean",
-                (*place[:3], domain or ALL_DOMAINS, *filter(None, (dataset,)), score.method, str(k)),
+                (*place, domain or ALL_DOMAINS, *filter(None, (dataset,)), score.method, str(k)),
                 run_name(cell, label, dataset or domain or "all domains", k, average),
                 tags=tags_of(cell, label, grid)
                 | where
@@ -94,13 +79,14 @@ def _place_text(cell: Cell, about: str, k: int) -> str:
     return " · ".join(filter(None, parts))
 
 
-def curve_tags(cell: Cell, method: str, verdicts: Mapping[Place, Verdict]) -> dict[str, str]:
+def curve_tags(cell: Cell, method: str, answers: Iterable[Answer]) -> dict[str, str]:
     """The k at which a method is in the best set and is recommended: ``k = 1, 4``; ``yes`` on a track without k.
 
     Empty for a method that no verdict of this domain is about.
     """
     place = (cell.track, cell.protocol.name, cell.backbone.name, cell.domain, "")
-    about = [v for key, v in verdicts.items() if key[:5] == place and method in v.costs]
+    here = [one for one in answers if (one.track, one.protocol, one.backbone, one.domain, one.dataset) == place]
+    about = [verdict for answer in here for verdict in answer.verdicts if method in verdict.costs]
     in_set = sorted(v.k for v in about if method in v.comparison.best_set)
     recommended = sorted(v.k for v in about if method == v.recommended)
     return {"in_best_set": _at(in_set), "recommended": _at(recommended)} if about else {}

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from orchestrator.analysis.recommendation import Verdict
 from orchestrator.analysis.seed_means import seed_means
 from orchestrator.analysis.verdict import Answer
 from orchestrator.core.cell import Cell
 from orchestrator.store.results import Result
-from orchestrator.tracking.means import Place, curve_tags, mean_runs, verdicts_by_place
+from orchestrator.tracking.means import curve_tags, mean_runs
 from orchestrator.tracking.runs import (
     SELECTED_ON_TEST,
     Describe,
@@ -60,10 +59,9 @@ def summary_runs(
         seeds[(*line, cell.dataset.name, str(cell.shots))].append(result)
         shots[_panel(cell)].add(cell.shots)
     runs = [_aggregate(key, group, labels[group[0].cell.id], grid) for key, group in sorted(seeds.items())]
-    verdicts = verdicts_by_place(answers)
-    runs += mean_runs(results, labels, verdicts, grid)
+    runs += mean_runs(results, labels, answers, grid)
     runs += [
-        _curve(key, group, labels[group[0].cell.id], grid, sorted(shots[_panel(group[0].cell)] - {0}), verdicts)
+        _curve(key, group, labels[group[0].cell.id], grid, sorted(shots[_panel(group[0].cell)] - {0}), answers)
         for key, group in sorted(lines.items())
     ]
     return [*runs, _grid(results, labels, grid, report)]
@@ -113,7 +111,7 @@ def _curve(
     labels: Labels,
     grid: str,
     panel_shots: Sequence[int],
-    verdicts: Mapping[Place, Verdict],
+    answers: Sequence[Answer],
 ) -> TrackedRun:
     """Accuracy against k: the mean over datasets for each seed, then mean and standard deviation over seeds.
 
@@ -137,7 +135,7 @@ def _curve(
         "curve",
         key,
         run_name(cell, labels, f"{cell.domain} · {cell.backbone.name}"),
-        tags=tags_of(cell, labels, grid) | curve_tags(cell, labels.method, verdicts),
+        tags=tags_of(cell, labels, grid) | curve_tags(cell, labels.method, answers),
         # Without sources_rule: it differs between methods with and without sources, so MLflow would show it beside
         # the method's name in every comparison.
         params={name: value for name, value in grouping(cell, labels).items() if name != "sources_rule"},
