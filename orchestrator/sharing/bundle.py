@@ -99,9 +99,10 @@ def derived_files(
 
 
 def _manifest(grid: Grid, results: Iterable[Result]) -> dict[str, Any]:
-    """Everything of the manifest but the list of files."""
+    """Everything of the manifest but the list of files. Each combination of ``fields`` stands in it once."""
+    fields = ("commit", "dirty", "versions", "device", "threads")
     made_with = dict.fromkeys(
-        json.dumps({name: getattr(result.manifest, name) for name in _MADE_WITH}) for result in results
+        json.dumps({name: getattr(result.manifest, name) for name in fields}) for result in results
     )
     return {
         "grid": grid.name,
@@ -112,10 +113,6 @@ def _manifest(grid: Grid, results: Iterable[Result]) -> dict[str, Any]:
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "measured_with": [json.loads(text) for text in made_with],
     }
-
-
-_MADE_WITH = ("commit", "dirty", "versions", "device", "threads")
-"""The fields of a result's manifest that a bundle's manifest repeats, each combination once."""
 
 
 def _catalog_entries(grid: Grid, catalog: Catalog) -> dict[str, Any]:

@@ -38,12 +38,7 @@ CACHED_LISTINGS = 50
 
 @dataclass(frozen=True)
 class GridListing:
-    """The cells of a grid.
-
-    Attributes:
-        name, title: of the grid.
-        labels: cell id -> the name of its method in tables, in the order of the grid file.
-    """
+    """A grid's cells. ``labels``: cell id -> the name of its method in tables, in the order of the grid file."""
 
     name: str
     title: str

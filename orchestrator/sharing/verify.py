@@ -28,10 +28,8 @@ class Verification:
     """What a check of a bundle found.
 
     Attributes:
-        grid, cells, results: the grid's name, and how many cells and results it has.
         version: of the project that wrote the bundle; tables of another version may be laid out otherwise.
         computed: the files that were computed again from the results; none if the results themselves are not intact.
-        problems: everything that is wrong; none for a bundle as it was written.
     """
 
     grid: str

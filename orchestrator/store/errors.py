@@ -71,12 +71,9 @@ class RunStopped(UserError):
     """The store cannot be used, so the run was stopped. Finished cells are kept; the same command continues."""
 
     def __init__(self, url: str, reason: str) -> None:
-        super().__init__(
-            reason if reason.startswith(_PREFIX) else f"{_PREFIX} ({reason}), so the run was stopped",
-            where=url,
-            hint="what has finished is kept and nothing was recorded as failed; repair the store and run the same "
-            "command again",
-        )
+        what = reason if reason.startswith(_PREFIX) else f"{_PREFIX} ({reason}), so the run was stopped"
+        hint = "finished work is kept, nothing was recorded as failed; repair the store and run the same command again"
+        super().__init__(what, where=url, hint=hint)
 
 
 @contextlib.contextmanager

@@ -44,7 +44,6 @@ class FileVersion:
     """Changes whenever a file's content does.
 
     Attributes:
-        size: bytes.
         tag: a remote store's tag of the content (ETag); of a local file its modification time and inode.
         written: seconds since the epoch, 0 if the store does not say.
     """
