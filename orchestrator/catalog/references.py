@@ -82,14 +82,13 @@ def weights_path(entry: BackboneEntry) -> Path | None:
 
 
 def _architecture(entry: BackboneEntry) -> Any:
-    path = architecture_path(entry)
-    if path is None:
+    if (path := architecture_path(entry)) is None:
         return entry.architecture
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        message = f"the architecture of {entry.name} cannot be read: {error}"
-        raise UserError(message, where=display_path(path)) from None
+        what = f"the architecture of {entry.name} cannot be read: {error}"
+        raise UserError(what, where=display_path(path)) from None
 
 
 def _listing(folder: Path) -> list[tuple[str, int]] | None:

@@ -33,7 +33,6 @@ class Layout(NamedTuple):
 
     Attributes:
         data_root: the folder to pass as ``--data-root``.
-        route, recipe: of the catalog entry.
         names: class names in the data.
         notes: remarks about files that are not used.
     """

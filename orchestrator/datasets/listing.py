@@ -25,7 +25,7 @@ STYLES = {"drawn": "", "there": "green", "other data": "yellow", "partial": "yel
 
 
 def table_of(entries: Iterable[DatasetEntry], data_root: Path | None) -> RenderableType:
-    """A table of the entries: domain, classes, images, state, size, access and licence."""
+    """A table of the entries, with the columns ``HEADINGS``."""
     rows = [_row(entry, data_root, state_of(entry, data_root)) for entry in entries]
     table = plain_table(*HEADINGS, right=("classes", "images", "size"), no_wrap=True)
     for column, *cells in zip(table.columns[:-1], HEADINGS, *rows, strict=False):  # only the licence may be cut

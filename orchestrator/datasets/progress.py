@@ -32,7 +32,6 @@ def show_progress(
 
     Args:
         name: what is shown beside the numbers.
-        console: where the progress is shown.
         start: the number done before.
         in_bytes: whether bytes are counted; otherwise images.
     """

@@ -58,9 +58,7 @@ def other_data(entry: DatasetEntry, data_root: Path | None) -> UserError | None:
 
     A folder that ``data prepare`` made, and a dataset that the user added, are not opened here.
     """
-    if entry.is_bundled or entry.is_own or data_root is None:
-        return None
-    if missing_data(entry, data_root) is not None or read_record(entry, data_root) is not None:
+    if entry.is_bundled or entry.is_own or missing_data(entry, data_root) or read_record(entry, data_root):
         return None
     from orchestrator.datasets.opening import open_dataset  # imports the readers of all formats
 

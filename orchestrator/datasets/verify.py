@@ -148,11 +148,9 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
     path = excluded_file(found.entry.name, data_root)
     listed = excluded_images(found.entry, data_root)
     listed |= {broken.origin: broken.reason for broken in found.broken}
-    unlistable = [origin for origin in listed if "\t" in origin or "\n" in origin]
-    if unlistable:
-        raise UserError(
-            f"the name {unlistable[0]!r} has a tab or a line break, so it cannot be listed", hint="rename it"
-        )
+    if unlistable := [origin for origin in listed if "\t" in origin or "\n" in origin]:
+        what = f"the name {unlistable[0]!r} has a tab or a line break, so it cannot be listed"
+        raise UserError(what, hint="rename it")
     with writing("the list of excluded images", str(path)), replacing(path) as temporary:
         temporary.write_text("".join(f"{o}\t{reason}\n" for o, reason in sorted(listed.items())), encoding="utf-8")
     return path

@@ -99,6 +99,6 @@ def _explained(error: Exception, entry: DatasetEntry) -> Exception:
     """The ``UserError`` for an error of huggingface_hub, with the dataset's page and licence; other errors as is."""
     assert isinstance(entry.route, HuggingFaceRoute)
     found = explain_hub_error(error, f"https://huggingface.co/datasets/{entry.route.repo}")
-    if found is error or not isinstance(found, UserError):
+    if not isinstance(found, UserError):
         return found
     return UserError(f"{entry.name}: {found.what}", where=found.where, hint=f"{found.hint}\n  licence: {entry.licence}")

@@ -38,8 +38,7 @@ def _table(path: Path) -> dict[str, str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot be read: {error}", where=str(path)) from None
-    pairs = (line.strip().split(" ", 1) for line in lines if line.strip())
     try:
-        return dict(pairs)
+        return dict(line.strip().split(" ", 1) for line in lines if line.strip())
     except ValueError:
         raise UserError("needs lines of a number, a space and a text", where=str(path)) from None

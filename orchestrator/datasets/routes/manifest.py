@@ -91,10 +91,10 @@ def paths_and_labels(
 def _splits(entry: DatasetEntry, given: Sequence[str] | None, count: int, table: Path) -> Sequence[str]:
     """The part of each row."""
     official = entry.splits.recipe == "official"
+    if given is None and official:
+        raise UserError("has no column for the split", where=str(table),
+                        hint="add one that says train or test, or name another split recipe")  # fmt: skip
     if given is None:
-        if official:
-            raise UserError("has no column for the split", where=str(table),
-                            hint="add one that says train or test, or name another split recipe")  # fmt: skip
         return ["all"] * count
     if not official:
         raise UserError(f"has a column for the split, and the entry's recipe {entry.splits.recipe} would split again",

@@ -86,10 +86,9 @@ def _in_config(path: str, config: str | None) -> bool:
 
 def _class_names(entry: DatasetEntry, parts: Sequence[_Shards], folder: Path) -> list[str]:
     """In label order: from the files' metadata, or the sorted texts of the labels, or plain numbers."""
-    declared = {part.names for part in parts}
-    if len(declared) > 1:
+    names, *others = {part.names for part in parts}
+    if others:
         raise UserError("the files of its parts do not name the same classes", where=str(folder))
-    (names,) = declared
     if names is not None:
         return list(names)
     values = sorted({value for part in parts for value in part.values})
@@ -105,10 +104,9 @@ class _Shards:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        self.paths = paths
-        self.image = image
+        self.paths, self.image = paths, image
         self.files: list[pq.ParquetFile] = []
-        labels: list[Any] = []
+        self.values: list[Any] = []
         named = set()
         for path in paths:
             try:
@@ -116,17 +114,16 @@ class _Shards:
                 if absent := {image, label} - set(file.schema_arrow.names):
                     what = f"has no column {min(absent)!r}, only {', '.join(file.schema_arrow.names)}"
                     raise UserError(what, where=str(folder / path))
-                labels += file.read(columns=[label], use_threads=False).column(label).to_pylist()
+                self.values += file.read(columns=[label], use_threads=False).column(label).to_pylist()
             except (pa.ArrowException, OSError) as error:
                 raise UserError(f"cannot be read as parquet: {error}", where=str(folder / path)) from None
             self.files.append(file)
             named.add(_names_in(file.schema_arrow, label))
         if len(named) > 1:
             raise UserError("its files do not name the same classes", where=str(folder / paths[0]))
-        if any(value is None for value in labels):
-            raise UserError(f"{labels.count(None)} images have no label", where=str(folder / paths[0]))
+        if None in self.values:
+            raise UserError(f"{self.values.count(None)} images have no label", where=str(folder / paths[0]))
         (self.names,) = named
-        self.values: list[Any] = labels
         self.groups = [(file, group) for file in self.files for group in range(file.num_row_groups)]
         self.starts = np.cumsum([0, *(file.metadata.row_group(group).num_rows for file, group in self.groups)])
         self.file_starts = np.cumsum([0, *(file.metadata.num_rows for file in self.files)])
@@ -161,15 +158,13 @@ class _Shards:
     def _column(self, group: int) -> pa.ChunkedArray[Any]:
         """The encoded images of one row group, from the cache or from the file."""
         with self.lock:
-            found = self.kept.get(group)
-            if found is None:
-                file, number = self.groups[group]
-                found = self.kept[group] = _read_column(file, number, self.image)
-                self.kept_bytes += found.nbytes
+            if group not in self.kept:
+                self.kept[group] = _read_column(*self.groups[group], self.image)
+                self.kept_bytes += self.kept[group].nbytes
                 while len(self.kept) > 1 and self.kept_bytes > KEPT_BYTES:
                     self.kept_bytes -= self.kept.popitem(last=False)[1].nbytes
             self.kept.move_to_end(group)
-            return found
+            return self.kept[group]
 
 
 def _read_column(file: pq.ParquetFile, group: int, column: str) -> pa.ChunkedArray[Any]:
