@@ -138,9 +138,9 @@ class Panel:
 
     def score_own_classes(self, method: str, k: int, test: str) -> Summary | None:
         """Accuracy over seeds among the classes of the test split alone; ``None`` if any seed lacks it."""
-        values = [row.accuracy_own_classes for row in self.rows_by_seed(method, k, test).values()]
-        known = [value for value in values if value is not None]
-        return summarize(known) if known and len(known) == len(values) else None
+        rows = self.rows_by_seed(method, k, test).values()
+        known = [row.accuracy_own_classes for row in rows if row.accuracy_own_classes is not None]
+        return summarize(known) if known and len(known) == len(rows) else None
 
     def zero_shot(self, k: int, test: str) -> float | None:
         """The frozen backbone's accuracy on one test split. Every method's evaluation carries it."""
@@ -167,14 +167,11 @@ class Panel:
         for k in self.ks:
             tests = self.tests(k, averaged=True)
             for method in self.methods:
-                rows = {test: self.rows_by_seed(method, k, test) for test in tests}
+                scores = self.accuracies(method, k)
+                rows = {test: self.rows_by_seed(method, k, test) for test in scores}
                 gains = {test: {seed: row.gain for seed, row in own.items()} for test, own in rows.items()}
-                means[method, k] = DomainMean(
-                    accuracy=summarize_seeds(self.accuracies(method, k), tests),
-                    gain=summarize_seeds(gains, tests),
-                    available=sum(bool(rows[test]) for test in tests),
-                    expected=len(tests),
-                )
+                accuracy, gain = summarize_seeds(scores, tests), summarize_seeds(gains, tests)
+                means[method, k] = DomainMean(accuracy, gain, available=len(scores), expected=len(tests))
         return means
 
     @cached_property
@@ -190,12 +187,12 @@ class Panel:
         if method in self.fixed:
             return self.mean(method, k).accuracy
         tests = self.tests(k, averaged=True)
-        scores: dict[str, dict[int, float]] = {test: {} for test in tests}
+        scores: dict[str, dict[int, float]] = {}
         for test in tests:
-            for seed, row in self.rows_by_seed(method, k, test).items():
-                curve = self._curves.get(row.cell_id, ())
-                if len(curve) >= epoch:
-                    scores[test][seed] = curve[epoch - 1]
+            curves = {
+                seed: self._curves.get(row.cell_id, ()) for seed, row in self.rows_by_seed(method, k, test).items()
+            }
+            scores[test] = {seed: curve[epoch - 1] for seed, curve in curves.items() if len(curve) >= epoch}
         return summarize_seeds(scores, tests)
 
     def dataset_count(self, noun: str = "dataset") -> str:

@@ -71,7 +71,7 @@ class Study:
     @property
     def tracks(self) -> tuple[str, ...]:
         """The names of the tracks that have results, in the order of the panels."""
-        return _unique(panel.key.track for panel in self.panels)
+        return tuple(dict.fromkeys(panel.key.track for panel in self.panels))
 
     def answers_about(self, panel: Panel) -> tuple[Answer, ...]:
         """The answers about a panel's place; none if its rows take no part in verdicts."""
@@ -83,8 +83,7 @@ class Study:
         """The title of an answer: that of its panel, with ``all domains`` where it is about all of them."""
         place = _place(answer)
         title = _title(replace(place, domain=answer.domain or "all domains"), [panel.key for panel in self.panels])
-        parts = (title, answer.dataset, SELECTED if self.selects_on_test(answer) else "")
-        return " ".join(part for part in parts if part)
+        return " ".join(filter(None, (title, answer.dataset, SELECTED if self.selects_on_test(answer) else "")))
 
     def limits_of(self, answer: Answer) -> tuple[TextLimit, ...]:
         """The limits of the datasets that an answer is about."""
@@ -158,7 +157,7 @@ def study_of(
     rows = row_list(ordered, labels, published_of)
     ablations = ablations_of(cells.values(), labels)
     ended = {result.cell.id for result in ordered} | {failure.id for failure in failures}
-    methods = _unique(labels[id_] for id_ in cells)
+    methods = tuple(dict.fromkeys(labels[id_] for id_ in cells))
     curves = {
         result.cell.id: result.curves["accuracy"]
         for result in ordered
@@ -249,7 +248,3 @@ def _title(key: PanelKey, keys: Sequence[PanelKey]) -> str:
     if key.ablations:
         parts.append("ablations")
     return " · ".join(parts)
-
-
-def _unique(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(values))

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from orchestrator.report.analysis.study import Study
-from orchestrator.report.paper.footnotes import Footnotes
-from orchestrator.report.paper.layouts import DATASET_TABLES
-from orchestrator.report.paper.published import published_datasets
+from orchestrator.report.paper.published import Footnotes, published_datasets
 from orchestrator.report.tables.table import Entry, Table, difference, number
+
+_TABLES = (
+    ("general_detail", "general", "General datasets and their fine-tuned models"),
+    ("rs_detail", "remote_sensing", "Remote-sensing datasets and their fine-tuned models"),
+)
+"""Label, domain and title of each table."""
 
 
 def published_datasets_tables() -> Iterator[Table]:
     """The tables of datasets with the printed numbers alone."""
-    for label, domain, title in DATASET_TABLES:
+    for label, domain, title in _TABLES:
         yield _table(label, domain, title, {})
 
 
@@ -22,7 +26,7 @@ def measured_datasets_tables(study: Study) -> Iterator[Table]:
     if study.names_of is None:
         return
     measured = {study.names_of(s.backbone, s.dataset): s.fine_tuned_accuracy for s in study.sources}
-    for label, domain, title in DATASET_TABLES:
+    for label, domain, title in _TABLES:
         if any(row.domain == domain and (row.backbone, row.dataset) in measured for row in published_datasets()):
             yield _table(label, domain, title, measured)
 
@@ -39,10 +43,8 @@ def _table(label: str, domain: str, title: str, measured: Mapping[tuple[str | No
         entries = [Entry(first.printed_as, footnotes=footnotes.of("dataset", dataset)), number(first.classes, "d")]
         for backbone in backbones:
             accuracy, ours = printed[backbone, dataset].finetuned_accuracy, measured.get((backbone, dataset))
-            if measured:
-                entries += [number(ours), number(accuracy), difference(None if ours is None else ours - accuracy)]
-            else:
-                entries.append(number(accuracy))
+            lead = difference(None if ours is None else ours - accuracy)
+            entries += [number(ours), number(accuracy), lead] if measured else [number(accuracy)]
         rows.append(tuple(entries))
     note = "Number of classes and accuracy of the fine-tuned model in per cent, as printed"
     columns = [kind for _ in backbones for kind in ("measured", "published", "difference")] if measured else backbones

@@ -41,12 +41,6 @@ LAYOUTS = (
     ),
 )
 
-DATASET_TABLES = (
-    ("general_detail", "general", "General datasets and their fine-tuned models"),
-    ("rs_detail", "remote_sensing", "Remote-sensing datasets and their fine-tuned models"),
-)
-"""The tables of datasets: label, domain and title."""
-
 _DOMAINS = {"general": "General datasets", "remote_sensing": "Remote-sensing datasets", "imagenet": "ImageNet"}
 
 

@@ -6,17 +6,16 @@ measured accuracies, a method has up to three lines: measured, published and the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Literal
 
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.paper.dataset_tables import measured_datasets_tables, published_datasets_tables
-from orchestrator.report.paper.footnotes import Footnotes
 from orchestrator.report.paper.layouts import AXES, LAYOUTS, Layout, value_title
 from orchestrator.report.paper.measured import Measured, measured_protocols
-from orchestrator.report.paper.published import Axis, Position, rows_of_table
+from orchestrator.report.paper.published import Axis, Footnotes, Position, rows_of_table
 from orchestrator.report.tables.table import (
     Entry,
     Table,
@@ -74,6 +73,7 @@ class _TableBuilder:
         protocol: the measured accuracies; ``None`` for the published numbers alone.
         axes: the values on every axis, in the paper's order.
         columns: the values of each column on the layout's column axes.
+        blocks: the values on the axes that name a line, without the method: one block of lines each.
     """
 
     def __init__(self, layout: Layout, protocol: Measured | None, part: str | None = None) -> None:
@@ -90,10 +90,8 @@ class _TableBuilder:
         if len(self.axes["shots"]) > 1:
             self.axes["shots"] = [k for k in self.axes["shots"] if k]  # zero-shot has no k, and is printed at each
         self.printed = {row.position: row.accuracy for row in rows}
-        self.columns = [
-            dict(zip(layout.columns, values, strict=True))
-            for values in product(*(self.axes[axis] for axis in layout.columns))
-        ]
+        self.columns = self._combinations(layout.columns)
+        self.blocks = self._combinations([axis for axis in layout.rows if axis != "method"])
         self.row_axes = tuple(axis for axis in layout.rows if part is None or axis != layout.split)
         self.hide_std = len(self.columns) > _MANY_COLUMNS
         self.footnotes = Footnotes(layout.label)
@@ -101,13 +99,13 @@ class _TableBuilder:
     @property
     def any_measured(self) -> bool:
         """Whether any number of the table, or a part of a mean, is measured."""
-        return any(self._is_measured(label, block) for label, _ in self._methods() for block in self._blocks())
+        return any(self._is_measured(label, block) for label, _ in self._methods() for block in self.blocks)
 
     def table(self) -> Table:
         """The finished table."""
         rows: list[tuple[Entry, ...]] = []
         first_rows: list[int] = []
-        for block in self._blocks():
+        for block in self.blocks:
             first_rows.append(len(rows))
             rows += self._block_rows(block)
         titles = ["k" if axis == "shots" else axis for axis in self.row_axes] + (["accuracy"] if self.protocol else [])
@@ -149,9 +147,8 @@ class _TableBuilder:
             methods += [pair for pair in own if pair[1] == name] or [(name, name)]
         return list(dict.fromkeys([*methods, *own]))
 
-    def _blocks(self) -> list[dict[Axis, str | int]]:
-        """The values on the axes that name a line, without the method: one block of lines each."""
-        axes = [axis for axis in self.layout.rows if axis != "method"]
+    def _combinations(self, axes: Sequence[Axis]) -> list[dict[Axis, str | int]]:
+        """Every combination of the values on some axes."""
         return [dict(zip(axes, values, strict=True)) for values in product(*(self.axes[axis] for axis in axes))]
 
     def _position(self, values: Mapping[Axis, str | int], method: str) -> Position:
@@ -165,10 +162,6 @@ class _TableBuilder:
             return False
         positions = (self._position({**block, **column}, label) for column in self.columns)
         return any(self.protocol.rows(part) for position in positions for part in self.protocol.parts(position))
-
-    def _published(self, position: Position) -> float | None:
-        """The printed accuracy. Zero-shot has the same one at every k."""
-        return self.printed.get(position, self.printed.get(replace(position, shots=0)))
 
     def _block_rows(self, block: Mapping[Axis, str | int]) -> list[tuple[Entry, ...]]:
         """The lines of all methods in a block, with best and second best highlighted in each column."""
@@ -201,7 +194,8 @@ class _TableBuilder:
         """One number of one line."""
         position = self._position(values, label)
         published_position = replace(position, method=name)
-        published = self._published(published_position)
+        zero_shot = self.printed.get(replace(published_position, shots=0))  # the same number at every k
+        published = self.printed.get(published_position, zero_shot)
         if kind == "published":
             return replace(number(published), footnotes=self.footnotes.of_number(published_position))
         assert self.protocol is not None
