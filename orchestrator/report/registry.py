@@ -42,12 +42,10 @@ StudyTableSection = Literal[
     "datasets", "switches", "published", "paper", "sources", "costs", "short_classes", "missing", "files"
 ]
 
+# What one panel has, and the tables that belong to no panel, by section of the page.
 PanelTables = dict[PanelTableSection, list[Table]]
-"""The tables of one panel, by section of the page."""
 PanelFigures = dict[PanelFigureSection, list[FigureFile]]
-"""The figures of one panel, by section of the page."""
 StudyTables = dict[StudyTableSection, list[Table]]
-"""The tables that belong to no panel, by section of the page."""
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,9 @@ def accuracy_against_k(study: Study, panel: Panel) -> FigureFile | None:
         axes.set_ylabel("mean accuracy over datasets (%)")
         axes.set_xlim(panel.ks[0] / 1.15, panel.ks[-1] * (panel.ks[-1] / panel.ks[0]) ** 0.42)
         label_points(axes, labels, only_right=True)
-        caption = (
-            f"Mean over {panel.dataset_count()}. {panel.deviation_text('Bands')} {_missing_points(panel)}".rstrip()
-        )
+        caption = f"Mean over {panel.dataset_count()}. {panel.deviation_text('Bands')}"
+        if not all(panel.mean(method, k).accuracy for method in panel.methods for k in panel.ks):
+            caption += " A point is missing where no seed has every dataset."
         return panel_figure(figure, panel, "accuracy", "Accuracy against k", caption, table="main")
 
 
@@ -64,7 +64,8 @@ def accuracy_after_epochs(study: Study, panel: Panel, k: int) -> FigureFile | No
         axes.set_ylabel("mean accuracy over targets (%)")
         label_points(axes, labels, only_right=True)
         caption = f"Mean over {panel.dataset_count()}. {panel.deviation_text('Bands')}"
-        caption = caption + (f" Without epochs: {', '.join(without_epochs)}." if without_epochs else "")
+        if without_epochs:
+            caption += f" Without epochs: {', '.join(without_epochs)}."
         return panel_figure(figure, panel, "epochs", "Accuracy after each epoch", caption, k=k, table="epochs")
 
 
@@ -81,12 +82,6 @@ def _plot_method(
     )
     points = [(x, mean.mean) for x, mean in zip(xs, means, strict=True) if mean is not None]
     return [PointLabel(study.display_names[method], *point, style.colour) for point in points[-1:]]
-
-
-def _missing_points(panel: Panel) -> str:
-    """Why points are missing; empty if none is."""
-    complete = all(panel.mean(method, k).accuracy for method in panel.methods for k in panel.ks)
-    return "" if complete else "A point is missing where no seed has every dataset."
 
 
 def band_opacity(panel: Panel) -> float:

@@ -24,14 +24,11 @@ class PointLabel:
     colour: str
 
 
-def label_points(axes: Any, labels: Sequence[PointLabel], *, only_right: bool = False, size: float = 8.0) -> None:
+def label_points(axes: Any, labels: Sequence[PointLabel], *, only_right: bool = False) -> None:
     """Write every name beside its point, at the nearest place that is free; a thin line joins the two if it is far.
 
-    The limits of the axes must be final: this fixes the layout of the figure.
-
-    Args:
-        only_right: place names to the right of their points alone, as at the ends of lines.
-        size: of the letters, in points.
+    The limits of the axes must be final: this fixes the layout of the figure. ``only_right``: all names stand to the
+    right of their points, as at the ends of lines.
     """
     figure = axes.figure
     figure.draw_without_rendering()
@@ -40,7 +37,7 @@ def label_points(axes: Any, labels: Sequence[PointLabel], *, only_right: bool = 
     points = [axes.transData.transform((label.x, label.y)) for label in labels]
     texts = [
         axes.annotate(
-            label.text, (label.x, label.y), xytext=(0, 0), textcoords="offset points", va="center", fontsize=size,
+            label.text, (label.x, label.y), xytext=(0, 0), textcoords="offset points", va="center", fontsize=8,
             color=INK, annotation_clip=False, zorder=6,
         )
         for label in labels

@@ -32,12 +32,7 @@ ImageOf = Callable[[str, int], "NDArray[np.uint8]"]
 
 @dataclass(frozen=True)
 class PageLinks:
-    """Addresses of other pages, as they stand in ``href``.
-
-    Attributes:
-        reports: grid -> its report, of the grids that have the cell.
-        cells: cell id -> its page, of the cells that have one.
-    """
+    """Addresses of other pages: of the reports of grids that have the cell, and of other cells by their ids."""
 
     reports: Mapping[str, str] = field(default_factory=dict)
     cells: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,7 @@
-"""The HTML page of a report: one file, made from a study and its tables and figures."""
+"""The HTML page of a report: one file, made from a study and its tables and figures.
+
+Its first screen has the recommendation, and for each domain a matrix of methods and k beside the costs.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from orchestrator.analysis.display_names import title_of
-from orchestrator.report.analysis.panel import Panel
+from orchestrator.analysis.verdict import Answer
+from orchestrator.report.analysis.panel import Panel, PanelKey
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.notation import SELECTED_NOTE
 from orchestrator.report.page.conditions import conditions
-from orchestrator.report.page.first_screen import answer_groups
 from orchestrator.report.page.rendering import render
 from orchestrator.report.registry import PanelFigures, PanelTables, StudyTables
+from orchestrator.tracks import stored_track
 from orchestrator.util.units import pluralize
 
 
@@ -33,7 +37,9 @@ def render_page(
     failed = {failure.id for failure in study.failures}
     finished = {result.cell.id for result in study.results}
     planned = {cell.id for cell in study.planned}
-    groups = answer_groups(study, panel_figures)
+    groups = _answer_groups(study, panel_figures)
+    methods = len(set(study.method_names.values()))
+    variants = len(study.methods) - methods
     return render(
         "report.html.j2",
         title=study.title or study.grid_name,
@@ -42,7 +48,7 @@ def render_page(
         panel_figures=panel_figures,
         groups=groups,
         shown_above={answer["figure"].name for _, answers in groups for answer in answers if answer["figure"]},
-        methods_text=_methods_text(study),
+        methods_text=pluralize(methods, "method") + (f", {pluralize(variants, 'variant')}" if variants else ""),
         method_summaries={title_of(study.method_names[label]): summary for label, summary in study.summaries.items()},
         command=f"python -m orchestrator report {study.grid_name}",
         script_data={"inspected": sorted(inspected)},
@@ -59,11 +65,54 @@ def render_page(
     )
 
 
-def _methods_text(study: Study) -> str:
-    """How many methods there are, and how many variants beside them: ``11 methods, 8 variants``."""
-    methods = len(set(study.method_names.values()))
-    variants = len(study.methods) - methods
-    return pluralize(methods, "method") + (f", {pluralize(variants, 'variant')}" if variants else "")
+def _answer_groups(study: Study, figures: Mapping[Panel, PanelFigures]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """What the first screen shows: for each track, protocol and backbone a title and the answers.
+
+    All domains together come first, then each domain. Changed protocols have tables of their own.
+    """
+    panels = [panel for panel in study.main_panels if not panel.key.ablations]
+    places = list(dict.fromkeys(_place(panel.key) for panel in panels))
+    several = [len(set(values)) > 1 for values in zip(*places, strict=True)]
+    groups = []
+    for place in places:
+        own = [answer for answer in study.answers if _place(answer) == place and answer.verdicts]
+        own.sort(key=lambda answer: answer.domain != "")
+        titles = (stored_track(place[0]).title, *place[1:])
+        title = " · ".join(text for text, shown in zip(titles, several, strict=True) if shown)
+        if own:
+            groups.append((title, [_view(study, answer, panels, figures) for answer in own]))
+    return groups
+
+
+def _place(of: PanelKey | Answer) -> tuple[str, str, str]:
+    return of.track, of.protocol, of.backbone
+
+
+def _view(
+    study: Study, answer: Answer, panels: Sequence[Panel], figures: Mapping[Panel, PanelFigures]
+) -> dict[str, Any]:
+    """What the page shows of one answer."""
+    own = [p for p in panels if _place(p.key) == _place(answer) and answer.domain in ("", p.key.domain)]
+    panel = own[0] if answer.domain and own else None  # none for all domains together
+    costs = figures[panel]["costs"] if panel is not None and not answer.dataset else []
+    title = answer.dataset or answer.domain.replace("_", " ") or "all domains together"
+    scores = [{score.method: score for score in verdict.comparison.methods} for verdict in answer.verdicts]
+    return {
+        "title": _capitalised(title),
+        "sentence": f"{_capitalised(answer.recommendation(study.display_names))}.",
+        # the columns of the matrix, each with the score of every method that was measured at its k
+        "verdicts": list(zip(answer.verdicts, scores, strict=True)),
+        # its lines, in the order of the largest k: methods that may be the best first, then by mean
+        "methods": list(dict.fromkeys(method for own_scores in reversed(scores) for method in own_scores)),
+        "digits": min((panel.digits for panel in own), default=2),
+        "figure": costs[0] if costs else None,
+        "link": panel.key.slug if panel is not None else "",
+        "selects_on_test": any(panel.selects_on_test for panel in own),
+    }
+
+
+def _capitalised(sentence: str) -> str:
+    return f"{sentence[:1].upper()}{sentence[1:]}"
 
 
 def _source_means(study: Study) -> list[dict[Any, Any]]:

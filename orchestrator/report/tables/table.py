@@ -182,16 +182,12 @@ def highlighted(entries: Sequence[Entry]) -> list[Entry]:
 
     Nothing is highlighted if there are fewer than two different numbers.
     """
-    values = sorted({round(entry.value, entry.digits) for entry in entries if entry.value is not None}, reverse=True)
+    printed = [None if entry.value is None else round(entry.value, entry.digits) for entry in entries]
+    values = sorted({value for value in printed if value is not None}, reverse=True)
     if len(values) < 2:
         return list(entries)
-    highlights: dict[float, Highlight] = {values[0]: "best", values[1]: "second"}
-    return [
-        replace(entry, highlight=highlights.get(round(entry.value, entry.digits), ""))
-        if entry.value is not None
-        else entry
-        for entry in entries
-    ]
+    highlights: dict[float | None, Highlight] = {values[0]: "best", values[1]: "second"}
+    return [replace(e, highlight=highlights.get(value, "")) for e, value in zip(entries, printed, strict=True)]
 
 
 def highlighted_columns(rows: Sequence[Sequence[Entry]], text_columns: int = 1) -> list[list[Entry]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from orchestrator.analysis.recommendation import Verdict
 from orchestrator.analysis.verdict import Answer
@@ -17,16 +17,14 @@ from orchestrator.util.units import pluralize
 
 def verdict_tables(study: Study, panel: Panel) -> Iterator[Table]:
     """One table for each k of a panel; none for ablations and for a changed protocol, which have no verdict."""
-    return _tables(study, study.answers_about(panel))
+    about = study.answers_about(panel)
+    return (_verdict_table(study, answer, verdict) for answer in about for verdict in answer.verdicts)
 
 
 def verdict_tables_over_domains(study: Study) -> Iterator[Table]:
     """One table for each k over all domains together."""
-    return _tables(study, [answer for answer in study.answers if not answer.domain])
-
-
-def _tables(study: Study, answers: Iterable[Answer]) -> Iterator[Table]:
-    return (_verdict_table(study, answer, verdict) for answer in answers for verdict in answer.verdicts)
+    about = [answer for answer in study.answers if not answer.domain]
+    return (_verdict_table(study, answer, verdict) for answer in about for verdict in answer.verdicts)
 
 
 def _verdict_table(study: Study, answer: Answer, verdict: Verdict) -> Table:
