@@ -69,10 +69,10 @@ def figure_pool(study: Study, processes: int | None = None) -> Iterator[Callable
 
 def _by_panel(study: Study, drawn: _Drawn) -> dict[Panel, PanelFigures]:
     """The figures of every panel. Those that are not in ``drawn`` are drawn here."""
-    by_panel: list[dict[str, list[FigureFile]]] = [{} for _ in study.panels]
-    for (number, kind), figures in drawn.items():
-        by_panel[number][kind] = figures
-    return {panel: panel_figures(study, panel, own) for panel, own in zip(study.panels, by_panel, strict=True)}
+    return {
+        panel: panel_figures(study, panel, {kind: made for (of, kind), made in drawn.items() if of == number})
+        for number, panel in enumerate(study.panels)
+    }
 
 
 def _tasks(study: Study) -> list[tuple[int, PanelFigure]]:

@@ -27,11 +27,10 @@ from orchestrator.report.tables.accuracy import (
     published_table,
 )
 from orchestrator.report.tables.by_test_set import base_to_new_table, shift_table
+from orchestrator.report.tables.changes import effects_table, variants_tables
 from orchestrator.report.tables.costs import costs_tables, sources_table
 from orchestrator.report.tables.gaps import cells_without_result_table, missing_table, short_classes_table
-from orchestrator.report.tables.switch_effects import effects_table
 from orchestrator.report.tables.table import Table
-from orchestrator.report.tables.variants import variants_tables
 from orchestrator.report.tables.verdict import verdict_tables, verdict_tables_over_domains
 
 T = TypeVar("T", Table, FigureFile)

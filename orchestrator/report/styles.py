@@ -50,15 +50,12 @@ Styles = Mapping[str, Style]
 
 
 def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
-    """The style of every label.
+    """The style of every label, from the method's name of every label.
 
     A method's name decides its position in the palette, so a method has the same colour in every grid. If two methods
     have the same position, the second in alphabetical order moves to the next free one. Several labels of one method
     get shades of its colour, from light to dark in the order given. The colour itself goes to the label that is the
     method's name, or else to a label that all other labels begin with.
-
-    Args:
-        method_names: label -> name of the method.
     """
     labels: dict[str, list[str]] = {}
     for label, name in method_names.items():

@@ -13,7 +13,7 @@ from orchestrator.analysis.verdict import Answer
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.notation import SELECTED_NOTE, k_title
 from orchestrator.report.tables.accuracy import main_table
-from orchestrator.report.tables.switch_effects import effects_table
+from orchestrator.report.tables.changes import effects_table
 from orchestrator.report.tables.table import Table
 
 _HIGHLIGHTS = {"best": "bold", "second": "underline", "": ""}

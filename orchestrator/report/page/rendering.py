@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 from orchestrator.report.figures.drawing import inline_svg
 from orchestrator.report.notation import k_title, signed
+from orchestrator.report.tables.changes import setting_text
 from orchestrator.report.tables.formats import to_html
-from orchestrator.report.tables.variants import setting_text
 from orchestrator.util.identity import slug
 from orchestrator.util.units import pluralize
 

@@ -31,8 +31,7 @@ def render_page(
 ) -> str:
     """The whole page. It depends on its arguments alone: the same results give the same bytes.
 
-    Args:
-        inspected: ids of the cells that have a page of their own in ``../cells``.
+    ``inspected``: ids of the cells that have a page of their own in ``../cells``.
     """
     failed = {failure.id for failure in study.failures}
     finished = {result.cell.id for result in study.results}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from orchestrator.analysis.rows import Row
 from orchestrator.core.cell import Cell
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.tables.common import method_entry
@@ -17,10 +16,7 @@ _LISTED = 8
 
 def short_classes_table(study: Study) -> Table | None:
     """Datasets that have classes with fewer than k training images, by k and protocol; ``None`` if there are none."""
-    groups: dict[tuple[str, str, int, str], Row] = {}
-    for row in study.rows:
-        if row.short_classes:
-            groups[row.dataset, row.domain, row.k, row.protocol] = row
+    groups = {(row.dataset, row.domain, row.k, row.protocol): row for row in study.rows if row.short_classes}
     if not groups:
         return None
     rows = []
@@ -64,13 +60,9 @@ def cells_without_result_table(study: Study) -> Table | None:
     if not (study.missing or study.failures):
         return None
     finished = {result.cell.id for result in study.results}
-    failures = {failure.id: failure for failure in study.failures}
-    ids = dict.fromkeys([*(cell.id for cell in study.planned if cell.id not in finished), *failures])
-    rows = []
-    for id_ in ids:
-        failure = failures.get(id_)
-        texts = (id_, "failed", failure.error, failure.log) if failure else (id_, "missing", "", "")
-        rows.append(tuple(map(Entry, texts)))
+    missing = {cell.id: ("missing", "", "") for cell in study.planned if cell.id not in finished}
+    failed = {failure.id: ("failed", failure.error, failure.log) for failure in study.failures}
+    rows = [tuple(map(Entry, (id_, *texts))) for id_, texts in {**missing, **failed}.items()]
     note = "Failed cells with their error and log. A missing cell was not started, or did not finish."
     header = ("cell", "state", "error", "log")
     return Table("cells_without_result", "Cells without a result", note, header, tuple(rows), text_columns=4)

@@ -79,15 +79,11 @@ def _without_std(table: Table) -> Table:
 
 def _column_lengths(table: Table) -> list[int]:
     """The number of characters of the longest entry of each column."""
-    std_length = len(" ± 0.00") if table.hide_std else 0
     lengths = []
     for column, title in enumerate(table.header):
-        longest = 2 if table.upright_titles and column >= table.text_columns else len(title)
-        for row in table.rows:
-            entry = row[column]
-            length = len(entry.plain) + len(entry.footnotes) - (std_length if entry.std is not None else 0)
-            longest = max(longest, length)
-        lengths.append(longest)
+        entries = [replace(row[column], std=None) if table.hide_std else row[column] for row in table.rows]
+        of_title = 2 if table.upright_titles and column >= table.text_columns else len(title)
+        lengths.append(max([of_title, *(len(entry.plain) + len(entry.footnotes) for entry in entries)]))
     return lengths
 
 

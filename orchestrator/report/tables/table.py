@@ -136,9 +136,9 @@ class Table:
         return self.without_columns({i for i in range(start, stop) if len({row[i].text for row in self.rows}) <= 1})
 
 
-def number(value: float | None, form: str = ".2f", *, tooltip: str = "") -> Entry:
+def number(value: float | None, form: str = ".2f") -> Entry:
     """An entry of one number; a dash for ``None``."""
-    return Entry(DASH, tooltip=tooltip) if value is None else Entry(format(value, form), value=value, tooltip=tooltip)
+    return Entry(DASH) if value is None else Entry(format(value, form), value=value)
 
 
 def difference(value: float | None, digits: int = 2) -> Entry:

@@ -17,7 +17,7 @@ from orchestrator.report import study_of, terminal_summary
 from orchestrator.report.analysis.switch_effects import differing_switches, switch_effects
 from orchestrator.report.figures.by_dataset import dataset_dots
 from orchestrator.report.notation import DASH
-from orchestrator.report.tables.switch_effects import effects_table
+from orchestrator.report.tables.changes import effects_table
 from tests.helpers.small_results import DATASETS, cell, grid, label, result, study, under, write
 
 

@@ -13,10 +13,10 @@ from orchestrator.analysis.seed_means import summarize
 from orchestrator.report.analysis.study import study_of
 from orchestrator.report.notation import signed
 from orchestrator.report.tables.accuracy import dataset_table
+from orchestrator.report.tables.changes import variants_tables
 from orchestrator.report.tables.formats import to_csv, to_html, to_markdown
 from orchestrator.report.tables.latex import latex_escape, to_latex
 from orchestrator.report.tables.table import Entry, Table, highlighted, measured
-from orchestrator.report.tables.variants import variants_tables
 from orchestrator.report.tables.verdict import verdict_tables, verdict_tables_over_domains
 from tests.helpers.small_results import cell, grid, is_cell, result, study, write
 
