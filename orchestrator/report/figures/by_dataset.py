@@ -169,7 +169,8 @@ def accuracy_radar(study: Study, panel: Panel, k: int) -> FigureFile | None:
     if all(row.published is None for row in panel.rows) or not 3 <= len(tests) <= MOST_SPOKES:
         return None
     scores = {method: [panel.score(method, k, test) for test in tests] for method in panel.methods}
-    known = [score.mean for own in scores.values() for score in own if score]
+    means = {method: [score.mean if score else math.nan for score in own] for method, own in scores.items()}
+    known = [mean for own in means.values() for mean in own if not math.isnan(mean)]
     if not known:
         return None
     low, high = max(0.0, 10 * math.floor((min(known) - 2) / 10)), 10 * math.ceil(max(known) / 10)
@@ -178,11 +179,10 @@ def accuracy_radar(study: Study, panel: Panel, k: int) -> FigureFile | None:
         axes = figure.add_subplot(projection="polar")
         axes.set_theta_zero_location("N")
         axes.set_theta_direction(-1)
-        for method, own in scores.items():
-            means = [score.mean if score else float("nan") for score in own]
+        for method, own in means.items():
             style = study.styles[method]
             axes.plot(
-                [*angles, angles[0]], [*means, means[0]], color=style.colour, linestyle=style.line,
+                [*angles, angles[0]], [*own, own[0]], color=style.colour, linestyle=style.line,
                 marker=style.marker or None, markersize=3.5, linewidth=1.5, label=study.display_names[method],
                 zorder=2 if method in panel.fixed else 3,
             )  # fmt: skip

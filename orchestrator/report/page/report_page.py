@@ -5,10 +5,13 @@ Its first screen has the recommendation, and for each domain a matrix of methods
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from orchestrator.analysis.display_names import title_of
+from orchestrator.analysis.rows import SourceRow
 from orchestrator.analysis.verdict import Answer
 from orchestrator.report.analysis.panel import Panel, PanelKey
 from orchestrator.report.analysis.study import Study
@@ -114,18 +117,19 @@ def _capitalised(sentence: str) -> str:
     return f"{sentence[:1].upper()}{sentence[1:]}"
 
 
-def _source_means(study: Study) -> list[dict[Any, Any]]:
+def _source_means(study: Study) -> list[dict[str, Any]]:
     """For each backbone and domain, the source models' mean accuracy on their own tasks, fine-tuned and zero-shot."""
-    import pandas as pd
-
-    if not study.sources:
-        return []
-    sources = pd.DataFrame(study.sources)
-    sources["below"] = sources["fine_tuned_accuracy"] < sources["zero_shot_accuracy"]
-    means = sources.groupby(["backbone", "domain"], sort=False).agg(
-        count=("dataset", "size"),
-        zero_shot=("zero_shot_accuracy", "mean"),
-        fine_tuned=("fine_tuned_accuracy", "mean"),
-        below=("below", "sum"),
-    )
-    return means.reset_index().to_dict("records")
+    groups: dict[tuple[str, str], list[SourceRow]] = defaultdict(list)
+    for source in study.sources:
+        groups[source.backbone, source.domain].append(source)
+    return [
+        {
+            "backbone": backbone,
+            "domain": domain,
+            "count": len(own),
+            "zero_shot": fmean(source.zero_shot_accuracy for source in own),
+            "fine_tuned": fmean(source.fine_tuned_accuracy for source in own),
+            "below": sum(source.gain < 0 for source in own),
+        }
+        for (backbone, domain), own in groups.items()
+    ]

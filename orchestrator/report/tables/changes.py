@@ -34,15 +34,10 @@ def variants_tables(study: Study, panel: Panel) -> Iterator[Table]:
             "The settings that differ, then mean accuracy in per cent over datasets ± sample standard deviation over "
             f"seeds ({panel.seeds_text}) and the gain over zero-shot in points."
         )
-        yield panel_table(
-            panel,
-            f"ablation_{name}",
-            f"Variants of {title_of(name)}",
-            with_warnings(note, panel, study.display_names),
-            header=("variant", *(key.replace("_", " ") for key in differing), *map(k_title, panel.ks)),
-            rows=highlighted_columns(rows, 1 + len(differing)),
-            text_columns=1 + len(differing),
-        )
+        note = with_warnings(note, panel, study.display_names)
+        header = ("variant", *(key.replace("_", " ") for key in differing), *map(k_title, panel.ks))
+        kind, title, texts = f"ablation_{name}", f"Variants of {title_of(name)}", 1 + len(differing)
+        yield panel_table(panel, kind, title, note, header, highlighted_columns(rows, texts), text_columns=texts)
 
 
 def setting_text(value: Any) -> str:

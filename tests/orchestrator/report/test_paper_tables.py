@@ -22,8 +22,7 @@ from orchestrator.report.paper.paper_tables import paper_tables, published_table
 from orchestrator.report.paper.published import AVERAGE, published_footnotes, published_rows
 from orchestrator.report.registry import panel_tables, study_tables
 from orchestrator.report.tables.formats import to_csv, to_html, to_markdown
-from orchestrator.report.tables.latex import latex_escape, to_latex, to_latex_document
-from orchestrator.report.tables.latex_fit import fit_of
+from orchestrator.report.tables.latex import fit_of, latex_escape, to_latex, to_latex_document
 from orchestrator.report.tables.table import Entry, Table, number
 from orchestrator.report.write import write_published
 from tests.helpers.command import orchestrator
