@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from orchestrator.planning.cell_list import ListedCell
 
 
-def _filter(help_text: str) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(metavar="A,B", help=f"{help_text}; several with commas")
-    return option
+def _filter(help_text: str) -> Any:
+    return typer.Option(metavar="A,B", help=f"{help_text}; several with commas")
 
 
 Names = list[str] | None

@@ -24,6 +24,7 @@ from orchestrator.planning.text_limits import text_limits
 from orchestrator.progress.counter import ProgressCounter
 from orchestrator.progress.display import ProgressDisplay
 from orchestrator.progress.status_file import StatusFile
+from orchestrator.report import ReportFiles, terminal_summary
 from orchestrator.report.grid_report import grid_study, report_location, write_grid_report
 from orchestrator.store.lease import grid_lease
 from orchestrator.util.console import print_line, print_sentence
@@ -33,7 +34,6 @@ from orchestrator.util.units import pluralize
 
 if TYPE_CHECKING:
     from orchestrator.core.settings import RunSettings
-    from orchestrator.report import ReportFiles
     from orchestrator.report.analysis.study import Study
     from orchestrator.store import Store
 
@@ -135,8 +135,6 @@ def _print_end(
     study: Study, summary: RunSummary, report: ReportFiles, tracked: str, store: Store, console: Console
 ) -> None:
     """Print the accuracies, what this run did, and where the report and the runs are."""
-    from orchestrator.report import terminal_summary
-
     console.print()
     console.print(terminal_summary(study))
     console.print()
