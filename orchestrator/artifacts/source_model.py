@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -160,13 +161,11 @@ def source_address(backbone: str, source: SourceRef) -> str:
 
 def source_gain(store: Store, backbone: str, source: SourceRef) -> float | None:
     """What a stored source model gained on its own task, in points; ``None`` if it is not built or not measured."""
-    try:
+    with suppress(CorruptArtifact):
         built = store.artifact(source_address(backbone, source))
-    except CorruptArtifact:
-        return None
-    if built is None or "accuracy_fine_tuned" not in built.meta:
-        return None
-    return float(built.meta["accuracy_fine_tuned"] - built.meta["accuracy_zero_shot"])
+        if built is not None and "accuracy_fine_tuned" in built.meta:
+            return float(built.meta["accuracy_fine_tuned"] - built.meta["accuracy_zero_shot"])
+    return None
 
 
 def accuracy_inputs(backbone: BackboneRef, dataset: DatasetRef, image_size: int) -> tuple[Head, TestFeatures]:

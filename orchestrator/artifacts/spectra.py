@@ -67,9 +67,8 @@ class SourceDirections(ArtifactSpec):
 
     def size_bytes(self, catalog: Catalog) -> int:
         backbone = catalog.backbone(self.source.backbone.name)
-        width = backbone.width
-        block = (3 * width + width) + (width + width) + 2 * (4 * width + width)
-        rows_and_columns = backbone.layers * block + width + backbone.embed_dim
+        block = (3 + 1) + (1 + 1) + 2 * (4 + 1)  # in widths: attention's two matrices, and those of the MLP
+        rows_and_columns = (backbone.layers * block + 1) * backbone.width + backbone.embed_dim
         return FLOAT_BYTES * self.top_k * rows_and_columns
 
     def host_work(self, catalog: Catalog) -> HostWork:
@@ -135,14 +134,13 @@ class DomainTotal(ArtifactSpec):
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Add the task vectors tensor by tensor into ``total.safetensors``, without rounding."""
         backbone = self.sources[0].backbone
-        pretrained = loaded.backbone(backbone).tower.state_dict_open_clip()
-        totals = {
-            name: torch.zeros_like(tensor, dtype=torch.float64, device="cpu") for name, tensor in pretrained.items()
-        }
+        tower = loaded.backbone(backbone).tower.state_dict_open_clip()
+        pretrained = {name: tensor.cpu() for name, tensor in tower.items()}
+        totals = {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in pretrained.items()}
         for source in self.sources:
             with safe_open(str(loaded.get(source)), "pt") as file:
                 for name, total in totals.items():
-                    add_task_vector(total, file.get_tensor(name) - pretrained[name].cpu())
+                    add_task_vector(total, file.get_tensor(name) - pretrained[name])
         save_tensors(totals, builder.folder / TOTAL_FILE)
         builder.meta.update(backbone=backbone.digest, sources=self._refs)
 

@@ -27,7 +27,6 @@ from orchestrator.core.cell import Cell, DatasetRef
 from orchestrator.store.predictions import FULL_PROBABILITY, MAX_CLASSES, StoredPredictions
 from orchestrator.store.results import Evaluation
 from orchestrator.tracks import TRACKS
-from orchestrator.tracks.base_to_new import BASE_CLASSES, NEW_CLASSES
 from orchestrator.util.errors import UserError
 
 KEPT_PREDICTIONS = 64
@@ -65,15 +64,14 @@ def evaluate_cell(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts) -> tupl
     With base and new classes, the target's test split comes first, among all classes. The images of the base classes
     follow, predicted among the base classes, and those of the new classes, predicted among the new ones.
     """
-    if TRACKS[cell.track].base_classes is None:
-        return tuple(evaluate(cell, dataset, adapted, loaded) for dataset in cell.evaluate_on)
-    classes = len(loaded.get(target_head(cell, loaded)))
-    base = adapted_classes(cell, classes)
-    return (
-        evaluate(cell, cell.dataset, adapted, loaded),
-        evaluate(cell, cell.dataset, adapted, loaded, range(base), BASE_CLASSES),
-        evaluate(cell, cell.dataset, adapted, loaded, range(base, classes), NEW_CLASSES),
-    )
+    track = TRACKS[cell.track]
+    scored = [evaluate(cell, dataset, adapted, loaded) for dataset in cell.evaluate_on]
+    if track.base_classes is not None:
+        classes = len(loaded.get(target_head(cell, loaded)))
+        base = track.base_classes(classes)
+        for group, name in zip((range(base), range(base, classes)), track.class_groups, strict=True):
+            scored.append(evaluate(cell, cell.dataset, adapted, loaded, group, name))
+    return tuple(scored)
 
 
 def name_new_classes(cell: Cell, adapted: Adapted, loaded: LoadedArtifacts) -> Adapted:

@@ -24,7 +24,6 @@ from orchestrator.store.predictions import predictions_content, predictions_file
 from orchestrator.store.results import Evaluation, Result, Timings
 from orchestrator.tracking.runs import accuracies
 from orchestrator.tracks import TRACKS
-from orchestrator.tracks.base_to_new import BASE_CLASSES, NEW_CLASSES, harmonic_mean
 
 KEPT_BYTES = 2**20
 """Adapters up to this size are stored. A larger one is made again by running its cell once more."""
@@ -72,7 +71,7 @@ def measure(cell: Cell, loaded: LoadedArtifacts) -> Measurement:
         details={
             **adapted.details,
             **_short_classes(cell, task),
-            **_group_details(evaluations),
+            **_group_mean(cell, evaluations),
             **({RESERVED_MEMORY: reserved} if reserved else {}),
         },
         predictions=predictions_file(predictions),
@@ -109,12 +108,13 @@ class CurveRecorder:
         self.scoring_seconds += time.perf_counter() - started
 
 
-def _group_details(evaluations: tuple[Evaluation, ...]) -> dict[str, float]:
-    """``harmonic_mean`` of the accuracies on base and on new classes, per cent; nothing without such groups."""
-    accuracy = {found.dataset: found.accuracy for found in evaluations}
-    if NEW_CLASSES not in accuracy:
+def _group_mean(cell: Cell, evaluations: tuple[Evaluation, ...]) -> dict[str, float]:
+    """The mean of the class groups' accuracies, per cent, by its name (``harmonic_mean``); none without such groups."""
+    track, accuracy = TRACKS[cell.track], {found.dataset: found.accuracy for found in evaluations}
+    if track.group_mean is None:
         return {}
-    return {"harmonic_mean": harmonic_mean(accuracy[BASE_CLASSES], accuracy[NEW_CLASSES])}
+    groups = [accuracy[name] for name in track.class_groups]
+    return {track.group_mean.name.replace(" ", "_"): track.group_mean.of(*groups)}
 
 
 def _short_classes(cell: Cell, task: Task) -> dict[str, int]:
