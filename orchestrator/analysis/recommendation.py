@@ -70,14 +70,13 @@ def recommend(verdicts: Sequence[Verdict], display_names: Mapping[str, str] | No
     """One sentence: the recommended methods over all k of one track, protocol, domain and backbone."""
     shown = display_names or {}
     ordered = sorted(verdicts, key=lambda verdict: verdict.k)
+    ks = [verdict.k for verdict in ordered]
     groups: dict[tuple[str, str], list[int]] = {}
     for verdict in ordered:
         if (method := verdict.recommended) is not None:
-            groups.setdefault(_clause(verdict, method, shown), []).append(verdict.k)
-    ks = [verdict.k for verdict in ordered]
-    clauses = []
-    for (before, after), own in groups.items():
-        clauses.append(" ".join(part for part in (before, _at(own, ks)) if part) + after)
+            clause = shown.get(method, method), _reason(verdict, method, shown)
+            groups.setdefault(clause, []).append(verdict.k)
+    clauses = (f"use {name}{_at(own, ks)}{reason}" for (name, reason), own in groups.items())
     return "; ".join(clauses) or "nothing to recommend: no method was measured"
 
 
@@ -90,18 +89,20 @@ def _close(verdict: Verdict) -> list[str]:
     ]
 
 
-def _clause(verdict: Verdict, method: str, shown: Mapping[str, str]) -> tuple[str, str]:
-    """The part of the sentence about one k: the words before and after "at k = 4"."""
-    comparison, name = verdict.comparison, shown.get(method, method)
+def _reason(verdict: Verdict, method: str, shown: Mapping[str, str]) -> str:
+    """Why the method is recommended at one k: the end of a clause."""
+    comparison = verdict.comparison
     if comparison.outcome == "single":
-        return f"use {name}", ": no other method was measured"
+        return ": no other method was measured"
     rivals = [other for other in _close(verdict) if other != method]
     others = rivals or [other for other in comparison.best_set if other != method]
     if not others:
-        return f"use {name}", ""
+        return ""
+    names, more = [shown.get(other, other) for other in others], len(others) - LISTED
+    listed = _listed([*names[:LISTED], f"{more} more"] if more > 0 else names)
     verb = "may be" if comparison.outcome != "level" else "is" if len(others) == 1 else "are"
-    equal = f"{_listed(_shortened([shown.get(other, other) for other in others]))} {verb} as good"
-    return f"use {name}", f": it {_advantage(verdict, method, rivals)}, and {equal}" if rivals else f", but {equal}"
+    advantage = f": it {_advantage(verdict, method, rivals)}, and" if rivals else ", but"
+    return f"{advantage} {listed} {verb} as good"
 
 
 def _advantage(verdict: Verdict, method: str, rivals: Sequence[str]) -> str:
@@ -119,25 +120,19 @@ def _advantage(verdict: Verdict, method: str, rivals: Sequence[str]) -> str:
     return "costs no more"
 
 
-def _at(own: Sequence[int], ks: Sequence[int]) -> str:
+def _at(own: list[int], ks: list[int]) -> str:
     """The k of one clause in words, given all k: ``at every k``, ``up to k = 4``, ``at k = 1, 2 and 8``."""
-    if list(ks) == [0]:
+    if ks == [0]:
         return ""
     if len(own) == 1:
-        return f"at k = {own[0]}"
+        return f" at k = {own[0]}"
     if len(own) == len(ks):
-        return "at every k"
-    if list(own) == list(ks[: len(own)]):
-        return f"up to k = {own[-1]}"
-    if list(own) == list(ks[-len(own) :]):
-        return f"from k = {own[0]} on"
-    return f"at k = {_listed([str(k) for k in own])}"
-
-
-def _shortened(names: Sequence[str]) -> list[str]:
-    """The names, or the first ``LISTED`` of them and ``n more``."""
-    more = len(names) - LISTED
-    return [*names[:LISTED], f"{more} more"] if more > 0 else list(names)
+        return " at every k"
+    if own == ks[: len(own)]:
+        return f" up to k = {own[-1]}"
+    if own == ks[-len(own) :]:
+        return f" from k = {own[0]} on"
+    return f" at k = {_listed([str(k) for k in own])}"
 
 
 def _listed(names: Sequence[str]) -> str:
