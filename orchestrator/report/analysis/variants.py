@@ -51,6 +51,8 @@ def variants_of(study: Study, panel: Panel) -> dict[str, list[Variant]]:
 
     The first variant of a method is the one whose label is the method's name, if there is one.
     """
+    if len({study.method_names[label] for label in panel.methods}) == len(panel.methods):
+        return {}
     by_label: dict[str, list[Cell]] = {}
     for row in panel.rows:
         by_label.setdefault(row.method, []).append(study.cells[row.cell_id])
