@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -192,8 +191,10 @@ def _notes(found: Verified, raw: RawDataset) -> list[str]:
         notes.append(f"test images with the same pixels as a training image: {len(found.duplicates)}, as {shown}")
     if found.rotated:
         notes.append(f"images with an EXIF rotation: {found.rotated}; they are rotated upright")
-    smallest, word = min(zip(raw.class_sizes("train"), raw.class_names, strict=True), key=itemgetter(0))
+    train = raw.class_sizes("train")
+    smallest = min(train)
     if smallest < max(USUAL_SHOTS):
+        word = raw.class_names[train.index(smallest)]
         possible = ", ".join(str(k) for k in USUAL_SHOTS if k <= smallest)
         notes.append(
             f"the smallest class, {word!r}, has {pluralize(smallest, 'training image')}: k can be {possible}; "

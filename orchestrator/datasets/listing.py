@@ -28,8 +28,8 @@ def table_of(entries: Iterable[DatasetEntry], data_root: Path | None) -> Rendera
     """A table of the entries, with the columns ``HEADINGS``."""
     rows = [_row(entry, data_root, state_of(entry, data_root)) for entry in entries]
     table = plain_table(*HEADINGS, right=("classes", "images", "size"), no_wrap=True)
-    for column, *cells in zip(table.columns[:-1], HEADINGS, *rows, strict=False):  # only the licence may be cut
-        column.min_width = max(map(len, cells))
+    for index, column in enumerate(table.columns[:-1]):  # only the licence may be cut
+        column.min_width = max(len(row[index]) for row in [HEADINGS, *rows])
     for row in rows:
         table.add_row(*row)
     return table
