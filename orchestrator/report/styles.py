@@ -45,10 +45,6 @@ class Style:
     line: str
 
 
-Styles = Mapping[str, Style]
-"""The style of every label."""
-
-
 def styles_of(method_names: Mapping[str, str]) -> dict[str, Style]:
     """The style of every label, from the method's name of every label.
 

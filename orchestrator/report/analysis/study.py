@@ -26,7 +26,7 @@ from orchestrator.core.settings import SMALLEST_DIFFERENCE
 from orchestrator.core.text_limit import TextLimit
 from orchestrator.report.analysis.panel import Panel, PanelKey
 from orchestrator.report.notation import SELECTED
-from orchestrator.report.styles import Styles, styles_of
+from orchestrator.report.styles import Style, styles_of
 from orchestrator.store.results import Failure, Result
 from orchestrator.tracks import TRACKS, stored_track
 
@@ -117,7 +117,7 @@ class Study:
         )
 
     @cached_property
-    def styles(self) -> Styles:
+    def styles(self) -> Mapping[str, Style]:
         """The colour, marker and line of every method label."""
         return styles_of(self.method_names)
 

@@ -5,11 +5,14 @@ Figures need no display, and the same input gives the same bytes.
 
 from __future__ import annotations
 
+import atexit
 import io
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +20,18 @@ from markupsafe import escape
 
 from orchestrator.analysis.seed_means import Summary
 from orchestrator.report.analysis.panel import Panel
-from orchestrator.report.figures.fonts import FAMILY, families
 from orchestrator.report.notation import SELECTED, SELECTED_NOTE, at_k
 
 INK, FAINT = "#1c2128", "#d4d9df"
 """Colours of text and of grid lines. A page that embeds a figure replaces them by its own, see :func:`inline_svg`."""
 
 WARNING = "#9a5b00"
+
+_WHOLE, _FAMILY = "DejaVu Sans", "Figure Sans"
+
+# Latin, Greek, and the signs in tables and captions. All other characters are drawn from the whole font.
+_CHARACTERS = (*range(0x20, 0x250), *range(0x370, 0x400), *range(0x2010, 0x2030), *range(0x2190, 0x2200),
+               *range(0x2200, 0x2270))  # fmt: skip
 
 _SETTINGS = Path(__file__).with_name("report.mplstyle")
 
@@ -47,6 +55,37 @@ class FigureFile:
     table: str = ""
 
 
+@lru_cache(maxsize=1)
+def _families() -> tuple[str, str]:
+    """The font families to draw with: a small subset of matplotlib's DejaVu Sans, then the whole font.
+
+    A PDF embeds the characters that it shows. Extracting them from the whole font takes longer than drawing the figure,
+    because its tables of ligatures and scripts have to be followed. From the subset, it takes milliseconds. The subset
+    is made once for each process.
+    """
+    import matplotlib
+    from fontTools import subset
+    from matplotlib.font_manager import fontManager
+
+    whole = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
+    options = subset.Options(glyph_names=True, layout_features=[], name_IDs=["*"])
+    options.drop_tables += ["GDEF", "GPOS", "GSUB", "FFTM", "MATH", "kern"]
+    font = subset.load_font(str(whole), options)
+    subsetter = subset.Subsetter(options)
+    subsetter.populate(unicodes=_CHARACTERS)
+    subsetter.subset(font)
+    for record in font["name"].names:
+        if record.nameID in (1, 4, 6, 16):
+            record.string = _FAMILY.replace(" ", "") if record.nameID == 6 else _FAMILY
+    folder = tempfile.TemporaryDirectory(prefix="figure-font-")
+    atexit.register(folder.cleanup)
+    path = Path(folder.name, "FigureSans.ttf")
+    font.save(path)
+    font.close()
+    fontManager.addfont(path)
+    return _FAMILY, _WHOLE
+
+
 @contextmanager
 def canvas(width: float, height: float, *, arranged: bool = True) -> Iterator[Any]:
     """A new figure of ``width`` x ``height`` inches. It is made without pyplot, which keeps global state.
@@ -57,7 +96,7 @@ def canvas(width: float, height: float, *, arranged: bool = True) -> Iterator[An
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({"font.family": list(families())}, fname=_SETTINGS):
+    with matplotlib.rc_context({"font.family": list(_families())}, fname=_SETTINGS):
         figure = Figure(figsize=(width, height), layout="constrained" if arranged else None)
         FigureCanvasAgg(figure)
         yield figure
@@ -82,7 +121,7 @@ def finished(
     )
     undated = {"CreationDate": None, "ModDate": None, "Creator": None, "Producer": None}
     recording.save(pdf, format="pdf", transparent=True, metadata=undated)
-    text = svg.getvalue().replace(f"'{FAMILY}', ", "")
+    text = svg.getvalue().replace(f"'{_FAMILY}', ", "")
     return FigureFile(name, title, caption, text, png.getvalue(), pdf.getvalue(), wide, table)
 
 

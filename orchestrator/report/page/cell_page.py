@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 MOST_MISTAKES = 24
 MOST_RIGHT_ALONE = 12
 
-ImageOf = Callable[[str, int], "NDArray[np.uint8]"]
-"""``(dataset, row) -> image``: an image of the test split as the tower sees it, (3, S, S)."""
-
 
 @dataclass(frozen=True)
 class PageLinks:
@@ -38,8 +35,10 @@ class PageLinks:
     cells: Mapping[str, str] = field(default_factory=dict)
 
 
-def render_cell_page(found: CellInspection, image_of: ImageOf, links: PageLinks | None = None) -> str:
-    """The whole page, which needs no network and no other file."""
+def render_cell_page(
+    found: CellInspection, image_of: Callable[[str, int], NDArray[np.uint8]], links: PageLinks | None = None
+) -> str:
+    """The whole page. ``image_of(dataset, row)`` is an image of a test split as the tower sees it, (3, S, S)."""
     cell = found.result.cell
     methods = {found.labels[result.cell.id]: result.cell.method.name for result in (found.result, *found.rivals)}
     names = display_names(methods)

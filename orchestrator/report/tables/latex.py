@@ -33,10 +33,9 @@ _ESCAPED = {
 } | {chr(0x3B1 + i): rf"$\{name}$" for i, name in enumerate(_GREEK) if name}  # fmt: skip
 
 _TEXT_WIDTH, _TEXT_HEIGHT = 345.0, 550.0
-_SMALLEST_TYPE = r"\tiny"
 _SMALLEST_SCALE = 0.5
 """How far a table is shrunk before it is laid on its side: 9 pt type becomes 4.5 pt."""
-_TYPE_SIZES = {r"\small": 9.0, r"\footnotesize": 8.2, r"\scriptsize": 7.5, _SMALLEST_TYPE: 6.4}
+_TYPE_SIZES = {r"\small": 9.0, r"\footnotesize": 8.2, r"\scriptsize": 7.5, r"\tiny": 6.4}
 """Points. LaTeX draws letters of small type wider, so these are the sizes at which a larger type is as wide."""
 _EM = 0.52
 """The average width of a digit or letter, as a fraction of the type size."""
@@ -145,6 +144,7 @@ class Fit:
 
     Attributes:
         environment: ``table``, ``table*``, ``sidewaystable*``, ``longtable``, or ``landscape`` for one on its side.
+            The last two run over several pages, which LaTeX cannot do in two columns of text.
         table: the table, perhaps with upright titles or without deviations.
         size: size of type.
         shrunk: whether the table is scaled to the width of the text.
@@ -154,11 +154,6 @@ class Fit:
     table: Table
     size: str = r"\small"
     shrunk: bool = False
-
-    @property
-    def long(self) -> bool:
-        """Whether the table may run over several pages. LaTeX cannot set such a table in two columns of text."""
-        return self.environment in ("longtable", "landscape")
 
 
 def fit_of(table: Table) -> Fit:
@@ -184,7 +179,7 @@ def fit_of(table: Table) -> Fit:
     narrowest, lengths = candidates[-1]
     if lines * _LINE * _TEXT_HEIGHT / _width(lengths, 9.0) <= _TEXT_WIDTH:
         return Fit("sidewaystable*", narrowest, shrunk=True)
-    return Fit("landscape", narrowest, _SMALLEST_TYPE)
+    return Fit("landscape", narrowest, r"\tiny")
 
 
 def _without_std(table: Table) -> Table:
