@@ -65,16 +65,14 @@ def effects_table(study: Study) -> Table | None:
             pairs = tuple(pair for effect in effects for pair in effect.pairs)
             effects = [replace(effects[0], method="every method", pairs=pairs)]
         rows += [_effect_row(study, effect) for effect in effects]
-    return Table(
-        name="effects",
-        title="Effects of single switches",
-        note="Accuracy with the switch minus accuracy without it, in points: mean ± sample standard deviation over "
+    note = (
+        "Accuracy with the switch minus accuracy without it, in points: mean ± sample standard deviation over "
         "the n test splits (of every backbone, dataset, k and seed) that both have measured with the same method. "
-        "Seeds of one dataset are not independent of each other. No effect: every count of every class is the same.",
-        header=("switch", "base", "track", "method", "effect", "points", "n"),
-        rows=tuple(rows),
-        text_columns=5,
-    ).without_constant_columns(2, 3)
+        "Seeds of one dataset are not independent of each other. No effect: every count of every class is the same."
+    )
+    header = ("switch", "base", "track", "method", "effect", "points", "n")
+    table = Table("effects", "Effects of single switches", note, header, tuple(rows), text_columns=5)
+    return table.without_constant_columns(2, 3)
 
 
 def _effect_row(study: Study, effect: SwitchEffect) -> tuple[Entry, ...]:

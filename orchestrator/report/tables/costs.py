@@ -46,15 +46,14 @@ def _costs_table(study: Study, track: str) -> Table:
         )
         lines.append(with_dagger(line, any(row.selects_on_test for row in own)))
     fit_titles = [f"fit s, k = {k}" for k in ks] or ["fit s"]
-    return Table(
-        name=f"costs_{slug(track)}",
-        title=f"Costs per cell, {stored_track(track).title}",
-        note="Trained numbers (smallest and largest over datasets), median seconds to adapt and to score, largest peak "
-        "memory in MiB. Seconds are wall-clock on the machines that ran the cells and include waiting for others.",
-        header=("method", "backbone", "protocol", "trained", *fit_titles, "score s", "peak MiB", "cells"),
-        rows=tuple(lines),
-        text_columns=3,
-    ).without_constant_columns(2, 3)
+    note = (
+        "Trained numbers (smallest and largest over datasets), median seconds to adapt and to score, largest peak "
+        "memory in MiB. Seconds are wall-clock on the machines that ran the cells and include waiting for others."
+    )
+    title = f"Costs per cell, {stored_track(track).title}"
+    header = ("method", "backbone", "protocol", "trained", *fit_titles, "score s", "peak MiB", "cells")
+    table = Table(f"costs_{slug(track)}", title, note, header, tuple(lines), text_columns=3)
+    return table.without_constant_columns(2, 3)
 
 
 def sources_table(study: Study) -> Table | None:

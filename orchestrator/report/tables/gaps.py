@@ -45,9 +45,9 @@ def missing_table(study: Study) -> Table | None:
         if unfinished:
             failures = sum(cell.id in failed for cell in unfinished)
             counts = (k, len(cells), len(cells) - len(unfinished), failures, len(unfinished) - failures)
-            which = Entry(listed([_short_name(cell) for cell in unfinished], _LISTED))
-            names = (method_entry(study, texts[0]), *map(Entry, texts[1:]), which)
-            rows.append((*names, *(number(count, "d") for count in counts)))
+            names = [f"{c.dataset.name} seed {c.seed}" if c.shots or c.seed else c.dataset.name for c in unfinished]
+            place = (method_entry(study, texts[0]), *map(Entry, texts[1:]))
+            rows.append((*place, Entry(listed(names, _LISTED)), *(number(count, "d") for count in counts)))
     note = "Only what is not complete is listed; every cell that lacks a result is in tables/cells_without_result.csv."
     titles = ("method", "track", "protocol", "domain", "backbone", "which")
     header = (*titles, "k", "planned", "finished", "failed", "missing")
@@ -66,8 +66,3 @@ def cells_without_result_table(study: Study) -> Table | None:
     note = "Failed cells with their error and log. A missing cell was not started, or did not finish."
     header = ("cell", "state", "error", "log")
     return Table("cells_without_result", "Cells without a result", note, header, tuple(rows), text_columns=4)
-
-
-def _short_name(cell: Cell) -> str:
-    """A cell within its method and k: its dataset and seed."""
-    return f"{cell.dataset.name} seed {cell.seed}" if cell.shots or cell.seed else cell.dataset.name
