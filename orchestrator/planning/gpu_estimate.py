@@ -39,6 +39,8 @@ PAPER_METHODS = frozenset({
 
 HOUR = 3600.0
 
+_MANY_CORES = 128
+"""More cores than a server has for each of its GPUs."""
 _BATCH_SIZE = 32
 """Images of a training step of a method whose settings do not say it."""
 
@@ -161,5 +163,8 @@ def _host_line(host: HostWork) -> str:
 
 def _binding_line(work: Workload, seconds: dict[Precision, float]) -> str:
     """Whether the GPU or the CPU cores beside it are the limit, for each precision."""
-    needed = (f"{cores_needed(work, value)} ({precision})" for precision, value in seconds.items())
-    return f"the GPU is the limit, not the CPU, with at least {', '.join(needed)} free cores for each GPU"
+    needed = {precision: cores_needed(work, value) for precision, value in seconds.items()}
+    if min(needed.values()) > _MANY_CORES:
+        return "the CPU is the limit: the towers are too small to keep this GPU busy"
+    listed = ", ".join(f"{cores} ({precision})" for precision, cores in needed.items())
+    return f"the GPU is the limit, not the CPU, with at least {listed} free cores for each GPU"
