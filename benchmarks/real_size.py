@@ -32,7 +32,7 @@ FOLDERS, CLASSES, TRAINING, TESTED = 3, 5, 8, 8
 SIZE = (500, 375)
 GOAL_SECONDS, GOAL_BYTES = 600.0, 3 * 2**30
 SAMPLED_EVERY = 0.5
-"""Seconds between two looks at the processes. A process reports its own peak, so only its last half second is missed."""
+"""Seconds between two looks at the processes. A process reports its own peak, so little is missed."""
 GRID = """\
 title: Real size
 description: The paper's few-shot methods at one shot, on three folders of images.
@@ -57,12 +57,12 @@ class Measured:
     bytes: int
 
 
-def write_images(folder: Path) -> None:
+def write_images(folder: Path, seed: int) -> None:
     """``folder/train/CLASS/NN.jpg`` and ``folder/test/CLASS/NN.jpg``: a colour a class under smooth noise."""
     import numpy as np
     from PIL import Image
 
-    draw = np.random.default_rng(len(folder.name))
+    draw = np.random.default_rng(seed)
     for part, count in (("train", TRAINING), ("test", TESTED)):
         for label in range(CLASSES):
             place = folder / part / f"class {label}"
@@ -101,8 +101,8 @@ def counted_gflops(folder: Path) -> float:
     """10^9 operations in the towers of all artifacts and cells, as the plan counts them."""
     from orchestrator.catalog import load_catalog
     from orchestrator.grid import load_grid
-    from orchestrator.planning.plan import make_plan
     from orchestrator.planning.gpu_estimate import workload
+    from orchestrator.planning.plan import make_plan
     from orchestrator.store import Store
 
     catalog = load_catalog([folder / "catalog.yaml"])
@@ -117,7 +117,8 @@ def orchestrator(checkout: Path, folder: Path, *words: str) -> None:
 
 def run_grid(checkout: Path, folder: Path, store: Path) -> Measured:
     """Run the grid with one version of the project, and watch the memory of its processes."""
-    words = ("grid", str(folder / "grid.yaml"), "--catalog", str(folder / "catalog.yaml"), "--store", str(store))
+    here = ("--catalog", str(folder / "catalog.yaml"), "--data-root", str(folder), "--store", str(store))
+    words = ("grid", str(folder / "grid.yaml"), *here)
     begun, peaks = time.perf_counter(), dict[str, int]()
     with subprocess.Popen(_command(words), cwd=folder, env=_environment(checkout)) as process:
         try:
@@ -143,8 +144,8 @@ def main() -> int:
         file = ("--file", str(folder / "weights.pt"))
         orchestrator(ROOT, folder, "backbones", "add", "ViT-B-32", "--name", "random-vit", "--gelu", *file, *add)
         for number in range(FOLDERS):
-            write_images(folder / f"own{'-more' * number}")
-            orchestrator(ROOT, folder, "data", "add", str(folder / f"own{'-more' * number}"), *add)
+            write_images(folder / f"photographs-{number}", number)
+            orchestrator(ROOT, folder, "data", "add", str(folder / f"photographs-{number}"), *add)
         (folder / "grid.yaml").write_text(GRID)
         rate, counted = matrix_gflops(), counted_gflops(folder)
         limit = counted / rate

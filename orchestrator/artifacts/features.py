@@ -115,7 +115,7 @@ class SupportFeatures(ArtifactSpec):
         return views_on_device(self._encoded_images(catalog))
 
     def _encoded_images(self, catalog: Catalog) -> int:
-        return catalog.dataset(self.support.dataset.name).classes * self.support.shots * (self.views + 1)
+        return self.support.image_count(catalog) * (self.views + 1)
 
     def build(self, loaded: LoadedArtifacts, builder: Builder) -> None:
         """Encode every view: ``features_VND`` (V + 1, N, D), and ``indices_N``, the images' positions in the split."""

@@ -58,12 +58,12 @@ class SupportImages(ArtifactSpec):
         return self.dataset.name, "support", f"s{self.seed}"
 
     def size_bytes(self, catalog: Catalog) -> int:
-        return 3 * self._count(catalog) * typical_pixels(catalog.dataset(self.dataset.name), self.short_side)
+        return 3 * self.image_count(catalog) * typical_pixels(catalog.dataset(self.dataset.name), self.short_side)
 
     def host_work(self, catalog: Catalog) -> HostWork:
-        return decoding(self._count(catalog), typical_pixels(catalog.dataset(self.dataset.name)))
+        return decoding(self.image_count(catalog), typical_pixels(catalog.dataset(self.dataset.name)))
 
-    def _count(self, catalog: Catalog) -> int:
+    def image_count(self, catalog: Catalog) -> int:
         """How many images at most: a class can have fewer than it is to give."""
         entry = catalog.dataset(self.dataset.name)
         available = entry.sizes.train if self.split == "train" else entry.sizes.test
