@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.artifacts.features import SupportFeatures
 from orchestrator.artifacts.loaded import LoadedArtifacts
 from orchestrator.artifacts.required import cell_artifacts, support_images
 from orchestrator.artifacts.spec import build
@@ -86,3 +87,12 @@ def test_capped_images_take_the_bytes_of_the_plan_and_give_nearly_the_same_views
     assert taken[0] == 12 * 3 * CAP * round(CAP * PHOTOGRAPH[0] / PHOTOGRAPH[1])
     assert taken[1] == 12 * 3 * PHOTOGRAPH[0] * PHOTOGRAPH[1]
     assert 0 < float((views[0] - views[1]).abs().mean()) < 8  # of 255
+
+
+def test_features_of_classes_with_few_images_are_estimated_from_these(
+    catalog: Catalog, folder: Path, tmp_path: Path
+) -> None:
+    cell = next(cell for cell in cells(catalog, folder, tmp_path) if cell.method.name == "tip_adapter")
+    (spec,) = (each for each in cell_artifacts(cell, catalog).specs if isinstance(each, SupportFeatures))
+    encoded = 4 * len(CLASSES) * (spec.views + 1)
+    assert spec.gflops(catalog) == pytest.approx(encoded * catalog.backbone("tiny-clip").gflops_per_image)
