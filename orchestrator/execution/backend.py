@@ -106,6 +106,7 @@ def ray_backend(settings: RunSettings, address: str | None, packing: Packing, ce
                 resources=capacity.request,
                 capacity=capacity.size,
                 on_gpu_oom=packing.outgrew,
+                work=packing.work,
                 max_attempts=CELL_ATTEMPTS,
                 cell_limit=cell_limit,
                 on_event=listener,

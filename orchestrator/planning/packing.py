@@ -18,7 +18,7 @@ from orchestrator.core.cell import Cell
 from orchestrator.core.events import Resources
 from orchestrator.core.gpu_memory import CONTEXT_MIB
 from orchestrator.core.settings import RunSettings
-from orchestrator.planning.cost import CostModel, same_but_seed
+from orchestrator.planning.cost import CostModel, cell_gflops, same_but_seed
 from orchestrator.util.units import human_bytes
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
@@ -75,6 +75,10 @@ class Packing:
         """Learn that a cell ran out of memory in its share; cells that differ only in the seed get more from now on."""
         key = same_but_seed(cell)
         self._too_small[key] = max(share, self._too_small.get(key, 0.0))
+
+    def work(self, cell: Cell) -> float:
+        """10^9 operations of a cell in both towers."""
+        return cell_gflops(cell, self._catalog)
 
     def demand(self, cell: Cell) -> Demand:
         """The share of a GPU that a cell asks for, from the memory of similar measured cells."""

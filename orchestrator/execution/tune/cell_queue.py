@@ -6,6 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 
 from orchestrator.core.events import Resources
@@ -37,6 +38,8 @@ class CellQueue:
     - Otherwise free capacity goes to the request that has the least of the cluster, compared with its part of the
       waiting work. So each kind of request keeps its slots from the first cell to about the last. The cluster is never
       drained of one kind to be filled with another.
+    - The longest of the last cells is given out as soon as it would outlast the others, spread over the slots in use.
+      So no worker ends with a long cell while the others wait.
     - A cell's request is computed when the cell is given out, from what has been measured by then.
     - Capacity is counted over the whole cluster. So a cell may be given out that waits a moment until smaller cells
       leave one GPU.
@@ -46,12 +49,17 @@ class CellQueue:
         request_of: what a cell requests now.
         capacity: CPUs and GPUs of the cluster, or of what it can grow to. Asked again every :data:`REFRESH_SECONDS`,
             so that nodes that join are used.
+        work_of: operations of a cell, by which the last ones are compared.
     """
 
     def __init__(
-        self, count: int, request_of: Callable[[int], Resources], capacity: Callable[[], tuple[float, float]]
+        self,
+        count: int,
+        request_of: Callable[[int], Resources],
+        capacity: Callable[[], tuple[float, float]],
+        work_of: Callable[[int], float] = lambda number: 0.0,
     ) -> None:
-        self._request_of, self._capacity = request_of, capacity
+        self._request_of, self._capacity, self._work_of = request_of, capacity, cache(work_of)
         self._rest = iter(range(count))
         self._window = dict.fromkeys(islice(self._rest, WINDOW))
         self._retry_first: deque[Assignment] = deque()
@@ -132,14 +140,18 @@ class CellQueue:
         return _remove_first(self._retry_last, self._fits)
 
     def _take_with(self, request: Resources) -> Assignment | None:
-        """Remove the first waiting cell with exactly this request."""
+        """Remove the first waiting cell with exactly this request or, of the last cells, perhaps the longest."""
         if (assignment := _remove_first(self._retry_first, request.__eq__)) is not None:
             return assignment
-        for number in self._window:
-            if self._request_of(number) == request:
-                del self._window[number]
-                return Assignment(number, request)
-        return _remove_first(self._retry_last, request.__eq__)
+        waiting = (number for number in self._window if self._request_of(number) == request)
+        if (number := next(waiting, None)) is None:
+            return _remove_first(self._retry_last, request.__eq__)
+        if len(self._window) < WINDOW:  # no others come after these
+            longest = max((number, *waiting), key=self._work_of)
+            if self._work_of(longest) * (len(self._running) + 1) >= sum(map(self._work_of, self._window)):
+                number = longest
+        del self._window[number]
+        return Assignment(number, request)
 
     def _share(self, request: Resources) -> float:
         """The share of the cluster that a request takes, of CPUs or GPUs, whichever is larger."""

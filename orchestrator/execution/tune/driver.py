@@ -47,6 +47,7 @@ def run_cells(
     on_event: Callable[[CellEvent], None],
     capacity: Callable[[], tuple[float, float]] = cluster_size,
     on_gpu_oom: Callable[[Cell, float], None] = lambda cell, share: None,
+    work: Callable[[Cell], float] = lambda cell: 0.0,
     cell_limit: float = 0.0,
     runner: str,
 ) -> None:
@@ -61,10 +62,11 @@ def run_cells(
         on_event: called in the thread that called ``run_cells``, one event at a time.
         capacity: CPUs and GPUs of the cluster, or of what it can grow to; by default what it has now.
         on_gpu_oom: called with a cell that ran out of GPU memory, and the share of a GPU it had.
+        work: operations of a cell, by which the longest of the last cells is found.
         cell_limit: seconds after which the worker of a cell is ended and the cell counts as failed; 0 for none.
         runner: the function that runs one cell, as ``module:function``.
 
-    ``resources``, ``capacity`` and ``on_gpu_oom`` are called in Tune's thread.
+    ``resources``, ``capacity``, ``work`` and ``on_gpu_oom`` are called in Tune's thread.
 
     On ``KeyboardInterrupt``, the workers are stopped and it is raised on; finished cells are in the store. Raises
     :class:`~orchestrator.execution.health.ClusterLost` when the cluster is lost;
@@ -73,7 +75,9 @@ def run_cells(
     """
     if not cells:
         return
-    waiting = CellQueue(len(cells), lambda number: resources(cells[number]), capacity)
+    waiting = CellQueue(
+        len(cells), lambda number: resources(cells[number]), capacity, lambda number: work(cells[number])
+    )
     callback = TuneCallback(cells, waiting, max_attempts, on_gpu_oom, settings.store_url)
     stop = threading.Event()
     with _quiet(), ScratchFolder("tune") as folder:

@@ -84,3 +84,13 @@ def test_a_cells_request_is_computed_when_the_cell_is_given_out() -> None:
     assert take(cells, "late") == [None]  # the running cell holds the whole GPU
     cells.release("a")
     assert take(cells, "c", "d", "e", "f", "g") == [1, 2, 3, 4, None]
+
+
+def test_the_longest_of_the_last_cells_starts_before_it_would_outlast_the_others() -> None:
+    work = [1.0, 1.0, 5.0, 1.0, 1.0, 6.0]
+    cells = CellQueue(len(work), lambda number: gpu(0.5), lambda: (64, 1), work.__getitem__)
+    order = take(cells, "a", "b")
+    for ended, begun in (("a", "c"), ("b", "d"), ("c", "e"), ("d", "f")):
+        cells.release(ended)
+        order += take(cells, begun)
+    assert order == [0, 1, 2, 5, 3, 4]
