@@ -1,23 +1,24 @@
-"""Draws the figures of many panels in several processes. Most of the time that a large report takes is drawing."""
+"""Draws the figures of many panels in several processes. Most of the time that a large report takes is drawing.
+
+The processes share a folder of files and no lock or pipe: a process that is killed, for example for its memory, would
+leave a lock held or half a message in a pipe, and the others would wait for ever.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import pickle
+import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
 from orchestrator.report.analysis.panel import Panel
 from orchestrator.report.analysis.study import Study
 from orchestrator.report.figures.drawing import FigureFile
 from orchestrator.report.registry import PanelFigure, PanelFigures, figure_kinds, figures_of_kind, panel_figures
 from orchestrator.util.machine import usable_processors
-
-if TYPE_CHECKING:
-    from multiprocessing.sharedctypes import Synchronized
 
 _MOST_PROCESSES = 4
 _FIGURES_PER_PROCESS = 24
@@ -47,24 +48,34 @@ def figure_pool(study: Study, processes: int | None = None) -> Iterator[Callable
         study, results=(), rows=(), planned=(), missing=(), failures=(), sources=(), labels={}, names_of=None
     )
     small.display_names  # noqa: B018  # cached here, because computing it imports all methods, and with them torch
-    pickled, spawn = pickle.dumps(small), multiprocessing.get_context("spawn")
-    # In shared memory: a process reads a pipe after its imports only, and starting it would wait for them.
-    shared, begun = spawn.RawArray("c", len(pickled)), spawn.Value("i", 0)
-    shared.raw = pickled
-    with ProcessPoolExecutor(processes - 1, spawn, _set_work, (shared, begun)) as executor:
-        elsewhere = [executor.submit(_draw_in_pool) for _ in range(processes - 1)]
+    tasks, spawn = _tasks(study), multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory(prefix="bolt-figures-") as name:
+        folder = Path(name)
+        (folder / "study").write_bytes(pickle.dumps(small))
+        others = [spawn.Process(target=_draw_into, args=(folder,), daemon=True) for _ in range(processes - 1)]
 
         def figures() -> dict[Panel, PanelFigures]:
-            drawn = _draw_next(study, begun)
-            for future in elsewhere:
-                if future.exception() is None:  # a process may be killed, for example for its memory
-                    drawn.update(future.result())
+            drawn: _Drawn = {}
+            for index, (number, kind) in enumerate(tasks):
+                if _begin(folder, index):
+                    drawn[number, kind.name] = figures_of_kind(study, study.panels[number], kind)
+            for process in others:
+                process.join()
+            for index, (number, kind) in enumerate(tasks):
+                if (path := folder / f"{index}.drawn").exists():
+                    drawn[number, kind.name] = pickle.loads(path.read_bytes())
             return _by_panel(study, drawn)
 
         try:
+            for process in others:
+                process.start()
             yield figures
         finally:
-            begun.value = len(_tasks(study))  # so that no process begins another figure
+            for index in range(len(tasks)):  # so that no process begins another figure
+                _begin(folder, index)
+            for process in others:
+                if process.pid is not None:  # it was started
+                    process.join()
 
 
 def _by_panel(study: Study, drawn: _Drawn) -> dict[Panel, PanelFigures]:
@@ -85,27 +96,21 @@ def _tasks(study: Study) -> list[tuple[int, PanelFigure]]:
     ]
 
 
-def _draw_next(study: Study, begun: Synchronized[int]) -> _Drawn:
-    """Draw the figures that no process has begun, one kind of one panel at a time. All processes count in ``begun``."""
-    drawn: _Drawn = {}
-    tasks = _tasks(study)
-    while True:
-        with begun.get_lock():
-            index = begun.value
-            begun.value += 1
-        if index >= len(tasks):
-            return drawn
-        number, kind = tasks[index]
-        drawn[number, kind.name] = figures_of_kind(study, study.panels[number], kind)
+def _begin(folder: Path, index: int) -> bool:
+    """Whether this process is the first that begins a task."""
+    try:
+        (folder / f"{index}.begun").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
-_work: list[Any] = []
-"""In a process of the pool, the arguments of :func:`_draw_next`."""
-
-
-def _set_work(pickled: Any, begun: Synchronized[int]) -> None:
-    _work[:] = pickle.loads(pickled.raw), begun
-
-
-def _draw_in_pool() -> _Drawn:
-    return _draw_next(*_work)
+def _draw_into(folder: Path) -> None:
+    """In another process: draw the tasks that no process has begun. What fails is drawn by the main process."""
+    study: Study = pickle.loads((folder / "study").read_bytes())
+    for index, (number, kind) in enumerate(_tasks(study)):
+        with suppress(Exception):
+            if _begin(folder, index):
+                part = folder / f"{index}.part"
+                part.write_bytes(pickle.dumps(figures_of_kind(study, study.panels[number], kind)))
+                part.replace(folder / f"{index}.drawn")

@@ -6,7 +6,9 @@ import multiprocessing
 import re
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,6 +34,7 @@ from orchestrator.report.figures.variants import accuracy_against_settings, effe
 from orchestrator.report.registry import PanelFigures
 from tests.helpers.small_results import grid, study
 from tests.helpers.synthetic_results import everything
+from tests.helpers.waiting import wait_for
 
 METHODS = (
     *("linear_probe", "logistic_probe", "tip_adapter", "tip_adapter_f", "lp_plus_plus", "lora", "dora", "atlas"),
@@ -165,6 +168,19 @@ def test_a_dead_process_of_the_pool_loses_no_figure(two_panels: Study, drawn_her
         for process in multiprocessing.active_children():
             process.kill()
         assert draw_figures() == drawn_here
+
+
+@pytest.mark.slow
+def test_a_process_killed_while_it_draws_loses_no_figure(
+    two_panels: Study, drawn_here: dict[Panel, PanelFigures], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with figure_pool(two_panels, processes=2) as draw_figures:
+        wait_for(lambda: any(tmp_path.glob("bolt-figures-*/*.begun")))
+        for process in multiprocessing.active_children():
+            process.kill()
+        assert draw_figures() == drawn_here
+    assert not list(tmp_path.glob("bolt-figures-*"))
 
 
 @pytest.mark.slow
