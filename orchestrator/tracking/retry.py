@@ -33,8 +33,8 @@ def retry_sync(
     ``attempt`` runs in a thread, so that Ctrl-C ends the waiting even while the store does not answer.
 
     Args:
-        total: seconds without progress before the sync is given up. An attempt that wrote some runs before it failed
-            starts the pauses and this time anew: its runs are not written twice.
+        total: seconds without progress before the sync is given up. An attempt that came further than all before it
+            starts the pauses and this time anew: what it wrote is not written twice.
         pauses: seconds of the first pause and of the longest; pauses double.
         silence: seconds without progress after which a running attempt counts as failed.
 
@@ -69,6 +69,7 @@ class _Progress:
     def __init__(self, console: Console, status: Status) -> None:
         self._console, self._status = console, status
         self._next_line = time.monotonic() + _LINE_EVERY_SECONDS
+        self._furthest = (False, 0)
         self.start_attempt()
 
     def start_attempt(self) -> None:
@@ -77,7 +78,10 @@ class _Progress:
         self._first_update: tuple[float, int] | None = None
 
     def update(self, done: int, total: int) -> None:
-        self.advanced, self.updated = True, time.monotonic()
+        self.updated = time.monotonic()
+        reached = (total > 0, done)  # the runs of the experiment are listed before the first is compared
+        if reached > self._furthest:
+            self._furthest, self.advanced = reached, True
         if total and self._first_update is None:
             self._first_update = (self.updated, done)
         self._done, self._total = done, total

@@ -89,6 +89,22 @@ def test_sync_gives_up_a_store_that_stays_away_but_not_one_that_gets_on() -> Non
     assert retry_sync(slow, Console(quiet=True), **{**QUICK, "total": 2.0}) == SyncReport(60, 0, 0)
 
 
+def test_sync_gives_up_a_store_that_lists_its_runs_but_takes_none() -> None:
+    tries: list[int] = []
+
+    def locked(tell: Callable[[int, int], None]) -> SyncReport:
+        tries.append(1)
+        assert len(tries) < 20, "tried for ever"
+        tell(0, 0)
+        for kept in range(4):
+            tell(kept, 5)
+        raise sqlite3.OperationalError("database is locked")
+
+    with pytest.raises(sqlite3.OperationalError):
+        retry_sync(locked, Console(quiet=True), **{**QUICK, "total": 0.3})
+    assert len(tries) > 1
+
+
 def test_sync_does_not_wait_for_what_will_not_pass() -> None:
     tries: list[int] = []
 
