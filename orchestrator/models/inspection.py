@@ -271,14 +271,16 @@ def source_overlap(sources: Sources, matrices: Sequence[str], top_k: int) -> Ove
     """Mean squared cosine of the principal angles between two sources' leading directions, over matrices.
 
     ``(|Ui^T Uj|_F^2 + |Vi^T Vj|_F^2) / 2k``: 1 for equal spans of U and of V, on average k / m for random spans in m
-    dimensions.
+    dimensions. A task vector of lower rank has fewer directions; then k is the smaller number of the two sources.
     """
     total_SS, random = np.zeros((len(sources.names),) * 2), 0.0
     for matrix in matrices:
         found = sources.directions(matrix, top_k)
         for spans in ([directions.u.double() for directions in found], [directions.v.double() for directions in found]):
             m, k = spans[0].shape
-            total_SS += np.array([[float((a.mT @ b).square().sum()) for b in spans] for a in spans]) / k
+            sums_SS = np.array([[float((a.mT @ b).square().sum()) for b in spans] for a in spans])
+            k_S = [max(span.shape[1], 1) for span in spans]  # a matrix that was not fine-tuned has no direction
+            total_SS += sums_SS / np.minimum.outer(k_S, k_S)
             random += k / m
     count = 2 * len(matrices)
     return Overlap(sources.names, total_SS / count, random / count, top_k)

@@ -110,6 +110,13 @@ def test_overlap_is_one_for_equal_spans_and_zero_for_orthogonal_ones() -> None:
     assert found.random == pytest.approx(2 / 6)  # 2 directions in 6 dimensions
 
 
+def test_overlap_with_a_source_of_fewer_directions_is_a_share_of_these() -> None:
+    eye = torch.eye(6)
+    sources = Spans({"a": eye[:, :2], "one": eye[:, :1], "not fine-tuned": eye[:, :0]})
+    expected = [[1, 1, 0], [1, 1, 0], [0, 0, 0]]
+    np.testing.assert_allclose(source_overlap(sources, ["w"], 2).values, np.array(expected), atol=1e-6)
+
+
 @pytest.mark.parametrize(("side", "form"), [(32, "png"), (224, "jpeg")])
 def test_images_are_embedded_in_the_page(side: int, form: str) -> None:
     assert data_uri(np.zeros((3, side, side), dtype=np.uint8)).startswith(f"data:image/{form};base64,")
