@@ -55,8 +55,7 @@ class Adaptation:
         """The 95 % interval of the accuracy on the test images, per cent; ``None`` without any."""
         if self.evaluation is None:
             return None
-        low, high = wilson_interval(self.evaluation.correct / self.evaluation.total, self.evaluation.total)
-        return 100 * low, 100 * high
+        return wilson_interval(self.evaluation.correct / self.evaluation.total, self.evaluation.total)
 
 
 def summary_lines(done: Adaptation) -> list[str]:

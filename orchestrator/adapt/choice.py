@@ -51,7 +51,7 @@ def choose(correct_MN: NDArray[np.bool_]) -> Choice:
     expected = max(0.0, totals_M[best] / images - optimism)
     low, high = wilson_interval(expected, images)
     level = [m for m in range(len(correct_MN)) if m != best and _mcnemar(correct_MN[best], correct_MN[m]) >= LEVEL]
-    return Choice(best, 100 * expected, 100 * low, 100 * high, 100 * optimism, tuple(level))
+    return Choice(best, 100 * expected, low, high, 100 * optimism, tuple(level))
 
 
 def _optimism(correct_MN: NDArray[np.bool_]) -> float:

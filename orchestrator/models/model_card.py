@@ -30,8 +30,7 @@ def write_card(result: Result, catalog: Catalog, folder: Path, form: Form) -> No
 
 def accuracy_interval(scored: Evaluation) -> tuple[float, float]:
     """Wilson's 95 % interval of an accuracy in per cent: what other test images of the same kind would give."""
-    low, high = wilson_interval(scored.correct / scored.total, scored.total)
-    return 100.0 * low, 100.0 * high
+    return wilson_interval(scored.correct / scored.total, scored.total)
 
 
 def _lines(result: Result, catalog: Catalog, folder: Path, form: Form) -> Iterator[str]:
