@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -107,6 +108,7 @@ def _begin(folder: Path, index: int) -> bool:
 
 def _draw_into(folder: Path) -> None:
     """In another process: draw the tasks that no process has begun. What fails is drawn by the main process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the main process too, which leaves no task to begin
     study: Study = pickle.loads((folder / "study").read_bytes())
     for index, (number, kind) in enumerate(_tasks(study)):
         with suppress(Exception):

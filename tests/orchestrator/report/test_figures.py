@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -181,6 +183,26 @@ def test_a_process_killed_while_it_draws_loses_no_figure(
             process.kill()
         assert draw_figures() == drawn_here
     assert not list(tmp_path.glob("bolt-figures-*"))
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_pool_without_a_traceback_of_its_processes(
+    two_panels: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def interrupt() -> None:
+        with figure_pool(two_panels, processes=2):
+            wait_for(lambda: any(tmp_path.glob("bolt-figures-*/*.begun")))
+            for process in multiprocessing.active_children():
+                assert process.pid is not None
+                os.kill(process.pid, signal.SIGINT)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+    assert not multiprocessing.active_children()
+    assert "Traceback" not in capfd.readouterr().err
 
 
 @pytest.mark.slow
