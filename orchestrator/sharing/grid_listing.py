@@ -25,6 +25,7 @@ from orchestrator.catalog.location import grids_folder
 from orchestrator.catalog.references import weights_path
 from orchestrator.store.files import Files
 from orchestrator.store.node_cache import cache_folder
+from orchestrator.util.errors import UserError
 
 if TYPE_CHECKING:
     from orchestrator.catalog import Catalog, DatasetEntry
@@ -63,7 +64,7 @@ def list_grid(
 
     Raises ``UserError`` for a grid or a catalog that is wrong.
     """
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, UserError):  # expanding says what is wrong
         record = json.loads(Files(cache_folder()).read(_key(grid, catalog_files, data_root, overrides)))
         made_from = record["made_from"]
         datasets = made_from["datasets"]

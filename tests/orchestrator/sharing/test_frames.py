@@ -238,6 +238,20 @@ def test_a_kept_listing_is_dropped_when_a_folder_has_another_image(
     assert list_grid(*own, store=store) == second
 
 
+def test_a_dataset_that_the_grid_has_dropped_does_not_stop_its_listing(
+    own: tuple[str, list[str], Path], tmp_path: Path
+) -> None:
+    grid, text = Path(own[0]), OWN_GRID.replace("[bolt]", "[zero_shot]")
+    grid.write_text(text)
+    store = Store(tmp_path / "runs")
+    assert len(list_grid(*own, store=store).labels) == 2
+    (own[2] / "cars.excluded.txt").write_bytes(b"\xff")
+    with pytest.raises(UserError, match="images to leave out"):
+        list_grid(*own, store=store)
+    grid.write_text(text.replace("domains: [own]", "datasets: [pets]"))
+    assert len(list_grid(*own, store=store).labels) == 1
+
+
 def test_a_grid_that_leaves_out_source_models_is_listed_from_the_store(
     own: tuple[str, list[str], Path], tmp_path: Path
 ) -> None:
