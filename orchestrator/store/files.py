@@ -243,16 +243,24 @@ def _open_filesystem(url: str) -> tuple[Any, str]:
     try:
         filesystem, root = fsspec.core.url_to_fs(url, **options)
         if "file" in filesystem.protocol:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-                os.stat(root)  # raises an error for a name that no file system allows
+            _check_name(root)
     except (ValueError, ImportError, OSError) as error:
-        reason = error.strerror if isinstance(error, OSError) else one_line(error)
+        reason = (isinstance(error, OSError) and error.strerror) or one_line(error)
         raise UserError(
             f"cannot use {short_repr(url)} as a store: {reason}",
             hint="give a folder, or a URL whose driver is installed (s3:// needs s3fs: pip install "
             "'bolt-orchestrator[cluster]')",
         ) from None
     return filesystem, str(root).rstrip("/")
+
+
+def _check_name(root: str) -> None:
+    """Raise an error for a name that no file system allows. A disk that is away is an error of the first read."""
+    try:
+        os.stat(root)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            raise
 
 
 def _scan(folder: str) -> Iterator[tuple[str, FileVersion]]:

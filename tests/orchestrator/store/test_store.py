@@ -17,6 +17,7 @@ import pytest
 
 from orchestrator.store import STALE_ATTEMPT_SECONDS, CorruptArtifact, Store
 from orchestrator.store.artifact import discard
+from orchestrator.store.errors import StoreUnavailable
 from orchestrator.store.files import Files
 from orchestrator.store.results import Failure
 from orchestrator.util.errors import UserError
@@ -264,6 +265,23 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_no_temporary_one(tmp_path:
 def test_an_unknown_kind_of_store_is_a_users_error() -> None:
     with pytest.raises(UserError, match="cannot use"):
         Store("nosuchscheme://bucket")
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "\0"])
+def test_a_folder_name_that_no_file_system_allows_is_a_users_error(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="cannot use"):
+        Store(tmp_path / name)
+
+
+def test_a_disk_that_is_away_is_an_error_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(path: object, **more: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr("os.stat", away)
+    monkeypatch.setattr("os.scandir", away)
+    store = Store(tmp_path)
+    with pytest.raises(StoreUnavailable, match="Stale file handle"):
+        store.result_ids()
 
 
 def test_results_and_failures_round_trip(tmp_path: Path) -> None:
