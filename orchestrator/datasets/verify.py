@@ -141,9 +141,11 @@ def exclude_broken(found: Verified, data_root: Path) -> Path:
     lost = Counter((broken.part, broken.label) for broken in found.broken)
     for (part, label), count in lost.items():
         if count == found.raw.class_sizes(part)[label]:
+            kind = "training" if part == "train" else "test"
             raise UserError(
-                f"no image of class {found.raw.class_names[label]!r} in {part} can be read; the class would be empty",
+                f"no {kind} image of class {found.raw.class_names[label]!r} can be read; the class would be empty",
                 where=f"dataset {found.entry.name}",
+                hint="repair an image of the class, or remove the class",
             )
     path = excluded_file(found.entry.name, data_root)
     listed = excluded_images(found.entry, data_root)

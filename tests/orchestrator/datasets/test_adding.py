@@ -228,7 +228,7 @@ def test_a_class_without_readable_images_is_refused(tmp_path: Path) -> None:
     write_photographs(tmp_path / "Table ware", 3)
     for path in (tmp_path / "Table ware" / "red_mug").iterdir():
         break_file(path)
-    refused(tmp_path, "no image of class 'red mug' in train can be read", exclude_broken=True)
+    refused(tmp_path, "no training image of class 'red mug' can be read", exclude_broken=True)
 
 
 # -- verify -----------------------------------------------------------------------------------------------------------
