@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
 from orchestrator.cli.options import (
     MOST_THREADS,
@@ -21,6 +22,29 @@ from orchestrator.cli.options import (
 )
 from orchestrator.util.console import print_line
 from orchestrator.util.errors import UserError
+
+
+class AdaptCommand(TyperCommand):
+    """The command ``adapt``. For an unknown option such as ``--epochs``, it says which methods have such a setting."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # Typer has no public class for an unknown option
+            option = str(getattr(error, "option_name", ""))
+            setting = option.removeprefix("--").replace("-", "_")
+            if option and (methods := _methods_with(setting)):
+                hint = f'{setting} is a setting of {", ".join(methods)}, as in --methods "{methods[-1]}({setting}=...)"'
+                raise UserError("adapt has no such option", where=option, hint=hint) from None
+            raise
+
+
+def _methods_with(setting: str) -> list[str]:
+    """The default candidates that have a setting."""
+    from bolt.methods import METHODS
+    from orchestrator.adapt.trials import WITH_SOURCES
+
+    return [name for name in WITH_SOURCES if setting in {field.name for field in fields(METHODS[name].settings_class)}]
 
 
 @with_settings

@@ -59,7 +59,7 @@ def main(
         set_defaults(context)
 
 
-app.command("adapt")(adapt.adapt)
+app.command("adapt", cls=adapt.AdaptCommand)(adapt.adapt)
 app.command("grid")(grid.grid)
 app.command("plan")(grid.plan)
 app.command("status")(status.status)

@@ -57,6 +57,7 @@ WRONG = {
     ),
     "a plan of a grid that does not exist": (["plan", "nothing"], "unknown grid"),
     "a report of a grid that does not exist": (["report", "nothing"], "unknown grid"),
+    "a setting of a method as an option of adapt": (["adapt", "x", "--learning-rate", "1"], "lora(learning_rate="),
     "a missing catalog file": (["plan", "demo", "--catalog", "/nowhere.yaml"], "/nowhere.yaml"),
 }
 
