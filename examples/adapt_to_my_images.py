@@ -99,6 +99,8 @@ def main(arguments: list[str] | None = None) -> float:
     parser.add_argument("--weights", default=str(TINY / "tiny-clip.safetensors"))
     parser.add_argument("--out", type=Path, help="a new folder for the model")
     given = parser.parse_args(arguments)
+    if given.out is not None and given.out.exists():  # a model is saved to a new folder: said before the training
+        parser.error(f"argument --out: {given.out} is there already")
     torch.set_num_threads(1)  # small tensors are slower on several
     with tempfile.TemporaryDirectory() as temporary:
         backbone = bolt.load_backbone(given.architecture, given.weights)
