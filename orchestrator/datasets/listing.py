@@ -128,7 +128,7 @@ def added_lines(
         "next:",
         f"  {command(['plan', 'own', *options])}",
         f"  {command(['grid', 'own', *options])}",
-        "with a CLIP that has seen photographs, whose weights are fetched once: add --set 'backbones=[vit-b-32]'",
+        "for a CLIP that was trained on photographs, add --set 'backbones=[vit-b-32]'; its weights are fetched once",
     ]
 
 
