@@ -51,12 +51,12 @@ class LoadedArtifacts:
     """
 
     def __init__(self, settings: RunSettings) -> None:
-        import torch  # here: `sources list` imports this module for the addresses of artifacts only
+        import torch
 
         self.settings = settings
         self.store = Store(settings.store_url)
         self.data_root = settings.data_folder
-        self.device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = settings.device or best_device()
         self.catalog: Catalog = load_catalog(settings.catalog_files)
         torch.set_num_threads(settings.threads)
         self._checked: set[DatasetRef] = set()
@@ -126,7 +126,26 @@ class LoadedArtifacts:
         return entry
 
 
-@lru_cache(maxsize=1)
 def loaded_artifacts(settings: RunSettings) -> LoadedArtifacts:
-    """The cache of this process. A call with other settings replaces it."""
+    """What this process has loaded with these settings.
+
+    Of the last two settings everything is kept: a process with a GPU builds some kinds of artifacts without it.
+    """
+    return _loaded(replace(settings, device=settings.device or best_device()))
+
+
+def forget_loaded() -> None:
+    """Drop everything that this process has loaded."""
+    _loaded.cache_clear()
+
+
+@lru_cache(maxsize=2)
+def _loaded(settings: RunSettings) -> LoadedArtifacts:
     return LoadedArtifacts(settings)
+
+
+def best_device() -> str:
+    """``cuda`` where PyTorch finds a GPU, otherwise ``cpu``."""
+    import torch  # here: `sources list` imports this module for the addresses of artifacts only
+
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -7,7 +7,7 @@ import traceback
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from orchestrator.artifacts.loaded import loaded_artifacts
+from orchestrator.artifacts.loaded import forget_loaded, loaded_artifacts
 from orchestrator.artifacts.required import cell_artifacts
 from orchestrator.cells.outcome import CellOutcome
 from orchestrator.core.cell import Cell
@@ -81,7 +81,7 @@ def _discard_damaged_inputs(cell: Cell, settings: RunSettings) -> bool:
         return False
     damaged = [address for address in addresses if not loaded.store.is_intact(address)]
     if damaged:
-        loaded_artifacts.cache_clear()
+        forget_loaded()
     return bool(damaged)
 
 

@@ -23,7 +23,7 @@ from orchestrator.adapt.adapt_folder import adapt_folder
 from orchestrator.adapt.adaptation import Adaptation, summary_lines
 from orchestrator.adapt.held_out_fold import HeldOutFold
 from orchestrator.adapt.request import Request
-from orchestrator.artifacts.loaded import LoadedArtifacts, loaded_artifacts
+from orchestrator.artifacts.loaded import LoadedArtifacts, forget_loaded
 from orchestrator.catalog import load_catalog
 from orchestrator.catalog.load_backbone import load_backbone
 from orchestrator.cli.adapt import split_methods
@@ -327,7 +327,7 @@ def test_checkpoints_of_a_folder_are_the_sources(tmp_path: Path) -> None:
             generator = torch.Generator().manual_seed(number)
             tuned = {key: t + 0.01 * torch.randn(t.shape, generator=generator) for key, t in tiny.items()}
             save_file(tuned, tmp_path / folder / f"{name}.safetensors")
-        loaded_artifacts.cache_clear()  # a process has one catalog
+        forget_loaded()  # a process has one catalog
         done = adapt(
             tmp_path, ("bolt_pooled", "zero_shot"), sources=str(tmp_path / folder), model=tmp_path / f"model-{folder}"
         )

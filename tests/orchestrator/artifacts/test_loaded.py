@@ -1,0 +1,19 @@
+"""What a process keeps of the artifacts and backbones that it has loaded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.artifacts.loaded import forget_loaded, loaded_artifacts
+from orchestrator.core.settings import RunSettings
+
+
+def test_builds_on_the_cpu_do_not_drop_what_builds_on_the_best_device_have_loaded(tmp_path: Path) -> None:
+    """A grid's images are built on the CPU, between features that need the tower: it was loaded again for each."""
+    settings = RunSettings(str(tmp_path))
+    loaded = loaded_artifacts(settings)
+    loaded_artifacts(replace(settings, device="cpu"))
+    assert loaded_artifacts(settings) is loaded
+    forget_loaded()
+    assert loaded_artifacts(settings) is not loaded
